@@ -1,0 +1,1 @@
+"""The broker. Imports point downward only: api, tcp → broker → cluster, storage → stele.wire."""

@@ -1,0 +1,252 @@
+"""Everything that can go wrong, as a tree.
+
+::
+
+    SteleError
+    ├── RequestError                 the request is at fault; change it
+    │   ├── InvalidRequest           a field or a combination of fields makes no sense
+    │   ├── TopicError
+    │   │   ├── UnknownTopic
+    │   │   ├── UnknownPartition
+    │   │   ├── TopicExists
+    │   │   ├── TopicDiffers         it exists with another shape than the one asked for
+    │   │   ├── InvalidTopicName
+    │   │   ├── InvalidPartitionCount
+    │   │   └── InvalidConfig
+    │   ├── InvalidBatch             bytes that are not RecordBatch v2
+    │   ├── BatchTooLarge
+    │   ├── InvalidAcks
+    │   ├── OutOfOrderSequence
+    │   ├── DuplicateSequence
+    │   ├── ProducerFenced
+    │   └── OffsetOutOfRange
+    ├── RequestTimedOut              nothing is wrong but the clock; try again
+    ├── BrokerClosing                try again when it is back
+    └── StorageError                 the disk is at fault
+        ├── CorruptLog               stored bytes that fail their CRC: file and position are known
+        ├── StorageFull              no space; what was acked is safe
+        ├── LogDirFailed             a write or sync failed; the log accepts nothing more
+        └── DataDirLocked            another broker has this data directory
+
+Errors carry fields, never a protocol's codes: each door translates them once,
+in one table (``api/errors.py``, ``tcp/errors.py``). The message is written for
+the person who reads it and says what to do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class SteleError(Exception):
+    """The root; catch it only at the edge of a task or a connection."""
+
+
+class RequestError(SteleError):
+    """The peer must change its request."""
+
+
+class InvalidRequest(RequestError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class TopicError(RequestError):
+    """Something about ``topic`` does not allow the request."""
+
+    def __init__(self, message: str, *, topic: str) -> None:
+        super().__init__(message)
+        self.topic = topic
+
+
+class UnknownTopic(TopicError):
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {_short(topic)!r} does not exist; create it, or produce to it", topic=topic)
+
+
+class UnknownPartition(TopicError):
+    def __init__(self, topic: str, partition: int, *, partitions: int) -> None:
+        super().__init__(
+            f"topic {topic!r} has no partition {partition}; it has 0 to {partitions - 1}", topic=topic
+        )
+        self.partition = partition
+        self.partitions = partitions
+
+
+class TopicExists(TopicError):
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic!r} exists already", topic=topic)
+
+
+class TopicDiffers(TopicError):
+    def __init__(self, topic: str, differences: str) -> None:
+        super().__init__(
+            f"topic {topic!r} exists and differs: {differences}; alter it or choose another name", topic=topic
+        )
+        self.differences = differences
+
+
+class InvalidTopicName(TopicError):
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"topic name {_short(topic)!r} is not valid: {reason}", topic=topic)
+        self.reason = reason
+
+
+class InvalidPartitionCount(TopicError):
+    def __init__(self, topic: str, partitions: int, reason: str) -> None:
+        super().__init__(f"topic {topic!r} cannot have {partitions} partitions: {reason}", topic=topic)
+        self.partitions = partitions
+        self.reason = reason
+
+
+class InvalidConfig(RequestError):
+    def __init__(self, name: str, value: str | None, reason: str) -> None:
+        super().__init__(f"configuration {_short(name)}={_short(str(value))!r} is not valid: {reason}")
+        self.name = name
+        self.value = value
+        self.reason = reason
+
+
+class InvalidBatch(RequestError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the record batch is not valid: {reason}; nothing of it was stored")
+        self.reason = reason
+
+
+class BatchTooLarge(RequestError):
+    """Sizes in bytes."""
+
+    def __init__(self, size: int, *, limit: int, what: str = "record batch") -> None:
+        super().__init__(
+            f"a {what} of {size} bytes is larger than the {limit} that are allowed; "
+            "send less at once, or raise max.message.bytes of the topic"
+        )
+        self.size = size
+        self.limit = limit
+
+
+class InvalidAcks(RequestError):
+    def __init__(self, acks: object) -> None:
+        super().__init__(f"acks is {acks!r}; it must be 0, 1 or all (-1)")
+        self.acks = acks
+
+
+class OutOfOrderSequence(RequestError):
+    def __init__(self, *, producer_id: int, sequence: int, expected: int) -> None:
+        super().__init__(
+            f"producer {producer_id} sent sequence {sequence} where {expected} comes next; "
+            "a batch before it is missing: send that first, or start with a new producer id"
+        )
+        self.producer_id = producer_id
+        self.sequence = sequence
+        self.expected = expected
+
+
+class DuplicateSequence(RequestError):
+    """A batch that was stored before, so long ago that its offsets are not remembered."""
+
+    def __init__(self, *, producer_id: int, sequence: int) -> None:
+        super().__init__(
+            f"producer {producer_id} sent sequence {sequence} again; it is stored already, do not retry it"
+        )
+        self.producer_id = producer_id
+        self.sequence = sequence
+
+
+class ProducerFenced(RequestError):
+    def __init__(self, *, producer_id: int, epoch: int, current_epoch: int) -> None:
+        super().__init__(
+            f"producer {producer_id} has epoch {epoch}, but {current_epoch} is current; "
+            "a newer instance took over: stop, or ask for a new producer id"
+        )
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.current_epoch = current_epoch
+
+
+class OffsetOutOfRange(RequestError):
+    """``offset`` is outside ``[log_start_offset, log_end_offset]``."""
+
+    def __init__(
+        self, *, topic: str, partition: int, offset: int, log_start_offset: int, log_end_offset: int
+    ) -> None:
+        super().__init__(
+            f"offset {offset} of {topic}-{partition} is out of range: "
+            f"the log has {log_start_offset} to {log_end_offset}"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+    @property
+    def is_gone(self) -> bool:
+        """True when the record was there and retention has deleted it."""
+        return 0 <= self.offset < self.log_start_offset
+
+
+class RequestTimedOut(SteleError):
+    def __init__(self, what: str, *, timeout_ms: int) -> None:
+        super().__init__(f"{what} was not confirmed within {timeout_ms} ms; it may still happen")
+        self.what = what
+        self.timeout_ms = timeout_ms
+
+
+class BrokerClosing(SteleError):
+    def __init__(self) -> None:
+        super().__init__("the broker is shutting down; connect again when it is back")
+
+
+class StorageError(SteleError):
+    """The disk, or what is on it."""
+
+
+class CorruptLog(StorageError):
+    """Stored bytes that are not what was written. Records from ``next_offset`` on are readable."""
+
+    def __init__(self, *, path: Path, position: int, offset: int, next_offset: int, reason: str) -> None:
+        super().__init__(
+            f"{path} is corrupt at byte {position}: {reason}; offsets {offset} to {next_offset - 1} "
+            f"cannot be read, go on at {next_offset}, and restore the file from a copy if there is one"
+        )
+        self.path = path
+        self.position = position
+        self.offset = offset
+        self.next_offset = next_offset
+        self.reason = reason
+
+
+class StorageFull(StorageError):
+    def __init__(self, path: Path, cause: OSError) -> None:
+        super().__init__(
+            f"no space left to append to {path} ({cause.strerror}); "
+            "free space or lower retention, then produce again: what was acked is safe"
+        )
+        self.path = path
+
+
+class LogDirFailed(StorageError):
+    """After the first failed write or sync nothing more is accepted (fsyncgate, ADR-0003)."""
+
+    def __init__(self, path: Path, cause: str) -> None:
+        super().__init__(
+            f"the log at {path} stopped after an error of the disk ({cause}); "
+            "it accepts nothing more until the broker is restarted on a healthy disk"
+        )
+        self.path = path
+        self.cause = cause
+
+
+class DataDirLocked(StorageError):
+    def __init__(self, path: Path, owner: str) -> None:
+        super().__init__(
+            f"the data directory {path} is in use by another broker{owner}; "
+            "stop it, or give this one another --data-dir"
+        )
+        self.path = path
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"

@@ -1,0 +1,11 @@
+"""Pure functions over bytes, shared by the broker and the client library.
+
+Nothing here opens, awaits, sleeps or reads a clock. Reading order:
+
+- ``error_codes``   the numbers every door answers with (Apache Kafka's)
+- ``record_batch``  RecordBatch v2: build, check, walk, decode
+- ``compression``   the four codecs of a batch, bounded
+- ``framing``       the length-prefixed frames of the binary protocol
+- ``messages``      what stands inside a frame (ADR-0009, ADR-0010)
+- ``partitioner``   key → partition
+"""

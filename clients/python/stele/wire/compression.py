@@ -1,0 +1,106 @@
+"""Compression of a batch's records: none, gzip, snappy (xerial or raw), lz4, zstd.
+
+Decompression is bounded before it allocates: a body may grow at most
+``RATIO_MAX`` times and to at most ``DECOMPRESSED_BYTES_MAX`` bytes, so a small
+hostile batch cannot exhaust memory.
+"""
+
+from __future__ import annotations
+
+import zlib
+from enum import IntEnum
+from typing import cast
+
+import cramjam
+
+DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+RATIO_MAX = 100
+# Tiny bodies of very regular data legitimately exceed the ratio.
+_ALWAYS_ALLOWED_BYTES = 1024 * 1024
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK_BYTES = 32 * 1024
+
+
+class Compression(IntEnum):
+    """The codec, as in bits 0–2 of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class DecompressionError(ValueError):
+    """The body is not valid for its codec, or would grow past the bounds."""
+
+
+def compress(codec: Compression, body: bytes) -> bytes:
+    """``body`` in the form Apache Kafka's clients write for ``codec``."""
+    if codec is Compression.NONE:
+        return body
+    if codec is Compression.GZIP:
+        gz = zlib.compressobj(wbits=31)
+        return gz.compress(body) + gz.flush()
+    if codec is Compression.LZ4:
+        return bytes(cramjam.lz4.compress(body))
+    if codec is Compression.ZSTD:
+        return bytes(cramjam.zstd.compress(body))
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(body), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(body[start : start + _XERIAL_BLOCK_BYTES]))
+        parts.append(len(block).to_bytes(4, "big"))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def decompress(codec: Compression, body: bytes) -> bytes:
+    """The records of a compressed body.
+
+    Raises:
+        DecompressionError: invalid for its codec, or larger than the bounds.
+    """
+    if codec is Compression.NONE:
+        return body
+    limit = min(DECOMPRESSED_BYTES_MAX, max(len(body) * RATIO_MAX, _ALWAYS_ALLOWED_BYTES))
+    try:
+        if codec is Compression.GZIP:
+            gz = zlib.decompressobj(wbits=31)
+            out = gz.decompress(body, limit)
+            if gz.unconsumed_tail or not gz.eof:
+                raise DecompressionError("gzip body is truncated or too large")
+            return out
+        if codec is Compression.SNAPPY:
+            return _snappy(body, limit)
+        # The buffer's pages are touched only as far as they are written.
+        buffer = bytearray(limit)
+        codec_module = cramjam.lz4 if codec is Compression.LZ4 else cramjam.zstd
+        size = cast("int", codec_module.decompress_into(body, buffer))
+        return bytes(memoryview(buffer)[:size])
+    except (zlib.error, cramjam.DecompressionError) as error:
+        raise DecompressionError(f"{codec.name.lower()} body cannot be decompressed: {error}") from error
+
+
+def _snappy(body: bytes, limit: int) -> bytes:
+    if not body.startswith(_XERIAL_MAGIC):
+        return _snappy_block(body, limit)
+    out: list[bytes] = []
+    position, total = len(_XERIAL_HEADER), 0
+    while position < len(body):
+        size = int.from_bytes(body[position : position + 4], "big")
+        block = body[position + 4 : position + 4 + size]
+        if len(block) != size or not size:
+            raise DecompressionError("snappy block is truncated")
+        out.append(_snappy_block(block, limit - total))
+        total += len(out[-1])
+        position += 4 + size
+    return b"".join(out)
+
+
+def _snappy_block(block: bytes, limit: int) -> bytes:
+    size = cast("int", cramjam.snappy.decompress_raw_len(block))
+    if size > limit:
+        raise DecompressionError("snappy body is too large when decompressed")
+    return bytes(cramjam.snappy.decompress_raw(block))

@@ -1,0 +1,389 @@
+"""RecordBatch v2: the one format from a producer's memory to the disk to a consumer.
+
+Byte table (big-endian; Apache Kafka protocol guide, "Record Batch"; ADR-0002)::
+
+    at  size field                    covered by the CRC
+     0     8 base offset              no   (the broker writes it)
+     8     4 batch length             no   (bytes after this field)
+    12     4 partition leader epoch   no   (the broker writes it)
+    16     1 magic = 2                no
+    17     4 CRC-32C                  no
+    21     2 attributes               yes  bits 0–2 codec, 3 log-append time, 4 transactional, 5 control
+    23     4 last offset delta        yes
+    27     8 base timestamp, ms       yes
+    35     8 max timestamp, ms        yes
+    43     8 producer id              yes  (-1: none)
+    51     2 producer epoch           yes
+    53     4 base sequence            yes
+    57     4 record count             yes
+    61     … records                  yes
+
+A batch is valid when its magic is 2, its length covers the header, the CRC-32C
+of bytes 21…end matches, and ``last offset delta == record count - 1``.
+Because the first 21 bytes lie outside the CRC, a broker assigns offsets by
+writing 12 of them in place and never touches the records.
+
+Records are decoded by aiokafka's compiled codec, which is imported when the
+first record is decoded or built: a process that only moves bytes never pays for it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import crc32c
+
+from .compression import Compression, DecompressionError, compress, decompress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    Buffer = bytes | bytearray | memoryview
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = HEADER.size
+assert HEADER_BYTES == 61
+
+# base offset + batch length: what must be read to know where the next batch starts
+LOG_OVERHEAD_BYTES = 12
+CRC_START = 21
+MAGIC = 2
+NO_PRODUCER_ID = -1
+NO_TIMESTAMP = -1
+
+_OFFSET_LENGTH = struct.Struct(">qi")
+_OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
+_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_COMPRESSION_MASK = 0x07
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class CorruptBatchError(ValueError):
+    """Bytes that are not a valid batch; ``position`` counts from the buffer's start."""
+
+    def __init__(self, reason: str, *, position: int = 0) -> None:
+        super().__init__(f"{reason} (at byte {position})")
+        self.reason = reason
+        self.position = position
+
+
+class TruncatedBatchError(CorruptBatchError):
+    """The buffer ends before the batch does."""
+
+
+class RecordView(Protocol):
+    """A decoded record. ``timestamp`` is in ms since the epoch; ``value`` None is a tombstone."""
+
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]: ...
+
+
+@dataclass(slots=True)
+class BatchHeader:
+    """The 61 bytes before the records, and where they stand in their buffer or file.
+
+    ``position`` is the byte at which the batch starts; ``size`` counts the whole
+    batch in bytes. Timestamps are ms since the epoch.
+    """
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    position: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.batch_length + LOG_OVERHEAD_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> int:
+        """The codec's number; ``Compression(n)`` names it."""
+        return self.attributes & _COMPRESSION_MASK
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & _CONTROL)
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id != NO_PRODUCER_ID
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at ``position``, its fields bounded but its CRC not checked.
+
+    Raises:
+        TruncatedBatchError: fewer than 61 bytes are left.
+        CorruptBatchError: magic, length or counts cannot be those of a batch.
+    """
+    if len(buffer) - position < HEADER_BYTES:
+        raise TruncatedBatchError("the batch header is cut short", position=position)
+    header = BatchHeader(*HEADER.unpack_from(buffer, position), position)
+    if header.magic != MAGIC:
+        raise CorruptBatchError(f"magic byte is {header.magic}, not {MAGIC}", position=position)
+    if header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
+        raise CorruptBatchError(f"batch length is {header.batch_length}", position=position)
+    if header.record_count < 0 or header.last_offset_delta < 0 or header.base_offset < 0:
+        raise CorruptBatchError("a count or an offset is negative", position=position)
+    return header
+
+
+def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of a batch that is whole and whose CRC-32C matches.
+
+    Raises:
+        TruncatedBatchError: the buffer ends inside the batch.
+        CorruptBatchError: not a batch, or its CRC does not match.
+    """
+    header = read_header(buffer, position)
+    end = position + header.size
+    if end > len(buffer):
+        raise TruncatedBatchError("the batch is cut short", position=position)
+    actual = crc32c.crc32c(memoryview(buffer)[position + CRC_START : end])
+    if actual != header.crc:
+        raise CorruptBatchError(
+            f"CRC-32C is {actual:#010x}, the batch says {header.crc:#010x}", position=position
+        )
+    return header
+
+
+def check_produced(buffer: Buffer) -> list[BatchHeader]:
+    """Headers of the batches that fill ``buffer`` exactly, as a producer must send them.
+
+    Raises:
+        CorruptBatchError: no batch, a torn or corrupt one, an empty one, one of a
+            codec that does not exist, or one whose offsets would leave a hole.
+    """
+    headers: list[BatchHeader] = []
+    position, end = 0, len(buffer)
+    while position < end:
+        header = check_batch(buffer, position)
+        if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
+            raise CorruptBatchError(
+                f"{header.record_count} records do not fill last offset delta {header.last_offset_delta}",
+                position=position,
+            )
+        # Nine bytes is the smallest record; a lying count would let a reader over-allocate.
+        if header.compression == 0 and header.record_count * 7 > header.size - HEADER_BYTES:
+            raise CorruptBatchError(
+                f"{header.record_count} records do not fit in {header.size} bytes", position=position
+            )
+        if header.compression > Compression.ZSTD:
+            raise CorruptBatchError(f"codec {header.compression} does not exist", position=position)
+        headers.append(header)
+        position += header.size
+    if not headers:
+        raise CorruptBatchError("there is no batch")
+    return headers
+
+
+def assign_offsets(batch: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Write base offset and leader epoch in place; the CRC does not cover them."""
+    struct.pack_into(">q", batch, position, base_offset)
+    _EPOCH.pack_into(batch, position + LOG_OVERHEAD_BYTES, leader_epoch)
+
+
+def set_log_append_time(batch: bytearray | memoryview, header: BatchHeader, timestamp_ms: int) -> None:
+    """Mark the batch as stamped by the broker, in place, and renew its CRC."""
+    start = header.position
+    struct.pack_into(">h", batch, start + 21, header.attributes | _LOG_APPEND_TIME)
+    struct.pack_into(">q", batch, start + 35, timestamp_ms)
+    view = memoryview(batch)[start + CRC_START : start + header.size]
+    header.crc = crc32c.crc32c(view)
+    header.attributes |= _LOG_APPEND_TIME
+    header.max_timestamp = timestamp_ms
+    _CRC.pack_into(batch, start + 17, header.crc)
+
+
+def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[BatchHeader]:
+    """Headers of the whole batches from ``position``; a batch cut short by the end is left out.
+
+    Raises:
+        CorruptBatchError: something that is not a batch stands where one should start.
+    """
+    end = len(buffer)
+    while end - position >= HEADER_BYTES:
+        header = read_header(buffer, position)
+        if position + header.size > end:
+            return
+        yield header
+        position += header.size
+
+
+def _codec() -> Any:
+    global _builder, _reader
+    from aiokafka.record import _crecords
+
+    _builder = _crecords.DefaultRecordBatchBuilder
+    _reader = _crecords.DefaultRecordBatch
+    return _crecords
+
+
+_builder: Any = None
+_reader: Any = None
+# The compiled builder refuses records past its size; the real limit is the topic's.
+_NO_LIMIT = 1 << 30
+
+
+class BatchBuilder:
+    """Collects records into one batch.
+
+    Offsets are relative: the first record has delta 0 until a broker assigns
+    ``base_offset``. ``size`` is the uncompressed size in bytes so far.
+    """
+
+    __slots__ = ("_append", "_builder", "_codec", "_producer", "count")
+
+    def __init__(
+        self,
+        *,
+        compression: Compression = Compression.NONE,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+    ) -> None:
+        if _builder is None:
+            _codec()
+        self._codec = compression
+        self._builder = _builder(2, 0, 0, producer_id, producer_epoch, base_sequence, _NO_LIMIT)
+        self._append = self._builder.append
+        self.count = 0
+
+    def append(
+        self,
+        *,
+        timestamp_ms: int,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+    ) -> None:
+        self._append(self.count, timestamp_ms, key, value, headers if type(headers) is list else list(headers))
+        self.count += 1
+
+    @property
+    def size(self) -> int:
+        return cast("int", self._builder.size())
+
+    def build(self) -> bytearray:
+        """The batch, base offset 0, leader epoch -1, CRC set.
+
+        Raises:
+            ValueError: no record was appended.
+        """
+        if not self.count:
+            raise ValueError("a batch needs at least one record")
+        batch: bytearray = self._builder.build()
+        if self._codec is not Compression.NONE:
+            batch = _compressed(batch, self._codec)
+        return batch
+
+
+def _compressed(batch: bytearray, codec: Compression) -> bytearray:
+    body = compress(codec, bytes(memoryview(batch)[HEADER_BYTES:]))
+    out = bytearray(batch[:HEADER_BYTES])
+    out += body
+    struct.pack_into(">i", out, 8, len(out) - LOG_OVERHEAD_BYTES)
+    attributes = int.from_bytes(out[21:23], "big") | codec
+    struct.pack_into(">h", out, 21, attributes)
+    _CRC.pack_into(out, 17, crc32c.crc32c(memoryview(out)[CRC_START:]))
+    return out
+
+
+def build_values(values: Iterable[bytes], timestamp_ms: int) -> bytearray:
+    """One batch of keyless records: the hot path of the simple binary produce."""
+    if _builder is None:
+        _codec()
+    builder = _builder(2, 0, 0, -1, -1, -1, _NO_LIMIT)
+    append = builder.append
+    no_headers: list[tuple[str, bytes | None]] = []
+    for index, value in enumerate(values):
+        append(index, timestamp_ms, None, value, no_headers)
+    return cast("bytearray", builder.build())
+
+
+def decode_records(batch: Buffer, header: BatchHeader | None = None) -> list[RecordView]:
+    """All records of the batch that starts at ``header.position`` (or at byte 0).
+
+    The CRC is *not* checked here (``check_batch`` does); the records themselves are.
+
+    Raises:
+        CorruptBatchError: records that do not parse, or not as many as the header says.
+    """
+    if _reader is None:
+        _codec()
+    header = header or read_header(batch)
+    start, end = header.position, header.position + header.size
+    raw = bytes(memoryview(batch)[start:end])
+    if header.compression:
+        raw = _uncompressed(raw, header)
+    try:
+        records = list(_reader(raw))
+    except Exception as error:  # the compiled codec raises half a dozen unrelated types
+        raise CorruptBatchError(f"records do not parse: {error}", position=start) from error
+    if len(records) != header.record_count:
+        raise CorruptBatchError(
+            f"{len(records)} records where the header says {header.record_count}", position=start
+        )
+    return cast("list[RecordView]", records)
+
+
+def _uncompressed(raw: bytes, header: BatchHeader) -> bytes:
+    try:
+        codec = Compression(header.compression)
+        body = decompress(codec, raw[HEADER_BYTES:])
+    except (DecompressionError, ValueError) as error:
+        raise CorruptBatchError(str(error), position=header.position) from error
+    if header.record_count * 7 > len(body):
+        raise CorruptBatchError("more records than the body can hold", position=header.position)
+    out = bytearray(raw[:HEADER_BYTES])
+    struct.pack_into(">i", out, 8, HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body))
+    struct.pack_into(">h", out, 21, header.attributes & ~_COMPRESSION_MASK)
+    return bytes(out) + body
+
+
+def next_batch_position(buffer: Buffer, position: int) -> tuple[int, int]:
+    """``(base offset, position of the batch after)`` from the first 12 bytes alone."""
+    base_offset, length = _OFFSET_LENGTH.unpack_from(buffer, position)
+    return base_offset, position + LOG_OVERHEAD_BYTES + length
