@@ -1,0 +1,32 @@
+# The broker in a container: built as the wheel that users install, run without root.
+#   docker build -t stele . && docker run -p 8080:8080 -p 9009:9009 -v stele:/data stele
+
+FROM python:3.11-slim AS build
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY app app
+COPY clients clients
+RUN python -m venv /opt/stele \
+    && pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
+    && /opt/stele/bin/pip install --no-cache-dir /wheels/stele_broker-*.whl
+
+FROM python:3.11-slim
+RUN groupadd --system --gid 10001 stele \
+    && useradd --system --uid 10001 --gid stele --no-create-home --home-dir /data stele \
+    && install --directory --owner=stele --group=stele /data
+COPY --from=build /opt/stele /opt/stele
+
+# Inside a container loopback would be out of reach; publish the ports only where they may be seen.
+ENV PATH=/opt/stele/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    STELE_HOST=0.0.0.0 \
+    STELE_DATA_DIR=/data
+USER 10001:10001
+VOLUME /data
+EXPOSE 8080 9009
+# The broker ends a shutdown within STELE_SHUTDOWN_TIMEOUT_MS (10 s) after SIGTERM.
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \
+    CMD ["python", "-c", "import os, urllib.request as u; u.urlopen(f\"http://127.0.0.1:{os.environ.get('STELE_HTTP_PORT', '8080')}/readyz\", timeout=2)"]
+ENTRYPOINT ["stele"]
+CMD ["serve"]
