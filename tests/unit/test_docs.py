@@ -1,0 +1,210 @@
+"""The documents say what the code does: what is missing, stale or broken there fails here."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+from stele.wire import framing, messages
+from stele.wire import record_batch as rb
+from stele.wire.error_codes import ErrorCode
+
+from app.settings import Settings
+from app.storage.topic_config import CONFIG_ENTRIES, TopicConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("load/*.md")])
+SOURCES = sorted(
+    path
+    for folder in ("app", "clients", "load", "tests", "docs")
+    for path in (ROOT / folder).rglob("*")
+    if path.suffix in {".py", ".md"}
+)
+PROTOCOL = (DOCS / "formats" / "binary-protocol.md").read_text()
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def pyproject() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+# ── settings.md ──
+
+
+def shown(default: object) -> str:
+    if default is None:
+        return "none"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+@pytest.mark.parametrize("field", Settings.model_fields)
+def test_every_setting_is_documented_with_its_default_and_reason(field: str) -> None:
+    info = Settings.model_fields[field]
+    row = f"| `STELE_{field.upper()}` | {shown(info.default)} | {info.description} |"
+    assert row in (DOCS / "settings.md").read_text()
+
+
+@pytest.mark.parametrize("config", CONFIG_ENTRIES)
+def test_every_topic_configuration_is_documented_with_its_default(config: str) -> None:
+    row = f"| `{config}` | `{TopicConfig().as_strings()[config]}` | {CONFIG_ENTRIES[config].description} |"
+    assert row in (DOCS / "settings.md").read_text()
+
+
+def test_no_setting_is_documented_that_does_not_exist() -> None:
+    named = set(re.findall(r"`STELE_([A-Z_]+)`", "".join(page.read_text() for page in PAGES)))
+    of_the_client = {"URL", *(n for n in named if n.startswith("CLIENT_"))}
+    assert {n.lower() for n in named - of_the_client} <= set(Settings.model_fields)
+
+
+# ── binary-protocol.md ──
+
+
+@pytest.mark.parametrize("message_type", messages.MessageType)
+def test_every_message_type_has_its_section(message_type: messages.MessageType) -> None:
+    assert f"\n### {message_type:02X} {message_type.name}\n" in PROTOCOL
+
+
+def test_every_message_type_has_an_example_that_is_that_message() -> None:
+    sections = re.split(r"\n### ([0-9A-F]{2}) \w+\n", PROTOCOL)
+    seen: set[int] = set()
+    for number, section in zip(sections[1::2], sections[2::2], strict=True):
+        for example in re.findall(r"```hex\n(.*?)```", section, re.DOTALL):
+            frame = bytes.fromhex(example)
+            ((frame_type, body),) = framing.FrameReader().feed(frame)
+            assert frame_type == int(number, 16)
+            is_request = frame_type in messages.REQUESTS
+            decode = messages.decode_request if is_request else messages.decode_response
+            message = decode(frame_type, body)
+            assert message.encode() == frame
+            seen.add(frame_type)
+    assert seen == {*messages.REQUESTS, *messages.RESPONSES, messages.MessageType.ERROR}
+
+
+@pytest.mark.parametrize("code", [code for code in ErrorCode if code is not ErrorCode.NONE])
+def test_every_error_number_is_in_the_table(code: ErrorCode) -> None:
+    number = str(int(code)).replace("-", "−")
+    assert f"| {number} | `{code.name}` | {'yes' if code.retriable else 'no'} |" in PROTOCOL
+
+
+# ── segment.md ──
+
+
+def test_the_example_batch_is_a_batch_and_holds_what_the_page_says() -> None:
+    page = (DOCS / "formats" / "segment.md").read_text()
+    found = re.search(r"```batch\n(.*?)```", page, re.DOTALL)
+    assert found
+    batch = bytes.fromhex(found[1])
+    header = rb.check_batch(batch)
+    assert header.size == len(batch) == 90
+    assert (header.base_offset, header.last_offset, header.partition_leader_epoch) == (1041, 1042, 3)
+    first, second = rb.decode_records(batch, header)
+    assert (first.timestamp, first.key, first.value) == (1763664052224, b"N14228", b"hello")
+    assert first.headers == [("h", b"1")]
+    assert (second.timestamp, second.key, second.value, second.headers) == (1763664052225, None, None, [])
+
+
+# ── decisions ──
+
+
+def test_the_list_of_decisions_is_complete() -> None:
+    listed = set(re.findall(r"\]\((\d{4}-[a-z0-9-]+\.md)\)", (DOCS / "adr" / "0001-record-decisions.md").read_text()))
+    assert listed == {path.name for path in (DOCS / "adr").glob("*.md")}
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "adr").glob("*.md")), ids=name)
+def test_a_decision_has_context_choice_and_price_on_one_page(path: Path) -> None:
+    text = path.read_text()
+    assert text.startswith(f"# {path.name[:4]} · ")
+    for part in ("**Context.**", "**Choice.**", "**Price.**"):
+        assert part in text
+    assert len(text.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_a_decision_that_is_cited_exists(path: Path) -> None:
+    numbers = {p.name[:4] for p in (DOCS / "adr").glob("*.md")}
+    assert set(re.findall(r"ADR-(\d{4})", path.read_text())) <= numbers
+
+
+def test_the_page_on_dependencies_names_those_of_the_project_and_no_others() -> None:
+    project = pyproject()["project"]
+    declared = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
+    names = {re.split(r"[<>=;\[ ]", d)[0] for d in declared}
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \|", (DOCS / "adr" / "0004-dependencies.md").read_text(), re.MULTILINE)
+    assert set(rows) == names
+    assert len(rows) == len(set(rows))
+
+
+# ── links ──
+
+
+def anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_links_lead_somewhere(path: Path) -> None:
+    prose = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (path.parent / file).resolve() if file else path
+        assert linked.exists(), f"{name(path)} links to {target}"
+        if anchor:
+            assert anchor in anchors(linked), f"{name(path)} links to {target}"
+
+
+def test_architecture_names_files_that_exist() -> None:
+    text = (DOCS / "architecture.md").read_text()
+    for row in re.findall(r"^\| (.*?) \|", text, re.MULTILINE):
+        folder = ROOT
+        for file in re.findall(r"`([\w/.]+)`", row):
+            # A name without a folder stands in the folder of the one before it.
+            path = ROOT / file if "/" in file else folder / file
+            assert path.exists(), file
+            folder = path.parent
+
+
+# ── README, Makefile, containers ──
+
+
+def test_the_first_screen_of_the_readme_tells_how_to_run_use_and_test_it() -> None:
+    first_screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:50])
+    assert "make run" in first_screen
+    assert "make test" in first_screen
+    assert len(re.findall(r"^curl ", first_screen, re.MULTILINE)) == 4
+
+
+def test_every_make_target_that_is_written_about_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        named = re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(), re.MULTILINE)
+        assert set(named) <= targets, name(page)
+
+
+def test_the_changelog_knows_this_version() -> None:
+    assert f"## {pyproject()['project']['version']}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_container_runs_without_root_and_keeps_its_data_in_a_volume() -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    users = [line for line in lines if line.startswith("USER ")]
+    assert users == ["USER 10001:10001"]
+    assert "VOLUME /data" in lines
+    compose = cast("dict[str, Any]", yaml.safe_load((ROOT / "compose.yaml").read_text()))
+    broker = compose["services"]["broker"]
+    assert broker["volumes"] == ["data:/data"]
+    assert "data" in compose["volumes"]
+    assert all(port.startswith("127.0.0.1:") for port in broker["ports"])
+    named = [variable.removeprefix("STELE_").lower() for variable in broker["environment"]]
+    assert set(named) <= set(Settings.model_fields)
