@@ -7,6 +7,7 @@ the environment (``STELE_`` and the name in capitals), from the default here.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -19,45 +20,83 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="STELE_", extra="ignore", frozen=True)
 
     # ── where ──
-    data_dir: Path = Field(Path("data"), description="Directory of the logs and the metadata store.")
-    host: str = Field("127.0.0.1", description="Address to bind; loopback, for nothing is encrypted yet.")
-    http_port: int = Field(8080, ge=0, le=65535, description="HTTP door; 0 takes a free port.")
-    binary_port: int = Field(9009, ge=0, le=65535, description="Binary door; 0 takes a free port.")
-    advertised_host: str | None = Field(None, description="Host told to clients; the bound one if unset.")
+    data_dir: Path = Field(default=Path("data"), description="Directory of the logs and the metadata store.")
+    host: str = Field(
+        default="127.0.0.1", description="Address to bind; loopback, for nothing is encrypted yet."
+    )
+    http_port: int = Field(default=8080, ge=0, le=65535, description="HTTP door; 0 takes a free port.")
+    binary_port: int = Field(default=9009, ge=0, le=65535, description="Binary door; 0 takes a free port.")
+    advertised_host: str | None = Field(
+        default=None, description="Host told to clients; the bound one if unset."
+    )
 
     # ── topics ──
-    auto_create_topics_enable: bool = Field(True, description="A produce to an unknown topic creates it.")
-    num_partitions: int = Field(1, ge=1, le=10_000, description="Partitions of a topic made without a number.")
-    partitions_max: int = Field(10_000, ge=1, description="Partitions in all; each costs a file handle or two.")
-    partitioner: str = Field(
-        "murmur2", pattern="^(murmur2|fnv1a)$", description="Key hash: murmur2 (as Kafka) or fnv1a."
+    auto_create_topics_enable: bool = Field(
+        default=True, description="A produce to an unknown topic creates it."
+    )
+    num_partitions: int = Field(
+        default=1, ge=1, le=10_000, description="Partitions of a topic made without a number."
+    )
+    partitions_max: int = Field(
+        default=10_000, ge=1, description="Partitions in all; each costs a file handle or two."
+    )
+    partitioner: Literal["murmur2", "fnv1a"] = Field(
+        default="murmur2", description="Key hash: murmur2 (as Kafka) or fnv1a."
     )
 
     # ── log ──
-    log_flush_interval_ms: int = Field(100, ge=1, description="Background sync of what acks=1 appended.")
-    log_retention_check_interval_ms: int = Field(30_000, ge=10, description="How often retention looks.")
-    log_checkpoint_interval_ms: int = Field(10_000, ge=10, description="How often the recovery point is saved.")
-    log_sync_threads: int = Field(8, ge=1, le=64, description="Files synced at once; the journal merges them.")
-    open_segments_max: int = Field(512, ge=16, description="Sealed segment files kept open for readers.")
-    producer_id_expiration_ms: int = Field(86_400_000, ge=1000, description="A silent producer id is forgotten.")
+    log_flush_interval_ms: int = Field(
+        default=100, ge=1, description="Background sync of what acks=1 appended."
+    )
+    log_retention_check_interval_ms: int = Field(
+        default=30_000, ge=10, description="How often retention looks."
+    )
+    log_checkpoint_interval_ms: int = Field(
+        default=10_000, ge=10, description="How often the recovery point is saved."
+    )
+    log_sync_threads: int = Field(
+        default=8, ge=1, le=64, description="Files synced at once; the journal merges them."
+    )
+    open_segments_max: int = Field(
+        default=512, ge=16, description="Sealed segment files kept open for readers."
+    )
+    producer_id_expiration_ms: int = Field(
+        default=86_400_000, ge=1000, description="A silent producer id is forgotten."
+    )
 
     # ── limits ──
-    frame_bytes_max: int = Field(16 * MIB, ge=KIB, description="Largest frame of the binary protocol.")
-    connections_max: int = Field(1000, ge=1, description="TCP connections in all.")
+    frame_bytes_max: int = Field(
+        default=16 * MIB, ge=KIB, description="Largest frame of the binary protocol."
+    )
+    connections_max: int = Field(default=1000, ge=1, description="TCP connections in all.")
     pipelined_requests_max: int = Field(
-        10_000, ge=1, description="Unanswered requests of one connection before it is paused."
+        default=10_000, ge=1, description="Unanswered requests of one connection before it is paused."
     )
-    output_bytes_max: int = Field(4 * MIB, ge=KIB, description="Unsent answer bytes before a reader is paused.")
-    frame_timeout_ms: int = Field(30_000, ge=100, description="A frame that has begun must end within this.")
-    idle_timeout_ms: int = Field(600_000, ge=100, description="A silent connection is closed after this.")
-    fetch_bytes_max: int = Field(8 * MIB, ge=KIB, description="Bytes of one fetch answer, over all partitions.")
-    fetch_wait_ms_max: int = Field(60_000, ge=0, description="Longest long poll.")
+    output_bytes_max: int = Field(
+        default=4 * MIB, ge=KIB, description="Unsent answer bytes before a reader is paused."
+    )
+    frame_timeout_ms: int = Field(
+        default=30_000, ge=100, description="A frame that has begun must end within this."
+    )
+    idle_timeout_ms: int = Field(
+        default=600_000, ge=100, description="A silent connection is closed after this."
+    )
+    fetch_bytes_max: int = Field(
+        default=8 * MIB, ge=KIB, description="Bytes of one fetch answer, over all partitions."
+    )
+    fetch_wait_ms_max: int = Field(default=60_000, ge=0, description="Longest long poll.")
     request_body_bytes_max: int = Field(
-        32 * MIB, ge=KIB, description="Body of one JSON or octet-stream request; NDJSON streams have no limit."
+        default=32 * MIB,
+        ge=KIB,
+        description="Body of one JSON or octet-stream request; NDJSON streams have no limit.",
     )
-    ndjson_line_bytes_max: int = Field(2 * MIB, ge=KIB, description="One line of an NDJSON upload.")
-    request_timeout_ms: int = Field(30_000, ge=1, description="Longest wait for acks=all.")
-    shutdown_timeout_ms: int = Field(10_000, ge=0, description="Answers in flight get this long at a shutdown.")
+    ndjson_line_bytes_max: int = Field(default=2 * MIB, ge=KIB, description="One line of an NDJSON upload.")
+    request_timeout_ms: int = Field(default=30_000, ge=1, description="Longest wait for acks=all.")
+    shutdown_timeout_ms: int = Field(
+        default=10_000, ge=0, description="Answers in flight get this long at a shutdown."
+    )
 
     # ── telling ──
-    log_level: str = Field("info", pattern="^(debug|info|warning|error)$", description="Least level that is logged.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least level that is logged."
+    )

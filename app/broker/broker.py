@@ -1,0 +1,355 @@
+"""The broker: all that a door may call, on one event loop.
+
+Doors translate bytes into these calls and these results and errors into bytes;
+they keep nothing that another door would need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import count
+
+from stele.wire import record_batch as rb
+from stele.wire.messages import ANY_PARTITION, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Durability
+from stele.wire.partitioner import HashName, partition_for_key
+
+from ..cluster.catalog import Catalog
+from ..errors import (
+    BatchTooLarge,
+    BrokerClosing,
+    InvalidBatch,
+    SteleError,
+    StorageError,
+    UnknownPartition,
+    UnknownTopic,
+)
+from ..settings import Settings
+from ..storage.engine import AppendTicket, Clock, FetchSpec, LogEngine, LogState, TopicPartition
+from .fetch import Fetched, PartitionFetch
+from .produce import Acks, PendingProduce
+from .producer_state import ProducerStates, StoredBatch
+from .topics import Topic, Topics
+
+logger = logging.getLogger(__name__)
+
+# Ids are taken from the catalog in blocks: one synced transaction serves many producers.
+_PRODUCER_ID_BLOCK = 1000
+_EXPIRE_PRODUCERS_S = 600.0
+
+
+class Broker:
+    """One broker over one engine and one catalog."""
+
+    def __init__(self, *, engine: LogEngine, catalog: Catalog, clock: Clock, settings: Settings) -> None:
+        self.settings = settings
+        self.cluster_id = ""
+        self.broker_id = 0
+        self._engine = engine
+        self._catalog = catalog
+        self._clock = clock
+        self._producers: dict[TopicPartition, ProducerStates] = {}
+        self._topics = Topics(
+            catalog=catalog,
+            engine=engine,
+            make_ledger=self._make_ledger,
+            partitions_max=settings.partitions_max,
+        )
+        self._turns: defaultdict[str, count[int]] = defaultdict(count)
+        self._producer_ids = iter(range(0))
+        self._producer_ids_lock = asyncio.Lock()
+        self._hash: HashName = settings.partitioner
+        self._expiry: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    async def open(self) -> None:
+        """Open every topic. Raises ``StorageError`` or ``OSError`` if the disk does not allow it."""
+        self.cluster_id = await self._topics.in_thread(self._catalog.cluster_id)
+        await self._topics.open()
+        self._expiry = asyncio.create_task(self._expire_producers())
+
+    def begin_close(self) -> None:
+        """Refuse what comes from now on, and end the long polls."""
+        self._is_closing = True
+        self._engine.wake_all()
+
+    async def close(self) -> None:
+        """Sync what came. The engine and the catalog are closed with it."""
+        self.begin_close()
+        if self._expiry is not None:
+            self._expiry.cancel()
+        await self._engine.close()
+        await self._topics.close()
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Set once the log directory failed: nothing can be produced any more."""
+        return self._engine.failure
+
+    @property
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def _make_ledger(self, topic_partition: TopicPartition) -> ProducerStates:
+        states = self._producers[topic_partition] = ProducerStates(self._clock)
+        return states
+
+    async def _expire_producers(self) -> None:
+        while True:
+            await asyncio.sleep(_EXPIRE_PRODUCERS_S)
+            before_ms = self._clock.now_ms() - self.settings.producer_id_expiration_ms
+            for states in self._producers.values():
+                states.expire(before_ms)
+
+    # ── topics ──
+
+    def topic(self, name: str) -> Topic:
+        """Raises ``UnknownTopic``, or ``InvalidTopicName`` if there could be none."""
+        return self._topics.topic(name)
+
+    def topics(self) -> list[Topic]:
+        """All topics, by name."""
+        return self._topics.all()
+
+    async def create_topic(
+        self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> Topic:
+        """Create a topic; when this returns it survives the loss of power.
+
+        Raises:
+            TopicExists, InvalidTopicName, InvalidPartitionCount, InvalidConfig: see there.
+            StorageFull, LogDirFailed: its directories could not be made.
+        """
+        self._refuse_when_closing()
+        partitions = self.settings.num_partitions if partitions is None else partitions
+        return await self._topics.create(name, partitions=partitions, configs=configs or {})
+
+    async def ensure_topic(self, name: str) -> Topic:
+        """The topic, created with the defaults if it is not there and that is allowed."""
+        topic = self._topics.get(name)
+        if topic is not None:
+            return topic
+        if not self.settings.auto_create_topics_enable:
+            return self._topics.topic(name)
+        try:
+            return await self.create_topic(name)
+        except SteleError:
+            # Another request may have made it first.
+            existing = self._topics.get(name)
+            if existing is None:
+                raise
+            return existing
+
+    async def alter_topic(
+        self, name: str, *, partitions: int | None = None, configs: Mapping[str, str | None] | None = None
+    ) -> Topic:
+        """Set configurations (None: back to the default) and grow the partitions."""
+        self._refuse_when_closing()
+        return await self._topics.alter(name, partitions=partitions, configs=configs or {})
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records. Raises ``UnknownTopic``."""
+        self._refuse_when_closing()
+        for topic_partition in await self._topics.delete(name):
+            self._producers.pop(topic_partition, None)
+        self._turns.pop(name, None)
+
+    def _refuse_when_closing(self) -> None:
+        if self._is_closing:
+            raise BrokerClosing
+
+    # ── produce ──
+
+    def choose_partition(self, topic: Topic, key: bytes | None) -> int:
+        """By the key's hash; without a key in turn."""
+        if key is not None:
+            return partition_for_key(key, topic.partitions, hash_name=self._hash)
+        if topic.partitions == 1:
+            return 0
+        return next(self._turns[topic.name]) % topic.partitions
+
+    def produce(self, topic: str, partition: int, batches: bytearray, *, acks: Acks) -> PendingProduce:
+        """Append ``batches`` (RecordBatch v2, one or more) now; the durability comes with the result.
+
+        Ownership of ``batches`` passes: offsets are written into it. ``partition``
+        -1 lets the broker choose in turn. A retry of an idempotent batch is
+        answered with the offsets of the first time.
+
+        Raises:
+            UnknownTopic, UnknownPartition: create the topic first (``ensure_topic``).
+            InvalidBatch, BatchTooLarge: nothing was stored.
+            OutOfOrderSequence, DuplicateSequence, ProducerFenced: see there.
+            StorageFull, LogDirFailed, BrokerClosing: nothing was stored.
+        """
+        found = self._topics.get(topic)
+        if found is None:
+            raise UnknownTopic(topic)
+        if self._is_closing:
+            raise BrokerClosing
+        if partition == ANY_PARTITION:
+            partition = self.choose_partition(found, None)
+        elif not 0 <= partition < found.partitions:
+            raise UnknownPartition(topic, partition, partitions=found.partitions)
+        try:
+            headers = rb.check_produced(batches)
+        except rb.CorruptBatchError as error:
+            raise InvalidBatch(str(error)) from error
+        name = TopicPartition(topic, partition)
+        for header in headers:
+            if header.size > found.config.max_message_bytes:
+                raise BatchTooLarge(header.size, limit=found.config.max_message_bytes)
+            if header.is_control or header.is_transactional:
+                raise InvalidBatch("transactional and control batches are not served")
+            if header.has_producer_id:
+                stored = self._check_sequence(name, header, len(headers))
+                if stored is not None:
+                    return self._produced_before(name, stored, acks)
+        ticket = self._engine.append(name, batches, headers, sync=acks is Acks.ALL)
+        return PendingProduce(topic, partition, ticket, acks)
+
+    def _check_sequence(
+        self, name: TopicPartition, header: rb.BatchHeader, batches: int
+    ) -> StoredBatch | None:
+        if batches != 1:
+            raise InvalidBatch("an idempotent producer sends one batch a partition at a time")
+        return self._producers[name].check(header)
+
+    def _produced_before(self, name: TopicPartition, stored: StoredBatch, acks: Acks) -> PendingProduce:
+        waiting = self._engine.when_synced(name, stored.last_offset) if acks is Acks.ALL else None
+        topic = self._topics.topic(name.topic)
+        is_disk = topic.config.storage == "disk"
+        durability = Durability.SYNCED if acks is Acks.ALL else Durability.APPENDED
+        ticket = AppendTicket(
+            base_offset=stored.base_offset,
+            last_offset=stored.last_offset,
+            log_append_time_ms=rb.NO_TIMESTAMP,
+            log_start_offset=self._engine.state(name).log_start_offset,
+            durability=durability if is_disk else Durability.NONE,
+            future=waiting,
+        )
+        return PendingProduce(name.topic, name.partition, ticket, acks)
+
+    async def init_producer_id(self) -> tuple[int, int]:
+        """A producer id that nobody was given before, and its epoch 0."""
+        self._refuse_when_closing()
+        async with self._producer_ids_lock:
+            producer_id = next(self._producer_ids, None)
+            if producer_id is None:
+                first = await self._topics.in_thread(self._catalog.next_producer_id_block, _PRODUCER_ID_BLOCK)
+                self._producer_ids = iter(range(first + 1, first + _PRODUCER_ID_BLOCK))
+                producer_id = first
+            return producer_id, 0
+
+    async def flush(self, topic: str | None = None) -> None:
+        """Sync everything appended before the call, in one topic or in all.
+
+        Raises:
+            UnknownTopic: there is none of that name.
+            LogDirFailed: it could not be synced.
+        """
+        names = None if topic is None else self._topics.topic(topic).topic_partitions()
+        await self._engine.flush(names)
+
+    # ── fetch ──
+
+    async def fetch(
+        self,
+        requests: Sequence[PartitionFetch],
+        *,
+        max_bytes: int,
+        min_bytes: int = 1,
+        max_wait_ms: int = 0,
+    ) -> list[Fetched]:
+        """Batches for each request, in their order; errors stand in their places.
+
+        Waits up to ``max_wait_ms`` until there are ``min_bytes`` in all; an
+        append ends the wait, and so does any error.
+        """
+        max_bytes = min(max_bytes, self.settings.fetch_bytes_max)
+        max_wait_ms = min(max_wait_ms, self.settings.fetch_wait_ms_max)
+        deadline_ms = self._clock.monotonic_ms() + max_wait_ms
+        while True:
+            results, have, positions = await self._fetch_now(requests, max_bytes)
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            if have >= min_bytes or left_ms <= 0 or self._is_closing or any(r.error for r in results):
+                return results
+            await self._engine.wait(positions, min_bytes - have, left_ms)
+
+    async def _fetch_now(
+        self, requests: Sequence[PartitionFetch], max_bytes: int
+    ) -> tuple[list[Fetched], int, dict[TopicPartition, int]]:
+        results: list[Fetched | None] = [None] * len(requests)
+        specs: list[FetchSpec] = []
+        places: list[int] = []
+        for place, request in enumerate(requests):
+            refused = self._refuse_fetch(request)
+            if refused is not None:
+                results[place] = Fetched(topic=request.topic, partition=request.partition, error=refused)
+                continue
+            name = TopicPartition(request.topic, request.partition)
+            specs.append(FetchSpec(topic_partition=name, offset=request.offset, max_bytes=request.max_bytes))
+            places.append(place)
+        plans = await self._engine.plan_fetch(specs, max_bytes)
+        positions: dict[TopicPartition, int] = {}
+        for place, plan in zip(places, plans, strict=True):
+            name = plan.topic_partition
+            error, batches = plan.error, b""
+            if error is None and plan.size:
+                try:
+                    batches = await self._engine.read(plan)
+                except StorageError as failed:
+                    error = failed
+            positions[name] = plan.high_watermark
+            results[place] = Fetched(
+                topic=name.topic,
+                partition=name.partition,
+                error=error,
+                high_watermark=plan.high_watermark,
+                log_start_offset=plan.log_start_offset,
+                batches=batches,
+                path=plan.path,
+                position=plan.position,
+            )
+        done = [result for result in results if result is not None]
+        assert len(done) == len(requests)
+        return done, sum(len(result.batches) for result in done), positions
+
+    def _refuse_fetch(self, request: PartitionFetch) -> SteleError | None:
+        topic = self._topics.get(request.topic)
+        if topic is None:
+            try:
+                self._topics.topic(request.topic)
+            except SteleError as error:
+                return error
+            return UnknownTopic(request.topic)
+        if not 0 <= request.partition < topic.partitions:
+            return UnknownPartition(request.topic, request.partition, partitions=topic.partitions)
+        return None
+
+    def _partition(self, topic: str, partition: int) -> TopicPartition:
+        found = self._topics.topic(topic)
+        if not 0 <= partition < found.partitions:
+            raise UnknownPartition(topic, partition, partitions=found.partitions)
+        return TopicPartition(topic, partition)
+
+    async def list_offset(self, topic: str, partition: int, at: int) -> tuple[int, int, int]:
+        """``(offset, timestamp in ms, leader epoch)`` for a time in ms, ``LATEST_TIMESTAMP`` or ``EARLIEST_TIMESTAMP``.
+
+        For a time: the first record at or after it; (-1, -1, epoch) if there is none.
+        """
+        name = self._partition(topic, partition)
+        state = self._engine.state(name)
+        if at == LATEST_TIMESTAMP:
+            return state.high_watermark, rb.NO_TIMESTAMP, state.leader_epoch
+        if at == EARLIEST_TIMESTAMP:
+            return state.log_start_offset, rb.NO_TIMESTAMP, state.leader_epoch
+        return await self._engine.offset_for_time(name, at)
+
+    def log_state(self, topic: str, partition: int) -> LogState:
+        """Raises ``UnknownTopic``, ``UnknownPartition``."""
+        return self._engine.state(self._partition(topic, partition))

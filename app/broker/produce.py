@@ -1,0 +1,97 @@
+"""What a produce asks for and what it gets."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import IntEnum
+
+from stele.wire.messages import Durability
+
+from ..errors import InvalidAcks, RequestTimedOut
+from ..storage.engine import AppendTicket
+
+
+class Acks(IntEnum):
+    """When to answer: at once, when appended, when synced (ADR-0003)."""
+
+    NONE = 0
+    LEADER = 1
+    ALL = -1
+
+    @classmethod
+    def parse(cls, value: str | int) -> Acks:
+        """From ``"all"``, ``"-1"``, ``"1"``, ``"0"`` or the number. Raises ``InvalidAcks``."""
+        try:
+            return cls.ALL if value == "all" else cls(int(value))
+        except ValueError:
+            raise InvalidAcks(value) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """The receipt. ``log_append_time_ms`` is -1 unless the topic stamps records on arrival."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    durability: Durability
+
+
+class PendingProduce:
+    """A produce whose order is decided and whose durability may still be on its way."""
+
+    __slots__ = ("_acks", "_ticket", "partition", "topic")
+
+    def __init__(self, topic: str, partition: int, ticket: AppendTicket, acks: Acks) -> None:
+        self.topic = topic
+        self.partition = partition
+        self._ticket = ticket
+        self._acks = acks
+
+    @property
+    def done(self) -> bool:
+        """True when ``result`` can be called; at once for acks 0 and 1."""
+        return self._ticket.done
+
+    @property
+    def base_offset(self) -> int:
+        return self._ticket.base_offset
+
+    @property
+    def future(self) -> asyncio.Future[None] | None:
+        """Ends when ``done`` becomes true, for those who wait for many at once."""
+        return self._ticket.future
+
+    def result(self) -> Produced:
+        """The receipt, once ``done``. Raises ``LogDirFailed`` if the records could not be synced."""
+        ticket = self._ticket
+        if ticket.future is not None:
+            ticket.future.result()
+        is_promised = self._acks is not Acks.NONE
+        return Produced(
+            topic=self.topic,
+            partition=self.partition,
+            base_offset=ticket.base_offset,
+            last_offset=ticket.last_offset,
+            log_append_time_ms=ticket.log_append_time_ms,
+            log_start_offset=ticket.log_start_offset,
+            durability=ticket.durability if is_promised else Durability.NONE,
+        )
+
+    async def wait(self, timeout_ms: int) -> Produced:
+        """The receipt, when it is due.
+
+        Raises:
+            RequestTimedOut: not in time; the records may still become durable.
+            LogDirFailed: they could not be synced.
+        """
+        future = self._ticket.future
+        if future is not None and not future.done():
+            done, _ = await asyncio.wait((future,), timeout=timeout_ms / 1000)
+            if not done:
+                raise RequestTimedOut(f"the sync of {self.topic}-{self.partition}", timeout_ms=timeout_ms)
+        return self.result()

@@ -1,0 +1,221 @@
+"""The composition root: storage → cluster → broker → doors, and the life of the process.
+
+``serve`` is what ``stele serve`` runs. One event loop (uvloop where there is
+one) carries HTTP and TCP; when all doors listen, one line says so::
+
+    stele ready http=127.0.0.1:8080 binary=127.0.0.1:9009 kafka=off data=/var/lib/stele
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import signal
+import socket
+import sqlite3
+import sys
+from collections.abc import Generator, Mapping
+
+import uvicorn
+from pydantic import ValidationError
+
+from .api.application import create_application
+from .broker.broker import Broker
+from .clock import SystemClock
+from .cluster.sqlite import SqliteCatalog
+from .errors import SteleError
+from .settings import Settings
+from .storage.embedded import EmbeddedEngine, EngineOptions
+from .storage.files import RealFiles
+from .tcp.binary.handlers import Door
+from .tcp.binary.protocol import BinaryConnection
+from .tcp.server import TcpServer
+
+logger = logging.getLogger(__name__)
+
+CATALOG = "metadata.sqlite"
+# Connections that wait to be accepted.
+_BACKLOG = 1024
+
+
+async def open_broker(settings: Settings) -> Broker:
+    """A broker over the data directory of ``settings``, its partitions recovered.
+
+    Raises:
+        DataDirLocked: another broker has the directory.
+        StorageError, OSError: the disk does not allow it.
+    """
+    clock = SystemClock()
+    files = RealFiles()
+    path = settings.data_dir.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    engine = EmbeddedEngine(
+        files,
+        path,
+        clock=clock,
+        options=EngineOptions(
+            flush_interval_ms=settings.log_flush_interval_ms,
+            checkpoint_interval_ms=settings.log_checkpoint_interval_ms,
+            retention_interval_ms=settings.log_retention_check_interval_ms,
+            sync_threads=settings.log_sync_threads,
+            open_segments_max=settings.open_segments_max,
+        ),
+    )
+    start = await engine.open()
+    if not start.was_clean and not start.is_new:
+        logger.warning("the last run did not close %s: its logs are checked", path)
+    broker = Broker(engine=engine, catalog=SqliteCatalog(path / CATALOG), clock=clock, settings=settings)
+    await broker.open()
+    await engine.remove_strays()
+    engine.start_background()
+    return broker
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn, with the signals left to ``run``, since the doors close together, and a word when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+def _listen(host: str, port: int, door: str) -> socket.socket:
+    """A bound socket, so that port 0 is known before anything is announced.
+
+    Raises:
+        OSError: with the door and the address in its words.
+    """
+    family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listening = socket.socket(family, kind, proto)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(address)
+    except OSError as error:
+        listening.close()
+        raise OSError(
+            error.errno,
+            f"the {door} door cannot listen on {host}:{port}: {error.strerror}; choose another port",
+        ) from error
+    return listening
+
+
+def _address(listening: socket.socket) -> tuple[str, int]:
+    host, port, *_ = listening.getsockname()
+    return host, port
+
+
+def _join(address: tuple[str, int]) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _warn_if_open(host: str) -> None:
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = host == "localhost"
+    if not is_loopback:
+        logger.warning(
+            "LISTENING ON %s WITHOUT AUTHENTICATION OR ENCRYPTION: whoever reaches this address can read, "
+            "write and delete every topic; bind to 127.0.0.1 or keep it behind a firewall",
+            host,
+        )
+
+
+async def run(settings: Settings) -> None:
+    """Serve until SIGINT or SIGTERM, then close: doors first, the log last."""
+    http_socket = _listen(settings.host, settings.http_port, "HTTP")
+    binary_socket = _listen(settings.host, settings.binary_port, "binary")
+    _warn_if_open(settings.host)
+    broker = await open_broker(settings)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+
+    http_address, binary_address = _address(http_socket), _address(binary_socket)
+    advertised = settings.advertised_host or binary_address[0]
+    door = Door(broker=broker, host=advertised, port=binary_address[1])
+    binary = TcpServer(
+        "binary",
+        lambda server: BinaryConnection(door=door, settings=settings, registry=server),
+        connections_max=settings.connections_max,
+    )
+    http = _HttpServer(
+        uvicorn.Config(
+            create_application(broker, settings),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            http="httptools",
+            ws="none",
+            backlog=_BACKLOG,
+            limit_concurrency=settings.connections_max,
+            h11_max_incomplete_event_size=None,
+            timeout_graceful_shutdown=max(1, settings.shutdown_timeout_ms // 1000),
+            server_header=False,
+        )
+    )
+    await binary.start(binary_socket)
+    http_task = asyncio.create_task(http.serve(sockets=[http_socket]))
+    listening = asyncio.create_task(http.listening.wait())
+    await asyncio.wait((listening, http_task), return_when=asyncio.FIRST_COMPLETED)
+    if http.listening.is_set():
+        print(  # noqa: T201 - the contract with whoever started us
+            f"stele ready http={_join(http_address)} binary={_join(binary_address)} kafka=off "
+            f"data={settings.data_dir.absolute()}",
+            flush=True,
+        )
+    waiting = asyncio.create_task(stopping.wait())
+    await asyncio.wait((waiting, http_task), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    logger.info("closing")
+    broker.begin_close()
+    http.should_exit = True
+    await asyncio.gather(binary.stop(settings.shutdown_timeout_ms), http_task)
+    await broker.close()
+
+
+def serve(overrides: Mapping[str, object] | None = None) -> int:
+    """Run a broker with the settings of the environment and ``overrides``; returns the exit code."""
+    try:
+        settings = Settings.model_validate({**Settings().model_dump(), **(overrides or {})})
+    except ValidationError as error:
+        for problem in error.errors():
+            name = ".".join(map(str, problem["loc"]))
+            print(f"stele: setting {name} is not valid: {problem['msg']}", file=sys.stderr)  # noqa: T201
+        return 2
+    logging.basicConfig(
+        level=settings.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    try:
+        _run(settings)
+    except (SteleError, OSError, sqlite3.Error) as error:
+        print(
+            f"stele: {error.strerror if isinstance(error, OSError) and error.strerror else error}",
+            file=sys.stderr,
+        )  # noqa: T201
+        return 1
+    return 0
+
+
+def _run(settings: Settings) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(run(settings))
+    else:
+        uvloop.run(run(settings))

@@ -1,0 +1,118 @@
+"""Small files that remember numbers over a restart, in Apache Kafka's text layouts.
+
+``recovery-point-offset-checkpoint`` and ``log-start-offset-checkpoint``, one of
+each in the data directory::
+
+    0                       version
+    2                       entries
+    orders 0 4242           topic, partition, offset
+    orders 1 17
+
+``leader-epoch-checkpoint``, one in each partition's directory::
+
+    0
+    2
+    1 0                     leader epoch, first offset written in it
+    3 1200
+
+They are replaced as a whole (written aside, synced, renamed). A file that does
+not parse is treated as absent: every number in them can only save work, except
+the log start offset, whose loss makes deleted records visible again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from .files import Files, read_file, write_file
+
+logger = logging.getLogger(__name__)
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+
+_VERSION = "0"
+
+
+def _write(files: Files, path: Path, lines: list[str], *, sync: bool) -> None:
+    write_file(files, path, "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode(), sync=sync)
+
+
+def _read(files: Files, path: Path) -> list[list[str]]:
+    raw = read_file(files, path)
+    if raw is None:
+        return []
+    lines = raw.decode(errors="replace").splitlines()
+    if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):
+        logger.warning("%s is damaged and is not used", path)
+        return []
+    return [line.split(" ") for line in lines[2:]]
+
+
+def write_offsets(files: Files, path: Path, offsets: Mapping[tuple[str, int], int]) -> None:
+    _write(
+        files,
+        path,
+        [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()],
+        sync=True,
+    )
+
+
+def read_offsets(files: Files, path: Path) -> dict[tuple[str, int], int]:
+    return {(topic, int(partition)): int(offset) for topic, partition, offset in _read(files, path)}
+
+
+class LeaderEpochs:
+    """Which leader epoch wrote from which offset on; both columns ascend."""
+
+    __slots__ = ("_entries", "is_dirty")
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self._entries = list(entries)
+        self.is_dirty = False
+
+    def note(self, epoch: int, offset: int) -> None:
+        """A batch at ``offset`` was written in ``epoch``."""
+        if not self._entries or epoch > self._entries[-1][0]:
+            self._entries.append((epoch, offset))
+            self.is_dirty = True
+
+    @property
+    def latest(self) -> int:
+        return self._entries[-1][0] if self._entries else -1
+
+    def end_offset_of(self, epoch: int, *, log_end_offset: int) -> tuple[int, int]:
+        """``(epoch, end offset)`` of the largest epoch at or below ``epoch`` (KIP-101); (-1, -1) if none."""
+        found = (-1, -1)
+        for index, (candidate, _) in enumerate(self._entries):
+            if candidate > epoch:
+                break
+            following = self._entries[index + 1 :]
+            found = (candidate, following[0][1] if following else log_end_offset)
+        return found
+
+    def epoch_at(self, offset: int) -> int:
+        epoch = -1
+        for candidate, start in self._entries:
+            if start > offset:
+                break
+            epoch = candidate
+        return epoch
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget epochs that begin at or behind ``offset``."""
+        kept = [entry for entry in self._entries if entry[1] < offset]
+        self.is_dirty = self.is_dirty or len(kept) != len(self._entries)
+        self._entries = kept
+
+    def write(self, files: Files, directory: Path, *, sync: bool) -> None:
+        lines = [f"{epoch} {offset}" for epoch, offset in self._entries]
+        self.is_dirty = False
+        _write(files, directory / LEADER_EPOCHS, lines, sync=sync)
+
+    @classmethod
+    def read(cls, files: Files, directory: Path) -> LeaderEpochs:
+        return cls((int(epoch), int(offset)) for epoch, offset in _read(files, directory / LEADER_EPOCHS))

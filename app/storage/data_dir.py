@@ -1,0 +1,111 @@
+"""The data directory as a whole: its lock, how the last run ended, what is stray in it.
+
+::
+
+    data/
+      lock                                 held while a broker runs; its process id inside
+      clean-shutdown                       there exactly when the last run closed everything
+      start-record                         boot id and leader epoch of the last start
+      recovery-point-offset-checkpoint     see checkpoint
+      log-start-offset-checkpoint
+      metadata.sqlite                      the catalog (app/cluster)
+      orders-0/ orders-1/ …                one directory a partition (log)
+      orders-2.<topic id>.deleted          a partition on its way out
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from ..errors import DataDirLocked
+from .files import Files, Lock, read_file, write_file
+
+logger = logging.getLogger(__name__)
+
+LOCK = "lock"
+CLEAN_SHUTDOWN = "clean-shutdown"
+START_RECORD = "start-record"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """What this start found. ``leader_epoch`` goes up after an unclean end."""
+
+    is_new: bool
+    was_clean: bool
+    same_boot: bool
+    leader_epoch: int
+
+
+class DataDir:
+    """Takes the directory for this process, and knows how it was left."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        self._files = files
+        self.path = path
+        self._lock: Lock | None = None
+
+    def take(self) -> Start:
+        """Lock the directory and note that a run has begun.
+
+        Raises:
+            DataDirLocked: another process has it.
+            OSError: it cannot be used.
+        """
+        self._files.make_dir(self.path)
+        try:
+            self._lock = self._files.lock(self.path / LOCK)
+        except BlockingIOError as error:
+            owner = (read_file(self._files, self.path / LOCK) or b"").decode(errors="replace").strip()
+            raise DataDirLocked(self.path, f" (process {owner})" if owner else "") from error
+        was_clean = self._files.exists(self.path / CLEAN_SHUTDOWN)
+        record = self._read_record()
+        boot_id = self._files.boot_id()
+        start = Start(
+            is_new=record is None and not was_clean,
+            was_clean=was_clean,
+            same_boot=bool(boot_id) and record is not None and record.get("boot_id") == boot_id,
+            leader_epoch=self._leader_epoch(record, was_clean=was_clean),
+        )
+        # The mark goes before the first append can come, and its going must last.
+        if was_clean:
+            self._files.remove(self.path / CLEAN_SHUTDOWN)
+        content = json.dumps({"boot_id": boot_id, "leader_epoch": start.leader_epoch}).encode()
+        write_file(self._files, self.path / START_RECORD, content)
+        if record is None:
+            self._files.sync_dir(self.path.parent)
+        return start
+
+    def _read_record(self) -> dict[str, object] | None:
+        raw = read_file(self._files, self.path / START_RECORD)
+        if raw is None:
+            return None
+        try:
+            record = json.loads(raw)
+        except ValueError:
+            logger.warning("%s is damaged; the logs are scanned", self.path / START_RECORD)
+            return {}
+        return cast("dict[str, object]", record) if isinstance(record, dict) else {}
+
+    @staticmethod
+    def _leader_epoch(record: dict[str, object] | None, *, was_clean: bool) -> int:
+        if record is None:
+            return 0
+        last = record.get("leader_epoch")
+        epoch = last if isinstance(last, int) else 0
+        return epoch if was_clean else epoch + 1
+
+    def partition_dir(self, topic: str, partition: int) -> Path:
+        return self.path / f"{topic}-{partition}"
+
+    def release(self, *, clean: bool) -> None:
+        """Give the directory back; ``clean`` leaves the mark that spares the next start its scan."""
+        if clean:
+            write_file(self._files, self.path / CLEAN_SHUTDOWN, b"")
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

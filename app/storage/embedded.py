@@ -1,0 +1,543 @@
+"""The engine on this machine: segments on disk, rings in memory, group commit.
+
+Appends go to the page cache on the event loop; everything that may wait for a
+disk (syncs, cold reads, recovery, deletion) runs in threads. The first failed
+write or sync stops the whole directory (ADR-0003): a kernel may drop the dirty
+pages after reporting the error once, so a second try would lie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from stele.wire.messages import Durability
+from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader, CorruptBatchError, set_log_append_time
+
+from ..errors import CorruptLog, LogDirFailed, SteleError, StorageError, StorageFull
+from .checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
+from .data_dir import DataDir, Start
+from .engine import AppendTicket, Clock, FetchPlan, FetchSpec, LogState, PartitionSpec, TopicPartition
+from .files import Files
+from .flusher import Flusher, SyncObserver
+from .log import DELETED_SUFFIX, DiskLog, NotThisTopicError
+from .memory_log import MemoryLog
+from .recovery import Crash
+from .segment import Extent, Segment, SegmentTornError, WouldBlockError
+from .topic_config import TopicConfig
+from .waiters import Waiters
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+# Logs opened at once after a crash: the disk has a queue, the CRC has cores.
+_OPEN_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    """Times in ms; see ``settings`` for the reasons."""
+
+    flush_interval_ms: int = 100
+    checkpoint_interval_ms: int = 10_000
+    retention_interval_ms: int = 30_000
+    sync_threads: int = 8
+    open_segments_max: int = 512
+
+
+class EmbeddedEngine:
+    """Implements ``LogEngine``; one for a data directory."""
+
+    def __init__(self, files: Files, path: Path, *, clock: Clock, options: EngineOptions) -> None:
+        self._files = files
+        self._clock = clock
+        self._options = options
+        self._data_dir = DataDir(files, path)
+        self._disk: dict[TopicPartition, DiskLog] = {}
+        self._memory: dict[TopicPartition, MemoryLog] = {}
+        self._threads = ThreadPoolExecutor(options.sync_threads, thread_name_prefix="stele-disk")
+        self._flusher = Flusher(self._threads, on_failure=self._sync_failed)
+        self._waiters = Waiters()
+        self._open_sealed: OrderedDict[Segment, None] = OrderedDict()
+        self._failure: StorageError | None = None
+        self._start: Start | None = None
+        self._leader_epoch = 0
+        self._recovery_points: dict[tuple[str, int], int] = {}
+        self._log_starts: dict[tuple[str, int], int] = {}
+        self._checkpointed: tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]] = ({}, {})
+        self._checkpoint_lock = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._wall_start_ms = clock.now_ms()
+        self._monotonic_start_ms = clock.monotonic_ms()
+
+    # ── life ──
+
+    async def open(self) -> Start:
+        """Take the data directory; partitions are opened by ``create``.
+
+        Raises:
+            DataDirLocked: another broker has it.
+            OSError: it cannot be used.
+        """
+        self._start = await self._in_thread(self._data_dir.take)
+        self._leader_epoch = self._start.leader_epoch
+        path = self._data_dir.path
+        self._recovery_points = await self._in_thread(read_offsets, self._files, path / RECOVERY_POINTS)
+        self._log_starts = await self._in_thread(read_offsets, self._files, path / LOG_START_OFFSETS)
+        return self._start
+
+    def start_background(self) -> None:
+        """Begin checkpoints and retention, once all partitions are open."""
+        self._tasks = [
+            asyncio.create_task(self._every(self._options.checkpoint_interval_ms, self._checkpoint)),
+            asyncio.create_task(self._every(self._options.retention_interval_ms, self._retain)),
+        ]
+
+    async def _every(self, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            try:
+                await work()
+            except (OSError, StorageError):
+                logger.exception("background work on %s failed; it will be tried again", self._data_dir.path)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._waiters.wake_all()
+        is_clean = self._failure is None
+        for log in self._disk.values():
+            await self._flusher.quiesce(log)
+        try:
+            await self._in_thread(self._close_logs, is_clean)
+        except OSError as error:
+            self._fail(Path(error.filename or self._data_dir.path), error)
+            is_clean = False
+        if is_clean and self._start is not None:
+            await self._checkpoint()
+        await self._in_thread(lambda: self._data_dir.release(clean=is_clean and self._start is not None))
+        self._threads.shutdown()
+
+    def _close_logs(self, clean: bool) -> None:
+        for log in self._disk.values():
+            log.close(clean=clean)
+
+    async def _in_thread(self, work: Callable[..., _T], *arguments: object) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    # ── failure ──
+
+    @property
+    def failure(self) -> StorageError | None:
+        return self._failure
+
+    def _sync_failed(self, log: DiskLog, error: OSError) -> LogDirFailed:
+        return self._fail(log.directory, error)
+
+    def _fail(self, path: Path, error: OSError) -> LogDirFailed:
+        failure = LogDirFailed(path, error.strerror or str(error))
+        if self._failure is None:
+            self._failure = failure
+            logger.critical("%s", failure)
+            self._flusher.fail(failure)
+            self._waiters.wake_all()
+        return failure
+
+    @property
+    def on_sync(self) -> SyncObserver:
+        return self._flusher.on_sync
+
+    @on_sync.setter
+    def on_sync(self, observer: SyncObserver) -> None:
+        self._flusher.on_sync = observer
+
+    # ── partitions ──
+
+    async def create(self, specs: Sequence[PartitionSpec]) -> None:
+        disk = [spec for spec in specs if spec.config.storage == "disk"]
+        for spec in specs:
+            if spec.config.storage == "memory":
+                # What was in it before this start is lost, its producers too.
+                if not self._tasks:
+                    spec.ledger.clear()
+                self._memory[spec.topic_partition] = MemoryLog(spec)
+        logs = [
+            DiskLog(self._files, self._data_dir.partition_dir(*s.topic_partition), s, self._clock)
+            for s in disk
+        ]
+        try:
+            if len(logs) > 1:
+                limit = asyncio.Semaphore(_OPEN_THREADS)
+
+                async def open_one(log: DiskLog) -> None:
+                    async with limit:
+                        await self._in_thread(self._open_log, log)
+
+                await asyncio.gather(*map(open_one, logs))
+            elif logs:
+                await self._in_thread(self._open_log, logs[0])
+        except OSError as error:
+            if error.errno in _FULL:
+                raise StorageFull(self._data_dir.path, error) from error
+            raise self._fail(Path(error.filename or self._data_dir.path), error) from error
+        for log in logs:
+            self._disk[log.topic_partition] = log
+            self._leader_epoch = max(self._leader_epoch, log.epochs.latest)
+
+    def _open_log(self, log: DiskLog) -> None:
+        assert self._start is not None, "open() comes first"
+        key = (log.topic_partition.topic, log.topic_partition.partition)
+        crash = None
+        if not self._start.was_clean:
+            crash = Crash(recovery_point=self._recovery_points.get(key, 0), same_boot=self._start.same_boot)
+        try:
+            log.open(crash=crash, log_start_offset=self._log_starts.get(key, 0))
+        except NotThisTopicError:
+            # A topic of this name was deleted, and its files outlived a crash.
+            self._set_aside(log.directory)
+            log.open(crash=None, log_start_offset=0)
+
+    def _set_aside(self, directory: Path) -> None:
+        target = directory.with_name(f"{directory.name}.{self._clock.now_ms()}{DELETED_SUFFIX}")
+        logger.warning("%s belongs to a deleted topic of the same name and is removed", directory)
+        self._files.rename(directory, target)
+        self._files.sync_dir(directory.parent)
+        self._files.remove_tree(target)
+
+    async def remove_strays(self) -> None:
+        """Finish deletions that a crash interrupted."""
+
+        def work() -> None:
+            for name in self._files.list_dir(self._data_dir.path):
+                if name.endswith(DELETED_SUFFIX):
+                    self._files.remove_tree(self._data_dir.path / name)
+
+        await self._in_thread(work)
+
+    def configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
+        self._log(topic_partition).config = config
+
+    async def drop(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        for topic_partition in topic_partitions:
+            self._waiters.wake(topic_partition)
+            self._memory.pop(topic_partition, None)
+            log = self._disk.pop(topic_partition, None)
+            if log is None:
+                continue
+            await self._flusher.quiesce(log)
+            for segment in log.segments:
+                self._open_sealed.pop(segment, None)
+            self._recovery_points.pop(topic_partition, None)
+            self._log_starts.pop(topic_partition, None)
+            await self._in_thread(self._delete_log, log)
+
+    def _delete_log(self, log: DiskLog) -> None:
+        log.close(clean=False)
+        target = log.directory.with_name(f"{log.directory.name}.{self._clock.now_ms()}{DELETED_SUFFIX}")
+        self._files.rename(log.directory, target)
+        self._files.sync_dir(log.directory.parent)
+        self._files.remove_tree(target)
+
+    def _log(self, topic_partition: TopicPartition) -> DiskLog | MemoryLog:
+        return self._disk.get(topic_partition) or self._memory[topic_partition]
+
+    # ── append ──
+
+    def append(
+        self, topic_partition: TopicPartition, batches: bytearray, headers: list[BatchHeader], *, sync: bool
+    ) -> AppendTicket:
+        log = self._disk.get(topic_partition)
+        if log is None:
+            return self._append_memory(topic_partition, batches, headers)
+        if self._failure is not None:
+            raise LogDirFailed(log.directory, str(self._failure))
+        log_append_time_ms = self._stamp(log, batches, headers)
+        try:
+            base_offset, last_offset = log.append(batches, headers, leader_epoch=self._leader_epoch)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise StorageFull(log.directory, error) from error
+            raise self._fail(log.directory, error) from error
+        except SegmentTornError as error:
+            raise self._fail(error.path, error.cause) from error
+        future = None
+        if sync or log.unsynced_records >= log.config.flush_messages:
+            future = self._flusher.next_round(log)
+        else:
+            interval_ms = log.config.flush_ms if log.config.flush_ms >= 0 else self._options.flush_interval_ms
+            self._flusher.flush_later(log, interval_ms)
+        self._waiters.appended(topic_partition, len(batches))
+        return AppendTicket(
+            base_offset=base_offset,
+            last_offset=last_offset,
+            log_append_time_ms=log_append_time_ms,
+            log_start_offset=log.log_start_offset,
+            durability=Durability.APPENDED if future is None else Durability.SYNCED,
+            future=future,
+        )
+
+    def _append_memory(
+        self, topic_partition: TopicPartition, batches: bytearray, headers: list[BatchHeader]
+    ) -> AppendTicket:
+        log = self._memory[topic_partition]
+        log_append_time_ms = self._stamp(log, batches, headers)
+        base_offset, last_offset = log.append(batches, headers, leader_epoch=self._leader_epoch)
+        self._waiters.appended(topic_partition, len(batches))
+        return AppendTicket(
+            base_offset=base_offset,
+            last_offset=last_offset,
+            log_append_time_ms=log_append_time_ms,
+            log_start_offset=log.log_start_offset,
+            durability=Durability.NONE,
+        )
+
+    def _stamp(self, log: DiskLog | MemoryLog, batches: bytearray, headers: list[BatchHeader]) -> int:
+        if log.config.message_timestamp_type == "CreateTime":
+            return NO_TIMESTAMP
+        now_ms = self._clock.now_ms()
+        for header in headers:
+            set_log_append_time(batches, header, now_ms)
+        return now_ms
+
+    def when_synced(self, topic_partition: TopicPartition, offset: int) -> asyncio.Future[None] | None:
+        log = self._disk.get(topic_partition)
+        if log is None or log.recovery_point > offset:
+            return None
+        return self._flusher.next_round(log)
+
+    async def flush(self, topic_partitions: Sequence[TopicPartition] | None = None) -> None:
+        if topic_partitions is None:
+            logs = list(self._disk.values())
+        else:
+            logs = [log for name in topic_partitions if (log := self._disk.get(name))]
+        if self._failure is not None and logs:
+            raise self._failure
+        rounds = [self._flusher.next_round(log) for log in logs if log.is_dirty]
+        if rounds:
+            await asyncio.wait(rounds)
+            for future in rounds:
+                future.result()
+
+    # ── read ──
+
+    async def plan_fetch(self, specs: Sequence[FetchSpec], max_bytes: int) -> list[FetchPlan]:
+        plans: list[FetchPlan] = []
+        left = max_bytes
+        for spec in specs:
+            wanted = min(spec.max_bytes, left)
+            plan = await self._plan_one(spec, wanted, is_first=left == max_bytes)
+            left -= plan.size
+            plans.append(plan)
+        return plans
+
+    async def _plan_one(self, spec: FetchSpec, max_bytes: int, *, is_first: bool) -> FetchPlan:
+        name = spec.topic_partition
+        log = self._disk.get(name) or self._memory.get(name)
+        if log is None:
+            raise KeyError(name)
+        found: Extent | bytes | None = None
+        error: SteleError | None = None
+        if max_bytes > 0 or is_first:
+            try:
+                if isinstance(log, MemoryLog):
+                    found = log.plan(spec.offset, max_bytes)
+                else:
+                    found = await self._plan_disk(log, spec.offset, max_bytes)
+            except SteleError as refused:
+                error = refused
+            except OSError as failed:
+                error = LogDirFailed(self._data_dir.path, failed.strerror or str(failed))
+        common = FetchPlan(
+            topic_partition=name,
+            offset=spec.offset,
+            high_watermark=log.log_end_offset,
+            log_start_offset=log.log_start_offset,
+            error=error,
+        )
+        if found is None:
+            return common
+        is_extent = isinstance(found, Extent)
+        return FetchPlan(
+            topic_partition=name,
+            offset=spec.offset,
+            high_watermark=common.high_watermark,
+            log_start_offset=common.log_start_offset,
+            size=found.size if is_extent else len(found),
+            source=found,
+            path=found.segment.path if is_extent else None,
+            position=found.position if is_extent else 0,
+        )
+
+    async def _plan_disk(self, log: DiskLog, offset: int, max_bytes: int) -> Extent | None:
+        try:
+            return log.plan(offset, max_bytes, nowait=True)
+        except WouldBlockError:
+            return await self._in_thread(lambda: log.plan(offset, max_bytes, nowait=False))
+        except FileNotFoundError:
+            # Retention took the segment between two looks; the log start has moved.
+            return log.plan(offset, max_bytes, nowait=True)
+
+    async def read(self, plan: FetchPlan) -> bytes:
+        source = plan.source
+        if isinstance(source, bytes):
+            return source
+        if not isinstance(source, Extent):
+            return b""
+        segment = source.segment
+        try:
+            self._touch(segment)
+            data = segment.read_nowait(source)
+            if data is None:
+                data = await self._in_thread(segment.read, source)
+        except OSError as error:
+            raise LogDirFailed(segment.path, error.strerror or str(error)) from error
+        if len(data) != source.size:
+            raise CorruptLog(
+                path=segment.path,
+                position=source.position + len(data),
+                offset=plan.offset,
+                next_offset=segment.next_offset,
+                reason="the file is shorter than it was",
+            )
+        return data
+
+    def _touch(self, segment: Segment) -> None:
+        """Keep the files of the sealed segments that are read, within the limit."""
+        if not segment.is_sealed:
+            return
+        self._open_sealed[segment] = None
+        self._open_sealed.move_to_end(segment)
+        while len(self._open_sealed) > self._options.open_segments_max:
+            oldest, _ = self._open_sealed.popitem(last=False)
+            oldest.release()
+
+    async def wait(self, positions: Mapping[TopicPartition, int], min_bytes: int, timeout_ms: int) -> None:
+        for name, offset in positions.items():
+            log = self._disk.get(name) or self._memory.get(name)
+            if log is None or log.log_end_offset > offset:
+                return
+        await self._waiters.wait(positions, min_bytes=min_bytes, timeout_ms=timeout_ms)
+
+    def wake_all(self) -> None:
+        self._waiters.wake_all()
+
+    def state(self, topic_partition: TopicPartition) -> LogState:
+        log = self._log(topic_partition)
+        is_disk = isinstance(log, DiskLog)
+        return LogState(
+            log_start_offset=log.log_start_offset,
+            high_watermark=log.log_end_offset,
+            log_end_offset=log.log_end_offset,
+            leader_epoch=self._leader_epoch,
+            size_bytes=log.size_bytes,
+            segments=len(log.segments) if is_disk else 0,
+            recovery_point=log.recovery_point if is_disk else log.log_start_offset,
+        )
+
+    async def offset_for_time(
+        self, topic_partition: TopicPartition, timestamp_ms: int
+    ) -> tuple[int, int, int]:
+        log = self._log(topic_partition)
+        try:
+            if isinstance(log, MemoryLog):
+                found = log.find_time(timestamp_ms)
+            else:
+                segments = list(log.segments)
+                found = await self._in_thread(log.find_time, segments, timestamp_ms)
+        except CorruptBatchError as error:
+            raise CorruptLog(
+                path=self._data_dir.path,
+                position=error.position,
+                offset=log.log_start_offset,
+                next_offset=log.log_end_offset,
+                reason=error.reason,
+            ) from error
+        return found or (-1, NO_TIMESTAMP, self._leader_epoch)
+
+    def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:
+        log = self._log(topic_partition)
+        return log.epochs.end_offset_of(epoch, log_end_offset=log.log_end_offset)
+
+    # ── retention ──
+
+    async def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> int:
+        log = self._log(topic_partition)
+        log.advance_log_start(before_offset)
+        if isinstance(log, DiskLog):
+            # Deleted means deleted: the new start must outlive a crash before it is answered.
+            await self._checkpoint()
+        return log.log_start_offset
+
+    async def _retain(self) -> None:
+        await self.enforce_retention()
+
+    def retention_now_ms(self) -> int:
+        """The wall clock, but never ahead of the time that really passed since the start.
+
+        A clock that jumps years ahead must not delete anything early.
+        """
+        elapsed = self._clock.monotonic_ms() - self._monotonic_start_ms
+        return min(self._clock.now_ms(), self._wall_start_ms + elapsed)
+
+    async def enforce_retention(self) -> int:
+        now_ms = self.retention_now_ms()
+        deleted = sum(log.expire(now_ms) for log in self._memory.values())
+        for log in list(self._disk.values()):
+            if self._failure is not None:
+                break
+            if log.active_is_expired(now_ms):
+                log.roll()
+                await self._flusher.next_round(log)
+            segments = log.expired_segments(now_ms)
+            if not segments or log.topic_partition not in self._disk:
+                continue
+            for segment in segments:
+                self._open_sealed.pop(segment, None)
+            paths = log.detach(segments)
+            deleted += len(segments)
+            # The start is saved first: a crash in between leaves files, never a log that begins twice.
+            await self._checkpoint()
+            await self._in_thread(self._remove, [*paths, *log.stale_snapshots()])
+            logger.info(
+                "%s: %d segments deleted, it starts at %d", log.directory, len(segments), log.log_start_offset
+            )
+        return deleted
+
+    def _remove(self, paths: list[Path]) -> None:
+        for path in paths:
+            if self._files.exists(path):
+                self._files.remove(path)
+
+    async def _checkpoint(self) -> None:
+        """Save recovery points and log start offsets, if they moved."""
+        async with self._checkpoint_lock:
+            logs = dict(self._disk)
+            points = {(n.topic, n.partition): log.recovery_point for n, log in logs.items()}
+            starts = {
+                (n.topic, n.partition): log.log_start_offset
+                for n, log in logs.items()
+                if log.log_start_offset
+            }
+            if (points, starts) == self._checkpointed:
+                return
+            dirty = [log for log in logs.values() if log.epochs.is_dirty]
+            path = self._data_dir.path
+
+            def write() -> None:
+                for log in dirty:
+                    log.epochs.write(self._files, log.directory, sync=True)
+                write_offsets(self._files, path / RECOVERY_POINTS, points)
+                write_offsets(self._files, path / LOG_START_OFFSETS, starts)
+
+            await self._in_thread(write)
+            self._checkpointed = (points, starts)

@@ -1,0 +1,251 @@
+"""The interface between the broker and whatever keeps its bytes.
+
+It speaks of many partitions at once, because an engine may commit them
+together, and its appends and reads may have to wait, because an engine may be
+far away. ``embedded`` implements it on this machine. One conformance suite
+(``tests/unit/storage/test_engine_contract.py``) runs against every engine.
+
+An append in this picture, for a partition that holds offsets 0…41::
+
+    log start offset 10        high watermark = log end offset 42
+          │                              │
+    ──────┼──────────────────────────────┼──────
+    gone  │ 10 … 41 readable             │ next append: base offset 42
+
+``log_start_offset <= high_watermark <= log_end_offset`` always.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from stele.wire.messages import Durability
+from stele.wire.record_batch import BatchHeader
+
+from ..errors import SteleError, StorageError
+from .topic_config import TopicConfig
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Clock(Protocol):
+    """Time, injected: a test may turn it."""
+
+    def now_ms(self) -> int:
+        """Wall clock, ms since the epoch; it may jump."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Never goes back; from an arbitrary start."""
+        ...
+
+
+class BatchLedger(Protocol):
+    """State that follows from the batches of one partition and is kept beside them.
+
+    The broker's producer states are one. The engine feeds it on recovery and
+    stores its snapshots; it never looks inside.
+    """
+
+    def apply(self, header: BatchHeader) -> None:
+        """A batch is in the log."""
+        ...
+
+    def snapshot(self) -> bytes: ...
+    def restore(self, data: bytes) -> None:
+        """Start from a snapshot. Raises ``ValueError`` if it is damaged."""
+        ...
+
+    def clear(self) -> None:
+        """Start from nothing, knowing that there was something before."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSpec:
+    """What an engine must know to hold one partition."""
+
+    topic_partition: TopicPartition
+    topic_id: UUID
+    config: TopicConfig
+    ledger: BatchLedger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogState:
+    """One partition's log, now. ``size_bytes`` counts the batches; ``recovery_point`` is synced up to."""
+
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    leader_epoch: int
+    size_bytes: int
+    segments: int
+    recovery_point: int
+
+    def __post_init__(self) -> None:
+        assert self.log_start_offset <= self.high_watermark <= self.log_end_offset, self
+
+
+class AppendTicket:
+    """An append on its way to the durability that was asked for.
+
+    ``done`` is true at once when nothing is to be waited for. Offsets are
+    known as soon as the engine gave the ticket.
+    """
+
+    __slots__ = (
+        "_future",
+        "base_offset",
+        "durability",
+        "last_offset",
+        "log_append_time_ms",
+        "log_start_offset",
+    )
+
+    def __init__(
+        self,
+        *,
+        base_offset: int,
+        last_offset: int,
+        log_append_time_ms: int,
+        log_start_offset: int,
+        durability: Durability,
+        future: asyncio.Future[None] | None = None,
+    ) -> None:
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.durability = durability
+        self._future = future
+
+    @property
+    def done(self) -> bool:
+        return self._future is None or self._future.done()
+
+    @property
+    def future(self) -> asyncio.Future[None] | None:
+        """Ends when the durability is reached, or with the ``StorageError`` that prevents it."""
+        return self._future
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchPlan:
+    """Which bytes answer a fetch of one partition; ``error`` stands instead of them.
+
+    ``offset`` is the one asked for. ``source`` is the engine's own.
+    """
+
+    topic_partition: TopicPartition
+    offset: int
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    size: int = 0
+    error: SteleError | None = None
+    source: object = None
+    path: Path | None = None
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSpec:
+    """Ask for batches of one partition from ``offset`` on, about ``max_bytes`` of them."""
+
+    topic_partition: TopicPartition
+    offset: int
+    max_bytes: int
+
+
+class LogEngine(Protocol):
+    """Holds partitions. Methods that are not ``async`` are called on the event loop and do not wait."""
+
+    @property
+    def failure(self) -> StorageError | None:
+        """Why nothing is accepted any more, or None."""
+        ...
+
+    async def create(self, specs: Sequence[PartitionSpec]) -> None:
+        """Open partitions, making those that are not there. Raises ``StorageError``."""
+        ...
+
+    def configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None: ...
+
+    async def drop(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """Delete partitions and all they hold."""
+        ...
+
+    def append(
+        self,
+        topic_partition: TopicPartition,
+        batches: bytearray,
+        headers: list[BatchHeader],
+        *,
+        sync: bool,
+    ) -> AppendTicket:
+        """Append checked batches; base offsets and leader epoch are written into them in place.
+
+        Raises:
+            StorageFull: no space; nothing was appended, and it may be tried again.
+            LogDirFailed: nothing is accepted any more.
+        """
+        ...
+
+    def when_synced(self, topic_partition: TopicPartition, offset: int) -> asyncio.Future[None] | None:
+        """A future that ends when ``offset`` is synced; None if it is already."""
+        ...
+
+    async def flush(self, topic_partitions: Sequence[TopicPartition] | None = None) -> None:
+        """Sync all that was appended before the call (None: everywhere). Raises ``StorageError``."""
+        ...
+
+    async def plan_fetch(self, specs: Sequence[FetchSpec], max_bytes: int) -> list[FetchPlan]:
+        """A plan for each spec, together about ``max_bytes``; the first with data gets at least one batch."""
+        ...
+
+    async def read(self, plan: FetchPlan) -> bytes:
+        """The bytes of a plan. Raises ``StorageError``."""
+        ...
+
+    async def wait(self, positions: Mapping[TopicPartition, int], min_bytes: int, timeout_ms: int) -> None:
+        """Return when ``min_bytes`` were appended in all behind the offsets, a partition vanished, or in time."""
+        ...
+
+    def wake_all(self) -> None:
+        """End every ``wait`` now."""
+        ...
+
+    def state(self, topic_partition: TopicPartition) -> LogState: ...
+
+    async def offset_for_time(
+        self, topic_partition: TopicPartition, timestamp_ms: int
+    ) -> tuple[int, int, int]:
+        """``(offset, timestamp, leader epoch)`` of the first record at or after it; (-1, -1, epoch) if none."""
+        ...
+
+    def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:
+        """``(epoch, end offset)`` as KIP-101 asks for."""
+        ...
+
+    async def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> int:
+        """Move the log start offset up to ``before_offset``; returns the new one."""
+        ...
+
+    async def enforce_retention(self) -> int:
+        """Delete what the configurations no longer keep; returns segments deleted."""
+        ...
+
+    async def close(self) -> None:
+        """Sync everything, leave the clean-shutdown mark, release the data directory."""
+        ...

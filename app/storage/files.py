@@ -1,0 +1,247 @@
+"""The only module that opens, writes, syncs, renames and removes files of the log.
+
+Everything above takes a ``Files``, so a test can cut the power, tear a sector
+or fail any single call. The rules a file system really gives, and which the
+callers rely on:
+
+- written bytes survive the death of the process, and the loss of power only
+  after ``File.sync``;
+- a created, renamed or removed name survives the loss of power only after
+  ``sync_dir`` of its directory;
+- after a failed sync nothing is known about the bytes it covered, and a second
+  sync may succeed without having written them (fsyncgate): never retry.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+# writev takes at most IOV_MAX buffers
+_BUFFERS_MAX = 1024
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
+
+
+class File(Protocol):
+    """An open file. Positions and sizes are in bytes; every method may raise ``OSError``."""
+
+    @property
+    def path(self) -> Path: ...
+    def size(self) -> int: ...
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        """Write all of ``buffers``; on an error an unknown part of them is in the file."""
+        ...
+
+    def read_at(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end of the file."""
+        ...
+
+    def read_at_nowait(self, position: int, size: int) -> bytes | None:
+        """As ``read_at``, or None when the bytes are not in memory and a disk would be waited for."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+    def sync(self) -> None:
+        """When this returns the bytes and the size survive a loss of power."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    """A directory tree. Every method may raise ``OSError``."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing; ``create`` makes the file if it is not there."""
+        ...
+
+    def exists(self, path: Path) -> bool: ...
+    def size(self, path: Path) -> int: ...
+    def list_dir(self, path: Path) -> list[str]:
+        """Names in ``path``, sorted."""
+        ...
+
+    def make_dir(self, path: Path) -> None:
+        """Make ``path``; its parent must be there. Nothing happens if it exists."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None: ...
+    def remove(self, path: Path) -> None: ...
+    def remove_tree(self, path: Path) -> None: ...
+    def sync_dir(self, path: Path) -> None: ...
+    def lock(self, path: Path) -> Lock:
+        """An exclusive lock that dies with the process. Raises ``BlockingIOError`` if it is held."""
+        ...
+
+    def boot_id(self) -> str:
+        """Changes when the machine restarts; empty where that cannot be known."""
+        ...
+
+
+class RealFile:
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    @property
+    def path(self) -> Path:
+        return self._path
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        waiting = list(buffers)
+        while waiting:
+            chunk = waiting[:_BUFFERS_MAX]
+            written = os.pwritev(self._fd, chunk, position)
+            position += written
+            # A short write is not an error: go on behind it.
+            done = 0
+            while done < len(chunk) and written >= len(chunk[done]):
+                written -= len(chunk[done])
+                done += 1
+            waiting = waiting[done:]
+            if written:
+                waiting[0] = memoryview(waiting[0])[written:]
+
+    def read_at(self, position: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        missing = size - len(data)
+        while missing and (data := os.pread(self._fd, missing, position + size - missing)):
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def read_at_nowait(self, position: int, size: int) -> bytes | None:
+        if not _NOWAIT:
+            return None
+        buffer = bytearray(size)
+        try:
+            got = os.preadv(self._fd, [buffer], position, _NOWAIT)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL):
+                return None
+            raise
+        if got == size:
+            return buffer  # type: ignore[return-value]
+        # Short: the end of the file, or the end of what is in memory.
+        return None
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class RealLock:
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+class RealFiles:
+    """The file system of this machine."""
+
+    def open(self, path: Path, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(path, os.open(path, flags, 0o644))
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def list_dir(self, path: Path) -> list[str]:
+        return sorted(entry.name for entry in path.iterdir())
+
+    def make_dir(self, path: Path) -> None:
+        path.mkdir(exist_ok=True)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.rename(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink()
+
+    def remove_tree(self, path: Path) -> None:
+        shutil.rmtree(path)
+
+    def sync_dir(self, path: Path) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: Path) -> RealLock:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        return RealLock(fd)
+
+    def boot_id(self) -> str:
+        try:
+            return _BOOT_ID.read_text().strip()
+        except OSError:
+            return ""
+
+
+def read_file(files: Files, path: Path) -> bytes | None:
+    """The whole of a small file, or None if there is none."""
+    if not files.exists(path):
+        return None
+    file = files.open(path)
+    try:
+        return file.read_at(0, file.size())
+    finally:
+        file.close()
+
+
+def write_file(files: Files, path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Replace ``path`` by ``data``: after a crash it holds the old bytes or the new, never a mixture."""
+    temporary = path.with_name(path.name + ".tmp")
+    file = files.open(temporary, create=True)
+    try:
+        file.truncate(0)
+        file.write_at(0, [data])
+        if sync:
+            file.sync()
+    finally:
+        file.close()
+    files.rename(temporary, path)
+    if sync:
+        files.sync_dir(path.parent)

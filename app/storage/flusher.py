@@ -1,0 +1,114 @@
+"""Group commit: one sync of a partition serves everyone who waits for it.
+
+An append that must be synced takes the *next* round's future. A round takes all
+that was appended before it began, syncs it in a thread, and ends its future;
+appends made meanwhile wait for the round after. So the number of syncs follows
+the speed of the disk, not the number of producers, and nobody polls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from ..errors import LogDirFailed
+from .log import DiskLog, FlushWork
+
+# Called in the loop with the seconds a sync took; for metrics.
+SyncObserver = Callable[[float], None]
+
+
+class Flusher:
+    """Runs the rounds of every partition; at most one at a time for each."""
+
+    def __init__(
+        self, executor: ThreadPoolExecutor, *, on_failure: Callable[[DiskLog, OSError], LogDirFailed]
+    ) -> None:
+        self._executor = executor
+        self._on_failure = on_failure
+        self._next: dict[DiskLog, asyncio.Future[None]] = {}
+        self._running: dict[DiskLog, asyncio.Task[None]] = {}
+        self._timers: dict[DiskLog, asyncio.TimerHandle] = {}
+        self._failure: LogDirFailed | None = None
+        self.on_sync: SyncObserver = lambda _seconds: None
+
+    def next_round(self, log: DiskLog) -> asyncio.Future[None]:
+        """The future of the round that will cover everything appended so far."""
+        future = self._next.get(log)
+        if future is None:
+            loop = asyncio.get_running_loop()
+            future = self._next[log] = loop.create_future()
+            if self._failure:
+                self._fail(future)
+            elif log not in self._running:
+                # Appends of the same turn of the loop join this round.
+                loop.call_soon(self._start, log)
+        return future
+
+    def flush_later(self, log: DiskLog, delay_ms: int) -> None:
+        """See that a round begins within ``delay_ms``; for what nobody waits for."""
+        if log not in self._timers and not self._failure:
+            loop = asyncio.get_running_loop()
+            self._timers[log] = loop.call_later(delay_ms / 1000, self._timer_fired, log)
+
+    def _timer_fired(self, log: DiskLog) -> None:
+        self._timers.pop(log, None)
+        if log.is_dirty:
+            self.next_round(log)
+
+    def _start(self, log: DiskLog) -> None:
+        if log in self._next and log not in self._running:
+            self._running[log] = asyncio.get_running_loop().create_task(self._run(log))
+
+    async def _run(self, log: DiskLog) -> None:
+        try:
+            while (future := self._next.pop(log, None)) is not None:
+                if self._failure:
+                    self._fail(future)
+                    continue
+                work = log.flush_work()
+                try:
+                    seconds = await asyncio.get_running_loop().run_in_executor(self._executor, _timed, work)
+                except OSError as error:
+                    self.fail(self._on_failure(log, error))
+                    self._fail(future)
+                    continue
+                log.flushed(work)
+                self.on_sync(seconds)
+                if not future.done():
+                    future.set_result(None)
+        finally:
+            self._running.pop(log, None)
+
+    def fail(self, failure: LogDirFailed) -> None:
+        """Nothing will be synced any more: everyone who waits is told so."""
+        self._failure = self._failure or failure
+        waiting, self._next = list(self._next.values()), {}
+        for future in waiting:
+            self._fail(future)
+
+    def _fail(self, future: asyncio.Future[None]) -> None:
+        if not future.done():
+            assert self._failure is not None
+            future.set_exception(self._failure)
+            # A round that only the timer asked for has nobody to retrieve this.
+            future.exception()
+
+    async def quiesce(self, log: DiskLog) -> None:
+        """Wait until no round of ``log`` runs, and begin none; its files may then be closed."""
+        timer = self._timers.pop(log, None)
+        if timer:
+            timer.cancel()
+        while task := self._running.get(log):
+            await asyncio.shield(task)
+        future = self._next.pop(log, None)
+        if future is not None and not future.done():
+            future.cancel()
+
+
+def _timed(work: FlushWork) -> float:
+    start = time.perf_counter()
+    work.run()
+    return time.perf_counter() - start

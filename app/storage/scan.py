@@ -1,0 +1,106 @@
+"""Walk the batches of a ``.log`` file, and find the next good one behind a bad one.
+
+A scan never gives up at the first bad byte: it says what is damaged, from which
+byte to which, and goes on with the next batch that is whole and whose CRC
+matches. What to do about the damage is decided in ``recovery``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stele.wire import record_batch as rb
+
+from .files import File
+
+# One read of a scan; a batch larger than this is read on its own.
+WINDOW_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """Bytes ``[position, end_position)`` that hold no valid batch.
+
+    ``offset`` is the first offset that cannot be read and ``next_offset`` the
+    first one behind the damage; at the end of a file both are equal.
+    """
+
+    position: int
+    end_position: int
+    offset: int
+    next_offset: int
+    reason: str
+
+
+def scan_batches(
+    file: File, *, expected_offset: int, position: int = 0, end: int | None = None
+) -> Iterator[rb.BatchHeader | Damage]:
+    """Every batch from ``position`` to ``end``, its CRC checked, and every damage between them.
+
+    ``expected_offset`` is the base offset that must stand at ``position``:
+    offsets have no holes, so a batch with another base offset is damaged too.
+    """
+    end = file.size() if end is None else end
+    window, window_start = b"", position
+    while position < end:
+        if position + rb.HEADER_BYTES > window_start + len(window):
+            window, window_start = file.read_at(position, min(WINDOW_BYTES, end - position)), position
+        at = position - window_start
+        try:
+            header = rb.read_header(window, at)
+            if position + header.size > end:
+                raise rb.TruncatedBatchError("the batch is cut short by the end of the file")
+            if at + header.size > len(window):
+                window, at = file.read_at(position, max(header.size, min(WINDOW_BYTES, end - position))), 0
+                window_start = position
+            header = rb.check_batch(window, at)
+            if header.base_offset != expected_offset:
+                raise rb.CorruptBatchError(f"base offset is {header.base_offset}, expected {expected_offset}")
+            if header.last_offset_delta != header.record_count - 1:
+                raise rb.CorruptBatchError("record count and last offset delta do not agree")
+        except rb.CorruptBatchError as error:
+            found = _next_good(file, position + 1, end, expected_offset)
+            next_position, next_offset = found if found else (end, expected_offset)
+            yield Damage(
+                position=position,
+                end_position=next_position,
+                offset=expected_offset,
+                next_offset=next_offset,
+                reason=error.reason,
+            )
+            position, expected_offset = next_position, next_offset
+            continue
+        header.position = position
+        yield header
+        position += header.size
+        expected_offset = header.next_offset
+
+
+def _next_good(file: File, position: int, end: int, expected_offset: int) -> tuple[int, int] | None:
+    """``(position, base offset)`` of the first valid batch at or after ``position``."""
+    while position + rb.HEADER_BYTES <= end:
+        window = file.read_at(position, min(WINDOW_BYTES, end - position))
+        at = window.find(b"\x02", 16)
+        while at != -1:
+            start = at - 16
+            if len(window) - start < rb.HEADER_BYTES:
+                break
+            if _is_good(file, window, start, position + start, end, expected_offset):
+                return position + start, int.from_bytes(window[start : start + 8], "big")
+            at = window.find(b"\x02", at + 1)
+        # Windows overlap by a header, so that none is missed on the border.
+        position += max(1, len(window) - rb.HEADER_BYTES + 1)
+    return None
+
+
+def _is_good(file: File, window: bytes, at: int, position: int, end: int, expected_offset: int) -> bool:
+    try:
+        header = rb.read_header(window, at)
+        # The next batch starts behind those lost, and not absurdly far behind.
+        if not 0 <= header.base_offset - expected_offset < 2**31 or position + header.size > end:
+            return False
+        rb.check_batch(file.read_at(position, header.size))
+    except rb.CorruptBatchError:
+        return False
+    return header.last_offset_delta == header.record_count - 1

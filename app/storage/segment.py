@@ -1,0 +1,467 @@
+"""A segment: one ``.log`` file of batches, end to end, and its two sparse indexes.
+
+::
+
+    00000000000000001000.log         batches (stele.wire.record_batch), nothing between them
+    00000000000000001000.index       offset → position   (offset_index)
+    00000000000000001000.timeindex   timestamp → offset  (time_index)
+
+The name is the base offset: the offset of the first record that was meant for
+this file, in 20 digits. All three are laid out as Apache Kafka writes them.
+
+The last segment of a log is *active*: it is appended to and its indexes live in
+memory. All others are *sealed*: their files never change, and their indexes are
+read from disk when a reader comes. After a crash the bytes of the log count, and
+the indexes are built from them again (``recovery``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from stele.wire import record_batch as rb
+
+from ..errors import CorruptLog
+from .files import File, Files, read_file, write_file
+from .offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from .scan import Damage, scan_batches
+from .time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from .time_index import TimeIndex
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+
+# Enough for the headers between two index entries in one read.
+_WALK_BYTES = 16 * 1024
+
+
+class WouldBlockError(Exception):
+    """The bytes are not in memory: do this again in a thread, where a disk may be waited for."""
+
+
+def segment_name(base_offset: int) -> str:
+    return f"{base_offset:020d}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """Whole batches: ``size`` bytes from ``position`` of a segment's log."""
+
+    segment: Segment
+    position: int
+    size: int
+
+
+class Segment:
+    """One segment of a partition's log.
+
+    Offsets are absolute here; indexes hold them relative to ``base_offset``.
+    Methods that may read the disk take ``nowait``: True raises
+    ``WouldBlockError`` instead of waiting for it.
+    """
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_file",
+        "_files",
+        "_index",
+        "_index_interval_bytes",
+        "_max_timestamp",
+        "_time_index",
+        "base_offset",
+        "created_ms",
+        "damages",
+        "is_sealed",
+        "max_timestamp_offset",
+        "next_offset",
+        "path",
+        "size",
+    )
+
+    def __init__(
+        self, files: Files, directory: Path, base_offset: int, *, index_interval_bytes: int, created_ms: int
+    ) -> None:
+        self._files = files
+        self.path = directory / (segment_name(base_offset) + LOG_SUFFIX)
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        self.created_ms = created_ms
+        self.is_sealed = False
+        self.damages: list[Damage] = []
+        self.max_timestamp_offset = base_offset
+        self._max_timestamp = rb.NO_TIMESTAMP
+        self._index: OffsetIndex | None = OffsetIndex()
+        self._time_index: TimeIndex | None = TimeIndex()
+        self._bytes_since_index = 0
+        self._index_interval_bytes = index_interval_bytes
+        self._file: File | None = None
+
+    # ── files ──
+
+    @property
+    def index_path(self) -> Path:
+        return self.path.with_suffix(INDEX_SUFFIX)
+
+    @property
+    def time_index_path(self) -> Path:
+        return self.path.with_suffix(TIME_INDEX_SUFFIX)
+
+    def create(self) -> None:
+        """Make the (empty) log file; its name lasts once the directory is synced."""
+        self._file = self._files.open(self.path, create=True)
+
+    def file(self) -> File:
+        """The open log file, for the thread of the event loop alone."""
+        if self._file is None:
+            self._file = self._files.open(self.path)
+        return self._file
+
+    def open_own(self) -> File:
+        """Another handle on the log, for a thread, which closes it."""
+        return self._files.open(self.path)
+
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    def release(self) -> None:
+        """Give back the handle and the memory of the indexes; the next reader takes them again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self.is_sealed:
+            self._index = None
+            self._time_index = None
+
+    # ── append ──
+
+    @property
+    def max_timestamp(self) -> int:
+        """The newest timestamp in ms, -1 while empty."""
+        return self._max_timestamp
+
+    def has_room_for(self, size: int, last_offset: int, *, segment_bytes: int) -> bool:
+        return self.size + size <= segment_bytes and last_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+
+    def append(self, batches: rb.Buffer, headers: list[rb.BatchHeader]) -> None:
+        """Write ``batches`` at the end; their offsets are set and follow ``next_offset``.
+
+        Raises:
+            OSError: the write failed and was undone.
+            SegmentTornError: it failed and could not be undone.
+        """
+        file = self.file()
+        try:
+            file.write_at(self.size, [batches])
+        except OSError as error:
+            # What was written of it would stand in the middle of the log at the next append.
+            try:
+                file.truncate(self.size)
+            except OSError as second:
+                raise SegmentTornError(self.path, second) from error
+            raise
+        position = self.size
+        for header in headers:
+            self._note(header, position)
+            position += header.size
+        self.size = position
+
+    def _note(self, header: rb.BatchHeader, position: int) -> None:
+        """Take a batch that stands at ``position`` into indexes and bounds."""
+        assert self._index is not None
+        assert self._time_index is not None
+        last_offset = header.last_offset
+        if header.max_timestamp > self._max_timestamp:
+            self._max_timestamp = header.max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self._bytes_since_index > self._index_interval_bytes:
+            self._index.append(last_offset - self.base_offset, position)
+            self._time_index.maybe_append(self._max_timestamp, self.max_timestamp_offset - self.base_offset)
+            self._bytes_since_index = 0
+        self._bytes_since_index += header.size
+        self.next_offset = last_offset + 1
+
+    # ── sealing and opening ──
+
+    def write_indexes(self, *, sync: bool) -> None:
+        """Write both indexes, the time index with its closing entry."""
+        assert self._index is not None
+        assert self._time_index is not None
+        if self._max_timestamp != rb.NO_TIMESTAMP:
+            self._time_index.maybe_append(self._max_timestamp, self.max_timestamp_offset - self.base_offset)
+        write_file(self._files, self.index_path, self._index.to_bytes(), sync=sync)
+        write_file(self._files, self.time_index_path, self._time_index.to_bytes(), sync=sync)
+
+    def adopt_sealed(self, *, next_offset: int) -> None:
+        """Take a sealed segment as it lies on the disk, reading no log."""
+        self.size = self._files.size(self.path)
+        self.next_offset = next_offset
+        self.is_sealed = True
+        self._index = None
+        self._time_index = None
+        newest = TimeIndex.last_of(self._tail_of_time_index())
+        if newest:
+            self._max_timestamp = newest[0]
+            self.max_timestamp_offset = self.base_offset + newest[1]
+        self.created_ms = min(self.created_ms, self._max_timestamp)
+
+    def _tail_of_time_index(self) -> bytes:
+        if not self._files.exists(self.time_index_path):
+            return b""
+        file = self._files.open(self.time_index_path)
+        try:
+            size = file.size()
+            return file.read_at(max(0, size - TIME_ENTRY_BYTES), TIME_ENTRY_BYTES)
+        finally:
+            file.close()
+
+    def adopt_active(self) -> bool:
+        """Take the active segment after a clean shutdown: its indexes, and the headers behind them.
+
+        Returns False when the indexes do not fit the log: then it must be scanned.
+        """
+        size = self.file().size()
+        index = OffsetIndex.from_bytes(read_file(self._files, self.index_path) or b"", log_bytes=size or 1)
+        times = TimeIndex.from_bytes(read_file(self._files, self.time_index_path) or b"")
+        if index is None or times is None or (size > _WALK_BYTES * 4 and not len(index)):
+            return False
+        self._index, self._time_index = index, times
+        newest = times.last()
+        if newest:
+            self._max_timestamp, self.max_timestamp_offset = newest[0], self.base_offset + newest[1]
+        start = index.last_position()
+        entries = len(index)
+        position, first = start, True
+        try:
+            while position < size:
+                header = rb.read_header(self.file().read_at(position, rb.HEADER_BYTES))
+                if position + header.size > size or (not first and header.base_offset != self.next_offset):
+                    return False
+                if first and entries:
+                    # The entry itself stands for this batch.
+                    self.next_offset, first = header.next_offset, False
+                    self._bytes_since_index = header.size
+                else:
+                    first = False
+                    self._note(header, position)
+                position += header.size
+        except rb.CorruptBatchError:
+            return False
+        self.size = size
+        if self._max_timestamp != rb.NO_TIMESTAMP:
+            self.created_ms = min(self.created_ms, self._max_timestamp)
+        return True
+
+    def rebuild(self) -> Iterator[rb.BatchHeader | Damage]:
+        """Scan the whole log, building indexes and bounds; yields what the scan finds.
+
+        The caller decides on each damage: to go on keeps it in ``damages``, to
+        stop leaves ``size`` at the end of the last batch before it.
+        """
+        self.next_offset, self.size = self.base_offset, 0
+        self._index, self._time_index = OffsetIndex(), TimeIndex()
+        self._bytes_since_index = 0
+        self._max_timestamp, self.max_timestamp_offset = rb.NO_TIMESTAMP, self.base_offset
+        self.damages = []
+        for found in scan_batches(self.file(), expected_offset=self.base_offset):
+            yield found
+            if isinstance(found, Damage):
+                self.damages.append(found)
+                self.next_offset, self.size = found.next_offset, found.end_position
+            else:
+                if self.size == 0:
+                    self.created_ms = min(self.created_ms, found.max_timestamp)
+                self._note(found, found.position)
+                self.size = found.position + found.size
+
+    def truncate(self) -> None:
+        """Cut the file at ``size``, the end of its last batch that counts."""
+        self.file().truncate(self.size)
+
+    def lose_until(self, next_offset: int) -> None:
+        """Say that the offsets up to ``next_offset`` were here once and cannot be read."""
+        if next_offset > self.next_offset:
+            last = self.damages.pop() if self.damages and self.damages[-1].end_position == self.size else None
+            self.damages.append(
+                Damage(
+                    position=last.position if last else self.size,
+                    end_position=self.size,
+                    offset=last.offset if last else self.next_offset,
+                    next_offset=next_offset,
+                    reason=last.reason if last else "the end of the file is missing",
+                )
+            )
+            self.next_offset = next_offset
+
+    # ── reading ──
+
+    def headers(self) -> Iterator[rb.BatchHeader]:
+        """Every header, CRCs unchecked; reads the disk."""
+        return self._walk(0, nowait=False)
+
+    def _offset_index(self) -> OffsetIndex:
+        index = self._index
+        if index is None:
+            data = read_file(self._files, self.index_path) or b""
+            # A hint that does not fit is dropped: reading then starts at byte 0.
+            index = self._index = OffsetIndex.from_bytes(data, log_bytes=self.size) or OffsetIndex()
+        return index
+
+    def extent_from(self, offset: int, max_bytes: int, *, nowait: bool) -> Extent:
+        """Whole batches from the one that holds ``offset``, up to ``max_bytes`` but at least one.
+
+        Raises:
+            CorruptLog: ``offset`` cannot be read.
+            WouldBlockError: see the class.
+        """
+        start, first_size = self._locate(offset, nowait=nowait)
+        end = self.size
+        limit = start + max(max_bytes, first_size)
+        if limit < end:
+            end = max(start + first_size, self._offset_index().position_before(limit))
+            if end < limit - self._index_interval_bytes:
+                end = self._boundary_before(end, limit, nowait=nowait)
+        for damage in self.damages:
+            if start < damage.position < end:
+                end = damage.position
+        return Extent(segment=self, position=start, size=end - start)
+
+    def _locate(self, offset: int, *, nowait: bool) -> tuple[int, int]:
+        """``(position, size)`` of the batch that holds ``offset``."""
+        for damage in self.damages:
+            if damage.offset <= offset < damage.next_offset:
+                raise self._corrupt(damage)
+        position = self._offset_index().position_for(offset - self.base_offset)
+        for header in self._walk(position, nowait=nowait):
+            if header.next_offset > offset:
+                return header.position, header.size
+        raise self._unreadable(position, offset, "no batch holds the offset")
+
+    def _boundary_before(self, position: int, limit: int, *, nowait: bool) -> int:
+        """The last batch boundary at or below ``limit``, from a boundary at ``position``."""
+        for header in self._walk(position, nowait=nowait):
+            if header.position + header.size > limit:
+                return header.position
+            position = header.position + header.size
+        return position
+
+    def _walk(self, position: int, *, nowait: bool) -> Iterator[rb.BatchHeader]:
+        """Headers from ``position`` on, jumping over known damage."""
+        jumps = {damage.position: damage.end_position for damage in self.damages}
+        file = self.file() if nowait else self.open_own()
+        try:
+            window, start, expected = b"", position, -1
+            while position < self.size:
+                if position in jumps:
+                    position, expected = jumps[position], -1
+                    continue
+                at = position - start
+                if at + rb.HEADER_BYTES > len(window):
+                    size = min(_WALK_BYTES, self.size - position)
+                    got = file.read_at_nowait(position, size) if nowait else file.read_at(position, size)
+                    if got is None:
+                        raise WouldBlockError
+                    window, start, at = got, position, 0
+                try:
+                    header = rb.read_header(window, at)
+                    if expected >= 0 and header.base_offset != expected:
+                        raise rb.CorruptBatchError(
+                            f"base offset is {header.base_offset}, expected {expected}"
+                        )
+                    if position + header.size > self.size:
+                        raise rb.CorruptBatchError("the batch is longer than the segment")
+                except rb.CorruptBatchError as error:
+                    raise self._unreadable(position, max(expected, self.base_offset), error.reason) from error
+                header.position = position
+                yield header
+                position += header.size
+                expected = header.next_offset
+        finally:
+            if not nowait:
+                file.close()
+
+    def _unreadable(self, position: int, offset: int, reason: str) -> CorruptLog:
+        """Damage met by a reader: find where it ends, remember it, report it."""
+        file = self.open_own()
+        try:
+            for found in scan_batches(file, expected_offset=offset, position=position, end=self.size):
+                if isinstance(found, Damage):
+                    if found.end_position == self.size:
+                        # Nothing good behind it in this file: the next segment goes on.
+                        found = Damage(
+                            position=found.position,
+                            end_position=self.size,
+                            offset=found.offset,
+                            next_offset=self.next_offset,
+                            reason=found.reason,
+                        )
+                    self.damages.append(found)
+                    return self._corrupt(found)
+        finally:
+            file.close()
+        return CorruptLog(
+            path=self.path, position=position, offset=offset, next_offset=self.next_offset, reason=reason
+        )
+
+    def _corrupt(self, damage: Damage) -> CorruptLog:
+        return CorruptLog(
+            path=self.path,
+            position=damage.position,
+            offset=damage.offset,
+            next_offset=damage.next_offset,
+            reason=damage.reason,
+        )
+
+    def read_nowait(self, extent: Extent) -> bytes | None:
+        return self.file().read_at_nowait(extent.position, extent.size)
+
+    def read(self, extent: Extent) -> bytes:
+        """The extent's bytes, through a handle of its own: for threads."""
+        file = self.open_own()
+        try:
+            return file.read_at(extent.position, extent.size)
+        finally:
+            file.close()
+
+    def find_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        """``(offset, timestamp, leader epoch)`` of the first record at or after ``timestamp_ms``.
+
+        Reads the disk: for threads.
+
+        Raises:
+            CorruptLog: the batch that must be opened does not pass its CRC.
+        """
+        if timestamp_ms > self.max_timestamp:
+            return None
+        times = self._time_index
+        if times is not None:
+            relative = times.relative_offset_for(timestamp_ms)
+        else:
+            relative = TimeIndex.search(read_file(self._files, self.time_index_path) or b"", timestamp_ms)
+        position = self._offset_index().position_for(relative)
+        for header in self._walk(position, nowait=False):
+            if header.max_timestamp < timestamp_ms:
+                continue
+            raw = self.read(Extent(segment=self, position=header.position, size=header.size))
+            try:
+                rb.check_batch(raw)
+                records = rb.decode_records(raw)
+            except rb.CorruptBatchError as error:
+                raise self._unreadable(header.position, header.base_offset, error.reason) from error
+            for record in records:
+                if record.timestamp >= timestamp_ms:
+                    return record.offset, record.timestamp, header.partition_leader_epoch
+        return None
+
+
+class SegmentTornError(Exception):
+    """A failed write left bytes behind that could not be cut off again."""
+
+    def __init__(self, path: Path, cause: OSError) -> None:
+        super().__init__(f"{path}: {cause}")
+        self.path = path
+        self.cause = cause

@@ -1,0 +1,1 @@
+"""The binary protocol's door: ``protocol`` cuts and orders, ``handlers`` answer."""

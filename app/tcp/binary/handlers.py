@@ -1,0 +1,260 @@
+"""What each request of the binary protocol does: one function a message.
+
+A handler that can answer at once returns the frame; one that must wait returns
+a coroutine. Errors of the tree become error frames in ``protocol``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from stele.wire import messages as m
+from stele.wire.record_batch import RecordView
+
+from ...broker.broker import Broker
+from ...broker.fetch import PartitionFetch, records_from
+from ...broker.produce import Acks
+from ...broker.topics import Topic
+from ...errors import InvalidRequest, SteleError
+from ..connection import Buffers
+from ..errors import error_code_of
+
+# ADR-0009 answers are bounded by a batch size in messages; this bounds them in bytes.
+CONSUME_BYTES_MAX = 4 * 1024 * 1024
+_CONSUME_FIRST_READ_BYTES = 64 * 1024
+METADATA_TOPICS_MAX = 10_000
+
+Answer = Buffers | Coroutine[Any, Any, Buffers]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """What handlers know beyond the request: the broker, and where clients reach this door."""
+
+    broker: Broker
+    host: str
+    port: int
+
+
+# ── ADR-0009 ──
+
+
+async def consume(door: Door, request: m.ConsumeRequest) -> Buffers:
+    """Up to ``batch_size`` messages of partition 0; a tombstone is a message of no bytes."""
+    if request.batch_size < 1:
+        raise InvalidRequest(f"batch size is {request.batch_size}; ask for at least one message")
+    messages: list[tuple[int, bytes]] = []
+    offset, size = request.offset, 0
+    wanted_bytes = _CONSUME_FIRST_READ_BYTES
+    while len(messages) < request.batch_size and size < CONSUME_BYTES_MAX:
+        (fetched,) = await door.broker.fetch(
+            [PartitionFetch(topic=request.topic, partition=0, offset=offset, max_bytes=wanted_bytes)],
+            max_bytes=CONSUME_BYTES_MAX,
+        )
+        if fetched.error is not None:
+            # What was read before the damage is served first.
+            if messages:
+                break
+            raise fetched.error
+        if not fetched.batches:
+            break
+        try:
+            for records in records_from(fetched, offset):
+                offset, size = _take(records, request.batch_size, messages, offset, size)
+                if len(messages) >= request.batch_size or size >= CONSUME_BYTES_MAX:
+                    break
+        except SteleError:
+            if not messages:
+                raise
+            break
+        wanted_bytes = CONSUME_BYTES_MAX - size
+    return m.ConsumeResponse(next_offset=offset, messages=messages).encode()
+
+
+def _take(
+    records: list[RecordView], batch_size: int, messages: list[tuple[int, bytes]], offset: int, size: int
+) -> tuple[int, int]:
+    for record in records:
+        data = record.value or b""
+        if messages and size + len(data) > CONSUME_BYTES_MAX:
+            return offset, CONSUME_BYTES_MAX
+        messages.append((record.offset, data))
+        offset, size = record.offset + 1, size + len(data)
+        if len(messages) >= batch_size:
+            break
+    return offset, size
+
+
+async def flush(door: Door, request: m.FlushRequest) -> Buffers:
+    await door.broker.flush()
+    return m.FlushResponse().encode()
+
+
+# ── ADR-0010 ──
+
+
+async def metadata(door: Door, request: m.MetadataRequest) -> Buffers:
+    broker = door.broker
+    found: list[m.TopicMetadata] = []
+    if request.topics is None:
+        found = [_topic_metadata(broker, topic) for topic in broker.topics()]
+    elif len(request.topics) > METADATA_TOPICS_MAX:
+        raise InvalidRequest(
+            f"{len(request.topics)} topics asked for at once; the limit is {METADATA_TOPICS_MAX}"
+        )
+    else:
+        for name in request.topics:
+            try:
+                topic = await broker.ensure_topic(name) if request.auto_create else broker.topic(name)
+                found.append(_topic_metadata(broker, topic))
+            except SteleError as error:
+                found.append(m.TopicMetadata(topic=name[:1000], code=error_code_of(error)))
+    return m.MetadataResponse(
+        cluster_id=broker.cluster_id,
+        brokers=[m.BrokerEndpoint(id=broker.broker_id, host=door.host, port=door.port)],
+        topics=found,
+    ).encode()
+
+
+def _topic_metadata(broker: Broker, topic: Topic) -> m.TopicMetadata:
+    return m.TopicMetadata(
+        topic=topic.name,
+        topic_id=topic.topic_id.bytes,
+        partitions=[
+            m.PartitionMetadata(
+                partition=partition,
+                leader=broker.broker_id,
+                leader_epoch=broker.log_state(topic.name, partition).leader_epoch,
+            )
+            for partition in range(topic.partitions)
+        ],
+    )
+
+
+def produce_batch(door: Door, request: m.ProduceBatchRequest) -> Answer:
+    """Ordered now, answered when durable. The topic is there: ``protocol`` saw to it."""
+    acks = Acks.parse(request.acks)
+    pending = door.broker.produce(request.topic, request.partition, bytearray(request.batches), acks=acks)
+
+    def answer() -> bytes:
+        produced = pending.result()
+        is_promised = acks is not Acks.NONE
+        return m.ProduceBatchResponse(
+            partition=produced.partition,
+            base_offset=produced.base_offset if is_promised else m.UNKNOWN_OFFSET,
+            last_offset=produced.last_offset if is_promised else m.UNKNOWN_OFFSET,
+            log_append_time_ms=produced.log_append_time_ms,
+            log_start_offset=produced.log_start_offset,
+            durability=produced.durability,
+        ).encode()
+
+    if pending.done:
+        return answer()
+
+    async def wait() -> Buffers:
+        await pending.wait(max(1, min(request.timeout_ms, door.broker.settings.request_timeout_ms)))
+        return answer()
+
+    return wait()
+
+
+async def fetch(door: Door, request: m.FetchRequest) -> Buffers:
+    fetched = await door.broker.fetch(
+        [
+            PartitionFetch(
+                topic=p.topic, partition=p.partition, offset=p.offset, max_bytes=max(0, p.max_bytes)
+            )
+            for p in request.partitions
+        ],
+        max_bytes=max(0, request.max_bytes),
+        min_bytes=request.min_bytes,
+        max_wait_ms=max(0, request.max_wait_ms),
+    )
+    parts: list[bytes] = [b""]
+    size = 0
+    for one in fetched:
+        head = m.FetchedPartition(
+            topic=one.topic,
+            partition=one.partition,
+            code=m.ErrorCode.NONE if one.error is None else error_code_of(one.error),
+            message="" if one.error is None else str(one.error),
+            high_watermark=one.high_watermark,
+            log_start_offset=one.log_start_offset,
+        ).encode_head(len(one.batches))
+        parts += (head, one.batches)
+        size += len(head) + len(one.batches)
+    parts[0] = m.encode_fetch_head(size, len(fetched))
+    return parts
+
+
+async def list_offsets(door: Door, request: m.ListOffsetsRequest) -> Buffers:
+    if request.timestamp_ms < m.EARLIEST_TIMESTAMP:
+        raise InvalidRequest(
+            f"timestamp is {request.timestamp_ms}; use ms since the epoch, -1 latest or -2 earliest"
+        )
+    offset, timestamp_ms, epoch = await door.broker.list_offset(
+        request.topic, request.partition, request.timestamp_ms
+    )
+    return m.ListOffsetsResponse(offset=offset, timestamp_ms=timestamp_ms, leader_epoch=epoch).encode()
+
+
+async def create_topic(door: Door, request: m.CreateTopicRequest) -> Buffers:
+    configs = {name: value for name, value in request.configs if value is not None}
+    partitions = None if request.partitions == m.DEFAULT_PARTITIONS else request.partitions
+    topic = await door.broker.create_topic(request.topic, partitions=partitions, configs=configs)
+    return m.CreateTopicResponse(
+        topic_id=topic.topic_id.bytes, partitions=topic.partitions, configs=tuple(topic.configs.items())
+    ).encode()
+
+
+async def delete_topic(door: Door, request: m.DeleteTopicRequest) -> Buffers:
+    await door.broker.delete_topic(request.topic)
+    return m.DeleteTopicResponse().encode()
+
+
+def describe_topic(door: Door, request: m.DescribeTopicRequest) -> Answer:
+    topic = door.broker.topic(request.topic)
+    return m.DescribeTopicResponse(
+        topic_id=topic.topic_id.bytes,
+        partitions=topic.partitions,
+        configs=tuple(topic.config.as_strings().items()),
+    ).encode()
+
+
+async def alter_topic(door: Door, request: m.AlterTopicRequest) -> Buffers:
+    partitions = None if request.partitions == m.DEFAULT_PARTITIONS else request.partitions
+    topic = await door.broker.alter_topic(request.topic, partitions=partitions, configs=dict(request.configs))
+    return m.AlterTopicResponse(
+        topic_id=topic.topic_id.bytes,
+        partitions=topic.partitions,
+        configs=tuple(topic.config.as_strings().items()),
+    ).encode()
+
+
+async def init_producer_id(door: Door, request: m.InitProducerIdRequest) -> Buffers:
+    producer_id, producer_epoch = await door.broker.init_producer_id()
+    return m.InitProducerIdResponse(producer_id=producer_id, producer_epoch=producer_epoch).encode()
+
+
+async def flush_topic(door: Door, request: m.FlushTopicRequest) -> Buffers:
+    await door.broker.flush(request.topic)
+    return m.FlushTopicResponse().encode()
+
+
+# ADR-0009 PRODUCE is not here: it arrives in runs, which ``protocol`` appends together.
+HANDLERS: dict[type[m.Request], Callable[[Door, Any], Answer]] = {
+    m.ConsumeRequest: consume,
+    m.FlushRequest: flush,
+    m.MetadataRequest: metadata,
+    m.ProduceBatchRequest: produce_batch,
+    m.FetchRequest: fetch,
+    m.ListOffsetsRequest: list_offsets,
+    m.CreateTopicRequest: create_topic,
+    m.DeleteTopicRequest: delete_topic,
+    m.DescribeTopicRequest: describe_topic,
+    m.AlterTopicRequest: alter_topic,
+    m.InitProducerIdRequest: init_producer_id,
+    m.FlushTopicRequest: flush_topic,
+}

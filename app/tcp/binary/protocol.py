@@ -1,0 +1,284 @@
+"""A connection of the binary protocol: cuts the stream into frames and keeps their order.
+
+Requests take effect in the order they came. Most begin at once and may finish
+later; those that change what topics there are (and a produce that makes one)
+are *barriers*: nothing behind one begins before it has ended, so a client may
+pipeline CREATE_TOPIC, PRODUCE, FLUSH and find each done when the next begins.
+
+ADR-0009 produces that arrive together for one topic are appended together, as
+one batch with one write, and answered with one write: that is where the speed
+of the simple protocol comes from.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Coroutine
+from typing import cast
+
+from stele.wire import messages as m
+from stele.wire.record_batch import HEADER_BYTES, build_values
+
+from ...broker.produce import Acks, PendingProduce
+from ...errors import BatchTooLarge, SteleError, UnknownTopic
+from ...settings import Settings
+from ..connection import Buffers, ConnectionRegistry, OrderedConnection
+from ..errors import error_code_of
+from .handlers import HANDLERS, Door
+
+_LENGTH = struct.Struct(">I")
+_LENGTH_TYPE = struct.Struct(">IB")
+_FRAME_MIN = 5
+_PRODUCE = m.MessageType.PRODUCE_REQUEST
+# Length, attributes, timestamp and offset deltas, key and value lengths, header count: at most this.
+_RECORD_OVERHEAD_BYTES = 32
+
+_BARRIERS = frozenset(
+    {
+        m.MessageType.CREATE_TOPIC_REQUEST,
+        m.MessageType.DELETE_TOPIC_REQUEST,
+        m.MessageType.ALTER_TOPIC_REQUEST,
+    }
+)
+
+
+class BinaryConnection(OrderedConnection):
+    """One client of the binary door."""
+
+    def __init__(self, *, door: Door, settings: Settings, registry: ConnectionRegistry) -> None:
+        super().__init__(limits=settings, registry=registry)
+        self._door = door
+        self._frame_bytes_max = settings.frame_bytes_max
+        self._partial = bytearray()
+        # Bytes the partial frame needs before it is worth looking at again.
+        self._needed = 0
+        self._is_at_barrier = False
+
+    # ── stream → frames ──
+
+    def has_partial_frame(self) -> bool:
+        return bool(self._partial) and not self._is_at_barrier
+
+    def frames_received(self, data: bytes) -> None:
+        partial = self._partial
+        if partial or self._is_at_barrier:
+            partial += data
+            if self._is_at_barrier or len(partial) < self._needed:
+                return
+            data = bytes(partial)
+            partial.clear()
+        rest = self._take_frames(data)
+        if rest < len(data):
+            partial += memoryview(data)[rest:]
+
+    def _take_frames(self, buffer: bytes) -> int:
+        """Answer the whole frames of ``buffer``; returns where the first that is not whole begins."""
+        position, end = 0, len(buffer)
+        while end - position >= _FRAME_MIN and not self._is_at_barrier:
+            length, frame_type = _LENGTH_TYPE.unpack_from(buffer, position)
+            if not _FRAME_MIN <= length <= self._frame_bytes_max:
+                self._refuse_frame(length)
+                return end
+            if length > end - position:
+                self._needed = length
+                return position
+            if frame_type == _PRODUCE:
+                position = self._take_produces(buffer, position, end)
+            else:
+                body = buffer[position + _FRAME_MIN : position + length]
+                self._take_request(frame_type, body)
+                position += length
+        if 4 <= end - position < _FRAME_MIN:
+            (length,) = _LENGTH.unpack_from(buffer, position)
+            if not _FRAME_MIN <= length <= self._frame_bytes_max:
+                self._refuse_frame(length)
+                return end
+        self._needed = _FRAME_MIN
+        return position
+
+    def _refuse_frame(self, length: int) -> None:
+        """Nothing behind such a length can be trusted."""
+        self.answer(
+            self.refusal(
+                f"frame length is {length}; it counts the whole frame and must be between {_FRAME_MIN} "
+                f"and {self._frame_bytes_max} bytes; the connection is closed"
+            )
+        )
+        self.close_after_answers()
+
+    def refusal(self, reason: str) -> bytes:
+        return m.ErrorResponse(response_type=m.MessageType.ERROR, message=reason).encode()
+
+    # ── produce in runs ──
+
+    def _take_produces(self, buffer: bytes, position: int, end: int) -> int:
+        """Append the run of PRODUCE frames for one topic that begins at ``position``; returns its end."""
+        start = position + _FRAME_MIN
+        length, _ = _LENGTH_TYPE.unpack_from(buffer, position)
+        try:
+            topic, first = _decode_produce(buffer[start : position + length])
+        except m.MessageError as error:
+            self.answer(_error(_PRODUCE, str(error)))
+            return position + length
+        found = self._find_topic(topic)
+        if found is None:
+            self._raise_barrier()
+            self.answer_later(self._create_and_produce(topic, first))
+            return position + length
+        if isinstance(found, SteleError):
+            self.answer(_error(_PRODUCE, str(found)))
+            return position + length
+        room = found - HEADER_BYTES - _RECORD_OVERHEAD_BYTES - len(first)
+        if room < 0:
+            too_large = BatchTooLarge(len(first), limit=found, what="record")
+            self.answer(_error(_PRODUCE, str(too_large)))
+            return position + length
+        values = [first]
+        position += length
+        # The same topic again is recognised by its bytes; whatever differs ends the run.
+        topic_end = start + 4 + _LENGTH.unpack_from(buffer, start)[0]
+        topic_bytes = buffer[start:topic_end]
+        fixed = _FRAME_MIN + len(topic_bytes) + 4
+        while end - position >= fixed:
+            length, frame_type = _LENGTH_TYPE.unpack_from(buffer, position)
+            data_start = position + fixed
+            if (
+                frame_type != _PRODUCE
+                or length > end - position
+                or not buffer.startswith(topic_bytes, position + _FRAME_MIN)
+                or _LENGTH.unpack_from(buffer, data_start - 4)[0] != length - fixed
+                or length > self._frame_bytes_max
+            ):
+                break
+            room -= length - fixed + _RECORD_OVERHEAD_BYTES
+            if room < 0:
+                break
+            values.append(buffer[data_start : position + length])
+            position += length
+        self._produce(topic, values)
+        return position
+
+    def _produce(self, topic: str, values: list[bytes]) -> None:
+        broker = self._door.broker
+        batch = build_values(values, broker.now_ms())
+        try:
+            pending = broker.produce(topic, 0, batch, acks=Acks.LEADER)
+        except SteleError as error:
+            self.answer(_error(_PRODUCE, str(error)) * len(values))
+            return
+        if pending.done:
+            self.answer(m.encode_produce_responses(pending.base_offset, len(values)))
+        else:
+            self.answer_later(self._produced(pending, len(values)))
+
+    async def _produced(self, pending: PendingProduce, count: int) -> Buffers:
+        """The answers of a topic that syncs before it acks (``flush.messages``)."""
+        try:
+            await pending.wait(self._door.broker.settings.request_timeout_ms)
+        except SteleError as error:
+            return _error(_PRODUCE, str(error)) * count
+        return m.encode_produce_responses(pending.base_offset, count)
+
+    def _find_topic(self, topic: str) -> int | SteleError | None:
+        """Its ``max.message.bytes``; None if it must be created first; the error if it cannot be."""
+        try:
+            return self._door.broker.topic(topic).config.max_message_bytes
+        except UnknownTopic as error:
+            return None if self._door.broker.settings.auto_create_topics_enable else error
+        except SteleError as error:
+            return error
+
+    # ── all other requests ──
+
+    def _take_request(self, frame_type: int, body: bytes) -> None:
+        """Begin a request, and answer it if it can be answered at once."""
+        if frame_type not in m.REQUESTS:
+            self.answer(self.refusal(f"frame type {frame_type:#04x} is not a request"))
+            return
+        try:
+            request = m.decode_request(frame_type, body)
+        except m.MessageError as error:
+            self.answer(_error(frame_type, str(error)))
+            return
+        if frame_type == m.MessageType.PRODUCE_BATCH_REQUEST:
+            topic = cast("m.ProduceBatchRequest", request).topic
+            if self._find_topic(topic) is None:
+                self._raise_barrier()
+                self.answer_later(self._create_and_handle(topic, frame_type, request))
+                return
+        try:
+            answer = HANDLERS[type(request)](self._door, request)
+        except SteleError as error:
+            self.answer(_error_of(frame_type, error))
+            return
+        if not isinstance(answer, Coroutine):
+            self.answer(answer)
+            return
+        is_barrier = frame_type in _BARRIERS or (
+            frame_type == m.MessageType.METADATA_REQUEST and cast("m.MetadataRequest", request).auto_create
+        )
+        if is_barrier:
+            self._raise_barrier()
+        self.answer_later(self._finish(frame_type, answer, is_barrier=is_barrier))
+
+    async def _finish(
+        self, frame_type: int, answer: Coroutine[object, object, Buffers], *, is_barrier: bool
+    ) -> Buffers:
+        try:
+            return await answer
+        except SteleError as error:
+            return _error_of(frame_type, error)
+        finally:
+            if is_barrier:
+                self._loop.call_soon(self._lower_barrier)
+
+    # ── barriers ──
+
+    def _raise_barrier(self) -> None:
+        self._is_at_barrier = True
+        self.pause_requests()
+
+    def _lower_barrier(self) -> None:
+        self._is_at_barrier = False
+        self.resume_requests()
+        if self._partial and not self.is_closed:
+            self._needed = 0
+            self.frames_received(b"")
+
+    async def _create_and_produce(self, topic: str, data: bytes) -> Buffers:
+        broker = self._door.broker
+        try:
+            await broker.ensure_topic(topic)
+            pending = broker.produce(topic, 0, build_values([data], broker.now_ms()), acks=Acks.LEADER)
+        except SteleError as error:
+            return _error(_PRODUCE, str(error))
+        finally:
+            self._loop.call_soon(self._lower_barrier)
+        return await self._produced(pending, 1)
+
+    async def _create_and_handle(self, topic: str, frame_type: int, request: m.Request) -> Buffers:
+        try:
+            await self._door.broker.ensure_topic(topic)
+            answer = HANDLERS[type(request)](self._door, request)
+        except SteleError as error:
+            return _error_of(frame_type, error)
+        finally:
+            self._loop.call_soon(self._lower_barrier)
+        if isinstance(answer, Coroutine):
+            return await self._finish(frame_type, answer, is_barrier=False)
+        return answer
+
+
+def _decode_produce(body: bytes) -> tuple[str, bytes]:
+    request = cast("m.ProduceRequest", m.decode_request(_PRODUCE, body))
+    return request.topic, request.data
+
+
+def _error(frame_type: int, message: str) -> bytes:
+    return m.ErrorResponse(response_type=frame_type + 1, message=message).encode()
+
+
+def _error_of(frame_type: int, error: SteleError) -> bytes:
+    return m.ErrorResponse(
+        response_type=frame_type + 1, code=error_code_of(error), message=str(error)
+    ).encode()
