@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from stele.wire import record_batch as rb
 
-from .files import File
-
 # One read of a scan; a batch larger than this is read on its own.
 WINDOW_BYTES = 4 * 1024 * 1024
+
+
+class ReadableFile(Protocol):
+    """All that a scan needs of a file."""
+
+    def size(self) -> int: ...
+    def read_at(self, position: int, size: int) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +40,7 @@ class Damage:
 
 
 def scan_batches(
-    file: File, *, expected_offset: int, position: int = 0, end: int | None = None
+    file: ReadableFile, *, expected_offset: int, position: int = 0, end: int | None = None
 ) -> Iterator[rb.BatchHeader | Damage]:
     """Every batch from ``position`` to ``end``, its CRC checked, and every damage between them.
 
@@ -77,7 +83,7 @@ def scan_batches(
         expected_offset = header.next_offset
 
 
-def _next_good(file: File, position: int, end: int, expected_offset: int) -> tuple[int, int] | None:
+def _next_good(file: ReadableFile, position: int, end: int, expected_offset: int) -> tuple[int, int] | None:
     """``(position, base offset)`` of the first valid batch at or after ``position``."""
     while position + rb.HEADER_BYTES <= end:
         window = file.read_at(position, min(WINDOW_BYTES, end - position))
@@ -94,7 +100,9 @@ def _next_good(file: File, position: int, end: int, expected_offset: int) -> tup
     return None
 
 
-def _is_good(file: File, window: bytes, at: int, position: int, end: int, expected_offset: int) -> bool:
+def _is_good(
+    file: ReadableFile, window: bytes, at: int, position: int, end: int, expected_offset: int
+) -> bool:
     try:
         header = rb.read_header(window, at)
         # The next batch starts behind those lost, and not absurdly far behind.
