@@ -43,7 +43,7 @@ test: $(DEVELOPMENT) ## run all tests but the unbounded ones, in random order
 lint: $(DEVELOPMENT) ## check style, format, types, layers and the Dockerfile
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-logo
 	@if [ -x $(BIN)/hadolint ]; then echo "$(BIN)/hadolint Dockerfile"; $(BIN)/hadolint Dockerfile; \
 	else echo "hadolint has no package for this machine: the Dockerfile was not checked"; test -z "$${CI:-}"; fi

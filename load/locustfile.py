@@ -1,0 +1,146 @@
+"""Load through both doors at once: HTTP users and binary users on the same topics.
+
+``make load`` starts a broker, runs this for ``LOAD_SECONDS`` and writes a report.
+Against a broker that runs already::
+
+    LOAD_BINARY_URL=stele://127.0.0.1:9009 locust -f load/locustfile.py --host http://127.0.0.1:8080
+
+Users wait for each answer before they go on, as programs do; the delay between
+two requests is zero, so the number of users is what is under way at once.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import stele
+from locust import FastHttpUser, User, constant, task
+from stele.wire.messages import Durability
+
+BINARY_URL = os.environ.get("LOAD_BINARY_URL", "stele://127.0.0.1:9009")
+TOPIC = "load"
+PARTITIONS = 6
+VALUE = b"x" * 100
+RECORDS = 100
+NDJSON = b"".join(b'{"key":"k%d","value":"%s"}\n' % (number, VALUE) for number in range(RECORDS))
+
+
+class HttpUser(FastHttpUser):
+    """Writes and reads as a web application would: JSON, NDJSON, plain bytes."""
+
+    wait_time = constant(0)
+
+    def on_start(self) -> None:
+        path = f"/v1/topics/{TOPIC}"
+        with self.client.put(
+            path, json={"partitions": PARTITIONS}, name="PUT /topics/{topic}", catch_response=True
+        ) as answer:
+            if answer.status_code not in (200, 201):
+                answer.failure(f"{answer.status_code}: {answer.text}")
+
+    @task(4)
+    def produce_one_synced(self) -> None:
+        key = f"k{random.randrange(1000)}"
+        self._produce(
+            "POST records (1, JSON, all)", json={"records": [{"key": key, "value": VALUE.decode()}]}
+        )
+
+    @task(2)
+    def produce_ndjson(self) -> None:
+        self._produce(
+            f"POST records ({RECORDS}, NDJSON, all)",
+            data=NDJSON,
+            headers={"content-type": "application/x-ndjson"},
+        )
+
+    def _produce(self, name: str, **request: Any) -> None:
+        with self.client.post(
+            f"/v1/topics/{TOPIC}/records", name=name, catch_response=True, **request
+        ) as answer:
+            # A receipt must say what was asked for: nothing less counts as a success.
+            if answer.status_code != 200 or '"synced"' not in (answer.text or ""):
+                answer.failure(f"{answer.status_code}: {(answer.text or '')[:200]}")
+
+    @task(3)
+    def read_the_newest(self) -> None:
+        partition = random.randrange(PARTITIONS)
+        self.client.get(
+            f"/v1/topics/{TOPIC}/partitions/{partition}/records?from=-1s&limit=100",
+            name="GET records (from=-1s)",
+        )
+
+    @task(1)
+    def read_from_the_start(self) -> None:
+        partition = random.randrange(PARTITIONS)
+        self.client.get(
+            f"/v1/topics/{TOPIC}/partitions/{partition}/records?from=earliest&limit=1000",
+            name="GET records (1000)",
+        )
+
+
+class BinaryUser(User):
+    """The blocking client library over its own connection."""
+
+    wait_time = constant(0)
+
+    def on_start(self) -> None:
+        self.stele = stele.Client(BINARY_URL)
+        self.stele.ensure_topic(TOPIC, partitions=PARTITIONS)
+        self.offsets = dict.fromkeys(range(PARTITIONS), 0)
+
+    def on_stop(self) -> None:
+        self.stele.close()
+
+    def measure(self, name: str, call: Callable[[], int]) -> None:
+        """Run ``call``, which returns the bytes it moved, and tell Locust how it went."""
+        start_s = time.perf_counter()
+        length, error = 0, None
+        try:
+            length = call()
+        except stele.SteleClientError as failed:
+            error = failed
+        self.environment.events.request.fire(
+            request_type="STELE",
+            name=name,
+            response_time=(time.perf_counter() - start_s) * 1000,
+            response_length=length,
+            exception=error,
+            context=self.context(),
+        )
+
+    @task(4)
+    def produce_simple(self) -> None:
+        def call() -> int:
+            self.stele.simple_produce(TOPIC, VALUE)
+            return len(VALUE)
+
+        self.measure("PRODUCE (1, appended)", call)
+
+    @task(2)
+    def produce_batches_synced(self) -> None:
+        def call() -> int:
+            records = [stele.NewRecord(value=VALUE, key=f"k{number}") for number in range(RECORDS)]
+            receipts = self.stele.produce_many(TOPIC, records, acks="all")
+            assert all(receipt.durability is Durability.SYNCED for receipt in receipts)
+            return RECORDS * len(VALUE)
+
+        self.measure(f"PRODUCE_BATCH ({RECORDS}, all)", call)
+
+    @task(3)
+    def fetch_on(self) -> None:
+        partition = random.randrange(PARTITIONS)
+
+        def call() -> int:
+            page = self.stele.fetch(TOPIC, partition, self.offsets[partition], max_bytes=64 * 1024)
+            offsets = [record.offset for record in page.records]
+            # Order and no holes, under load: the log's first promise.
+            first = self.offsets[partition]
+            assert offsets == list(range(first, first + len(offsets)))
+            self.offsets[partition] = page.next_offset
+            return sum(len(record.value or b"") for record in page.records)
+
+        self.measure("FETCH (64 KiB)", call)

@@ -1,0 +1,116 @@
+"""The wheel that users install, in an environment that has nothing else.
+
+A file that is missing from the wheel, or an import that only works in the
+checkout, cannot hide here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# Neither the checkout nor this environment may be seen from the new one.
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "STELE_", "VIRTUAL_ENV", "COV_"))}
+
+WRITE_AND_READ = """
+import sys
+import stele
+
+binary_url, http_url = sys.argv[1:]
+with stele.Client(binary_url) as client:
+    receipt = client.produce("orders", b"first", key="k", headers={"h": "1"})
+    assert (receipt.partition, receipt.offset, receipt.durability.label) == (0, 0, "synced"), receipt
+with stele.Client(http_url) as client:
+    (record,) = client.fetch("orders").records
+assert (record.key, record.value, record.headers) == (b"k", b"first", (("h", b"1"),)), record
+print("read", record.offset, "with", stele.__file__)
+"""
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=CLEAN, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT, cwd=out)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The ``bin`` of an environment with the wheel and its dependencies."""
+    home = tmp_path_factory.mktemp("installed")
+    venv.create(home / "venv", with_pip=True)
+    python = home / "venv" / "bin" / "python"
+    try:
+        run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, cwd=home)
+    except AssertionError as error:
+        if os.environ.get("CI") or not re.search(r"connection|Temporary failure|resolve", str(error)):
+            raise
+        pytest.skip("no package index can be reached: the wheel was built and not installed")
+    return python.parent
+
+
+def test_the_wheel_has_the_broker_as_stele_server_and_nothing_at_the_top_but_stele(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"stele"}
+    modules = {path.relative_to(ROOT / "app").as_posix() for path in (ROOT / "app").rglob("*.py")}
+    assert {f"stele/server/{module}" for module in modules} <= set(names)
+    assert "stele/py.typed" in names
+    assert not [name for name in names if "__pycache__" in name]
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+@pytest.mark.slow
+def test_an_empty_environment_gets_stele_and_no_package_called_app(installed: Path, tmp_path: Path) -> None:
+    look = "import importlib.util as u; print([n for n in ('app', 'clients', 'load') if u.find_spec(n)])"
+    assert run(installed / "python", "-c", look, cwd=tmp_path).strip() == "[]"
+    assert "serve" in run(installed / "stele", "--help", cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_the_installed_broker_starts_and_the_installed_client_writes_and_reads(
+    installed: Path, tmp_path: Path
+) -> None:
+    command = [installed / "stele", "serve", "--data-dir", tmp_path / "data", "--http-port", "0"]
+    broker = subprocess.Popen(
+        [*map(str, command), "--binary-port", "0"], cwd=tmp_path, env=CLEAN, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert broker.stdout is not None
+        with broker.stdout as lines:
+            ready = next(
+                (m for line in lines if (m := re.match(r"stele ready http=(\S+) binary=(\S+)", line))), None
+            )
+            assert ready, "the broker ended before it was ready"
+            http, binary = ready[1], ready[2]
+            said = run(
+                installed / "python",
+                "-c",
+                WRITE_AND_READ,
+                f"stele://{binary}",
+                f"http://{http}",
+                cwd=tmp_path,
+            )
+            assert said.startswith("read 0 with ")
+            assert str(installed.parent) in said
+            broker.terminate()
+            assert broker.wait(20) == 0
+    finally:
+        broker.kill()
+        broker.wait()
