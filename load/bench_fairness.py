@@ -1,0 +1,130 @@
+"""p99 of single binary produces while others upload 200 MB of NDJSON and read 50,000 records as JSON."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import time
+from urllib.parse import urlsplit
+
+from stele.wire.messages import ProduceRequest
+
+from .bench_http_ndjson import body_of
+from .broker_process import running_broker
+from .measure import Comparison, percentile, report
+
+UPLOAD_BYTES = 200 * 1000 * 1000
+READ_RECORDS = 50_000
+SAMPLES = 2000
+ROUNDS = 3
+# Room between two produces: they are single, not pipelined, and must not be the load themselves.
+PAUSE_S = 0.001
+
+
+def produce_latencies(port: int, samples: int) -> list[float]:
+    """Milliseconds from each produce to its answer."""
+    frame = ProduceRequest(topic="probe", data=b"x" * 100).encode()
+    latencies: list[float] = []
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(samples):
+            start = time.perf_counter()
+            connection.sendall(frame)
+            got = 0
+            while got < 14:
+                got += len(connection.recv(14 - got))
+            latencies.append((time.perf_counter() - start) * 1000)
+            time.sleep(PAUSE_S)
+    return latencies
+
+
+def upload(port: int) -> None:
+    """One upload of 200 MB, streamed, its results read."""
+    block = body_of(10_000)
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+
+    def blocks() -> object:
+        sent = 0
+        while sent < UPLOAD_BYTES:
+            yield block
+            sent += len(block)
+
+    headers = {"Content-Type": "application/x-ndjson", "Transfer-Encoding": "chunked"}
+    connection.request("POST", "/v1/topics/upload/records?acks=1", blocks(), headers, encode_chunked=True)  # type: ignore[arg-type]
+    answer = connection.getresponse()
+    while answer.read(1024 * 1024):
+        pass
+
+
+def read_json(port: int) -> None:
+    """One read of 50,000 records as one JSON document."""
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request(
+        "GET", f"/v1/topics/read/partitions/0/records?from=0&limit={READ_RECORDS}&max_bytes=100000000"
+    )
+    answer = connection.getresponse()
+    while answer.read(1024 * 1024):
+        pass
+
+
+def fill(port: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    headers = {"Content-Type": "application/x-ndjson"}
+    connection.request("POST", "/v1/topics/read/records?acks=1", body_of(READ_RECORDS), headers)
+    answer = connection.getresponse()
+    answer.read()
+    if answer.status != 200:
+        raise RuntimeError(f"{answer.status}")
+
+
+def _load(kind: str, port: int) -> subprocess.Popen[bytes]:
+    """An uploader or a reader that goes on until it is killed."""
+    # The clients of this load yield to the one that measures: what is measured is
+    # the broker's loop, not the scheduling of four busy processes on two cores.
+    return subprocess.Popen(
+        [sys.executable, "-m", "load.bench_fairness", kind, str(port)], preexec_fn=lambda: os.nice(10)
+    )
+
+
+def main() -> None:
+    if len(sys.argv) == 3:
+        work = {"upload": upload, "read": read_json}[sys.argv[1]]
+        while True:
+            work(int(sys.argv[2]))
+    busy: list[float] = []
+    idle: list[float] = []
+    with running_broker("--log-level", "warning") as broker:
+        http_port, port = urlsplit(broker.http_url).port, urlsplit(broker.binary_url).port
+        assert http_port is not None
+        assert port is not None
+        fill(http_port)
+        produce_latencies(port, 500)
+        for _ in range(ROUNDS):
+            idle.append(percentile(produce_latencies(port, SAMPLES), 0.99))
+            loads = [_load("upload", http_port), _load("read", http_port)]
+            try:
+                # Discarded: the loads are starting.
+                produce_latencies(port, 500)
+                busy.append(percentile(produce_latencies(port, SAMPLES), 0.99))
+                if any(load.poll() is not None for load in loads):
+                    raise RuntimeError("a load ended before the measurement did")
+            finally:
+                for load in loads:
+                    load.kill()
+                    load.wait()
+    report(
+        f"p99 of single binary produces during a {UPLOAD_BYTES // 1_000_000} MB NDJSON upload and JSON reads of"
+        f" {READ_RECORDS:,} records",
+        Comparison(ours=busy, yardstick=idle),
+        unit="ms",
+        yardstick="the same, idle",
+        goal=3,
+        at_most=True,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Servers that do a part of the work and store nothing: what Stele is compared with.
+
+Run as ``python -m load.yardsticks frames|ndjson|sendfile [FILE]``; the port is printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+_LENGTH_TYPE = struct.Struct(">IB")
+_LENGTH = struct.Struct(">I")
+_PRODUCED = struct.Struct(">IBBq")
+
+
+@contextmanager
+def yardstick_server(kind: str, *arguments: str) -> Generator[int]:
+    """One of the servers below in a process of its own; gives its port."""
+    command = [sys.executable, "-m", "load.yardsticks", kind, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+class _FrameParser(asyncio.Protocol):
+    """Parses ADR-0009 PRODUCE frames in full and answers each with the next offset."""
+
+    def __init__(self) -> None:
+        self._partial = b""
+        self._offset = 0
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        data = self._partial + data
+        position, end = 0, len(data)
+        answers: list[bytes] = []
+        while end - position >= 5:
+            length, kind = _LENGTH_TYPE.unpack_from(data, position)
+            if length > end - position:
+                break
+            topic_end = position + 9 + _LENGTH.unpack_from(data, position + 5)[0]
+            topic = data[position + 9 : topic_end].decode()
+            value = data[topic_end + 4 : topic_end + 4 + _LENGTH.unpack_from(data, topic_end)[0]]
+            assert kind == 3
+            assert topic
+            assert value
+            answers.append(_PRODUCED.pack(14, 4, 1, self._offset))
+            self._offset += 1
+            position += length
+        self._partial = data[position:]
+        assert self._transport is not None
+        self._transport.write(b"".join(answers))
+
+
+async def _serve_frames() -> None:
+    server = await asyncio.get_running_loop().create_server(_FrameParser, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+def _serve_ndjson() -> None:
+    import msgspec
+    import uvicorn
+    from fastapi import FastAPI, Request
+
+    app = FastAPI()
+
+    async def parse(request: Request) -> dict[str, int]:
+        decode = msgspec.json.Decoder().decode
+        count = 0
+        for line in (await request.body()).splitlines():
+            decode(line)
+            count += 1
+        return {"records": count}
+
+    app.add_api_route("/parse", parse, methods=["POST"])
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    print(listening.getsockname()[1], flush=True)
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_level="warning", access_log=False, http="httptools", loop="uvloop")
+    )
+    server.run(sockets=[listening])
+
+
+def _serve_sendfile(path: Path) -> None:
+    """For each connection: the whole file, by ``socket.sendfile``, again and again."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    print(listening.getsockname()[1], flush=True)
+    while True:
+        connection, _ = listening.accept()
+        with connection, path.open("rb") as file:
+            try:
+                while True:
+                    file.seek(0)
+                    connection.sendfile(file)
+            except (BrokenPipeError, ConnectionResetError):
+                continue
+
+
+def main() -> None:
+    kind = sys.argv[1]
+    if kind == "frames":
+        import uvloop
+
+        uvloop.run(_serve_frames())
+    elif kind == "ndjson":
+        _serve_ndjson()
+    elif kind == "sendfile":
+        _serve_sendfile(Path(sys.argv[2]))
+    else:
+        print(f"no yardstick {kind!r}", file=sys.stderr)
+        os._exit(2)
+
+
+if __name__ == "__main__":
+    main()
