@@ -1,0 +1,111 @@
+"""What the README and the protocol's page tell people to type works, as it stands there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from load.broker_process import RunningBroker, running_broker
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+PROTOCOL = (ROOT / "docs" / "formats" / "binary-protocol.md").read_text()
+
+
+@pytest.fixture
+def broker() -> Iterator[RunningBroker]:
+    with running_broker() as running:
+        yield running
+
+
+def here(text: str, broker: RunningBroker) -> str:
+    """``text`` with the default ports replaced by those of ``broker``."""
+    http, binary = broker.http_url.rsplit(":", 1)[1], broker.binary_url.rsplit(":", 1)[1]
+    return text.replace("localhost:8080", f"127.0.0.1:{http}").replace("9009", binary)
+
+
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+
+
+def run_python(source: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def curl(line: str) -> str:
+    if shutil.which("curl") is None:
+        assert not os.environ.get("CI"), "curl is not installed"
+        pytest.skip("curl is not installed")
+    # A live tail does not end by itself: -m ends it, with 28.
+    line = line.replace("curl ", "curl -sS -m 3 ", 1)
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert done.returncode in ((0, 28) if " -N " in line else (0,)), done.stderr
+    return done.stdout
+
+
+def test_the_four_curl_lines_create_a_topic_store_a_record_read_it_and_follow(broker: RunningBroker) -> None:
+    create, produce, read, tail = (
+        here(line, broker) for line in re.findall(r"^curl .*$", README, re.MULTILINE)
+    )
+    created = json.loads(curl(create))
+    assert (created["name"], created["partitions"]) == ("orders", 1)
+
+    stored = json.loads(curl(produce))
+    assert stored["durability"] == "synced"
+    assert (stored["records"][0]["partition"], stored["records"][0]["offset"]) == (0, 0)
+
+    (record,) = json.loads(curl(read))["records"]
+    assert (record["key"], record["value"]) == ("N14228", '{"from":"EWR","to":"IAH"}')
+
+    # The tail begins at the end of the log, so something must come while it runs.
+    follower = subprocess.Popen(
+        ["bash", "-c", tail.replace("curl ", "curl -sS -m 20 ", 1)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert follower.stdout is not None
+        with follower.stdout as lines:
+            seen = ""
+            for attempt in range(50):
+                curl(produce)
+                seen = lines.readline()
+                while seen and not seen.startswith("data:"):
+                    seen = lines.readline()
+                if seen:
+                    break
+                assert attempt < 49
+            assert json.loads(seen.removeprefix("data:"))["key"] == "N14228"
+    finally:
+        follower.kill()
+        follower.wait()
+
+
+def test_the_client_example_of_the_readme_prints_its_record(broker: RunningBroker) -> None:
+    (example,) = (block for block in python_blocks(README) if "AsyncClient" in block)
+    # The consumer follows for ever: one record is enough here.
+    source = here(example, broker).replace(
+        "print(record.offset, record.key, record.value)",
+        "print(record.offset, record.key, record.value)\n                break",
+    )
+    assert run_python(source) == "0 synced\n0 b'N14228' b'first'\n"
+
+
+def test_the_socket_example_of_the_readme_reads_back_what_it_wrote(broker: RunningBroker) -> None:
+    (example,) = (block for block in python_blocks(README) if "struct" in block)
+    assert run_python(here(example, broker)) == "0 b'hello'\n"
+
+
+def test_the_socket_example_of_the_protocol_page_gets_its_offset(broker: RunningBroker) -> None:
+    (example,) = python_blocks(PROTOCOL)
+    assert run_python(here(example, broker)) == "offset 0\n"
