@@ -7,9 +7,9 @@ from collections import Counter
 from itertools import islice
 
 import pytest
+from stele.broker_process import run_broker
 
 from load import demo_flights as demo
-from load.broker_process import running_broker
 
 FLIGHTS = 20_000
 
@@ -32,7 +32,7 @@ def test_a_flight_becomes_a_record_with_its_tail_number_as_key_and_its_scheduled
 @pytest.mark.slow
 def test_flights_written_through_either_door_come_back_through_the_other_each_once() -> None:
     sent = flights()
-    with running_broker() as broker:
+    with run_broker() as broker:
         report = demo.replay(
             sent,
             count=len(sent),

@@ -8,28 +8,20 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from load.broker_process import RunningBroker, running_broker
+from stele.broker_process import BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 PROTOCOL = (ROOT / "docs" / "formats" / "binary-protocol.md").read_text()
 
 
-@pytest.fixture
-def broker() -> Iterator[RunningBroker]:
-    with running_broker() as running:
-        yield running
-
-
-def here(text: str, broker: RunningBroker) -> str:
+def here(text: str, broker: BrokerProcess) -> str:
     """``text`` with the default ports replaced by those of ``broker``."""
-    http, binary = broker.http_url.rsplit(":", 1)[1], broker.binary_url.rsplit(":", 1)[1]
-    return text.replace("localhost:8080", f"127.0.0.1:{http}").replace("9009", binary)
+    text = text.replace("localhost:8080", f"127.0.0.1:{broker.http_port}")
+    return text.replace("9009", str(broker.binary_port))
 
 
 def python_blocks(page: str) -> list[str]:
@@ -55,9 +47,11 @@ def curl(line: str) -> str:
     return done.stdout
 
 
-def test_the_four_curl_lines_create_a_topic_store_a_record_read_it_and_follow(broker: RunningBroker) -> None:
+def test_the_four_curl_lines_create_a_topic_store_a_record_read_it_and_follow(
+    stele_broker: BrokerProcess,
+) -> None:
     create, produce, read, tail = (
-        here(line, broker) for line in re.findall(r"^curl .*$", README, re.MULTILINE)
+        here(line, stele_broker) for line in re.findall(r"^curl .*$", README, re.MULTILINE)
     )
     created = json.loads(curl(create))
     assert (created["name"], created["partitions"]) == ("orders", 1)
@@ -91,21 +85,30 @@ def test_the_four_curl_lines_create_a_topic_store_a_record_read_it_and_follow(br
         follower.wait()
 
 
-def test_the_client_example_of_the_readme_prints_its_record(broker: RunningBroker) -> None:
+def test_the_client_example_of_the_readme_prints_its_record(stele_broker: BrokerProcess) -> None:
     (example,) = (block for block in python_blocks(README) if "AsyncClient" in block)
     # The consumer follows for ever: one record is enough here.
-    source = here(example, broker).replace(
+    source = here(example, stele_broker).replace(
         "print(record.offset, record.key, record.value)",
         "print(record.offset, record.key, record.value)\n                break",
     )
     assert run_python(source) == "0 synced\n0 b'N14228' b'first'\n"
 
 
-def test_the_socket_example_of_the_readme_reads_back_what_it_wrote(broker: RunningBroker) -> None:
+def test_the_socket_example_of_the_readme_reads_back_what_it_wrote(stele_broker: BrokerProcess) -> None:
     (example,) = (block for block in python_blocks(README) if "struct" in block)
-    assert run_python(here(example, broker)) == "0 b'hello'\n"
+    assert run_python(here(example, stele_broker)) == "0 b'hello'\n"
 
 
-def test_the_socket_example_of_the_protocol_page_gets_its_offset(broker: RunningBroker) -> None:
+def test_the_socket_example_of_the_protocol_page_gets_its_offset(stele_broker: BrokerProcess) -> None:
     (example,) = python_blocks(PROTOCOL)
-    assert run_python(here(example, broker)) == "offset 0\n"
+    assert run_python(here(example, stele_broker)) == "offset 0\n"
+
+
+def test_the_pytest_example_of_the_readme_passes(tmp_path: Path) -> None:
+    (example,) = (block for block in python_blocks(README) if "def test_" in block)
+    (tmp_path / "test_example.py").write_text(example)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout

@@ -115,7 +115,9 @@ def test_the_example_batch_is_a_batch_and_holds_what_the_page_says() -> None:
 
 
 def test_the_list_of_decisions_is_complete() -> None:
-    listed = set(re.findall(r"\]\((\d{4}-[a-z0-9-]+\.md)\)", (DOCS / "adr" / "0001-record-decisions.md").read_text()))
+    listed = set(
+        re.findall(r"\]\((\d{4}-[a-z0-9-]+\.md)\)", (DOCS / "adr" / "0001-record-decisions.md").read_text())
+    )
     assert listed == {path.name for path in (DOCS / "adr").glob("*.md")}
 
 
@@ -136,9 +138,14 @@ def test_a_decision_that_is_cited_exists(path: Path) -> None:
 
 def test_the_page_on_dependencies_names_those_of_the_project_and_no_others() -> None:
     project = pyproject()["project"]
-    declared = [*project["dependencies"], *(d for extra in project["optional-dependencies"].values() for d in extra)]
+    declared = [
+        *project["dependencies"],
+        *(d for extra in project["optional-dependencies"].values() for d in extra),
+    ]
     names = {re.split(r"[<>=;\[ ]", d)[0] for d in declared}
-    rows = re.findall(r"^\| `([a-z0-9-]+)` \|", (DOCS / "adr" / "0004-dependencies.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([a-z0-9-]+)` \|", (DOCS / "adr" / "0004-dependencies.md").read_text(), re.MULTILINE
+    )
     assert set(rows) == names
     assert len(rows) == len(set(rows))
 
