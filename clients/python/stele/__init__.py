@@ -1,0 +1,90 @@
+"""Stele's client library: produce to and consume from a Stele broker.
+
+::
+
+    async with AsyncClient("stele://127.0.0.1:9009") as client:
+        await client.produce("orders", b"first")
+        async with AsyncConsumer(client, "orders", start="earliest") as consumer:
+            async for record in consumer:
+                print(record.offset, record.value)
+
+The URL picks the transport: ``stele://`` is the binary protocol, ``http://`` is
+HTTP; nothing else changes. ``Client``, ``Producer`` and ``Consumer`` are the
+blocking counterparts.
+
+Names are imported when they are first used, because the broker imports
+``stele.wire`` and must not pay for an HTTP client while it starts.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .async_client import AsyncClient as AsyncClient
+    from .client import Client as Client
+    from .consuming.async_consumer import AsyncConsumer as AsyncConsumer
+    from .consuming.consumer import Consumer as Consumer
+    from .errors import BrokerUnavailableError as BrokerUnavailableError
+    from .errors import ConnectionLostError as ConnectionLostError
+    from .errors import DeserializationError as DeserializationError
+    from .errors import InvalidRequestError as InvalidRequestError
+    from .errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+    from .errors import ProduceError as ProduceError
+    from .errors import RecordTooLargeError as RecordTooLargeError
+    from .errors import RequestTimedOutError as RequestTimedOutError
+    from .errors import SteleClientError as SteleClientError
+    from .errors import StorageFailedError as StorageFailedError
+    from .errors import TopicExistsError as TopicExistsError
+    from .errors import UnknownTopicError as UnknownTopicError
+    from .producing.async_producer import AsyncProducer as AsyncProducer
+    from .producing.producer import Producer as Producer
+    from .records import NewRecord as NewRecord
+    from .records import Record as Record
+    from .records import RecordMetadata as RecordMetadata
+    from .records import TopicPartition as TopicPartition
+    from .wire.compression import Compression as Compression
+    from .wire.messages import Durability as Durability
+
+_HOMES = {
+    "AsyncClient": ".async_client",
+    "AsyncConsumer": ".consuming.async_consumer",
+    "AsyncProducer": ".producing.async_producer",
+    "BrokerUnavailableError": ".errors",
+    "Client": ".client",
+    "Compression": ".wire.compression",
+    "ConnectionLostError": ".errors",
+    "Consumer": ".consuming.consumer",
+    "DeserializationError": ".errors",
+    "Durability": ".wire.messages",
+    "InvalidRequestError": ".errors",
+    "NewRecord": ".records",
+    "OffsetOutOfRangeError": ".errors",
+    "ProduceError": ".errors",
+    "Producer": ".producing.producer",
+    "Record": ".records",
+    "RecordMetadata": ".records",
+    "RecordTooLargeError": ".errors",
+    "RequestTimedOutError": ".errors",
+    "SteleClientError": ".errors",
+    "StorageFailedError": ".errors",
+    "TopicExistsError": ".errors",
+    "TopicPartition": ".records",
+    "UnknownTopicError": ".errors",
+}
+
+__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'stele' has no attribute {name!r}")
+    value = getattr(import_module(home, __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

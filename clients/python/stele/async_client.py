@@ -1,0 +1,283 @@
+"""The asyncio client: single calls. ``AsyncProducer`` and ``AsyncConsumer`` build on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self, TypeVar
+
+from . import calls
+from .calls import AcksLike, At
+from .errors import ConnectionLostError, ProduceError, SteleClientError, TopicExistsError, UnknownTopicError
+from .operations import topics
+from .operations.base import Operation
+from .operations.fetch import PARTITION_BYTES_MAX, SimpleConsume
+from .operations.produce import RecordOutcome, SimpleProduce
+from .records import (
+    ClusterMetadata,
+    FetchedRecords,
+    HeadersLike,
+    NewRecord,
+    RecordMetadata,
+    Timestamp,
+    TopicDescription,
+)
+from .transport import open_async
+from .transport.base import AsyncTransport, backoff
+from .wire.compression import Compression
+
+R = TypeVar("R")
+
+
+class AsyncClient:
+    """Calls to one broker, over the transport its URL names.
+
+    It connects on the first call and connects again after the broker was away.
+    Any number of tasks of one event loop may use it at once. Without a URL the
+    environment decides (``stele.config.url_from_environment``).
+
+    Every call takes at most ``timeout_s`` and raises ``SteleClientError``s only;
+    while the broker is down that is ``BrokerUnavailableError``, which is retriable.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        timeout_s: float | None = None,
+        connect_timeout_s: float | None = None,
+    ) -> None:
+        self.config = calls.make_config(url, timeout_s, connect_timeout_s)
+        self.transport: AsyncTransport = open_async(self.config)
+        self._partition_counts = calls.PartitionCounts()
+
+    @property
+    def url(self) -> str:
+        return self.config.url
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections; calls under way fail with ConnectionLostError."""
+        await self.transport.close()
+
+    async def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R:
+        """Carry out one operation; a repeatable one again if the connection breaks meanwhile."""
+        timeout_s = self.config.timeout_s if timeout_s is None else timeout_s
+        if not operation.is_repeatable:
+            return await self.transport.call(operation, timeout_s=timeout_s)
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        for pause_s in backoff():
+            try:
+                return await self.transport.call(operation, timeout_s=max(deadline_s - loop.time(), 0.001))
+            except ConnectionLostError:
+                if loop.time() + pause_s >= deadline_s:
+                    raise
+            await asyncio.sleep(pause_s)
+        raise AssertionError("pauses never end")
+
+    # ── records ──
+
+    async def produce(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        *,
+        key: bytes | str | None = None,
+        headers: HeadersLike = (),
+        partition: int | None = None,
+        timestamp: Timestamp | None = None,
+        acks: AcksLike = "all",
+        timeout_s: float | None = None,
+    ) -> RecordMetadata:
+        """Store one record and return its receipt when ``acks`` is fulfilled.
+
+        ``acks``: ``"all"`` survives loss of power, ``1`` survives a crash of the
+        broker, ``0`` promises nothing. It is not repeated by itself, for that
+        could store it twice: see the error's ``is_outcome_unknown``, or use a producer.
+        """
+        record = NewRecord(value, key=key, headers=headers, partition=partition, timestamp=timestamp)
+        try:
+            (receipt,) = await self._produce(topic, [record], acks, Compression.NONE, timeout_s)
+        except ProduceError as error:
+            raise error.errors[0] from None
+        return receipt
+
+    async def produce_many(
+        self,
+        topic: str,
+        records: Iterable[NewRecord | bytes | str],
+        *,
+        acks: AcksLike = "all",
+        compression: Compression = Compression.NONE,
+        timeout_s: float | None = None,
+    ) -> list[RecordMetadata]:
+        """Store records as few batches; receipts come in the order given.
+
+        Raises:
+            ProduceError: some were not accepted; it says which, and holds the other receipts.
+        """
+        return await self._produce(topic, records, acks, compression, timeout_s)
+
+    async def _produce(
+        self,
+        topic: str,
+        given: Iterable[NewRecord | bytes | str],
+        acks: AcksLike,
+        compression: Compression,
+        timeout_s: float | None,
+    ) -> list[RecordMetadata]:
+        timeout_s = self.config.timeout_s if timeout_s is None else timeout_s
+        records, asked = calls.prepare(given)
+        if not records:
+            return []
+        count = None
+        if not self.transport.broker_partitions_by_key and calls.needs_partition_count(records, asked):
+            count = await self.partition_count(topic, auto_create=True)
+        groups = calls.group(records, asked, count)
+        number = calls.parse_acks(acks)
+        outcomes: list[list[RecordOutcome] | SteleClientError] = []
+        for target in groups:
+            operation = calls.produce_operation(
+                topic, target, acks=number, timeout_s=timeout_s, compression=compression
+            )
+            try:
+                outcomes.append(await self.call(operation, timeout_s=timeout_s))
+            except SteleClientError as error:
+                if isinstance(error, UnknownTopicError):
+                    self._partition_counts.forget(topic)
+                outcomes.append(error)
+        return calls.collect(groups, outcomes, len(records))
+
+    async def fetch(
+        self,
+        topic: str,
+        partition: int = 0,
+        offset: int = 0,
+        *,
+        max_records: int | None = None,
+        max_bytes: int = PARTITION_BYTES_MAX,
+        min_bytes: int = 1,
+        wait_ms: int = 0,
+        timeout_s: float | None = None,
+    ) -> FetchedRecords:
+        """Records from ``offset`` on; moves no position anywhere.
+
+        Waits up to ``wait_ms`` for ``min_bytes``; an empty answer is no error. At
+        least one batch comes even if it is larger than ``max_bytes``.
+
+        Raises:
+            OffsetOutOfRangeError: deleted by retention, or not written yet.
+        """
+        operation = calls.fetch_operation(
+            topic, partition, offset, max_bytes=max_bytes, wait_ms=wait_ms, min_bytes=min_bytes
+        )
+        return calls.fetched(await self.call(operation, timeout_s=timeout_s), max_records)
+
+    async def list_offset(self, topic: str, partition: int = 0, at: At = "latest") -> int | None:
+        """The offset at ``at``: earliest, latest (the next to be written), or of the first record
+        at or after a time (a datetime with a time zone, or ms since the epoch); None if there is none."""
+        return await self.call(calls.list_offset_operation(topic, partition, at))
+
+    # ── topics ──
+
+    async def topics(self) -> list[TopicDescription]:
+        """Names and partition counts of all topics."""
+        return await self.call(topics.ListTopics())
+
+    async def create_topic(
+        self, topic: str, *, partitions: int | None = None, configs: Mapping[str, object] | None = None
+    ) -> TopicDescription:
+        """Raises TopicExistsError; ``ensure_topic`` is the call that may be repeated."""
+        self._partition_counts.forget(topic)
+        return await self.call(
+            topics.CreateTopic(topic=topic, partitions=partitions, configs=calls.text_configs(configs))
+        )
+
+    async def ensure_topic(
+        self, topic: str, *, partitions: int | None = None, configs: Mapping[str, object] | None = None
+    ) -> TopicDescription:
+        """Create ``topic``, or leave it as it is if it exists, whatever its shape; what it is then."""
+        try:
+            return await self.create_topic(topic, partitions=partitions, configs=configs)
+        except TopicExistsError:
+            return await self.describe_topic(topic)
+
+    async def describe_topic(self, topic: str) -> TopicDescription:
+        return await self.call(topics.DescribeTopic(topic=topic))
+
+    async def alter_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int | None = None,
+        configs: Mapping[str, object] | None = None,
+    ) -> TopicDescription:
+        """Change what is named. Partitions can only grow; a configuration of None goes back to its default."""
+        self._partition_counts.forget(topic)
+        changes = {n: None if v is None else calls.config_text(v) for n, v in (configs or {}).items()}
+        return await self.call(topics.AlterTopic(topic=topic, partitions=partitions, configs=changes))
+
+    async def delete_topic(self, topic: str) -> None:
+        self._partition_counts.forget(topic)
+        await self.call(topics.DeleteTopic(topic=topic))
+
+    async def partition_count(self, topic: str, *, auto_create: bool = False) -> int:
+        """How many partitions ``topic`` has; remembered for a minute.
+
+        With ``auto_create`` an unknown topic is made, as a produce would.
+        """
+        count = self._partition_counts.get(topic)
+        if count is None:
+            count = await self.call(topics.PartitionCount(topic=topic, auto_create=auto_create))
+            self._partition_counts.put(topic, count)
+        return count
+
+    def known_partition_count(self, topic: str) -> int | None:
+        """What ``partition_count`` remembers, without asking."""
+        return self._partition_counts.get(topic)
+
+    def forget_partition_count(self, topic: str) -> None:
+        """Ask the broker again next time."""
+        self._partition_counts.forget(topic)
+
+    # ── the broker ──
+
+    async def flush(self, topic: str | None = None) -> None:
+        """Returns when everything appended before the call is on disk, in ``topic`` or everywhere."""
+        await self.call(topics.Flush(topic=topic))
+
+    async def metadata(self) -> ClusterMetadata:
+        return await self.call(topics.Metadata())
+
+    async def ping(self) -> None:
+        """Returns when the broker has answered."""
+        await self.call(topics.Ping())
+
+    # ── ADR-0009 as it is, over stele:// only ──
+
+    async def simple_produce(self, topic: str, data: bytes) -> int:
+        """One record without key into partition 0, acks=1; its offset."""
+        return await self.call(SimpleProduce(topic=topic, data=data))
+
+    async def simple_produce_many(self, topic: str, values: Iterable[bytes]) -> list[int]:
+        """One PRODUCE request for each value, pipelined; their offsets in order.
+
+        Raises:
+            SteleClientError: the first that failed; others may have been stored.
+        """
+        return await asyncio.gather(*(self.simple_produce(topic, value) for value in values))
+
+    async def simple_consume(
+        self, topic: str, offset: int, batch_size: int = 100
+    ) -> tuple[list[tuple[int, bytes]], int]:
+        """Up to ``batch_size`` messages of partition 0: ``([(offset, data)…], next offset)``."""
+        return await self.call(SimpleConsume(topic=topic, offset=offset, batch_size=batch_size))

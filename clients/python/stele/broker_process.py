@@ -1,0 +1,192 @@
+"""A real broker in a process of its own, on free ports, for tests and tools."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 20.0
+_STDERR_SHOWN_BYTES = 8000
+_READY = re.compile(r"^stele ready http=(\S+):(\d+) binary=(\S+):(\d+) .*data=")
+
+
+class BrokerStartError(RuntimeError):
+    """The broker did not get ready; the message has what it wrote to stderr."""
+
+
+class BrokerProcess:
+    """A broker that was started by ``start`` and is reachable at its URLs.
+
+    ``restart`` keeps data directory and ports, so clients reach the new process
+    where the old one was.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        self.data_dir = data_dir
+        self.host = "127.0.0.1"
+        self.http_port = 0
+        self.binary_port = 0
+        self._arguments = list(arguments)
+        self._environment = dict(environment or {})
+        self._start_timeout_s = start_timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stderr_path = data_dir.parent / f"{data_dir.name}.stderr"
+
+    @property
+    def http_url(self) -> str:
+        return f"http://{self.host}:{self.http_port}"
+
+    @property
+    def binary_url(self) -> str:
+        return f"stele://{self.host}:{self.binary_port}"
+
+    @property
+    def pid(self) -> int:
+        """Raises RuntimeError while it is not running."""
+        if self._process is None:
+            raise RuntimeError("the broker is not running")
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def stderr(self) -> str:
+        """The last of what it wrote to stderr, over all its starts."""
+        if not self._stderr_path.exists():
+            return ""
+        return self._stderr_path.read_bytes()[-_STDERR_SHOWN_BYTES:].decode(errors="replace")
+
+    def start(self) -> None:
+        """Returns when it is ready to serve.
+
+        Raises:
+            BrokerStartError: it ended, or was not ready within ``start_timeout_s``.
+        """
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        # A shell's settings must not leak into a broker under test; what is meant is given.
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("STELE_")}
+        command = [sys.executable, "-m", "stele.cli", "serve", "--data-dir", str(self.data_dir)]
+        command += ["--host", self.host, "--http-port", str(self.http_port)]
+        command += ["--binary-port", str(self.binary_port), *self._arguments]
+        with self._stderr_path.open("ab") as stderr:
+            process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env={**inherited, "PYTHONUNBUFFERED": "1", **self._environment},
+            )
+        self._process = process
+        ready = self._await_ready(process)
+        if ready is None:
+            has_ended = process.poll() is not None
+            self._end(signal.SIGKILL)
+            why = f"ended with {process.returncode}" if has_ended else "was not ready in time"
+            raise BrokerStartError(f"the broker {why}; its stderr:\n{self.stderr}")
+        self.host, self.http_port = ready[1], int(ready[2])
+        self.binary_port = int(ready[4])
+
+    def _await_ready(self, process: subprocess.Popen[bytes]) -> re.Match[str] | None:
+        found: list[re.Match[str]] = []
+        is_decided = threading.Event()
+
+        def read() -> None:
+            # Reads on after the ready line: a full pipe would stop the broker.
+            assert process.stdout is not None
+            with process.stdout:
+                for line in process.stdout:
+                    if match := _READY.match(line.decode(errors="replace")):
+                        found.append(match)
+                        is_decided.set()
+            is_decided.set()
+
+        threading.Thread(target=read, name="stele-broker-stdout", daemon=True).start()
+        is_decided.wait(self._start_timeout_s)
+        if not found and process.poll() is None:
+            # Its stdout closed, so it is about to end; its exit code tells more than a timeout.
+            try:
+                process.wait(1)
+            except subprocess.TimeoutExpired:
+                return None
+        return found[0] if found else None
+
+    def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Stop it as an operator does (SIGTERM); its exit code, negative for a signal.
+
+        Raises:
+            TimeoutError: it was still running after ``timeout_s`` and had to be killed.
+        """
+        return self._end(signal.SIGTERM, timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is finished, nothing is flushed."""
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        """Stop if it is running, and start again on the same ports and data."""
+        if self.is_running:
+            self.stop()
+        self.start()
+
+    def _end(self, number: signal.Signals, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        if process.poll() is None:
+            process.send_signal(number)
+        try:
+            return process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise TimeoutError(
+                f"the broker did not stop within {timeout_s:g} s; its stderr:\n{self.stderr}"
+            ) from None
+
+
+@contextmanager
+def run_broker(
+    data_dir: Path | str | None = None,
+    *,
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    start_timeout_s: float = START_TIMEOUT_S,
+) -> Generator[BrokerProcess]:
+    """A running broker; its data is deleted afterwards unless ``data_dir`` was given.
+
+    ``arguments`` are further ones of ``stele serve``; ``environment`` is added.
+
+    Raises:
+        BrokerStartError: it did not get ready.
+    """
+    with tempfile.TemporaryDirectory(prefix="stele-") as scratch:
+        broker = BrokerProcess(
+            Path(scratch) / "data" if data_dir is None else Path(data_dir),
+            arguments=arguments,
+            environment=environment,
+            start_timeout_s=start_timeout_s,
+        )
+        broker.start()
+        try:
+            yield broker
+        finally:
+            if broker.is_running:
+                broker.stop()

@@ -1,0 +1,238 @@
+"""What both clients do without I/O: arguments → operations, a cache, grouping of records."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from .config import ClientConfig, url_from_environment
+from .errors import ProduceError, RecordTooLargeError, SteleClientError
+from .operations.fetch import FETCH_BYTES_MAX, Fetch, FetchOutcome, ListOffset
+from .operations.produce import Produce, RecordOutcome
+from .records import (
+    FetchedRecords,
+    NewRecord,
+    OutgoingRecord,
+    RecordMetadata,
+    Timestamp,
+    outgoing,
+    to_timestamp_ms,
+)
+from .wire import messages as m
+from .wire.compression import Compression
+from .wire.partitioner import partition_for_key
+
+AcksLike = Literal["all", "-1", "1", "0"] | int
+At = Literal["earliest", "latest"] | Timestamp
+
+# Below the 1 MiB a broker takes by default, with room for the batch's own header.
+BATCH_BYTES_MAX = 900 * 1024
+# A partition added to a topic is used by then at the latest.
+PARTITION_COUNT_MAX_AGE_S = 60.0
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def make_config(
+    url: str | None, timeout_s: float | None = None, connect_timeout_s: float | None = None
+) -> ClientConfig:
+    return ClientConfig(
+        url=url_from_environment() if url is None else url,
+        timeout_s=ClientConfig.timeout_s if timeout_s is None else timeout_s,
+        connect_timeout_s=ClientConfig.connect_timeout_s if connect_timeout_s is None else connect_timeout_s,
+    )
+
+
+def parse_acks(acks: AcksLike) -> int:
+    """0, 1 or -1 (all).
+
+    Raises:
+        ValueError: anything else.
+    """
+    match acks:
+        case "all" | "-1" | -1:
+            return m.ACKS_ALL
+        case 1 | "1":
+            return 1
+        case 0 | "0":
+            return 0
+        case _:
+            raise ValueError(f"acks is {acks!r}; it must be 'all', 1 or 0")
+
+
+def parse_at(at: At) -> int:
+    """The ``timestamp_ms`` of ListOffset.
+
+    Raises:
+        ValueError: neither a name, nor ms since the epoch, nor a datetime with a time zone.
+    """
+    if at == "earliest":
+        return m.EARLIEST_TIMESTAMP
+    if at == "latest":
+        return m.LATEST_TIMESTAMP
+    if isinstance(at, str):
+        raise ValueError(f"{at!r} is not a place in a log; use 'earliest', 'latest', a datetime or ms")
+    timestamp_ms = to_timestamp_ms(at)
+    if timestamp_ms < 0:
+        raise ValueError(f"{timestamp_ms} is before the epoch; times are ms since 1970")
+    return timestamp_ms
+
+
+class PartitionCounts:
+    """How many partitions topics have, as long as that may be believed."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[int, float]] = {}
+
+    def get(self, topic: str) -> int | None:
+        count, expires_s = self._counts.get(topic, (0, 0.0))
+        return count if expires_s > time.monotonic() else None
+
+    def put(self, topic: str, count: int) -> None:
+        self._counts[topic] = (count, time.monotonic() + PARTITION_COUNT_MAX_AGE_S)
+
+    def forget(self, topic: str) -> None:
+        self._counts.pop(topic, None)
+
+
+@dataclass(slots=True)
+class Group:
+    """Records of one call that go into one batch, with their places among all of the call."""
+
+    partition: int | None
+    indexes: list[int]
+    records: list[OutgoingRecord]
+    size: int = 0
+
+
+def needs_partition_count(records: Sequence[OutgoingRecord], partitions: Sequence[int | None]) -> bool:
+    return any(
+        partition is None and record.key is not None
+        for record, partition in zip(records, partitions, strict=True)
+    )
+
+
+def prepare(
+    records: Iterable[NewRecord | bytes | str],
+) -> tuple[list[OutgoingRecord], list[int | None]]:
+    """The records as bytes, and the partition each asks for."""
+    moment_ms = now_ms()
+    given = list(records)
+    return (
+        [outgoing(record, moment_ms) for record in given],
+        [record.partition if isinstance(record, NewRecord) else None for record in given],
+    )
+
+
+def group(
+    records: Sequence[OutgoingRecord],
+    asked: Sequence[int | None],
+    partition_count: int | None,
+) -> list[Group]:
+    """Batches by partition, none above ``BATCH_BYTES_MAX`` unless a single record is.
+
+    Without ``partition_count`` records that name no partition stay together and
+    the broker chooses.
+    """
+    open_groups: dict[int | None, Group] = {}
+    groups: list[Group] = []
+    for index, (record, partition) in enumerate(zip(records, asked, strict=True)):
+        if partition is None and record.key is not None and partition_count is not None:
+            partition = partition_for_key(record.key, partition_count)
+        size = record.size
+        target = open_groups.get(partition)
+        if target is None or target.size + size > BATCH_BYTES_MAX:
+            target = open_groups[partition] = Group(partition, [], [])
+            groups.append(target)
+        target.indexes.append(index)
+        target.records.append(record)
+        target.size += size
+    return groups
+
+
+def produce_operation(
+    topic: str, target: Group, *, acks: int, timeout_s: float, compression: Compression
+) -> Produce:
+    return Produce(
+        topic=topic,
+        partition=target.partition,
+        records=target.records,
+        acks=acks,
+        timeout_ms=max(int(timeout_s * 1000), 1),
+        compression=compression,
+    )
+
+
+def collect(
+    groups: Sequence[Group], outcomes: Sequence[list[RecordOutcome] | SteleClientError], count: int
+) -> list[RecordMetadata]:
+    """Receipts in the order the records were given.
+
+    Raises:
+        ProduceError: not all of them were accepted.
+    """
+    results: list[RecordMetadata | None] = [None] * count
+    errors: dict[int, SteleClientError] = {}
+    for target, outcome in zip(groups, outcomes, strict=True):
+        for position, index in enumerate(target.indexes):
+            of_record = outcome if isinstance(outcome, SteleClientError) else outcome[position]
+            if isinstance(of_record, SteleClientError):
+                errors[index] = of_record
+            else:
+                results[index] = of_record
+    if errors:
+        raise ProduceError(dict(sorted(errors.items())), results)
+    return [result for result in results if result is not None]
+
+
+def single(outcomes: list[RecordOutcome]) -> RecordMetadata:
+    (outcome,) = outcomes
+    if isinstance(outcome, SteleClientError):
+        raise outcome
+    return outcome
+
+
+def fetch_operation(
+    topic: str, partition: int, offset: int, *, max_bytes: int, wait_ms: int, min_bytes: int
+) -> Fetch:
+    if offset < 0:
+        raise ValueError(f"offset is {offset}; use list_offset for 'earliest' and 'latest'")
+    if not 0 < max_bytes <= FETCH_BYTES_MAX:
+        raise ValueError(f"max_bytes is {max_bytes}; it must be from 1 to {FETCH_BYTES_MAX}")
+    place = m.FetchPartition(topic=topic, partition=partition, offset=offset, max_bytes=max_bytes)
+    return Fetch(partitions=(place,), wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
+
+
+def fetched(outcomes: list[FetchOutcome], max_records: int | None) -> FetchedRecords:
+    (outcome,) = outcomes
+    if isinstance(outcome, SteleClientError):
+        raise outcome
+    if max_records is not None and len(outcome.records) > max_records:
+        del outcome.records[max_records:]
+        # The rest is asked for again: a fetch does not remember.
+        outcome.next_offset = outcome.records[-1].offset + 1
+    return outcome
+
+
+def list_offset_operation(topic: str, partition: int, at: At) -> ListOffset:
+    return ListOffset(topic=topic, partition=partition, timestamp_ms=parse_at(at))
+
+
+def text_configs(configs: Mapping[str, object] | None) -> dict[str, str]:
+    """Configuration values as the text that stands for them (True → ``true``)."""
+    return {name: config_text(value) for name, value in (configs or {}).items()}
+
+
+def config_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def check_size(record: OutgoingRecord, limit: int) -> None:
+    if record.size > limit:
+        raise RecordTooLargeError(
+            f"a record of about {record.size} bytes does not fit in a buffer of {limit}; raise buffer_bytes_max"
+        )

@@ -1,0 +1,1 @@
+"""The commands of ``stele``, one file for each."""

@@ -1,0 +1,117 @@
+"""Records → text, JSON, CSV or a hex dump."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import msgspec
+
+from ..operations.json_records import record_as_json
+from ..records import Record
+
+Writer = Callable[[Record[bytes]], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What ``--format text`` prints besides the value."""
+
+    partition: bool = False
+    offset: bool = False
+    timestamp: bool = False
+    key: bool = False
+    headers: bool = False
+
+
+def text_writer(shown: Shown) -> Writer:
+    """A line for each record: what is asked for, by tabs, and the value as it is."""
+
+    def write(record: Record[bytes]) -> bytes:
+        fields: list[bytes] = []
+        if shown.partition:
+            fields.append(str(record.partition).encode())
+        if shown.offset:
+            fields.append(str(record.offset).encode())
+        if shown.timestamp:
+            fields.append(iso(record.timestamp).encode())
+        if shown.key:
+            fields.append(b"null" if record.key is None else record.key)
+        if shown.headers:
+            pairs = (name.encode() + b"=" + (value or b"") for name, value in record.headers)
+            fields.append(b",".join(pairs))
+        fields.append(b"null" if record.value is None else record.value)
+        return b"\t".join(fields) + b"\n"
+
+    return write
+
+
+def ndjson_line(record: Record[bytes]) -> bytes:
+    return msgspec.json.encode(record_as_json(record)) + b"\n"
+
+
+class JsonArray:
+    """One JSON array over all records; ``end`` closes it."""
+
+    def __init__(self) -> None:
+        self._is_begun = False
+
+    def __call__(self, record: Record[bytes]) -> bytes:
+        before = b",\n " if self._is_begun else b"[\n "
+        self._is_begun = True
+        return before + msgspec.json.encode(record_as_json(record))
+
+    def end(self) -> bytes:
+        return b"\n]\n" if self._is_begun else b"[]\n"
+
+
+class CsvRows:
+    """A header, then a row for each record; bytes that are not UTF-8 show as ``\\xNN``."""
+
+    def __init__(self) -> None:
+        self._is_begun = False
+
+    def __call__(self, record: Record[bytes]) -> bytes:
+        out = io.StringIO()
+        rows = csv.writer(out, lineterminator="\n")
+        if not self._is_begun:
+            rows.writerow(["partition", "offset", "timestamp", "key", "value"])
+            self._is_begun = True
+        rows.writerow(
+            [record.partition, record.offset, iso(record.timestamp), _text(record.key), _text(record.value)]
+        )
+        return out.getvalue().encode()
+
+
+def hex_dump(record: Record[bytes]) -> bytes:
+    """A heading and 16 bytes a line, as ``hexdump -C`` shows them."""
+    lines = [
+        f"── {record.topic}-{record.partition} offset {record.offset}  {iso(record.timestamp)}  "
+        f"key {_text(record.key) if record.key is not None else 'null'}"
+    ]
+    value = record.value
+    if value is None:
+        lines.append("(null)")
+    else:
+        for start in range(0, len(value), 16):
+            row = value[start : start + 16]
+            left, right = row[:8].hex(" "), row[8:].hex(" ")
+            shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+            lines.append(f"{start:08x}  {left:<23}  {right:<23}  |{shown}|")
+    return "\n".join(lines).encode() + b"\n"
+
+
+def iso(timestamp_ms: int) -> str:
+    """RFC 3339 in UTC with milliseconds, or the number where no date can say it."""
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z"
+
+
+def _text(data: bytes | None) -> str:
+    return "" if data is None else data.decode(errors="backslashreplace")

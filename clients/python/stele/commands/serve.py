@@ -1,0 +1,49 @@
+"""``stele serve``: hands the flags to the server, which is part of the wheel or of the checkout."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from .server import server_module
+
+
+@click.command(context_settings={"show_default": False})
+@click.option("--data-dir", metavar="DIR", help="Directory of the logs and the metadata. [default: data]")
+@click.option("--host", metavar="HOST", help="Address to bind. [default: 127.0.0.1]")
+@click.option("--http-port", type=int, metavar="PORT", help="HTTP door; 0 is any free port. [default: 8080]")
+@click.option(
+    "--binary-port", type=int, metavar="PORT", help="Binary door; 0 is any free port. [default: 9009]"
+)
+@click.option("--advertised-host", metavar="HOST", help="Host told to clients, if not the bound one.")
+@click.option("--num-partitions", type=int, metavar="N", help="Partitions of a topic made without a number.")
+@click.option(
+    "--auto-create-topics-enable/--no-auto-create-topics-enable",
+    default=None,
+    help="Whether a produce to an unknown topic creates it. [default: it does]",
+)
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+@click.option(
+    "--set",
+    "others",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Any other setting, e.g. --set request_timeout_ms=5000. May be repeated.",
+)
+def serve(others: tuple[str, ...], **flags: Any) -> None:
+    """Run a broker until SIGINT or SIGTERM.
+
+    Every setting can also be given in the environment, as STELE_ and its name in
+    capitals (STELE_HTTP_PORT=8081). When it is ready it prints one line:
+
+        stele ready http=HOST:PORT binary=HOST:PORT kafka=off data=DIR
+    """
+    overrides = {name: value for name, value in flags.items() if value is not None}
+    for pair in others:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--set")
+        overrides[name.replace("-", "_")] = value
+    sys.exit(server_module("main").serve(overrides))

@@ -1,0 +1,239 @@
+"""Where a consumer is, and what comes next: decisions only, no I/O.
+
+A partition has two positions. ``fetch_offset`` is what to ask the broker for
+next; ``position`` is what the application gets next. Between them lies the buffer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Generic, Literal, TypedDict, TypeVar
+
+from ..calls import At
+from ..errors import DeserializationError, OffsetOutOfRangeError, SteleClientError
+from ..operations.fetch import FETCH_BYTES_MAX, PARTITION_BYTES_MAX, Fetch, FetchOutcome
+from ..records import FetchedRecords, Record
+from ..serializers import Deserializer
+from ..wire.messages import FetchPartition
+
+V = TypeVar("V")
+
+Start = Literal["earliest", "latest"] | int | datetime | Mapping[int, int]
+OutOfRange = Literal["error", "earliest", "latest"]
+
+
+class ConsumerSettings(TypedDict, total=False):
+    """What a consumer's constructor takes by keyword; ``ConsumerOptions`` says what each means."""
+
+    partitions: int | Sequence[int] | None
+    start: Start
+    follow: bool
+    on_out_of_range: OutOfRange
+    wait_ms: int
+    max_bytes: int
+    outage_timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerOptions:
+    """Settings of a consumer, checked.
+
+    ``partitions``: one, some, or None for all there are when it starts. ``start``:
+    ``"earliest"``, ``"latest"``, an offset, a time (the first record at or after
+    it), or an offset for each partition; used once, then the consumer's own
+    position counts. ``follow`` False ends the iteration at what was the end of
+    the log when it started. ``on_out_of_range``: what to do when retention has
+    overtaken the position. ``wait_ms`` is the longest one fetch waits for data,
+    ``max_bytes`` what it may bring of each partition. ``outage_timeout_s``: how
+    long the broker may be away before the iteration raises the error; iterating
+    on is then safe. None: for ever.
+    """
+
+    partitions: int | Sequence[int] | None = None
+    start: Start = "earliest"
+    follow: bool = True
+    on_out_of_range: OutOfRange = "error"
+    wait_ms: int = 5000
+    max_bytes: int = PARTITION_BYTES_MAX
+    outage_timeout_s: float | None = 60.0
+
+    def __post_init__(self) -> None:
+        if self.on_out_of_range not in ("error", "earliest", "latest"):
+            raise ValueError(
+                f"on_out_of_range is {self.on_out_of_range!r}; it must be error, earliest or latest"
+            )
+        if isinstance(self.start, str) and self.start not in ("earliest", "latest"):
+            raise ValueError(f"start is {self.start!r}; it must be earliest, latest, an offset or a time")
+        if isinstance(self.start, int) and self.start < 0:
+            raise ValueError(f"start is offset {self.start}; offsets begin at 0")
+        if isinstance(self.start, datetime) and self.start.tzinfo is None:
+            raise ValueError(f"start {self.start!r} has no time zone; write e.g. datetime(..., tzinfo=UTC)")
+        if self.wait_ms < 0 or not 0 < self.max_bytes <= FETCH_BYTES_MAX:
+            raise ValueError(f"wait_ms must not be negative, max_bytes from 1 to {FETCH_BYTES_MAX}")
+
+    def start_of(self, partition: int) -> int | At:
+        """An offset (int), or a place to look up: a name or a datetime."""
+        if isinstance(self.start, Mapping):
+            return self.start.get(partition, "earliest")
+        return self.start
+
+
+@dataclass(slots=True)
+class _Place:
+    fetch_offset: int
+    position: int
+    end: int | None
+    high_watermark: int = -1
+
+    @property
+    def is_finished(self) -> bool:
+        return self.end is not None and self.fetch_offset >= self.end
+
+
+class ConsumerCore(Generic[V]):
+    """Positions, buffer and errors of one consumer; the caller does the I/O and serialises access."""
+
+    def __init__(
+        self, topic: str, deserializer: Deserializer[V], options: ConsumerOptions, *, fetches_many: bool
+    ) -> None:
+        self.topic = topic
+        self.options = options
+        self._deserializer = deserializer
+        self._fetches_many = fetches_many
+        self._places: dict[int, _Place] = {}
+        self._buffer: deque[Record[bytes]] = deque()
+        self._errors: deque[SteleClientError] = deque()
+
+    # ── positions ──
+
+    def assign(self, partition: int, offset: int, end: int | None) -> None:
+        self._places[partition] = _Place(offset, offset, end)
+
+    @property
+    def partitions(self) -> list[int]:
+        return list(self._places)
+
+    def position(self, partition: int) -> int:
+        return self._places[partition].position
+
+    def lag(self, partition: int) -> int | None:
+        place = self._places[partition]
+        return None if place.high_watermark < 0 else max(place.high_watermark - place.position, 0)
+
+    def seek(self, partition: int, offset: int) -> None:
+        """What was fetched of the partition is dropped, and a fetch under way will be."""
+        place = self._places[partition]
+        place.fetch_offset = place.position = offset
+        self._buffer = deque(record for record in self._buffer if record.partition != partition)
+
+    # ── fetches ──
+
+    def groups(self) -> list[tuple[int, ...]]:
+        """Partitions that are not finished, as they can be fetched together."""
+        partitions = [partition for partition, place in self._places.items() if not place.is_finished]
+        if self._fetches_many:
+            return [tuple(partitions)] if partitions else []
+        return [(partition,) for partition in partitions]
+
+    def fetch(self, group: Sequence[int], *, wait_ms: int) -> Fetch:
+        return Fetch(
+            partitions=[
+                FetchPartition(
+                    topic=self.topic,
+                    partition=partition,
+                    offset=self._places[partition].fetch_offset,
+                    max_bytes=self.options.max_bytes,
+                )
+                for partition in group
+            ],
+            wait_ms=wait_ms,
+        )
+
+    def accept(self, fetch: Fetch, outcomes: Sequence[FetchOutcome]) -> list[int]:
+        """Take what a fetch brought. Returns the partitions whose position must be looked up anew.
+
+        Errors are kept until the records before them were given out (``raise_error``).
+        """
+        to_reset: list[int] = []
+        for asked, outcome in zip(fetch.partitions, outcomes, strict=True):
+            place = self._places.get(asked.partition)
+            if place is None or place.fetch_offset != asked.offset:
+                # It was sought elsewhere meanwhile.
+                continue
+            if isinstance(outcome, FetchedRecords):
+                self._take(place, outcome)
+            elif isinstance(outcome, OffsetOutOfRangeError) and self.options.on_out_of_range != "error":
+                to_reset.append(asked.partition)
+            else:
+                self._errors.append(outcome)
+        return to_reset
+
+    def _take(self, place: _Place, fetched: FetchedRecords) -> None:
+        records, next_offset = fetched.records, fetched.next_offset
+        if place.end is not None and next_offset > place.end:
+            while records and records[-1].offset >= place.end:
+                records.pop()
+            next_offset = place.end
+        place.high_watermark = fetched.high_watermark
+        place.fetch_offset = next_offset
+        if records:
+            self._buffer.extend(records)
+        elif not any(record.partition == fetched.partition for record in self._buffer):
+            place.position = next_offset
+
+    # ── out ──
+
+    @property
+    def has_records(self) -> bool:
+        return bool(self._buffer)
+
+    @property
+    def has_errors(self) -> bool:
+        return bool(self._errors)
+
+    @property
+    def is_finished(self) -> bool:
+        return (
+            not self._buffer
+            and not self._errors
+            and bool(self._places)
+            and all(place.is_finished for place in self._places.values())
+        )
+
+    def next_record(self) -> Record[V]:
+        """The next record of the buffer, which must not be empty.
+
+        Raises:
+            DeserializationError: its value is not what it should be; the position is behind it.
+        """
+        record = self._buffer.popleft()
+        self._places[record.partition].position = record.offset + 1
+        return self._deserialized(record)
+
+    def _deserialized(self, record: Record[bytes]) -> Record[V]:
+        if record.value is None:
+            value = None
+        else:
+            try:
+                value = self._deserializer(record.value)
+            except Exception as error:  # a deserializer is the user's and may raise anything
+                raise DeserializationError(
+                    f"the value of {record.topic}-{record.partition} offset {record.offset} "
+                    f"cannot be deserialized: {error}",
+                    record,
+                ) from error
+        return Record(
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamp,
+            record.key,
+            value,
+            record.headers,
+        )
+
+    def take_error(self) -> SteleClientError | None:
+        return self._errors.popleft() if self._errors else None

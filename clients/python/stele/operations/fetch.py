@@ -1,0 +1,207 @@
+"""Operations that read records and find offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from ..errors import CorruptRecordsError, OffsetOutOfRangeError, ProtocolError, SteleClientError, error_for
+from ..records import FetchedRecords, Record
+from ..wire import messages as m
+from ..wire.error_codes import ErrorCode
+from ..wire.record_batch import CorruptBatchError, check_batch, decode_records, iter_headers
+from .base import OCTET_STREAM, HttpAnswer, HttpRequest, Operation, expect, topic_path
+
+FETCH_BYTES_MAX = 8 * 1024 * 1024
+PARTITION_BYTES_MAX = 1024 * 1024
+
+FetchOutcome = FetchedRecords | SteleClientError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch(Operation[list[FetchOutcome]]):
+    """Records from an offset of each partition; the outcomes stand in the order asked.
+
+    The broker answers when ``min_bytes`` are there or ``wait_ms`` has passed. Over
+    HTTP it carries exactly one partition.
+    """
+
+    is_repeatable = True
+    partitions: Sequence[m.FetchPartition]
+    wait_ms: int = 0
+    min_bytes: int = 1
+    max_bytes: int = FETCH_BYTES_MAX
+
+    @property
+    def wait_s(self) -> float:
+        return self.wait_ms / 1000
+
+    def to_frame(self) -> m.Request:
+        return m.FetchRequest(
+            partitions=self.partitions,
+            max_wait_ms=self.wait_ms,
+            min_bytes=self.min_bytes,
+            max_bytes=self.max_bytes,
+        )
+
+    def from_frame(self, response: m.Response) -> list[FetchOutcome]:
+        answer = expect(response, m.FetchResponse)
+        if len(answer.partitions) != len(self.partitions):
+            raise ProtocolError(
+                f"{len(self.partitions)} partitions were asked and {len(answer.partitions)} answered"
+            )
+        return [
+            _outcome(asked, fetched)
+            for asked, fetched in zip(self.partitions, answer.partitions, strict=True)
+        ]
+
+    def to_http(self) -> HttpRequest:
+        (asked,) = self.partitions
+        params = {
+            "from": str(asked.offset),
+            "max_bytes": str(min(asked.max_bytes, self.max_bytes)),
+        }
+        if self.wait_ms:
+            params["wait_ms"] = str(self.wait_ms)
+            params["min_bytes"] = str(self.min_bytes)
+        return HttpRequest(
+            method="GET",
+            path=topic_path(asked.topic, "partitions", str(asked.partition), "records"),
+            params=params,
+            headers={"Accept": OCTET_STREAM},
+        )
+
+    def from_http(self, answer: HttpAnswer) -> list[FetchOutcome]:
+        (asked,) = self.partitions
+        records = _records(asked.topic, asked.partition, asked.offset, answer.body)
+        return [
+            FetchedRecords(
+                topic=asked.topic,
+                partition=asked.partition,
+                records=records,
+                next_offset=max(_next_offset(records, asked.offset), answer.header_int("Next-Offset")),
+                high_watermark=answer.header_int("High-Watermark"),
+                log_start_offset=answer.header_int("Log-Start-Offset"),
+            )
+        ]
+
+
+def _outcome(asked: m.FetchPartition, fetched: m.FetchedPartition) -> FetchOutcome:
+    if fetched.code is not ErrorCode.NONE:
+        error = error_for(fetched.code, fetched.message or fetched.code.name)
+        if isinstance(error, OffsetOutOfRangeError):
+            error.log_start_offset = fetched.log_start_offset
+            error.high_watermark = fetched.high_watermark
+        return error
+    try:
+        records = _records(asked.topic, asked.partition, asked.offset, fetched.batches)
+    except CorruptRecordsError as error:
+        return error
+    next_offset = asked.offset
+    if fetched.batches:
+        next_offset = max([asked.offset, *(header.next_offset for header in iter_headers(fetched.batches))])
+    return FetchedRecords(
+        topic=asked.topic,
+        partition=asked.partition,
+        records=records,
+        next_offset=next_offset,
+        high_watermark=fetched.high_watermark,
+        log_start_offset=fetched.log_start_offset,
+    )
+
+
+def _next_offset(records: Sequence[Record[bytes]], offset: int) -> int:
+    return records[-1].offset + 1 if records else offset
+
+
+def _records(topic: str, partition: int, offset: int, batches: bytes) -> list[Record[bytes]]:
+    """The records from ``offset`` on; whole batches are served, so the first may begin before it."""
+    records: list[Record[bytes]] = []
+    position, end = 0, len(batches)
+    try:
+        while position < end:
+            header = check_batch(batches, position)
+            position += header.size
+            if header.is_control or header.last_offset < offset:
+                continue
+            stamp = header.max_timestamp if header.is_log_append_time else None
+            for view in decode_records(batches, header):
+                if view.offset >= offset:
+                    records.append(
+                        Record(
+                            topic,
+                            partition,
+                            view.offset,
+                            view.timestamp if stamp is None else stamp,
+                            view.key,
+                            view.value,
+                            tuple(view.headers) if view.headers else (),
+                        )
+                    )
+    except CorruptBatchError as error:
+        raise CorruptRecordsError(
+            f"what {topic}-{partition} answered from offset {offset} is corrupt: {error}; "
+            "read it again, and if that does not help run `stele verify` on the broker's data directory"
+        ) from error
+    return records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListOffset(Operation[int | None]):
+    """The offset at a time: ms since the epoch, ``EARLIEST_TIMESTAMP`` or ``LATEST_TIMESTAMP``.
+
+    For a time: of the first record at or after it, None when there is none.
+    """
+
+    is_repeatable = True
+    topic: str
+    partition: int
+    timestamp_ms: int
+
+    def to_frame(self) -> m.Request:
+        return m.ListOffsetsRequest(
+            topic=self.topic, partition=self.partition, timestamp_ms=self.timestamp_ms
+        )
+
+    def from_frame(self, response: m.Response) -> int | None:
+        offset = expect(response, m.ListOffsetsResponse).offset
+        return None if offset < 0 else offset
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(
+            method="GET",
+            path=topic_path(self.topic, "partitions", str(self.partition), "offsets"),
+            params={"at": _at(self.timestamp_ms)},
+        )
+
+    def from_http(self, answer: HttpAnswer) -> int | None:
+        offset = answer.json()["offset"]
+        return None if offset is None or offset < 0 else int(offset)
+
+
+def _at(timestamp_ms: int) -> str:
+    if timestamp_ms == m.EARLIEST_TIMESTAMP:
+        return "earliest"
+    if timestamp_ms == m.LATEST_TIMESTAMP:
+        return "latest"
+    seconds, milliseconds = divmod(timestamp_ms, 1000)
+    moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=milliseconds * 1000)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleConsume(Operation[tuple[list[tuple[int, bytes]], int]]):
+    """ADR-0009 CONSUME of partition 0; the result is ``([(offset, data)…], next offset)``."""
+
+    is_repeatable = True
+    topic: str
+    offset: int
+    batch_size: int
+
+    def to_frame(self) -> m.Request:
+        return m.ConsumeRequest(topic=self.topic, offset=self.offset, batch_size=self.batch_size)
+
+    def from_frame(self, response: m.Response) -> tuple[list[tuple[int, bytes]], int]:
+        answer = expect(response, m.ConsumeResponse)
+        return list(answer.messages), answer.next_offset

@@ -1,0 +1,74 @@
+"""Records as JSON, the way HTTP takes and gives them, without losing a byte.
+
+Text goes as ``key``/``value``, other bytes as ``key_b64``/``value_b64``. A JSON
+string is stored as its text, so bytes that are UTF-8 come out as they went in.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from ..records import OutgoingRecord, Record
+
+NDJSON = "application/x-ndjson"
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode_ndjson(records: Iterable[OutgoingRecord]) -> bytes:
+    return _encoder.encode_lines([_as_json(record) for record in records])
+
+
+def _as_json(record: OutgoingRecord) -> dict[str, Any]:
+    line: dict[str, Any] = {"timestamp": record.timestamp}
+    if record.key is not None:
+        _put(line, "key", record.key)
+    if record.value is None:
+        line["value"] = None
+    else:
+        _put(line, "value", record.value)
+    if record.headers:
+        line["headers"] = _headers(record.headers)
+    return line
+
+
+def _headers(pairs: Iterable[tuple[str, bytes | None]]) -> list[dict[str, Any]]:
+    headers: list[dict[str, Any]] = []
+    for name, value in pairs:
+        header: dict[str, Any] = {"key": name}
+        if value is None:
+            header["value"] = None
+        else:
+            _put(header, "value", value)
+        headers.append(header)
+    return headers
+
+
+def _put(target: dict[str, Any], name: str, data: bytes) -> None:
+    try:
+        target[name] = data.decode()
+    except UnicodeDecodeError:
+        target[f"{name}_b64"] = b64encode(data).decode()
+
+
+def record_as_json(record: Record[bytes]) -> dict[str, Any]:
+    """A stored record in the form that HTTP answers with."""
+    line: dict[str, Any] = {
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+    }
+    if record.key is None:
+        line["key"] = None
+    else:
+        _put(line, "key", record.key)
+    if record.value is None:
+        line["value"] = None
+    else:
+        _put(line, "value", record.value)
+    line["headers"] = _headers(record.headers)
+    return line

@@ -1,0 +1,157 @@
+"""Operations that store records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ..errors import ProtocolError, SteleClientError
+from ..records import OutgoingRecord, RecordMetadata
+from ..wire import messages as m
+from ..wire.compression import Compression
+from ..wire.record_batch import NO_PRODUCER_ID, BatchBuilder
+from .base import HttpAnswer, HttpRequest, Operation, error_from_problem, expect, topic_path
+from .json_records import NDJSON, encode_ndjson
+
+RecordOutcome = RecordMetadata | SteleClientError
+Acks = int
+ACKS_LABELS: dict[int, str] = {0: "0", 1: "1", m.ACKS_ALL: "all"}
+_DURABILITIES = {durability.label: durability for durability in m.Durability}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produce(Operation[list[RecordOutcome]]):
+    """One batch; the result has a receipt, or an error, for every record in order.
+
+    ``partition`` None lets the broker choose: over the binary protocol one
+    partition for the batch, in turn; over HTTP one for each record, by key.
+    With a producer id the partition must be given (the sequences are per partition).
+    ``timeout_ms`` is how long the broker may wait for acks=all.
+    """
+
+    topic: str
+    partition: int | None
+    records: Sequence[OutgoingRecord]
+    acks: Acks = m.ACKS_ALL
+    timeout_ms: int = 30_000
+    compression: Compression = Compression.NONE
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = -1
+    base_sequence: int = -1
+
+    def to_frame(self) -> m.Request:
+        builder = BatchBuilder(
+            compression=self.compression,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+        )
+        append = builder.append
+        for record in self.records:
+            append(timestamp_ms=record.timestamp, value=record.value, key=record.key, headers=record.headers)
+        return m.ProduceBatchRequest(
+            topic=self.topic,
+            partition=m.ANY_PARTITION if self.partition is None else self.partition,
+            acks=self.acks,
+            timeout_ms=self.timeout_ms,
+            batches=builder.build(),
+        )
+
+    def from_frame(self, response: m.Response) -> list[RecordOutcome]:
+        answer = expect(response, m.ProduceBatchResponse)
+        topic, partition, durability = self.topic, answer.partition, answer.durability
+        stamp, offset = answer.log_append_time_ms, answer.base_offset
+        if offset < 0:
+            return [RecordMetadata(topic, partition, -1, r.timestamp, durability) for r in self.records]
+        return [
+            RecordMetadata(
+                topic, partition, offset + index, record.timestamp if stamp < 0 else stamp, durability
+            )
+            for index, record in enumerate(self.records)
+        ]
+
+    def to_http(self) -> HttpRequest:
+        params = {"acks": ACKS_LABELS[self.acks], "timeout_ms": str(self.timeout_ms)}
+        headers = {"Content-Type": NDJSON}
+        if self.partition is not None:
+            params["partition"] = str(self.partition)
+        if self.producer_id != NO_PRODUCER_ID:
+            headers["Producer-Id"] = str(self.producer_id)
+            headers["Producer-Epoch"] = str(self.producer_epoch)
+            headers["Producer-Sequence"] = str(self.base_sequence)
+        return HttpRequest(
+            method="POST",
+            path=topic_path(self.topic, "records"),
+            params=params,
+            headers={**headers, "Accept": "application/json"},
+            content=encode_ndjson(self.records),
+        )
+
+    def from_http(self, answer: HttpAnswer) -> list[RecordOutcome]:
+        document = answer.json()
+        durability = _durability(document.get("durability"))
+        outcomes: list[RecordOutcome | None] = [
+            None if result is None or "offset" not in result else self._receipt(result, durability)
+            for result in cast("list[dict[str, Any] | None]", document.get("records") or [])
+        ]
+        outcomes += [None] * (len(self.records) - len(outcomes))
+        for error in cast("list[dict[str, Any]]", document.get("errors") or []):
+            outcomes[int(error["index"])] = error_from_problem(error, status=int(error.get("status", 500)))
+        if any(outcome is None for outcome in outcomes):
+            if self.acks:
+                raise ProtocolError("the answer does not account for every record")
+            outcomes = [
+                outcome or RecordMetadata(self.topic, -1, -1, record.timestamp, m.Durability.NONE)
+                for outcome, record in zip(outcomes, self.records, strict=True)
+            ]
+        return cast("list[RecordOutcome]", outcomes)
+
+    def _receipt(self, result: Mapping[str, Any], durability: m.Durability) -> RecordMetadata:
+        own = result.get("durability")
+        return RecordMetadata(
+            self.topic,
+            int(result["partition"]),
+            int(result["offset"]),
+            int(result["timestamp"]),
+            durability if own is None else _durability(own),
+        )
+
+
+def _durability(label: object) -> m.Durability:
+    return _DURABILITIES.get(str(label), m.Durability.NONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitProducerId(Operation[tuple[int, int]]):
+    """A producer id and epoch of one's own; asking again just gives another."""
+
+    is_repeatable = True
+
+    def to_frame(self) -> m.Request:
+        return m.InitProducerIdRequest()
+
+    def from_frame(self, response: m.Response) -> tuple[int, int]:
+        answer = expect(response, m.InitProducerIdResponse)
+        return answer.producer_id, answer.producer_epoch
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(method="POST", path="/v1/producers")
+
+    def from_http(self, answer: HttpAnswer) -> tuple[int, int]:
+        document = answer.json()
+        return int(document["producer_id"]), int(document["producer_epoch"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleProduce(Operation[int]):
+    """ADR-0009 PRODUCE: one record without key into partition 0, acks=1; the result is its offset."""
+
+    topic: str
+    data: bytes
+
+    def to_frame(self) -> m.Request:
+        return m.ProduceRequest(topic=self.topic, data=self.data)
+
+    def from_frame(self, response: m.Response) -> int:
+        return expect(response, m.ProduceResponse).offset

@@ -1,0 +1,270 @@
+"""Operations on topics and on the broker as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ..errors import UnknownTopicError, error_for
+from ..records import BrokerAddress, ClusterMetadata, TopicDescription
+from ..wire import messages as m
+from ..wire.error_codes import ErrorCode
+from .base import JSON, HttpAnswer, HttpRequest, Operation, expect, topic_path
+
+
+def _description(
+    topic: str, response: m.CreateTopicResponse | m.DescribeTopicResponse | m.AlterTopicResponse
+):
+    return TopicDescription(
+        topic=topic,
+        partitions=response.partitions,
+        configs={name: value for name, value in response.configs if value is not None},
+    )
+
+
+def _description_from_json(document: Mapping[str, Any]) -> TopicDescription:
+    partitions = document["partitions"]
+    configs: Mapping[str, Any] = document.get("configs") or {}
+    return TopicDescription(
+        topic=str(document["topic"] if "topic" in document else document["name"]),
+        partitions=partitions if isinstance(partitions, int) else len(partitions),
+        configs={name: str(value) for name, value in configs.items() if value is not None},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata(Operation[ClusterMetadata]):
+    """All topics and brokers."""
+
+    is_repeatable = True
+
+    def to_frame(self) -> m.Request:
+        return m.MetadataRequest(topics=None)
+
+    def from_frame(self, response: m.Response) -> ClusterMetadata:
+        answer = expect(response, m.MetadataResponse)
+        return ClusterMetadata(
+            cluster_id=answer.cluster_id,
+            brokers=[BrokerAddress(id=b.id, host=b.host, port=b.port) for b in answer.brokers],
+            topics={t.topic: len(t.partitions) for t in answer.topics},
+        )
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(method="GET", path="/v1/cluster")
+
+    def from_http(self, answer: HttpAnswer) -> ClusterMetadata:
+        document = answer.json()
+        return ClusterMetadata(
+            cluster_id=str(document["cluster_id"]),
+            brokers=[
+                BrokerAddress(
+                    id=int(b.get("id", b.get("broker_id", 0))),
+                    host=str(b.get("host", "")),
+                    port=int(b.get("binary_port", b.get("port", 0)) or 0),
+                )
+                for b in document.get("brokers", [])
+            ],
+            topics={},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionCount(Operation[int]):
+    """How many partitions a topic has.
+
+    With ``auto_create`` an unknown topic is created, if the broker does that:
+    what a producer needs before it can choose a partition by key.
+    """
+
+    is_repeatable = True
+    topic: str
+    auto_create: bool = False
+
+    def to_frame(self) -> m.Request:
+        return m.MetadataRequest(topics=(self.topic,), auto_create=self.auto_create)
+
+    def from_frame(self, response: m.Response) -> int:
+        for found in expect(response, m.MetadataResponse).topics:
+            if found.topic == self.topic:
+                if found.code is not ErrorCode.NONE:
+                    raise error_for(found.code, _why_no_topic(self.topic, found.code))
+                return len(found.partitions)
+        raise UnknownTopicError(f"topic {self.topic!r} does not exist; create it first")
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(method="GET", path=topic_path(self.topic))
+
+    def from_http(self, answer: HttpAnswer) -> int:
+        return _description_from_json(answer.json()).partitions
+
+
+def _why_no_topic(topic: str, code: ErrorCode) -> str:
+    if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return f"topic {topic!r} does not exist; create it first"
+    return f"topic {topic!r} cannot be used: {code.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListTopics(Operation[list[TopicDescription]]):
+    """Names and partition counts; configurations only where they come for free."""
+
+    is_repeatable = True
+
+    def to_frame(self) -> m.Request:
+        return m.MetadataRequest(topics=None)
+
+    def from_frame(self, response: m.Response) -> list[TopicDescription]:
+        answer = expect(response, m.MetadataResponse)
+        return [TopicDescription(topic=t.topic, partitions=len(t.partitions)) for t in answer.topics]
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(method="GET", path="/v1/topics")
+
+    def from_http(self, answer: HttpAnswer) -> list[TopicDescription]:
+        return [_description_from_json(topic) for topic in answer.json()["topics"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopic(Operation[TopicDescription]):
+    """``partitions`` None is the broker's default."""
+
+    topic: str
+    partitions: int | None = None
+    configs: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def to_frame(self) -> m.Request:
+        return m.CreateTopicRequest(
+            topic=self.topic,
+            partitions=m.DEFAULT_PARTITIONS if self.partitions is None else self.partitions,
+            configs=tuple(self.configs.items()),
+        )
+
+    def from_frame(self, response: m.Response) -> TopicDescription:
+        return _description(self.topic, expect(response, m.CreateTopicResponse))
+
+    def to_http(self) -> HttpRequest:
+        return _json_request("PUT", topic_path(self.topic), partitions=self.partitions, configs=self.configs)
+
+    def from_http(self, answer: HttpAnswer) -> TopicDescription:
+        if answer.status == 200:
+            # PUT is idempotent, create is not: both doors must tell the caller the same.
+            raise error_for(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {self.topic!r} exists already")
+        return _description_from_json(answer.json())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeTopic(Operation[TopicDescription]):
+    is_repeatable = True
+    topic: str
+
+    def to_frame(self) -> m.Request:
+        return m.DescribeTopicRequest(topic=self.topic)
+
+    def from_frame(self, response: m.Response) -> TopicDescription:
+        return _description(self.topic, expect(response, m.DescribeTopicResponse))
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(method="GET", path=topic_path(self.topic))
+
+    def from_http(self, answer: HttpAnswer) -> TopicDescription:
+        return _description_from_json(answer.json())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterTopic(Operation[TopicDescription]):
+    """What is not named keeps its value; a configuration of None goes back to its default."""
+
+    is_repeatable = True
+    topic: str
+    partitions: int | None = None
+    configs: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
+
+    def to_frame(self) -> m.Request:
+        return m.AlterTopicRequest(
+            topic=self.topic,
+            partitions=m.DEFAULT_PARTITIONS if self.partitions is None else self.partitions,
+            configs=tuple(self.configs.items()),
+        )
+
+    def from_frame(self, response: m.Response) -> TopicDescription:
+        return _description(self.topic, expect(response, m.AlterTopicResponse))
+
+    def to_http(self) -> HttpRequest:
+        return _json_request(
+            "PATCH", topic_path(self.topic), partitions=self.partitions, configs=self.configs
+        )
+
+    def from_http(self, answer: HttpAnswer) -> TopicDescription:
+        return _description_from_json(answer.json())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopic(Operation[None]):
+    topic: str
+
+    def to_frame(self) -> m.Request:
+        return m.DeleteTopicRequest(topic=self.topic)
+
+    def from_frame(self, response: m.Response) -> None:
+        expect(response, m.DeleteTopicResponse)
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(method="DELETE", path=topic_path(self.topic))
+
+    def from_http(self, answer: HttpAnswer) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flush(Operation[None]):
+    """Sync everything appended before it, in ``topic`` or everywhere."""
+
+    is_repeatable = True
+    topic: str | None = None
+
+    def to_frame(self) -> m.Request:
+        return m.FlushRequest() if self.topic is None else m.FlushTopicRequest(topic=self.topic)
+
+    def from_frame(self, response: m.Response) -> None:
+        expect(response, m.FlushResponse if self.topic is None else m.FlushTopicResponse)
+
+    def to_http(self) -> HttpRequest:
+        path = "/v1/flush" if self.topic is None else topic_path(self.topic, "flush")
+        return HttpRequest(method="POST", path=path)
+
+    def from_http(self, answer: HttpAnswer) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ping(Operation[None]):
+    """The smallest exchange that proves the broker answers."""
+
+    is_repeatable = True
+    _nothing: Sequence[str] = ()
+
+    def to_frame(self) -> m.Request:
+        return m.MetadataRequest(topics=self._nothing)
+
+    def from_frame(self, response: m.Response) -> None:
+        expect(response, m.MetadataResponse)
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(method="GET", path="/healthz")
+
+    def from_http(self, answer: HttpAnswer) -> None:
+        return None
+
+
+def _json_request(
+    method: str, path: str, *, partitions: int | None, configs: Mapping[str, str | None]
+) -> HttpRequest:
+    body: dict[str, Any] = {"configs": dict(configs)} if configs else {}
+    if partitions is not None:
+        body["partitions"] = partitions
+    return HttpRequest(
+        method=method, path=path, headers={"Content-Type": JSON}, content=msgspec.json.encode(body)
+    )

@@ -1,0 +1,1 @@
+"""Producers: ``lane`` decides (no I/O), ``async_producer`` and ``producer`` act."""

@@ -1,0 +1,363 @@
+"""The asyncio producer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
+
+from ..async_client import AsyncClient
+from ..errors import ClosedError, ConnectionLostError, SteleClientError, UnknownTopicError
+from ..operations.produce import InitProducerId, RecordOutcome
+from ..records import HeadersLike, RecordMetadata, Timestamp
+from ..serializers import Serializer, bytes_serializer
+from ..transport.base import BACKOFF_FIRST_S, BACKOFF_MAX_S, retry_pause_s
+from .core import ProducerCore
+from .lane import Batch, Lane
+from .options import ProducerSettings, make_options
+
+V = TypeVar("V")
+
+Acked = asyncio.Future[RecordMetadata]
+
+
+class AsyncProducer(Generic[V]):
+    """Stores records in one topic, in batches, each once and in order within its partition.
+
+    ``await send(...)`` returns when the record is acked. ``await enqueue(...)``
+    returns as soon as it is accepted, with a future for the receipt; ``flush``
+    waits for all and raises ``ProduceError`` for those that failed. Failures that
+    may pass are tried again for ``delivery_timeout_s``, without storing twice.
+
+    For the event loop of its first call. Use it with ``async with``, or ``close`` it.
+    """
+
+    @overload
+    def __init__(
+        self: AsyncProducer[bytes | str],
+        client: AsyncClient,
+        topic: str,
+        *,
+        serializer: None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        client: AsyncClient,
+        topic: str,
+        *,
+        serializer: Serializer[V],
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+    def __init__(
+        self,
+        client: AsyncClient,
+        topic: str,
+        *,
+        serializer: Serializer[V] | None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None:
+        """See ``ProducerOptions`` for the settings. Raises ValueError for one that makes no sense."""
+        options = make_options(settings)
+        self._client = client
+        self._core = ProducerCore(
+            topic,
+            serializer or cast("Serializer[V]", bytes_serializer),
+            options,
+            keeps_order=client.transport.keeps_order,
+        )
+        self._room_waiters: deque[tuple[int, asyncio.Future[bool]]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._identity_task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_pump_due = False
+        self._is_closed = False
+
+    @property
+    def topic(self) -> str:
+        return self._core.topic
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # ── records in ──
+
+    async def send(
+        self,
+        value: V | None,
+        *,
+        key: bytes | str | None = None,
+        headers: HeadersLike = (),
+        partition: int | None = None,
+        timestamp: Timestamp | None = None,
+    ) -> RecordMetadata:
+        """Store one record and return its receipt.
+
+        A cancelled caller takes nothing back: the record may still be stored.
+
+        Raises:
+            SteleClientError: it could not be stored within ``delivery_timeout_s``, or never will be.
+        """
+        return await (await self._accept(value, key, headers, partition, timestamp))
+
+    async def enqueue(
+        self,
+        value: V | None,
+        *,
+        key: bytes | str | None = None,
+        headers: HeadersLike = (),
+        partition: int | None = None,
+        timestamp: Timestamp | None = None,
+    ) -> Acked:
+        """Accept one record, and return a future for its receipt.
+
+        Waits while the buffer is full. A failure is raised by the future, and by
+        the next ``flush`` or ``close`` for those who do not look at the future.
+        """
+        acked = await self._accept(value, key, headers, partition, timestamp)
+        index = self._core.count_enqueued()
+        acked.add_done_callback(lambda done: self._note(index, done))
+        return acked
+
+    def _note(self, index: int, done: Acked) -> None:
+        if not done.cancelled() and isinstance(error := done.exception(), SteleClientError):
+            self._core.note_failure(index, error)
+
+    async def _accept(
+        self,
+        value: V | None,
+        key: bytes | str | None,
+        headers: HeadersLike,
+        partition: int | None,
+        timestamp: Timestamp | None,
+    ) -> Acked:
+        if self._is_closed:
+            raise ClosedError("producer")
+        core = self._core
+        record = core.outgoing(value, key, headers, timestamp)
+        size = record.size
+        count = 0 if partition is not None else await self._partition_count()
+        if self._room_waiters or not core.reserve(size):
+            await self._wait_for_room(size)
+        if partition is None:
+            partition = core.choose_partition(record.key, count, size)
+        loop = asyncio.get_running_loop()
+        acked: Acked = loop.create_future()
+        core.append(partition, record, acked, size, loop.time())
+        self._pump_soon()
+        return acked
+
+    async def _partition_count(self) -> int:
+        """Asks again while the broker is away: an outage delays a record, it does not fail it."""
+        count = self._client.known_partition_count(self.topic)
+        if count is not None:
+            return count
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + self._core.options.delivery_timeout_s
+        failures = 0
+        while True:
+            try:
+                return await self._client.partition_count(self.topic, auto_create=True)
+            except SteleClientError as error:
+                failures += 1
+                pause_s = retry_pause_s(failures)
+                if not error.retriable or loop.time() + pause_s >= give_up_s:
+                    raise
+                await asyncio.sleep(pause_s)
+
+    # ── room ──
+
+    async def _wait_for_room(self, size: int) -> None:
+        """Returns when ``size`` bytes are reserved."""
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._room_waiters.append((size, waiter))
+        try:
+            has_room = await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.result():
+                self._core.release(size)
+                self._wake_waiters()
+            raise
+        if not has_room:
+            raise ClosedError("producer")
+
+    def _wake_waiters(self) -> None:
+        while self._room_waiters:
+            size, waiter = self._room_waiters[0]
+            if not waiter.done():
+                if not self._core.reserve(size):
+                    return
+                waiter.set_result(True)
+            self._room_waiters.popleft()
+
+    # ── sending ──
+
+    def _pump_soon(self) -> None:
+        if not self._is_pump_due:
+            self._is_pump_due = True
+            # At the end of this turn of the loop: what is sent together is batched together.
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._is_pump_due = False
+        loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        wake_at_s: float | None = None
+        for partition in list(self._core.busy):
+            lane = self._core.lanes[partition]
+            for batch in lane.expire(now_s):
+                self._core.settle_failed(batch, _deliver)
+            if lane.needs_identity(now_s) and not self._core.give_identity(lane):
+                self._ask_identity()
+                continue
+            while (batch := lane.take(now_s)) is not None:
+                task = loop.create_task(self._send(partition, lane, batch))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            if lane.is_idle:
+                self._core.busy.discard(partition)
+            elif (at_s := lane.wake_at_s()) is not None and (wake_at_s is None or at_s < wake_at_s):
+                wake_at_s = at_s
+        self._wake_waiters()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if wake_at_s is not None:
+            self._timer = loop.call_at(wake_at_s, self._pump_soon)
+
+    async def _send(self, partition: int, lane: Lane, batch: Batch) -> None:
+        core = self._core
+        loop = asyncio.get_running_loop()
+        try:
+            outcomes = await self._client.transport.call(
+                core.operation(partition, batch), timeout_s=core.options.request_timeout_s
+            )
+        except SteleClientError as caught:
+            error = caught
+            if lane.is_stored_already(batch, error):
+                self._acked(lane, batch, core.outcomes_of_repeated(partition, batch))
+                return
+        except asyncio.CancelledError:
+            error = ConnectionLostError("the producer was closed before the answer came")
+        except Exception as caught:  # noqa: BLE001 (the edge of a task: a record must have an outcome)
+            error = SteleClientError(f"the batch could not be sent: {caught!r}")
+        else:
+            self._acked(lane, batch, outcomes)
+            return
+        core.last_error = error
+        if isinstance(error, UnknownTopicError):
+            self._client.forget_partition_count(self.topic)
+        pause_s = retry_pause_s(lane.failures_in_a_row + 1)
+        for failed in lane.failed(batch, error, loop.time(), retry_pause_s=pause_s):
+            core.settle_failed(failed, _deliver)
+        self._pump_soon()
+
+    def _acked(self, lane: Lane, batch: Batch, outcomes: list[RecordOutcome]) -> None:
+        self._core.last_error = None
+        self._core.settle(batch, outcomes, _deliver)
+        now_s = asyncio.get_running_loop().time()
+        for failed in lane.acked(batch, now_s, retry_pause_s=BACKOFF_FIRST_S):
+            self._core.settle_failed(failed, _deliver)
+        self._pump_soon()
+
+    # ── producer ids ──
+
+    def _ask_identity(self) -> None:
+        if self._identity_task is None or self._identity_task.done():
+            self._identity_task = asyncio.get_running_loop().create_task(self._init_producer_id())
+
+    async def _init_producer_id(self) -> None:
+        try:
+            producer_id, epoch = await self._client.call(
+                InitProducerId(), timeout_s=self._core.options.request_timeout_s
+            )
+        except SteleClientError as error:
+            self._core.last_error = error
+            if not error.retriable:
+                self._fail_unsent(error)
+            else:
+                await asyncio.sleep(BACKOFF_MAX_S)
+        else:
+            self._core.set_producer_id(producer_id, epoch)
+        self._identity_task = None
+        self._pump_soon()
+
+    def _fail_unsent(self, error: SteleClientError) -> None:
+        for lane in self._core.lanes.values():
+            for batch in lane.give_up(error):
+                self._core.settle_failed(batch, _deliver)
+
+    # ── ends ──
+
+    async def flush(self) -> None:
+        """Returns when every record accepted before the call has its outcome.
+
+        Raises:
+            ProduceError: records given to ``enqueue`` since the last flush failed.
+        """
+        waiting: list[Acked] = []
+        for partition in self._core.busy:
+            lane = self._core.lanes[partition]
+            lane.flush()
+            for batch in lane.batches():
+                waiting += cast("list[Acked]", batch.tokens)
+        if waiting:
+            self._pump_soon()
+            await asyncio.wait(waiting)
+            # Callbacks of futures run a turn later than those who wait for them may.
+            await asyncio.sleep(0)
+        self._core.raise_failures()
+
+    async def close(self, *, timeout_s: float | None = None) -> None:
+        """Flush, then stop. What has no outcome after ``timeout_s`` fails.
+
+        Raises:
+            ProduceError: as ``flush`` does.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.flush()
+        except TimeoutError:
+            await self._stop()
+            self._core.raise_failures()
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._fail_unsent(ClosedError("producer"))
+        tasks = [*self._tasks, *([self._identity_task] if self._identity_task else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        # Those under way went back into their lanes to be retried.
+        self._fail_unsent(ClosedError("producer"))
+        for _, waiter in self._room_waiters:
+            if not waiter.done():
+                waiter.set_result(False)
+        # Whoever waits for a future sees its outcome before close returns.
+        await asyncio.sleep(0)
+
+
+def _deliver(token: Any, outcome: RecordOutcome) -> None:
+    acked = cast("Acked", token)
+    if acked.done():
+        return
+    if isinstance(outcome, SteleClientError):
+        acked.set_exception(outcome)
+        # Marks it as seen: flush tells of failures that nobody awaits.
+        acked.exception()
+    else:
+        acked.set_result(outcome)

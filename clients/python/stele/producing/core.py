@@ -1,0 +1,177 @@
+"""What the asyncio and the blocking producer share: everything but waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
+
+from ..calls import check_size, now_ms
+from ..errors import ProduceError, RequestTimedOutError, SerializationError, SteleClientError
+from ..operations.produce import Produce, RecordOutcome
+from ..partitioners import make_partitioner
+from ..records import (
+    HeadersLike,
+    OutgoingRecord,
+    RecordMetadata,
+    Timestamp,
+    to_bytes,
+    to_headers,
+    to_timestamp_ms,
+)
+from ..serializers import Serializer
+from ..wire.messages import Durability
+from .lane import Batch, Identity, Lane
+from .options import ProducerOptions
+
+V = TypeVar("V")
+
+# Failures that flush() can tell apart; beyond that they are only counted.
+FAILURES_TOLD_MAX = 1000
+
+
+class ProducerCore(Generic[V]):
+    """Records in, operations out; the caller does the I/O and serialises access."""
+
+    def __init__(
+        self, topic: str, serializer: Serializer[V], options: ProducerOptions, *, keeps_order: bool
+    ) -> None:
+        self.topic = topic
+        self.options = options
+        self.lanes: dict[int, Lane] = {}
+        self.busy: set[int] = set()
+        self.buffered_bytes = 0
+        self.last_error: SteleClientError | None = None
+        self._serializer = serializer
+        self._partitioner = make_partitioner(options.partitioner)
+        # Without order on the way, only one batch under way keeps it.
+        self._in_flight_max = options.in_flight_max if keeps_order else 1
+        self._producer_id: tuple[int, int] | None = None
+        self._failures: dict[int, SteleClientError] = {}
+        self._failure_count = 0
+        self._enqueued_count = 0
+
+    # ── records in ──
+
+    def outgoing(
+        self,
+        value: V | None,
+        key: bytes | str | None,
+        headers: HeadersLike,
+        timestamp: Timestamp | None,
+    ) -> OutgoingRecord:
+        """Raises SerializationError, RecordTooLargeError, TypeError, ValueError: nothing was accepted."""
+        if value is None:
+            data = None
+        else:
+            try:
+                data = self._serializer(value)
+            except Exception as error:  # a serializer is the user's and may raise anything
+                raise SerializationError(
+                    f"the value for topic {self.topic!r} cannot be serialized: {error}"
+                ) from error
+            if not isinstance(data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise SerializationError(f"the serializer gave {type(data).__name__}; it must give bytes")
+        record = OutgoingRecord(
+            now_ms() if timestamp is None else to_timestamp_ms(timestamp),
+            to_bytes(key),
+            data,
+            to_headers(headers) if headers else [],
+        )
+        check_size(record, self.options.buffer_bytes_max)
+        return record
+
+    def reserve(self, size: int) -> bool:
+        """Take room for a record, to be used by ``append`` or given back by ``release``."""
+        if self.buffered_bytes + size > self.options.buffer_bytes_max:
+            return False
+        self.buffered_bytes += size
+        return True
+
+    def release(self, size: int) -> None:
+        self.buffered_bytes -= size
+
+    def choose_partition(self, key: bytes | None, partitions: int, size: int) -> int:
+        return self._partitioner(key, partitions, size)
+
+    def append(self, partition: int, record: OutgoingRecord, token: Any, size: int, now_s: float) -> None:
+        lane = self.lanes.get(partition)
+        if lane is None:
+            lane = self.lanes[partition] = Lane(self.options, in_flight_max=self._in_flight_max)
+        self.busy.add(partition)
+        lane.append(record, token, size=size, now_s=now_s)
+
+    # ── producer ids ──
+
+    def give_identity(self, lane: Lane) -> bool:
+        """Give ``lane`` an identity it has not had; False when a new producer id must be asked for."""
+        if self._producer_id is None or self._producer_id[0] == lane.last_producer_id:
+            return False
+        producer_id, producer_epoch = self._producer_id
+        lane.last_producer_id = producer_id
+        lane.identity = Identity(producer_id, producer_epoch)
+        return True
+
+    def set_producer_id(self, producer_id: int, producer_epoch: int) -> None:
+        self._producer_id = (producer_id, producer_epoch)
+
+    # ── batches out ──
+
+    def operation(self, partition: int, batch: Batch) -> Produce:
+        return Produce(
+            topic=self.topic,
+            partition=partition,
+            records=batch.records,
+            acks=self.options.acks,
+            timeout_ms=int(self.options.request_timeout_s * 1000),
+            compression=self.options.compression,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+        )
+
+    def outcomes_of_repeated(self, partition: int, batch: Batch) -> list[RecordOutcome]:
+        """For a batch the broker has stored so long ago that it does not remember where."""
+        durability = Durability.APPENDED if self.options.acks else Durability.NONE
+        return [RecordMetadata(self.topic, partition, -1, r.timestamp, durability) for r in batch.records]
+
+    def settle(
+        self,
+        batch: Batch,
+        outcomes: list[RecordOutcome],
+        deliver: Callable[[Any, RecordOutcome], None],
+    ) -> None:
+        """Hand every record its outcome and free its room."""
+        self.release(batch.size)
+        for token, outcome in zip(batch.tokens, outcomes, strict=True):
+            deliver(token, outcome)
+
+    def settle_failed(self, batch: Batch, deliver: Callable[[Any, RecordOutcome], None]) -> None:
+        error = batch.error or self._not_delivered()
+        # One instance each: a traceback grows on the instance that is raised.
+        self.settle(batch, cast("list[RecordOutcome]", [error.twin() for _ in batch.tokens]), deliver)
+
+    def _not_delivered(self) -> SteleClientError:
+        if self.last_error is not None:
+            return self.last_error
+        return RequestTimedOutError(
+            f"the record was not delivered within {self.options.delivery_timeout_s:g} s; send it again"
+        )
+
+    # ── failures of enqueue, for flush() ──
+
+    def count_enqueued(self) -> int:
+        index = self._enqueued_count
+        self._enqueued_count += 1
+        return index
+
+    def note_failure(self, index: int, error: SteleClientError) -> None:
+        self._failure_count += 1
+        if len(self._failures) < FAILURES_TOLD_MAX:
+            self._failures[index] = error
+
+    def raise_failures(self) -> None:
+        """Raises ProduceError for what failed since the last call; indexes count calls of enqueue since then."""
+        failures, total = self._failures, self._enqueued_count
+        self._failures, self._failure_count, self._enqueued_count = {}, 0, 0
+        if failures:
+            raise ProduceError(failures, total=total)

@@ -1,0 +1,327 @@
+"""The blocking producer: a thread sends what callers hand in."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import Future, wait
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
+
+from ..client import Client
+from ..errors import ClosedError, SteleClientError, UnknownTopicError
+from ..operations.produce import InitProducerId, Produce, RecordOutcome
+from ..records import HeadersLike, RecordMetadata, Timestamp
+from ..serializers import Serializer, bytes_serializer
+from ..transport.base import BACKOFF_FIRST_S, BACKOFF_MAX_S, retry_pause_s
+from .core import ProducerCore
+from .lane import Batch, Lane
+from .options import ProducerSettings, make_options
+
+V = TypeVar("V")
+
+Acked = Future[RecordMetadata]
+
+
+class Producer(Generic[V]):
+    """``AsyncProducer`` for threads: same promises, same settings.
+
+    ``send`` returns when the record is acked; ``enqueue`` returns a
+    ``concurrent.futures.Future`` and blocks only while the buffer is full. Any
+    number of threads may use it. Its own thread is a daemon: records that are not
+    flushed are lost when the process ends, so use it with ``with``, or ``close`` it.
+    """
+
+    @overload
+    def __init__(
+        self: Producer[bytes | str],
+        client: Client,
+        topic: str,
+        *,
+        serializer: None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        *,
+        serializer: Serializer[V],
+        **settings: Unpack[ProducerSettings],
+    ) -> None: ...
+    def __init__(
+        self,
+        client: Client,
+        topic: str,
+        *,
+        serializer: Serializer[V] | None = None,
+        **settings: Unpack[ProducerSettings],
+    ) -> None:
+        """See ``ProducerOptions`` for the settings. Raises ValueError for one that makes no sense."""
+        self._client = client
+        self._core = ProducerCore(
+            topic,
+            serializer or cast("Serializer[V]", bytes_serializer),
+            make_options(settings),
+            keeps_order=client.transport.keeps_order,
+        )
+        # Guards the core and everything below.
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._identity_not_before_s = 0.0
+        self._is_closing = False
+        self._must_stop = False
+
+    @property
+    def topic(self) -> str:
+        return self._core.topic
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ── records in ──
+
+    def send(
+        self,
+        value: V | None,
+        *,
+        key: bytes | str | None = None,
+        headers: HeadersLike = (),
+        partition: int | None = None,
+        timestamp: Timestamp | None = None,
+    ) -> RecordMetadata:
+        """Store one record and return its receipt.
+
+        Raises:
+            SteleClientError: it could not be stored within ``delivery_timeout_s``, or never will be.
+        """
+        return self._accept(value, key, headers, partition, timestamp, is_counted=False).result()
+
+    def enqueue(
+        self,
+        value: V | None,
+        *,
+        key: bytes | str | None = None,
+        headers: HeadersLike = (),
+        partition: int | None = None,
+        timestamp: Timestamp | None = None,
+    ) -> Acked:
+        """Accept one record, and return a future for its receipt; it cannot be cancelled.
+
+        A failure is raised by the future, and by the next ``flush`` or ``close``
+        for those who do not look at the future.
+        """
+        return self._accept(value, key, headers, partition, timestamp, is_counted=True)
+
+    def _accept(
+        self,
+        value: V | None,
+        key: bytes | str | None,
+        headers: HeadersLike,
+        partition: int | None,
+        timestamp: Timestamp | None,
+        *,
+        is_counted: bool,
+    ) -> Acked:
+        core = self._core
+        record = core.outgoing(value, key, headers, timestamp)
+        size = record.size
+        count = 0 if partition is not None else self._partition_count()
+        acked: Acked = Future()
+        acked.set_running_or_notify_cancel()
+        with self._changed:
+            while not self._is_closing and not core.reserve(size):
+                self._changed.wait()
+            if self._is_closing:
+                raise ClosedError("producer")
+            if partition is None:
+                partition = core.choose_partition(record.key, count, size)
+            index = core.count_enqueued() if is_counted else -1
+            core.append(partition, record, (acked, index), size, time.monotonic())
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name=f"stele-producer-{self.topic}", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+        return acked
+
+    def _partition_count(self) -> int:
+        """Asks again while the broker is away: an outage delays a record, it does not fail it."""
+        count = self._client.known_partition_count(self.topic)
+        if count is not None:
+            return count
+        give_up_s = time.monotonic() + self._core.options.delivery_timeout_s
+        failures = 0
+        while True:
+            try:
+                return self._client.partition_count(self.topic, auto_create=True)
+            except SteleClientError as error:
+                failures += 1
+                pause_s = retry_pause_s(failures)
+                if not error.retriable or self._is_closing or time.monotonic() + pause_s >= give_up_s:
+                    raise
+                time.sleep(pause_s)
+
+    # ── the sending thread ──
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                work, needs_producer_id = self._next_work()
+                while not work and not needs_producer_id:
+                    if self._must_stop or (self._is_closing and not self._core.busy):
+                        # A batch that was under way when close gave up came back to be retried.
+                        self._fail_unsent(ClosedError("producer"))
+                        return
+                    self._changed.wait(self._pause_s())
+                    work, needs_producer_id = self._next_work()
+            if work:
+                self._send(work)
+            if needs_producer_id:
+                self._init_producer_id()
+
+    def _next_work(self) -> tuple[list[tuple[int, Lane, Batch]], bool]:
+        now_s = time.monotonic()
+        work: list[tuple[int, Lane, Batch]] = []
+        needs_producer_id = False
+        if self._must_stop:
+            return work, False
+        for partition in list(self._core.busy):
+            lane = self._core.lanes[partition]
+            for batch in lane.expire(now_s):
+                self._core.settle_failed(batch, self._deliver)
+            if lane.needs_identity(now_s) and not self._core.give_identity(lane):
+                needs_producer_id = needs_producer_id or now_s >= self._identity_not_before_s
+                continue
+            while (batch := lane.take(now_s)) is not None:
+                work.append((partition, lane, batch))
+            if lane.is_idle:
+                self._core.busy.discard(partition)
+        return work, needs_producer_id
+
+    def _pause_s(self) -> float | None:
+        """Until something may be due by time alone; None: until something changes."""
+        now_s = time.monotonic()
+        pauses: list[float] = []
+        for partition in self._core.busy:
+            lane = self._core.lanes[partition]
+            if lane.needs_identity(now_s):
+                pauses.append(self._identity_not_before_s - now_s)
+            elif (at_s := lane.wake_at_s()) is not None:
+                pauses.append(at_s - now_s)
+        return max(min(pauses), 0.0) if pauses else None
+
+    def _send(self, work: list[tuple[int, Lane, Batch]]) -> None:
+        core = self._core
+        operations: list[Produce] = [core.operation(partition, batch) for partition, _, batch in work]
+        outcomes: list[list[RecordOutcome] | SteleClientError]
+        try:
+            outcomes = self._client.transport.call_all(operations, timeout_s=core.options.request_timeout_s)
+        except Exception as error:  # noqa: BLE001 (the edge of a thread: a record must have an outcome)
+            outcomes = [SteleClientError(f"the batch could not be sent: {error!r}") for _ in work]
+        with self._changed:
+            now_s = time.monotonic()
+            for (partition, lane, batch), outcome in zip(work, outcomes, strict=True):
+                self._settle(partition, lane, batch, outcome, now_s)
+            self._changed.notify_all()
+
+    def _settle(
+        self,
+        partition: int,
+        lane: Lane,
+        batch: Batch,
+        outcome: list[RecordOutcome] | SteleClientError,
+        now_s: float,
+    ) -> None:
+        core = self._core
+        if isinstance(outcome, SteleClientError) and lane.is_stored_already(batch, outcome):
+            outcome = core.outcomes_of_repeated(partition, batch)
+        if isinstance(outcome, SteleClientError):
+            core.last_error = outcome
+            if isinstance(outcome, UnknownTopicError):
+                self._client.forget_partition_count(self.topic)
+            pause_s = retry_pause_s(lane.failures_in_a_row + 1)
+            failed = lane.failed(batch, outcome, now_s, retry_pause_s=pause_s)
+        else:
+            core.last_error = None
+            core.settle(batch, outcome, self._deliver)
+            failed = lane.acked(batch, now_s, retry_pause_s=BACKOFF_FIRST_S)
+        for lost in failed:
+            core.settle_failed(lost, self._deliver)
+
+    def _init_producer_id(self) -> None:
+        try:
+            answer = self._client.call(InitProducerId(), timeout_s=self._core.options.request_timeout_s)
+        except SteleClientError as error:
+            with self._changed:
+                self._core.last_error = error
+                self._identity_not_before_s = time.monotonic() + BACKOFF_MAX_S
+                if not error.retriable:
+                    self._fail_unsent(error)
+                self._changed.notify_all()
+        else:
+            with self._changed:
+                self._core.set_producer_id(*answer)
+
+    def _fail_unsent(self, error: SteleClientError) -> None:
+        for lane in self._core.lanes.values():
+            for batch in lane.give_up(error):
+                self._core.settle_failed(batch, self._deliver)
+
+    def _deliver(self, token: Any, outcome: RecordOutcome) -> None:
+        acked, index = cast("tuple[Acked, int]", token)
+        if isinstance(outcome, SteleClientError):
+            if index >= 0:
+                self._core.note_failure(index, outcome)
+            acked.set_exception(outcome)
+        else:
+            acked.set_result(outcome)
+
+    # ── ends ──
+
+    def flush(self, *, timeout_s: float | None = None) -> None:
+        """Returns when every record accepted before the call has its outcome, or after ``timeout_s``.
+
+        Raises:
+            ProduceError: records given to ``enqueue`` since the last flush failed.
+        """
+        waiting: list[Acked] = []
+        with self._changed:
+            for partition in self._core.busy:
+                lane = self._core.lanes[partition]
+                lane.flush()
+                for batch in lane.batches():
+                    waiting += [cast("tuple[Acked, int]", token)[0] for token in batch.tokens]
+            self._changed.notify_all()
+        if waiting:
+            wait(waiting, timeout_s)
+        with self._changed:
+            self._core.raise_failures()
+
+    def close(self, *, timeout_s: float | None = None) -> None:
+        """Flush, then stop. What has no outcome after ``timeout_s`` fails.
+
+        Raises:
+            ProduceError: as ``flush`` does.
+        """
+        with self._changed:
+            if self._is_closing:
+                return
+            self._is_closing = True
+            for lane in self._core.lanes.values():
+                lane.flush()
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        with self._changed:
+            self._must_stop = True
+            self._fail_unsent(ClosedError("producer"))
+            self._changed.notify_all()
+            self._core.raise_failures()

@@ -1,0 +1,183 @@
+"""What goes in and what comes out: records, their receipts, and names for places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime
+from typing import Generic, NamedTuple, TypeVar, cast
+
+from .wire.messages import Durability
+
+V = TypeVar("V")
+
+Headers = tuple[tuple[str, bytes | None], ...]
+HeadersLike = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
+Timestamp = int | datetime
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(slots=True)
+class Record(Generic[V]):
+    """A stored record.
+
+    ``timestamp`` is in ms since the epoch. ``value`` is None for a tombstone,
+    else bytes, or what the consumer's deserializer made of them.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: V | None
+    headers: Headers = ()
+
+
+@dataclass(slots=True)
+class NewRecord:
+    """A record that is to be stored; what is left out is chosen for you.
+
+    ``partition`` None: by the key's hash, or in turn without a key.
+    ``timestamp`` None: now; an int is in ms since the epoch, a datetime must have
+    a time zone. ``value`` None is a tombstone.
+    """
+
+    value: bytes | str | None
+    _: KW_ONLY
+    key: bytes | str | None = None
+    headers: HeadersLike = ()
+    partition: int | None = None
+    timestamp: Timestamp | None = None
+
+
+@dataclass(slots=True)
+class OutgoingRecord:
+    """A record as it will be sent: bytes, and a timestamp that retries must not change."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+    @property
+    def size(self) -> int:
+        """About the bytes it takes in a batch; never less."""
+        size = 32 + len(self.key or b"") + len(self.value or b"")
+        for name, value in self.headers:
+            # A character of UTF-8 takes at most 4 bytes.
+            size += 10 + 4 * len(name) + len(value or b"")
+        return size
+
+
+@dataclass(slots=True)
+class RecordMetadata:
+    """The receipt for a record that was accepted.
+
+    ``offset`` is -1 when it is not known: with acks=0, or for a repeated batch so
+    old that the broker knows only that it is stored. ``timestamp`` is in ms.
+    ``durability`` says what was true when the broker answered.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    durability: Durability
+
+
+@dataclass(slots=True, kw_only=True)
+class TopicDescription:
+    """``configs`` are the values in effect as the broker reports them, by Kafka's names."""
+
+    topic: str
+    partitions: int
+    configs: dict[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerAddress:
+    """Where a broker's binary door listens; ``port`` is 0 when it is not told."""
+
+    id: int
+    host: str
+    port: int
+
+
+@dataclass(slots=True, kw_only=True)
+class ClusterMetadata:
+    """``topics`` are partition counts by name."""
+
+    cluster_id: str
+    brokers: list[BrokerAddress]
+    topics: dict[str, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class FetchedRecords:
+    """Records of one partition in offset order, and where the log stands.
+
+    ``next_offset`` is what to ask for next; it can be past the last record when
+    offsets hold no record.
+    """
+
+    topic: str
+    partition: int
+    records: list[Record[bytes]]
+    next_offset: int
+    high_watermark: int
+    log_start_offset: int
+
+
+def to_bytes(value: bytes | str | None) -> bytes | None:
+    """Text becomes UTF-8.
+
+    Raises:
+        TypeError: anything else; a serializer is the place to turn objects into bytes.
+    """
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance] (callers without types)
+        return value.encode()
+    if isinstance(value, bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return bytes(value)
+    raise TypeError(
+        f"a key or a value must be bytes, str or None, not {type(value).__name__}; use a serializer"
+    )
+
+
+def to_headers(headers: HeadersLike) -> list[tuple[str, bytes | None]]:
+    if isinstance(headers, Mapping):
+        headers = cast("Mapping[str, bytes | str | None]", headers).items()
+    return [(name, to_bytes(value)) for name, value in headers]
+
+
+def to_timestamp_ms(moment: Timestamp) -> int:
+    """Ms since the epoch.
+
+    Raises:
+        ValueError: a datetime without a time zone, which would mean another moment on another machine.
+    """
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise ValueError(f"{moment!r} has no time zone; write e.g. datetime(..., tzinfo=UTC)")
+        return int(moment.timestamp() * 1000)
+    return moment
+
+
+def outgoing(record: NewRecord | bytes | str, now_ms: int) -> OutgoingRecord:
+    if not isinstance(record, NewRecord):
+        return OutgoingRecord(now_ms, None, to_bytes(record), [])
+    return OutgoingRecord(
+        now_ms if record.timestamp is None else to_timestamp_ms(record.timestamp),
+        to_bytes(record.key),
+        to_bytes(record.value),
+        to_headers(record.headers) if record.headers else [],
+    )

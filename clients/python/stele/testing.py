@@ -1,0 +1,50 @@
+"""pytest fixtures that give a test a real broker; registered by installing the package.
+
+::
+
+    def test_orders(stele_broker):
+        with Client(stele_broker.binary_url) as client:
+            client.produce("orders", b"first")
+
+``stele_broker`` is fresh for each test, ``stele_broker_session`` is shared by all
+(use topic names of your own). Outside pytest: ``stele.broker_process.run_broker``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from .broker_process import BrokerProcess, BrokerStartError, run_broker
+
+__all__ = ["BrokerProcess", "BrokerStartError", "run_broker", "stele_broker", "stele_broker_session"]
+
+
+@pytest.fixture
+def stele_broker() -> Iterator[BrokerProcess]:
+    """A broker of this test's own, empty, on free ports; stopped afterwards."""
+    from .broker_process import run_broker
+
+    with run_broker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def stele_broker_session() -> Iterator[BrokerProcess]:
+    """One broker for the whole run; do not stop it."""
+    from .broker_process import run_broker
+
+    with run_broker() as broker:
+        yield broker
+
+
+def __getattr__(name: str) -> object:
+    # Imported when used: this module is loaded at the start of every pytest run.
+    if name in ("BrokerProcess", "BrokerStartError", "run_broker"):
+        from . import broker_process
+
+        return getattr(broker_process, name)
+    raise AttributeError(f"module 'stele.testing' has no attribute {name!r}")

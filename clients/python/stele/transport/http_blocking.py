@@ -1,0 +1,73 @@
+"""HTTP over blocking sockets, by httpx."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TypeVar
+
+import httpx
+
+from ..config import Endpoint
+from ..errors import ClosedError, SteleClientError
+from ..operations.base import Operation
+from .base import backoff, unavailable
+from .http_common import CONNECTIONS, build, is_not_connected, result, timeouts, translate
+
+R = TypeVar("R")
+
+
+class BlockingHttpTransport:
+    """See ``BlockingTransport``."""
+
+    fetches_many = False
+    keeps_order = False
+    broker_partitions_by_key = True
+
+    def __init__(self, endpoint: Endpoint, *, connect_timeout_s: float) -> None:
+        self._endpoint = endpoint
+        self._connect_timeout_s = connect_timeout_s
+        # A proxy from the environment has no business between a service and its broker.
+        self._client = httpx.Client(base_url=endpoint.http_url, limits=CONNECTIONS, trust_env=False)
+
+    def call(self, operation: Operation[R], *, timeout_s: float) -> R:
+        if self._client.is_closed:
+            raise ClosedError("client")
+        timeout_s += operation.wait_s
+        deadline_s = time.monotonic() + timeout_s
+        give_up_s = min(deadline_s, time.monotonic() + self._connect_timeout_s)
+        request = build(self._client, operation)
+        pauses = backoff()
+        while True:
+            request.extensions["timeout"] = timeouts(
+                max(deadline_s - time.monotonic(), 0.001), max(give_up_s - time.monotonic(), 0.001)
+            )
+            try:
+                response = self._client.send(request)
+            except httpx.HTTPError as error:
+                pause_s = next(pauses)
+                if not is_not_connected(error):
+                    raise translate(self._endpoint, error, timeout_s) from error
+                if time.monotonic() + pause_s >= give_up_s:
+                    raise unavailable(self._endpoint, error) from error
+                time.sleep(pause_s)
+            except RuntimeError as error:
+                if self._client.is_closed:
+                    raise ClosedError("client") from error
+                raise
+            else:
+                return result(operation, response)
+
+    def call_all(self, operations: Sequence[Operation[R]], *, timeout_s: float) -> list[R | SteleClientError]:
+        outcomes: list[R | SteleClientError] = []
+        deadline_s = time.monotonic() + timeout_s
+        for operation in operations:
+            try:
+                remaining_s = max(deadline_s - time.monotonic(), 0.001)
+                outcomes.append(self.call(operation, timeout_s=remaining_s))
+            except SteleClientError as error:
+                outcomes.append(error)
+        return outcomes
+
+    def close(self) -> None:
+        self._client.close()

@@ -1,0 +1,59 @@
+"""What both HTTP transports share: an operation's request, and httpx's errors made ours."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import httpx
+
+from ..config import Endpoint
+from ..errors import ProtocolError, SteleClientError
+from ..operations.base import HttpAnswer, Operation, result_of_http
+from .base import lost, timed_out, unavailable
+
+R = TypeVar("R")
+
+CONNECTIONS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
+
+
+def build(client: httpx.Client | httpx.AsyncClient, operation: Operation[R]) -> httpx.Request:
+    request = operation.to_http()
+    return client.build_request(
+        request.method,
+        request.path,
+        params=request.params or None,
+        headers=request.headers,
+        content=request.content or None,
+    )
+
+
+def timeouts(remaining_s: float, connect_remaining_s: float) -> dict[str, float]:
+    """As httpx reads them from a request's extensions."""
+    return {
+        "connect": min(connect_remaining_s, remaining_s),
+        "read": remaining_s,
+        "write": remaining_s,
+        "pool": remaining_s,
+    }
+
+
+def result(operation: Operation[R], response: httpx.Response) -> R:
+    return result_of_http(
+        operation,
+        HttpAnswer(status=response.status_code, headers=response.headers, body=response.content),
+    )
+
+
+def is_not_connected(error: httpx.HTTPError) -> bool:
+    """Nothing was sent, so another attempt cannot do anything twice."""
+    return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+
+
+def translate(endpoint: Endpoint, error: httpx.HTTPError, timeout_s: float) -> SteleClientError:
+    if is_not_connected(error) or isinstance(error, httpx.PoolTimeout):
+        return unavailable(endpoint, error)
+    if isinstance(error, httpx.TimeoutException):
+        return timed_out(endpoint, timeout_s)
+    if isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError):
+        return lost(endpoint, error)
+    return ProtocolError(f"the exchange with {endpoint.http_url} failed: {error}")

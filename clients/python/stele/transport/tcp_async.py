@@ -1,0 +1,309 @@
+"""The binary protocol over asyncio: pipelined, in request order.
+
+Calls share one connection. A long poll would hold up every answer behind it
+(answers come in request order), so each one that is waiting has a connection of
+its own, which is kept for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ..config import Endpoint
+from ..errors import ClosedError, ProtocolError, SteleClientError
+from ..operations.base import Operation, result_of_frame
+from ..wire.framing import FrameError, FrameReader
+from .base import backoff, frame_of, lost, timed_out, unavailable
+
+R = TypeVar("R")
+
+# More would only wait in the broker's queue instead of in ours.
+UNANSWERED_MAX = 4096
+UNSENT_BYTES_MAX = 32 * 1024 * 1024
+# Answers may be as large as a fetch wants; frames above this are not this protocol.
+ANSWER_BYTES_MAX = 256 * 1024 * 1024
+IDLE_LONG_POLL_CONNECTIONS_MAX = 16
+# Answers come in order: when a due one is missing and nothing else came either for
+# this long, none will, and a new connection can only be better.
+STALLED_AFTER_S = 10.0
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """A request's place in the pipeline; it stays there when its caller is gone."""
+
+    frame: bytes
+    answer: asyncio.Future[tuple[int, bytes]]
+    is_sent: bool = False
+    sent_at_s: float = 0.0
+
+
+class AsyncTcpTransport:
+    """See ``AsyncTransport``. Belongs to the event loop of its first call."""
+
+    fetches_many = True
+    keeps_order = True
+    broker_partitions_by_key = False
+
+    def __init__(self, endpoint: Endpoint, *, connect_timeout_s: float) -> None:
+        self._endpoint = endpoint
+        self._connect_timeout_s = connect_timeout_s
+        self._calls = Pipeline(endpoint, connect_timeout_s=connect_timeout_s)
+        self._idle_long_polls: list[Pipeline] = []
+        self._busy_long_polls: set[Pipeline] = set()
+        self._is_closed = False
+
+    async def call(self, operation: Operation[R], *, timeout_s: float) -> R:
+        if self._is_closed:
+            raise ClosedError("client")
+        if operation.wait_s <= 0:
+            frame_type, body = await self._calls.exchange(frame_of(operation), timeout_s=timeout_s)
+            return result_of_frame(operation, frame_type, body)
+        pipeline = (
+            self._idle_long_polls.pop()
+            if self._idle_long_polls
+            else Pipeline(self._endpoint, connect_timeout_s=self._connect_timeout_s)
+        )
+        self._busy_long_polls.add(pipeline)
+        is_reusable = False
+        try:
+            answer = await pipeline.exchange(frame_of(operation), timeout_s=timeout_s + operation.wait_s)
+            is_reusable = len(self._idle_long_polls) < IDLE_LONG_POLL_CONNECTIONS_MAX
+        finally:
+            self._busy_long_polls.discard(pipeline)
+            if is_reusable and not self._is_closed:
+                self._idle_long_polls.append(pipeline)
+            else:
+                # After a cancelled wait the broker would keep the connection busy until the wait ends.
+                pipeline.abort()
+        return result_of_frame(operation, *answer)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        pipelines = [self._calls, *self._idle_long_polls, *self._busy_long_polls]
+        self._idle_long_polls.clear()
+        for pipeline in pipelines:
+            pipeline.abort()
+        await asyncio.gather(*(pipeline.wait_closed() for pipeline in pipelines))
+
+
+class Pipeline(asyncio.Protocol):
+    """One connection at a time to one endpoint, opened when there is something to send.
+
+    Frames leave in the order of the calls. ``_unsent`` waits for a connection or
+    for the socket to take more; ``_unanswered`` is the FIFO that answers are
+    matched with.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, connect_timeout_s: float) -> None:
+        self._endpoint = endpoint
+        self._connect_timeout_s = connect_timeout_s
+        self._unsent: deque[_Slot] = deque()
+        self._unsent_bytes = 0
+        self._unanswered: deque[_Slot] = deque()
+        self._room_waiters: deque[asyncio.Future[None]] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader(frame_bytes_max=ANSWER_BYTES_MAX)
+        self._is_paused = False
+        self._is_send_due = False
+        self._connecting: asyncio.Task[None] | None = None
+        self._failure: SteleClientError | None = None
+        self._disconnected: asyncio.Event | None = None
+        self._last_received_s = 0.0
+        self._is_closed = False
+
+    # ── callers ──
+
+    async def exchange(self, frame: bytes, *, timeout_s: float) -> tuple[int, bytes]:
+        """Send ``frame``; the answer's ``(type, body)``. Raises as ``AsyncTransport.call``."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        slot: _Slot | None = None
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                if self._room_waiters or not self._has_room():
+                    await self._wait_for_room()
+                if self._is_closed:
+                    raise ClosedError("client")
+                slot = _Slot(frame, loop.create_future())
+                self._unsent.append(slot)
+                self._unsent_bytes += len(frame)
+                self._make_progress()
+                self._wake_waiters()
+                return await slot.answer
+        except TimeoutError:
+            if slot is None or not slot.is_sent:
+                self._forget_unsent(slot)
+                raise unavailable(self._endpoint, f"nothing could be sent within {timeout_s:g} s") from None
+            if loop.time() - max(slot.sent_at_s, self._last_received_s) >= STALLED_AFTER_S:
+                self._give_up(lost(self._endpoint, "it had stalled"))
+            raise timed_out(self._endpoint, timeout_s) from None
+        except asyncio.CancelledError:
+            self._forget_unsent(slot)
+            raise
+
+    def abort(self) -> None:
+        """Drop the connection for good; everything that waits for an answer fails."""
+        self._is_closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._transport is not None:
+            self._transport.abort()
+        self._fail_unsent(lost(self._endpoint, "it was closed"))
+
+    async def wait_closed(self) -> None:
+        if self._connecting is not None:
+            await asyncio.wait([self._connecting])
+        if self._disconnected is not None:
+            await self._disconnected.wait()
+
+    # ── room: back-pressure on callers ──
+
+    def _has_room(self) -> bool:
+        return (
+            len(self._unsent) + len(self._unanswered) < UNANSWERED_MAX
+            and self._unsent_bytes < UNSENT_BYTES_MAX
+        )
+
+    async def _wait_for_room(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._room_waiters.append(waiter)
+        try:
+            await waiter
+        except BaseException:
+            if waiter in self._room_waiters:
+                self._room_waiters.remove(waiter)
+            else:
+                self._wake_waiters()
+            raise
+
+    def _wake_waiters(self) -> None:
+        """Wake one; it wakes the next once it has taken its room."""
+        while self._room_waiters and (self._is_closed or self._has_room()):
+            waiter = self._room_waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    # ── sending ──
+
+    def _make_progress(self) -> None:
+        if self._transport is None:
+            if self._connecting is None or self._connecting.done():
+                self._connecting = asyncio.get_running_loop().create_task(self._connect())
+        elif not self._is_paused and not self._is_send_due:
+            # One write for all the calls of this turn of the loop: fewer system calls, same order.
+            self._is_send_due = True
+            asyncio.get_running_loop().call_soon(self._send)
+
+    def _send(self) -> None:
+        self._is_send_due = False
+        if self._transport is None or self._is_paused:
+            return
+        frames: list[bytes] = []
+        now_s = asyncio.get_running_loop().time()
+        while self._unsent:
+            slot = self._unsent.popleft()
+            self._unsent_bytes -= len(slot.frame)
+            if slot.answer.done():
+                continue
+            slot.is_sent = True
+            slot.sent_at_s = now_s
+            self._unanswered.append(slot)
+            frames.append(slot.frame)
+            slot.frame = b""
+        if frames:
+            self._transport.write(frames[0] if len(frames) == 1 else b"".join(frames))
+        self._wake_waiters()
+
+    def _forget_unsent(self, slot: _Slot | None) -> None:
+        if slot is not None and not slot.is_sent and slot in self._unsent:
+            self._unsent.remove(slot)
+            self._unsent_bytes -= len(slot.frame)
+            self._wake_waiters()
+
+    # ── connecting ──
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + self._connect_timeout_s
+        cause: object = f"no connection within {self._connect_timeout_s:g} s"
+        for pause_s in backoff():
+            try:
+                async with asyncio.timeout_at(give_up_s):
+                    await loop.create_connection(lambda: self, self._endpoint.host, self._endpoint.port)
+            except TimeoutError:
+                pass
+            except OSError as error:
+                cause = error
+            if self._transport is not None or not self._unsent:
+                return
+            if loop.time() + pause_s >= give_up_s:
+                self._fail_unsent(unavailable(self._endpoint, cause))
+                return
+            await asyncio.sleep(pause_s)
+
+    def _fail_unsent(self, error: SteleClientError) -> None:
+        while self._unsent:
+            slot = self._unsent.popleft()
+            if not slot.answer.done():
+                slot.answer.set_exception(error.twin())
+        self._unsent_bytes = 0
+        self._wake_waiters()
+
+    # ── asyncio.Protocol ──
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._reader = FrameReader(frame_bytes_max=ANSWER_BYTES_MAX)
+        self._is_paused = False
+        self._failure = None
+        self._disconnected = asyncio.Event()
+        if self._is_closed:
+            transport.abort()
+        else:
+            self._send()
+
+    def data_received(self, data: bytes) -> None:
+        self._last_received_s = asyncio.get_running_loop().time()
+        try:
+            for frame_type, body in self._reader.feed(data):
+                if not self._unanswered:
+                    raise ProtocolError("the broker answered though nothing was asked")
+                slot = self._unanswered.popleft()
+                if not slot.answer.done():
+                    slot.answer.set_result((frame_type, body))
+        except FrameError as error:
+            self._give_up(ProtocolError(f"the answer is not the binary protocol: {error}; is this its port?"))
+        except ProtocolError as error:
+            self._give_up(error)
+        self._wake_waiters()
+
+    def _give_up(self, error: SteleClientError) -> None:
+        self._failure = error
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._send()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        error = self._failure or lost(self._endpoint, exc or "closed by the broker")
+        slots, self._unanswered = self._unanswered, deque()
+        for slot in slots:
+            if not slot.answer.done():
+                slot.answer.set_exception(error.twin())
+        if self._disconnected is not None:
+            self._disconnected.set()
+        self._wake_waiters()
+        if self._unsent:
+            self._make_progress()

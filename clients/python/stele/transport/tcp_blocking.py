@@ -1,0 +1,207 @@
+"""The binary protocol over plain blocking sockets.
+
+Not a façade over an event loop: under gevent (Locust) a loop in a background
+thread does not run, plain sockets do. Each thread that calls has a connection of
+its own while it calls; they are kept for the next.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TypeVar
+
+from ..config import Endpoint
+from ..errors import ClosedError, ProtocolError, SteleClientError
+from ..operations.base import Operation, result_of_frame
+from ..wire.framing import FrameError, FrameReader
+from .base import backoff, frame_of, lost, timed_out, unavailable
+
+R = TypeVar("R")
+
+IDLE_CONNECTIONS_MAX = 16
+# Requests under way in call_all; their answers must fit in the socket's buffers meanwhile.
+WINDOW_MAX = 256
+ANSWER_BYTES_MAX = 256 * 1024 * 1024
+_RECEIVE_BYTES = 256 * 1024
+
+
+class BlockingTcpTransport:
+    """See ``BlockingTransport``."""
+
+    fetches_many = True
+    keeps_order = True
+    broker_partitions_by_key = False
+
+    def __init__(self, endpoint: Endpoint, *, connect_timeout_s: float) -> None:
+        self._endpoint = endpoint
+        self._connect_timeout_s = connect_timeout_s
+        self._lock = threading.Lock()
+        self._idle: deque[_Connection] = deque()
+        self._busy: set[_Connection] = set()
+        self._is_closed = False
+
+    def call(self, operation: Operation[R], *, timeout_s: float) -> R:
+        timeout_s += operation.wait_s
+        frame = frame_of(operation)
+        deadline_s = time.monotonic() + timeout_s
+        connection = self._take(deadline_s)
+        is_reusable = False
+        try:
+            connection.send(frame, deadline_s, timeout_s)
+            frame_type, body = connection.receive(deadline_s, timeout_s)
+            is_reusable = True
+        finally:
+            self._give_back(connection, is_reusable=is_reusable)
+        return result_of_frame(operation, frame_type, body)
+
+    def call_all(self, operations: Sequence[Operation[R]], *, timeout_s: float) -> list[R | SteleClientError]:
+        deadline_s = time.monotonic() + timeout_s
+        outcomes: list[R | SteleClientError] = []
+        try:
+            connection = self._take(deadline_s)
+        except SteleClientError as error:
+            return [error.twin() for _ in operations]
+        sent: deque[Operation[R]] = deque()
+        is_reusable = False
+        try:
+            for operation in operations:
+                sent.append(operation)
+                connection.send(frame_of(operation), deadline_s, timeout_s)
+                if len(sent) >= WINDOW_MAX:
+                    outcomes.append(self._outcome(connection, sent, deadline_s, timeout_s))
+            while sent:
+                outcomes.append(self._outcome(connection, sent, deadline_s, timeout_s))
+            is_reusable = True
+        except SteleClientError as error:
+            outcomes += [error.twin() for _ in sent]
+            not_sent = len(operations) - len(outcomes)
+            outcomes += [unavailable(self._endpoint, error.message) for _ in range(not_sent)]
+        finally:
+            self._give_back(connection, is_reusable=is_reusable)
+        return outcomes
+
+    @staticmethod
+    def _outcome(
+        connection: _Connection, sent: deque[Operation[R]], deadline_s: float, timeout_s: float
+    ) -> R | SteleClientError:
+        frame_type, body = connection.receive(deadline_s, timeout_s)
+        try:
+            return result_of_frame(sent.popleft(), frame_type, body)
+        except SteleClientError as error:
+            return error
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            connections = [*self._idle, *self._busy]
+            self._idle.clear()
+        for connection in connections:
+            connection.close()
+
+    def _take(self, deadline_s: float) -> _Connection:
+        while True:
+            with self._lock:
+                if self._is_closed:
+                    raise ClosedError("client")
+                if not self._idle:
+                    break
+                connection = self._idle.pop()
+                self._busy.add(connection)
+            # A request on a connection the broker has left would have an unknown outcome.
+            if connection.is_usable():
+                return connection
+            self._give_back(connection, is_reusable=False)
+        connection = self._connect(min(deadline_s, time.monotonic() + self._connect_timeout_s))
+        with self._lock:
+            self._busy.add(connection)
+        return connection
+
+    def _give_back(self, connection: _Connection, *, is_reusable: bool) -> None:
+        with self._lock:
+            self._busy.discard(connection)
+            if is_reusable and not self._is_closed and len(self._idle) < IDLE_CONNECTIONS_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _connect(self, give_up_s: float) -> _Connection:
+        cause: object = "no connection in time"
+        for pause_s in backoff():
+            try:
+                return _Connection(self._endpoint, max(give_up_s - time.monotonic(), 0.001))
+            except OSError as error:
+                cause = error
+            if self._is_closed or time.monotonic() + pause_s >= give_up_s:
+                break
+            time.sleep(pause_s)
+        raise unavailable(self._endpoint, cause)
+
+
+class _Connection:
+    """One connected socket, used by one thread at a time."""
+
+    def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
+        self._endpoint = endpoint
+        self._socket = socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._reader = FrameReader(frame_bytes_max=ANSWER_BYTES_MAX)
+        self._frames: deque[tuple[int, bytes]] = deque()
+
+    def is_usable(self) -> bool:
+        """False once the broker has closed it; costs one system call."""
+        try:
+            self._socket.settimeout(0)
+            self._socket.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, TimeoutError):
+            return True
+        except OSError:
+            return False
+        # Either the end of the stream or an answer nobody asked for.
+        return False
+
+    def send(self, frame: bytes, deadline_s: float, timeout_s: float) -> None:
+        try:
+            self._socket.settimeout(self._remaining(deadline_s, timeout_s))
+            self._socket.sendall(frame)
+        except TimeoutError:
+            raise timed_out(self._endpoint, timeout_s) from None
+        except OSError as error:
+            raise lost(self._endpoint, error) from error
+
+    def receive(self, deadline_s: float, timeout_s: float) -> tuple[int, bytes]:
+        while not self._frames:
+            try:
+                self._socket.settimeout(self._remaining(deadline_s, timeout_s))
+                data = self._socket.recv(_RECEIVE_BYTES)
+            except TimeoutError:
+                raise timed_out(self._endpoint, timeout_s) from None
+            except OSError as error:
+                raise lost(self._endpoint, error) from error
+            if not data:
+                raise lost(self._endpoint, "closed by the broker")
+            try:
+                self._frames.extend(self._reader.feed(data))
+            except FrameError as error:
+                raise ProtocolError(
+                    f"the answer is not the binary protocol: {error}; is this its port?"
+                ) from error
+        return self._frames.popleft()
+
+    def _remaining(self, deadline_s: float, timeout_s: float) -> float:
+        remaining_s = deadline_s - time.monotonic()
+        if remaining_s <= 0:
+            raise timed_out(self._endpoint, timeout_s)
+        return remaining_s
+
+    def close(self) -> None:
+        try:
+            # Wakes a thread that waits in recv; close alone would not.
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        finally:
+            self._socket.close()
