@@ -207,7 +207,7 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
         print(
             f"stele: {error.strerror if isinstance(error, OSError) and error.strerror else error}",
             file=sys.stderr,
-        )  # noqa: T201
+        )
         return 1
     return 0
 

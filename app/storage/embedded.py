@@ -153,12 +153,7 @@ class EmbeddedEngine:
             self._waiters.wake_all()
         return failure
 
-    @property
-    def on_sync(self) -> SyncObserver:
-        return self._flusher.on_sync
-
-    @on_sync.setter
-    def on_sync(self, observer: SyncObserver) -> None:
+    def observe_syncs(self, observer: SyncObserver) -> None:
         self._flusher.on_sync = observer
 
     # ── partitions ──

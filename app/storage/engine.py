@@ -18,7 +18,7 @@ An append in this picture, for a partition that holds offsets 0…41::
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -174,6 +174,10 @@ class LogEngine(Protocol):
     @property
     def failure(self) -> StorageError | None:
         """Why nothing is accepted any more, or None."""
+        ...
+
+    def observe_syncs(self, observer: Callable[[float], None]) -> None:
+        """Have ``observer`` called on the loop with the seconds of each sync."""
         ...
 
     async def create(self, specs: Sequence[PartitionSpec]) -> None:

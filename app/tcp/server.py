@@ -24,6 +24,7 @@ class TcpServer:
         self._connections: set[OrderedConnection] = set()
         self._server: asyncio.Server | None = None
         self._all_closed = asyncio.Event()
+        self._is_stopping = False
 
     async def start(self, listening: socket.socket) -> None:
         """Accept from now on. Takes the (bound) socket over."""
@@ -36,15 +37,17 @@ class TcpServer:
     def connections(self) -> int:
         return len(self._connections)
 
-    def opened(self, connection: OrderedConnection) -> bool:
+    def opened(self, connection: OrderedConnection) -> str | None:
+        if self._is_stopping:
+            return "the broker is shutting down; connect again when it is back"
         if len(self._connections) >= self._connections_max:
             logger.warning(
                 "%s: refused %s, there are %d connections", self.name, connection.peer, self.connections
             )
-            return False
+            return "too many connections; close one, or raise connections_max"
         self._connections.add(connection)
         self._all_closed.clear()
-        return True
+        return None
 
     def closed(self, connection: OrderedConnection) -> None:
         self._connections.discard(connection)
@@ -55,6 +58,7 @@ class TcpServer:
         """Stop accepting, answer what was received, close; after ``timeout_ms`` cut off what is left."""
         if self._server is None:
             return
+        self._is_stopping = True
         self._server.close()
         for connection in list(self._connections):
             connection.close_after_answers()

@@ -26,6 +26,10 @@ CONSUME_BYTES_MAX = 4 * 1024 * 1024
 _CONSUME_FIRST_READ_BYTES = 64 * 1024
 METADATA_TOPICS_MAX = 10_000
 
+# An answer of 10,000 topics is about this large; LIST_OFFSETS answers are nothing beside it.
+_METADATA_BYTES = 1024 * 1024
+_SMALL_BYTES = 64
+
 Answer = Buffers | Coroutine[Any, Any, Buffers]
 
 
@@ -258,3 +262,18 @@ HANDLERS: dict[type[m.Request], Callable[[Door, Any], Answer]] = {
     m.InitProducerIdRequest: init_producer_id,
     m.FlushTopicRequest: flush_topic,
 }
+
+
+def answer_bytes_max(door: Door, request: m.Request) -> int | None:
+    """What the answer to a request that reads can take at most, about; None for requests that do not read."""
+    match request:
+        case m.ConsumeRequest():
+            return CONSUME_BYTES_MAX
+        case m.FetchRequest():
+            return max(0, min(request.max_bytes, door.broker.settings.fetch_bytes_max))
+        case m.MetadataRequest():
+            return _METADATA_BYTES
+        case m.ListOffsetsRequest():
+            return _SMALL_BYTES
+        case _:
+            return None

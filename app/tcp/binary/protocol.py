@@ -20,11 +20,11 @@ from stele.wire import messages as m
 from stele.wire.record_batch import HEADER_BYTES, build_values
 
 from ...broker.produce import Acks, PendingProduce
-from ...errors import BatchTooLarge, SteleError, UnknownTopic
+from ...errors import BatchTooLarge, InvalidRequest, SteleError, UnknownTopic
 from ...settings import Settings
 from ..connection import Buffers, ConnectionRegistry, OrderedConnection
 from ..errors import error_code_of
-from .handlers import HANDLERS, Door
+from .handlers import HANDLERS, Door, answer_bytes_max
 
 _LENGTH = struct.Struct(">I")
 _LENGTH_TYPE = struct.Struct(">IB")
@@ -42,6 +42,10 @@ _BARRIERS = frozenset(
 )
 
 
+# A request that carries no records: enough for thousands of names, too little to keep a decoder busy.
+REQUEST_BYTES_MAX = 1024 * 1024
+
+
 class BinaryConnection(OrderedConnection):
     """One client of the binary door."""
 
@@ -50,31 +54,43 @@ class BinaryConnection(OrderedConnection):
         self._door = door
         self._frame_bytes_max = settings.frame_bytes_max
         self._partial = bytearray()
-        # Bytes the partial frame needs before it is worth looking at again.
+        # Bytes ``_partial`` needs before it is worth looking at again.
         self._needed = 0
-        self._is_at_barrier = False
+        self._has_held_requests = False
 
     # ── stream → frames ──
 
     def has_partial_frame(self) -> bool:
-        return bool(self._partial) and not self._is_at_barrier
+        return bool(self._partial) and not self._has_held_requests
 
-    def frames_received(self, data: bytes) -> None:
+    def has_held_requests(self) -> bool:
+        return self._has_held_requests
+
+    def frames_received(self, data: bytes) -> bool:
         partial = self._partial
-        if partial or self._is_at_barrier:
+        if partial:
             partial += data
-            if self._is_at_barrier or len(partial) < self._needed:
-                return
+            if len(partial) < self._needed:
+                return False
+            if not self.may_take:
+                self._has_held_requests = True
+                return False
             data = bytes(partial)
             partial.clear()
         rest = self._take_frames(data)
         if rest < len(data):
             partial += memoryview(data)[rest:]
+        return rest > 0
 
     def _take_frames(self, buffer: bytes) -> int:
-        """Answer the whole frames of ``buffer``; returns where the first that is not whole begins."""
+        """Take the whole frames of ``buffer``; returns where the first begins that was not taken."""
         position, end = 0, len(buffer)
-        while end - position >= _FRAME_MIN and not self._is_at_barrier:
+        self._has_held_requests = False
+        while end - position >= _FRAME_MIN:
+            if not self.may_take:
+                self._has_held_requests = True
+                self._needed = 0
+                return position
             length, frame_type = _LENGTH_TYPE.unpack_from(buffer, position)
             if not _FRAME_MIN <= length <= self._frame_bytes_max:
                 self._refuse_frame(length)
@@ -122,8 +138,8 @@ class BinaryConnection(OrderedConnection):
             return position + length
         found = self._find_topic(topic)
         if found is None:
-            self._raise_barrier()
-            self.answer_later(self._create_and_produce(topic, first))
+            self.pause_requests()
+            self.answer_later(self._create_and_produce(topic, first), is_change=True)
             return position + length
         if isinstance(found, SteleError):
             self.answer(_error(_PRODUCE, str(found)))
@@ -195,6 +211,12 @@ class BinaryConnection(OrderedConnection):
         if frame_type not in m.REQUESTS:
             self.answer(self.refusal(f"frame type {frame_type:#04x} is not a request"))
             return
+        if len(body) > REQUEST_BYTES_MAX and frame_type != m.MessageType.PRODUCE_BATCH_REQUEST:
+            too_large = InvalidRequest(
+                f"a request without records of {len(body)} bytes; it may have {REQUEST_BYTES_MAX}"
+            )
+            self.answer(_error_of(frame_type, too_large))
+            return
         try:
             request = m.decode_request(frame_type, body)
         except m.MessageError as error:
@@ -203,8 +225,8 @@ class BinaryConnection(OrderedConnection):
         if frame_type == m.MessageType.PRODUCE_BATCH_REQUEST:
             topic = cast("m.ProduceBatchRequest", request).topic
             if self._find_topic(topic) is None:
-                self._raise_barrier()
-                self.answer_later(self._create_and_handle(topic, frame_type, request))
+                self.pause_requests()
+                self.answer_later(self._create_and_handle(topic, frame_type, request), is_change=True)
                 return
         try:
             answer = HANDLERS[type(request)](self._door, request)
@@ -214,36 +236,29 @@ class BinaryConnection(OrderedConnection):
         if not isinstance(answer, Coroutine):
             self.answer(answer)
             return
-        is_barrier = frame_type in _BARRIERS or (
+        if frame_type in _BARRIERS or (
             frame_type == m.MessageType.METADATA_REQUEST and cast("m.MetadataRequest", request).auto_create
-        )
-        if is_barrier:
-            self._raise_barrier()
-        self.answer_later(self._finish(frame_type, answer, is_barrier=is_barrier))
+        ):
+            self.pause_requests()
+            self.answer_later(self._finish_barrier(frame_type, answer), is_change=True)
+        elif (bytes_max := answer_bytes_max(self._door, request)) is not None:
+            self.read_later(self._finish(frame_type, answer), bytes_max=bytes_max)
+        else:
+            self.answer_later(self._finish(frame_type, answer))
 
-    async def _finish(
-        self, frame_type: int, answer: Coroutine[object, object, Buffers], *, is_barrier: bool
-    ) -> Buffers:
+    async def _finish(self, frame_type: int, answer: Coroutine[object, object, Buffers]) -> Buffers:
         try:
             return await answer
         except SteleError as error:
             return _error_of(frame_type, error)
-        finally:
-            if is_barrier:
-                self._loop.call_soon(self._lower_barrier)
 
     # ── barriers ──
 
-    def _raise_barrier(self) -> None:
-        self._is_at_barrier = True
-        self.pause_requests()
-
-    def _lower_barrier(self) -> None:
-        self._is_at_barrier = False
-        self.resume_requests()
-        if self._partial and not self.is_closed:
-            self._needed = 0
-            self.frames_received(b"")
+    async def _finish_barrier(self, frame_type: int, answer: Coroutine[object, object, Buffers]) -> Buffers:
+        try:
+            return await self._finish(frame_type, answer)
+        finally:
+            self.resume_requests()
 
     async def _create_and_produce(self, topic: str, data: bytes) -> Buffers:
         broker = self._door.broker
@@ -253,7 +268,7 @@ class BinaryConnection(OrderedConnection):
         except SteleError as error:
             return _error(_PRODUCE, str(error))
         finally:
-            self._loop.call_soon(self._lower_barrier)
+            self.resume_requests()
         return await self._produced(pending, 1)
 
     async def _create_and_handle(self, topic: str, frame_type: int, request: m.Request) -> Buffers:
@@ -263,9 +278,9 @@ class BinaryConnection(OrderedConnection):
         except SteleError as error:
             return _error_of(frame_type, error)
         finally:
-            self._loop.call_soon(self._lower_barrier)
+            self.resume_requests()
         if isinstance(answer, Coroutine):
-            return await self._finish(frame_type, answer, is_barrier=False)
+            return await self._finish(frame_type, answer)
         return answer
 
 

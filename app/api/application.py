@@ -1,0 +1,75 @@
+"""The HTTP door: a FastAPI application over a broker that somebody else owns.
+
+Routes take the bare request and give a response: FastAPI routes and documents,
+and stays out of the way of the records.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
+from prometheus_client import CollectorRegistry
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..broker.broker import Broker
+from ..errors import SteleError
+from ..settings import Settings
+from . import openapi
+from .errors import HttpError, error_response, http_problem, problem_response
+from .metrics import HttpMetrics, metrics, observe_broker
+from .routes import produce, records, status, topics
+from .state import ApiState
+
+logger = logging.getLogger(__name__)
+
+
+def create_application(broker: Broker, settings: Settings) -> FastAPI:
+    """The application; ``/docs`` and ``/redoc`` work without a network."""
+    app: FastAPI = FastAPIOffline(
+        title="Stele",
+        version=status.VERSION,
+        description=openapi.DESCRIPTION,
+        license_info={"name": "Apache-2.0"},
+    )
+    registry = CollectorRegistry()
+    app.state.stele = ApiState(broker, settings)
+    app.state.registry = registry
+    observe_broker(broker, registry)
+    for router in (topics.router, produce.router, records.router, status.router):
+        app.include_router(router)
+    app.add_route("/metrics", metrics, methods=["GET"], include_in_schema=False)
+    app.add_middleware(HttpMetrics, registry=registry)
+    app.add_exception_handler(SteleError, _stele_error)
+    app.add_exception_handler(HttpError, _http_error)
+    app.add_exception_handler(HTTPException, _framework_error)
+    app.add_exception_handler(Exception, _bug)
+    return app
+
+
+async def _stele_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, SteleError)
+    return error_response(error)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HttpError)
+    return problem_response(error.problem)
+
+
+async def _framework_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    details = {
+        404: f"there is nothing at {request.url.path[:200]}; /docs shows what there is",
+        405: f"{request.method} is not served at {request.url.path[:200]}; /docs shows what is",
+    }
+    detail = details.get(error.status_code, str(error.detail))
+    return problem_response(http_problem(error.status_code, detail), headers=error.headers)
+
+
+async def _bug(request: Request, error: Exception) -> Response:
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return problem_response(http_problem(500, "the broker failed to answer this; its log says why"))

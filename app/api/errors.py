@@ -1,0 +1,158 @@
+"""The error tree as RFC 9457 problem documents: the one table of the HTTP door.
+
+A problem's ``type`` is stable and is what a program should look at; ``kafka_code``
+is the number that the other doors answer with; ``retriable`` says whether the
+same request may succeed later without being changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+from stele.wire.error_codes import ErrorCode
+
+from .. import errors
+
+MEDIA_TYPE = "application/problem+json"
+_RETRY_AFTER_S = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemKind:
+    """What is the same for every problem of one kind of error."""
+
+    status: int
+    slug: str
+    title: str
+    code: ErrorCode
+    retriable: bool = False
+
+
+# A test proves that every leaf of the tree stands here.
+PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
+    errors.InvalidRequest: ProblemKind(400, "invalid-request", "Invalid request", ErrorCode.INVALID_REQUEST),
+    errors.UnknownTopic: ProblemKind(
+        404, "unknown-topic", "Unknown topic", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ),
+    errors.UnknownPartition: ProblemKind(
+        404, "unknown-partition", "Unknown partition", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    ),
+    errors.TopicExists: ProblemKind(409, "topic-exists", "Topic exists", ErrorCode.TOPIC_ALREADY_EXISTS),
+    errors.TopicDiffers: ProblemKind(409, "topic-differs", "Topic differs", ErrorCode.TOPIC_ALREADY_EXISTS),
+    errors.InvalidTopicName: ProblemKind(
+        400, "invalid-topic-name", "Invalid topic name", ErrorCode.INVALID_TOPIC_EXCEPTION
+    ),
+    errors.InvalidPartitionCount: ProblemKind(
+        400, "invalid-partition-count", "Invalid number of partitions", ErrorCode.INVALID_PARTITIONS
+    ),
+    errors.InvalidConfig: ProblemKind(
+        400, "invalid-config", "Invalid configuration", ErrorCode.INVALID_CONFIG
+    ),
+    errors.InvalidBatch: ProblemKind(400, "invalid-batch", "Invalid record batch", ErrorCode.INVALID_RECORD),
+    errors.BatchTooLarge: ProblemKind(413, "too-large", "Too large", ErrorCode.MESSAGE_TOO_LARGE),
+    errors.InvalidAcks: ProblemKind(400, "invalid-acks", "Invalid acks", ErrorCode.INVALID_REQUIRED_ACKS),
+    errors.OutOfOrderSequence: ProblemKind(
+        409, "out-of-order-sequence", "Sequence out of order", ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    ),
+    errors.DuplicateSequence: ProblemKind(
+        409, "duplicate-sequence", "Stored already", ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    ),
+    errors.ProducerFenced: ProblemKind(
+        409, "producer-fenced", "Producer is fenced", ErrorCode.INVALID_PRODUCER_EPOCH
+    ),
+    errors.OffsetOutOfRange: ProblemKind(
+        416, "offset-out-of-range", "Offset is out of range", ErrorCode.OFFSET_OUT_OF_RANGE
+    ),
+    errors.RequestTimedOut: ProblemKind(
+        504, "timed-out", "Not confirmed in time", ErrorCode.REQUEST_TIMED_OUT, retriable=True
+    ),
+    errors.BrokerClosing: ProblemKind(
+        503, "broker-closing", "Broker is closing", ErrorCode.BROKER_NOT_AVAILABLE, retriable=True
+    ),
+    errors.CorruptLog: ProblemKind(500, "corrupt-log", "Stored data is corrupt", ErrorCode.CORRUPT_MESSAGE),
+    errors.StorageFull: ProblemKind(
+        507, "storage-full", "No space left", ErrorCode.KAFKA_STORAGE_ERROR, retriable=True
+    ),
+    errors.LogDirFailed: ProblemKind(
+        503, "log-dir-failed", "The log has stopped", ErrorCode.KAFKA_STORAGE_ERROR, retriable=True
+    ),
+    errors.DataDirLocked: ProblemKind(
+        503, "data-dir-locked", "Data directory in use", ErrorCode.KAFKA_STORAGE_ERROR
+    ),
+}
+
+_GONE = ProblemKind(410, "offset-gone", "Deleted by retention", ErrorCode.OFFSET_OUT_OF_RANGE)
+_UNKNOWN = ProblemKind(500, "internal-error", "Internal error", ErrorCode.UNKNOWN_SERVER_ERROR)
+
+# Fields of an error that a program can act on.
+_FIELDS = (
+    "topic",
+    "partition",
+    "offset",
+    "log_start_offset",
+    "log_end_offset",
+    "next_offset",
+    "expected",
+    "limit",
+    "differences",
+)
+
+
+def kind_of(error: errors.SteleError) -> ProblemKind:
+    if isinstance(error, errors.OffsetOutOfRange) and error.is_gone:
+        return _GONE
+    return PROBLEM_KINDS.get(type(error), _UNKNOWN)
+
+
+def problem_of(error: errors.SteleError) -> dict[str, Any]:
+    """The problem document of ``error``."""
+    kind = kind_of(error)
+    document: dict[str, Any] = {
+        "type": f"/problems/{kind.slug}",
+        "title": kind.title,
+        "status": kind.status,
+        "detail": str(error),
+        "kafka_code": int(kind.code),
+        "retriable": kind.retriable,
+    }
+    document.update({name: getattr(error, name) for name in _FIELDS if hasattr(error, name)})
+    return document
+
+
+def problem_response(document: Mapping[str, Any], *, headers: Mapping[str, str] | None = None) -> Response:
+    status = int(document["status"])
+    all_headers = dict(headers or {})
+    if document.get("retriable") or status in (429, 503):
+        all_headers.setdefault("Retry-After", str(_RETRY_AFTER_S))
+    return Response(msgspec.json.encode(document), status, all_headers, MEDIA_TYPE)
+
+
+def error_response(error: errors.SteleError) -> Response:
+    return problem_response(problem_of(error))
+
+
+def http_problem(status: int, detail: str, **fields: object) -> dict[str, Any]:
+    """A problem that belongs to HTTP itself: no such route, method, media type."""
+    title = HTTPStatus(status).phrase
+    return {
+        "type": f"/problems/{title.lower().replace(' ', '-')}",
+        "title": title,
+        "status": status,
+        "detail": detail,
+        "kafka_code": int(_UNKNOWN.code if status >= 500 else ErrorCode.INVALID_REQUEST),
+        "retriable": status in (429, 503),
+        **fields,
+    }
+
+
+class HttpError(Exception):
+    """Ends a request with ``http_problem``."""
+
+    def __init__(self, status: int, detail: str, **fields: object) -> None:
+        super().__init__(detail)
+        self.problem = http_problem(status, detail, **fields)

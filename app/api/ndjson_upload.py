@@ -1,0 +1,219 @@
+"""NDJSON in and NDJSON out on one request, while both are still going on.
+
+The answer begins when the body has ended, and then its status is exact; or
+earlier, with 200 and errors in their lines, once enough results wait: then
+reading and answering go on side by side. A client that reads only after it has
+sent everything is never blocked: results are kept in a compact form until it
+does, up to ``SPOOLED_RECORDS_MAX``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ..errors import InvalidRequest, SteleError
+from .errors import HttpError, http_problem, problem_of, problem_response
+from .record_json import decode_record
+from .upload import Chunk, Upload, errors_of, pause, results_of
+
+logger = logging.getLogger(__name__)
+
+# The answer begins before the body has ended when so many results wait, or the first has waited so long.
+EARLY_RESULTS = 10_000
+EARLY_AFTER_S = 1.0
+# About 12 bytes each: what a client may send without reading a single result.
+SPOOLED_RECORDS_MAX = 8_000_000
+# Lines decoded in one turn of the loop, some 200 µs of work.
+LINES_PER_TURN = 128
+
+
+class NdjsonUpload(Response):
+    """Reads the request's body while it answers; used as the response of its route."""
+
+    media_type = "application/x-ndjson"
+
+    def __init__(
+        self, request: Request, upload: Upload, *, line_bytes_max: int, timeout_ms: int, is_whole: bool
+    ) -> None:
+        super().__init__(status_code=200)
+        self._request = request
+        self._upload = upload
+        self._line_bytes_max = line_bytes_max
+        self._timeout_ms = timeout_ms
+        # An idempotent producer's records form one batch: appended when all are there.
+        self._is_whole = is_whole
+        self._is_read = False
+        self._failure: HttpError | SteleError | None = None
+        self._progress = asyncio.Event()
+        self._room = asyncio.Event()
+        self._answered = 0
+        self._first_result_s: float | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reader = asyncio.create_task(self._read())
+        try:
+            await self._until_answer_is_due()
+            if self._is_read:
+                await self._answer_whole(scope, receive, send)
+            else:
+                await self._answer_meanwhile(send)
+        except ClientDisconnect:
+            logger.debug("an upload was broken off; what was complete is stored")
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
+
+    # ── reading ──
+
+    async def _read(self) -> None:
+        try:
+            async for lines in self._lines():
+                for start in range(0, len(lines), LINES_PER_TURN):
+                    self._take(lines[start : start + LINES_PER_TURN])
+                    await pause()
+                if not self._is_whole:
+                    self._upload.append()
+                    self._note_progress()
+                while self._upload.records - self._answered > SPOOLED_RECORDS_MAX:
+                    self._room.clear()
+                    await self._room.wait()
+            if not (self._is_whole and self._upload.has_errors):
+                self._upload.append()
+        except (HttpError, SteleError) as error:
+            if not self._is_whole:
+                self._upload.append()
+            self._failure = error
+        except ClientDisconnect:
+            self._upload.append()
+        finally:
+            self._is_read = True
+            self._progress.set()
+
+    def _take(self, lines: list[bytes]) -> None:
+        for line in lines:
+            if not line or line.isspace():
+                continue
+            try:
+                record = decode_record(line)
+            except InvalidRequest as error:
+                self._upload.add_error(error)
+            else:
+                self._upload.add(record)
+
+    async def _lines(self) -> AsyncGenerator[list[bytes]]:
+        """Whole lines, as many as arrived together."""
+        rest = b""
+        async for chunk in self._request.stream():
+            if not chunk:
+                continue
+            lines = chunk.split(b"\n")
+            lines[0] = rest + lines[0]
+            rest = lines.pop()
+            if len(rest) > self._line_bytes_max:
+                raise HttpError(
+                    413,
+                    f"a line is longer than {self._line_bytes_max} bytes; the lines before it are stored",
+                    limit=self._line_bytes_max,
+                )
+            if lines:
+                yield lines
+        if rest:
+            yield [rest]
+
+    def _note_progress(self) -> None:
+        if self._first_result_s is None and self._upload.chunks:
+            self._first_result_s = asyncio.get_running_loop().time()
+        self._progress.set()
+
+    # ── answering ──
+
+    async def _until_answer_is_due(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._is_read and self._upload.records < EARLY_RESULTS:
+            timeout = None
+            if self._first_result_s is not None:
+                timeout = self._first_result_s + EARLY_AFTER_S - loop.time()
+                if timeout <= 0:
+                    return
+            self._progress.clear()
+            try:
+                await asyncio.wait_for(self._progress.wait(), timeout)
+            except TimeoutError:
+                return
+        if self._is_whole:
+            while not self._is_read:
+                self._progress.clear()
+                await self._progress.wait()
+
+    async def _answer_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
+        chunks = self._upload.take_chunks()
+        for chunk in chunks:
+            await chunk.settle(self._timeout_ms)
+        failed = sum(chunk.error_count for chunk in chunks)
+        total = sum(map(len, chunks))
+        if self._is_whole and self._upload.has_errors:
+            document = http_problem(
+                400, "nothing was stored: see errors", errors=self._upload.unsent_errors()
+            )
+            await problem_response(document)(scope, receive, send)
+        elif self._failure is not None and not total:
+            await problem_response(_problem(self._failure))(scope, receive, send)
+        elif total and failed == total and self._failure is None:
+            await problem_response(all_refused(chunks))(scope, receive, send)
+        else:
+            await self._start(send, 207 if failed or self._failure else 200, chunks)
+            for chunk in chunks:
+                await self._send_results(send, chunk)
+            await self._end(send)
+
+    async def _answer_meanwhile(self, send: Send) -> None:
+        await self._start(send, 200, [])
+        while True:
+            chunks = self._upload.take_chunks()
+            for chunk in chunks:
+                await chunk.settle(self._timeout_ms)
+                await self._send_results(send, chunk)
+                self._answered += len(chunk)
+                self._room.set()
+            if not chunks:
+                if self._is_read:
+                    break
+                self._progress.clear()
+                await self._progress.wait()
+        await self._end(send)
+
+    async def _start(self, send: Send, status: int, chunks: list[Chunk]) -> None:
+        headers = [(b"content-type", b"application/x-ndjson")]
+        receipts = [receipt for chunk in chunks if (receipt := chunk.durability()) is not None]
+        if receipts:
+            headers.append((b"durability", min(receipts).label.encode()))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _send_results(self, send: Send, chunk: Chunk) -> None:
+        for texts in results_of(chunk):
+            texts.append(b"")
+            await send({"type": "http.response.body", "body": b"\n".join(texts), "more_body": True})
+            await pause()
+
+    async def _end(self, send: Send) -> None:
+        last = b""
+        if self._failure is not None:
+            last = msgspec.json.encode({"error": _problem(self._failure)}) + b"\n"
+        await send({"type": "http.response.body", "body": last, "more_body": False})
+
+
+def _problem(failure: HttpError | SteleError) -> dict[str, object]:
+    return failure.problem if isinstance(failure, HttpError) else problem_of(failure)
+
+
+def all_refused(chunks: list[Chunk]) -> dict[str, object]:
+    """The problem of a request of which no record was stored: the first error's, and all by index."""
+    first = next(error for chunk in chunks for place in range(len(chunk)) if (error := chunk.error_at(place)))
+    return {**problem_of(first), "errors": errors_of(chunks)}

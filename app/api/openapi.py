@@ -1,0 +1,339 @@
+"""What ``/docs`` says beyond the signatures: parameters, bodies and examples, each of which runs as it stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Operation = dict[str, Any]
+
+DESCRIPTION = """\
+One durable log, written and read here with JSON, NDJSON or bytes, and over the binary protocol at the same time.
+
+Every write says how durable it is (`synced`, `appended`, `none`), every read is a plain GET that moves nothing,
+every error is an RFC 9457 problem with a stable `type`, a `kafka_code` and `retriable`.
+"""
+
+_PROBLEM = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "kafka_code", "retriable"],
+    "properties": {
+        "type": {"type": "string", "examples": ["/problems/unknown-topic"]},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "kafka_code": {"type": "integer"},
+        "retriable": {"type": "boolean"},
+        "errors": {"type": "array", "items": {"type": "object"}},
+    },
+}
+
+_HEADER = {
+    "type": "object",
+    "required": ["key"],
+    "properties": {
+        "key": {"type": "string"},
+        "value": {"type": ["string", "null"]},
+        "value_b64": {"type": "string", "contentEncoding": "base64"},
+    },
+}
+
+_RECORD = {
+    "type": "object",
+    "properties": {
+        "partition": {"type": "integer", "minimum": 0},
+        "offset": {"type": "integer", "minimum": 0},
+        "timestamp": {"type": "integer", "minimum": 0, "description": "ms since the epoch"},
+        "key": {"type": ["string", "null"]},
+        "key_b64": {"type": "string", "contentEncoding": "base64"},
+        "value": {
+            "description": "a string is stored as its text, other JSON as compact JSON; null: a tombstone"
+        },
+        "value_b64": {"type": "string", "contentEncoding": "base64"},
+        "headers": {"type": "array", "items": _HEADER},
+    },
+}
+
+_RESULT = {
+    "type": "object",
+    "properties": {
+        "partition": {"type": "integer"},
+        "offset": {"type": "integer"},
+        "timestamp": {"type": "integer"},
+        "index": {"type": "integer"},
+        "error": {"type": "object"},
+    },
+}
+
+_TOPIC_NAME = {
+    "name": "topic",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"},
+    "example": "orders",
+}
+_PARTITION = {
+    "name": "partition",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "integer", "minimum": 0, "maximum": 2147483647},
+    "example": 0,
+}
+
+
+def _query(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": False, "schema": schema, "description": description}
+
+
+def _header(name: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
+
+
+def _json(schema: dict[str, Any], example: object = None) -> dict[str, Any]:
+    content: dict[str, Any] = {"schema": schema}
+    if example is not None:
+        content["example"] = example
+    return {"application/json": content}
+
+
+def _answers(*statuses: int, ok: dict[str, Any] | None = None, ok_status: int = 200) -> dict[str, Any]:
+    """The good answer, and a problem for each of ``statuses``."""
+    texts = {
+        400: "The request makes no sense; see detail",
+        404: "No such topic or partition",
+        406: "None of the accepted media types is served",
+        409: "In conflict with what is there",
+        410: "Deleted by retention; log_start_offset is the earliest that is left",
+        413: "Too large",
+        415: "A media type that is not taken",
+        416: "Behind the end of the log",
+        500: "What is stored there is corrupt; next_offset says where to go on",
+        503: "Not now; see Retry-After",
+        504: "Not confirmed in time; it may still happen",
+        507: "No space left",
+    }
+    problem = {"application/problem+json": {"schema": _PROBLEM}}
+    answers: dict[str, Any] = {str(ok_status): {"description": "Done", **({"content": ok} if ok else {})}}
+    answers.update({str(status): {"description": texts[status], "content": problem} for status in statuses})
+    return answers
+
+
+_OFFSET_OR_TIME = {"type": "string", "examples": ["earliest", "latest", "42", "-1h", "2026-11-20T10:00Z"]}
+_AS = _query("as", {"type": "string", "enum": ["json"]}, "json shows values that are JSON as JSON")
+
+_NDJSON_EXAMPLE = '{"key":"N14228","value":{"from":"EWR"}}\n{"value":"just text"}\n'
+_RESULTS = {
+    "type": "object",
+    "properties": {
+        "records": {"type": "array", "items": _RESULT},
+        "durability": {"type": "string", "enum": ["synced", "appended", "none"]},
+        "errors": {"type": "array", "items": {"type": "object"}},
+    },
+}
+_PRODUCED = {**_json(_RESULTS), "application/x-ndjson": {"schema": {"type": "string"}}}
+
+PRODUCE: Operation = {
+    "parameters": [
+        _TOPIC_NAME,
+        _query(
+            "acks", {"type": "string", "enum": ["all", "1", "0", "-1"], "default": "all"}, "when to answer"
+        ),
+        _query("partition", {"type": "integer", "minimum": 0, "maximum": 2147483647}, "for all records"),
+        _header("Producer-Id", {"type": "integer", "minimum": 0}, "idempotent: from POST /v1/producers"),
+        _header("Producer-Epoch", {"type": "integer", "minimum": 0}, "idempotent: as given with the id"),
+        _header(
+            "Producer-Sequence", {"type": "integer", "minimum": 0}, "idempotent: of the first record, from 0"
+        ),
+        _header("Record-Key", {"type": "string"}, "octet-stream: the record's key"),
+        _header("Record-Timestamp", {"type": "integer", "minimum": 0}, "octet-stream: ms since the epoch"),
+    ],
+    "requestBody": {
+        "required": True,
+        "content": {
+            **_json(
+                {
+                    "type": "object",
+                    "required": ["records"],
+                    "additionalProperties": False,
+                    "properties": {"records": {"type": "array", "items": _RECORD}},
+                },
+                {
+                    "records": [
+                        {"key": "N14228", "value": {"from": "EWR", "to": "IAH"}},
+                        {
+                            "key": "N24211",
+                            "value": "plain text",
+                            "headers": [{"key": "source", "value": "docs"}],
+                        },
+                        {"key": "N619AA", "value": None},
+                    ]
+                },
+            ),
+            "application/x-ndjson": {"schema": {"type": "string"}, "example": _NDJSON_EXAMPLE},
+            "application/octet-stream": {
+                "schema": {"type": "string", "format": "binary"},
+                "example": "any bytes",
+            },
+        },
+    },
+    "responses": {
+        **_answers(400, 404, 409, 413, 415, 503, 504, 507, ok=_PRODUCED),
+        "207": {"description": "Some records were refused: see errors", "content": _PRODUCED},
+    },
+}
+
+PRODUCERS: Operation = {
+    "responses": _answers(
+        503,
+        ok=_json(
+            {
+                "type": "object",
+                "properties": {"producer_id": {"type": "integer"}, "producer_epoch": {"type": "integer"}},
+            }
+        ),
+        ok_status=201,
+    )
+}
+
+READ: Operation = {
+    "parameters": [
+        _TOPIC_NAME,
+        _PARTITION,
+        _query("from", _OFFSET_OR_TIME, "an offset, earliest (default), latest, RFC 3339 or a time ago"),
+        _query(
+            "limit", {"type": "integer", "minimum": 1, "maximum": 1000000, "default": 1000}, "records at most"
+        ),
+        _query("max_bytes", {"type": "integer", "minimum": 1}, "bytes of batches to look at, at most"),
+        _query("wait_ms", {"type": "integer", "minimum": 0, "maximum": 2000}, "wait so long for an append"),
+        _query("min_bytes", {"type": "integer", "minimum": 0, "maximum": 2147483647}, "… until so many came"),
+        _AS,
+    ],
+    "responses": _answers(
+        400,
+        404,
+        406,
+        410,
+        416,
+        500,
+        503,
+        ok={
+            **_json(
+                {
+                    "type": "object",
+                    "properties": {
+                        "records": {"type": "array", "items": _RECORD},
+                        "next_offset": {"type": "integer"},
+                        "high_watermark": {"type": "integer"},
+                        "log_start_offset": {"type": "integer"},
+                    },
+                }
+            ),
+            "application/x-ndjson": {"schema": {"type": "string"}},
+            "text/event-stream": {"schema": {"type": "string"}},
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        },
+    ),
+}
+
+TAIL: Operation = {
+    "parameters": [
+        _TOPIC_NAME,
+        _query("from", _OFFSET_OR_TIME, "latest (default), earliest or a time"),
+        _AS,
+        _header("Last-Event-ID", {"type": "string"}, "resume behind this event"),
+    ],
+    "responses": _answers(
+        400,
+        404,
+        406,
+        ok={
+            "application/x-ndjson": {"schema": {"type": "string"}},
+            "text/event-stream": {"schema": {"type": "string"}},
+        },
+    ),
+}
+
+OFFSETS: Operation = {
+    "parameters": [
+        _TOPIC_NAME,
+        _PARTITION,
+        _query("at", _OFFSET_OR_TIME, "latest (default), earliest, RFC 3339 or a time ago"),
+    ],
+    "responses": _answers(
+        400,
+        404,
+        500,
+        ok=_json(
+            {
+                "type": "object",
+                "properties": {
+                    "partition": {"type": "integer"},
+                    "offset": {"type": "integer"},
+                    "timestamp": {"type": ["integer", "null"]},
+                    "leader_epoch": {"type": "integer"},
+                },
+            }
+        ),
+    ),
+}
+
+_TOPIC_BODY = {
+    "content": _json(
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "partitions": {"type": ["integer", "null"], "minimum": 1, "maximum": 100},
+                "configs": {
+                    "type": "object",
+                    "additionalProperties": {"type": ["string", "integer", "boolean", "null"]},
+                },
+            },
+        },
+        {"partitions": 3, "configs": {"retention.ms": 86400000}},
+    )
+}
+_TOPIC = _json(
+    {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "topic_id": {"type": "string", "format": "uuid"},
+            "partition_count": {"type": "integer"},
+            "configs": {"type": "object"},
+            "effective_configs": {"type": "object"},
+            "partitions": {"type": "array", "items": {"type": "object"}},
+        },
+    }
+)
+
+LIST_TOPICS: Operation = {
+    "parameters": [
+        _query("prefix", {"type": "string"}, "names that begin so"),
+        _query("limit", {"type": "integer", "minimum": 1, "maximum": 10000, "default": 1000}, "of one page"),
+        _query("after", {"type": "string"}, "next_after of the page before"),
+    ],
+    "responses": _answers(400, ok=_json({"type": "object"})),
+}
+PUT_TOPIC: Operation = {
+    "parameters": [_TOPIC_NAME],
+    "requestBody": _TOPIC_BODY,
+    "responses": {
+        **_answers(400, 409, 413, 415, 503, 507, ok=_TOPIC),
+        "201": {"description": "Created", "content": _TOPIC},
+    },
+}
+GET_TOPIC: Operation = {"parameters": [_TOPIC_NAME], "responses": _answers(400, 404, ok=_TOPIC)}
+PATCH_TOPIC: Operation = {
+    "parameters": [_TOPIC_NAME],
+    "requestBody": _TOPIC_BODY,
+    "responses": _answers(400, 404, 413, 415, 503, ok=_TOPIC),
+}
+DELETE_TOPIC: Operation = {"parameters": [_TOPIC_NAME], "responses": _answers(400, 404, 503, ok_status=204)}
+FLUSH_TOPIC: Operation = {
+    "parameters": [_TOPIC_NAME],
+    "responses": _answers(400, 404, 503, ok=_json({"type": "object"})),
+}
+FLUSH: Operation = {"responses": _answers(503, ok=_json({"type": "object"}))}
+HEALTH: Operation = {"responses": _answers(ok=_json({"type": "object"}))}
+READY: Operation = {"responses": _answers(503, ok=_json({"type": "object"}))}
+CLUSTER: Operation = {"responses": _answers(ok=_json({"type": "object"}))}

@@ -1,0 +1,223 @@
+"""RECORD in JSON, both ways, with nothing lost: bytes → JSON → bytes is exact.
+
+In: a JSON string is stored as its UTF-8 text without the quotes; any other JSON
+value as its compact text, numbers exactly as they were written; ``null`` is a
+tombstone; ``value_b64`` carries arbitrary bytes. Out: bytes that are UTF-8 come
+back as a string in ``value``, all others in ``value_b64``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from array import array
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+from stele.wire.record_batch import RecordView
+
+from ..errors import InvalidRequest
+
+TIMESTAMP_MAX_MS = 2**63 - 1
+_find_blank = re.compile(rb"[ \n\t\r]").search
+
+
+class HeaderIn(Struct, forbid_unknown_fields=True):
+    key: str
+    value: str | UnsetType | None = UNSET
+    value_b64: str | UnsetType = UNSET
+
+
+class RecordIn(Struct, forbid_unknown_fields=True):
+    """A record as a producer sends it; ``topic`` and ``offset`` are taken and ignored, so that
+    what was read can be sent again as it is."""
+
+    value: Raw | UnsetType = UNSET
+    value_b64: str | UnsetType = UNSET
+    key: str | None = None
+    key_b64: str | UnsetType = UNSET
+    headers: Sequence[HeaderIn] = ()
+    timestamp: int | None = None
+    partition: int | None = None
+    topic: str | None = None
+    offset: int | None = None
+
+
+class ProduceBody(Struct, forbid_unknown_fields=True):
+    """``{"records": [RECORD…]}``; each is decoded on its own, so that its error has its index."""
+
+    records: list[Raw]
+
+
+class HeaderOut(Struct, omit_defaults=True):
+    key: str
+    value: str | UnsetType | None = UNSET
+    value_b64: str | UnsetType = UNSET
+
+
+class RecordOut(Struct, omit_defaults=True):
+    partition: int | UnsetType
+    offset: int | UnsetType
+    timestamp: int | UnsetType
+    key: str | UnsetType | None = UNSET
+    key_b64: str | UnsetType = UNSET
+    value: Any = UNSET
+    value_b64: str | UnsetType = UNSET
+    headers: list[HeaderOut] | UnsetType = UNSET
+
+
+class NewRecord(NamedTuple):
+    """A record as it will be stored. ``partition`` None leaves it to the partitioner."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    timestamp_ms: int | None
+    partition: int | None
+
+
+_decode_record = msgspec.json.Decoder(RecordIn).decode
+_decode_string = msgspec.json.Decoder(str).decode
+_decode_any = msgspec.json.Decoder().decode
+decode_produce_body = msgspec.json.Decoder(ProduceBody).decode
+_encoder = msgspec.json.Encoder()
+encode = _encoder.encode
+_NO_HEADERS: list[tuple[str, bytes | None]] = []
+_NO_HEADERS_OUT: list[HeaderOut] = []
+
+
+def decode_record(text: bytes | Raw) -> NewRecord:
+    """A record from its JSON text.
+
+    Raises:
+        InvalidRequest: with what is wrong with it.
+    """
+    try:
+        record = _decode_record(text)
+        return NewRecord(_value(record), _key(record), _headers(record), _timestamp(record), record.partition)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the record is not valid: {error}") from error
+
+
+def _value(record: RecordIn) -> bytes | None:
+    raw, b64 = record.value, record.value_b64
+    if b64 is not UNSET:
+        if raw is not UNSET:
+            raise InvalidRequest("the record has value and value_b64; give one of the two")
+        return _from_b64(b64, "value_b64")
+    if raw is UNSET:
+        raise InvalidRequest("the record has no value; null makes a tombstone")
+    text = bytes(raw)
+    first = text[:1]
+    if first == b'"':
+        return _decode_string(text).encode()
+    if first == b"n":
+        return None
+    if _find_blank(text):
+        # Compact: the text of numbers and strings stays as it was written.
+        return msgspec.json.format(text, indent=-1)
+    text.decode()
+    return text
+
+
+def _key(record: RecordIn) -> bytes | None:
+    if record.key_b64 is not UNSET:
+        if record.key is not None:
+            raise InvalidRequest("the record has key and key_b64; give one of the two")
+        return _from_b64(record.key_b64, "key_b64")
+    return None if record.key is None else record.key.encode()
+
+
+def _headers(record: RecordIn) -> list[tuple[str, bytes | None]]:
+    if not record.headers:
+        return _NO_HEADERS
+    headers: list[tuple[str, bytes | None]] = []
+    for header in record.headers:
+        if header.value_b64 is not UNSET:
+            if header.value is not UNSET:
+                raise InvalidRequest("a header has value and value_b64; give one of the two")
+            headers.append((header.key, _from_b64(header.value_b64, "header value_b64")))
+        elif header.value is UNSET or header.value is None:
+            headers.append((header.key, None))
+        else:
+            headers.append((header.key, header.value.encode()))
+    return headers
+
+
+def _timestamp(record: RecordIn) -> int | None:
+    if record.timestamp is not None and not 0 <= record.timestamp <= TIMESTAMP_MAX_MS:
+        raise InvalidRequest(f"timestamp is {record.timestamp}; it is in ms since the epoch")
+    return record.timestamp
+
+
+def _from_b64(text: str, name: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRequest(f"{name} is not base64: {error}") from error
+
+
+def record_out(partition: int, record: RecordView, *, parse_values: bool) -> RecordOut:
+    """A stored record as it is shown; ``parse_values`` shows values that are JSON as JSON."""
+    key = record.key
+    shown = RecordOut(partition, record.offset, record.timestamp, None, headers=_NO_HEADERS_OUT)
+    if key is not None:
+        try:
+            shown.key = key.decode()
+        except UnicodeDecodeError:
+            shown.key = UNSET
+            shown.key_b64 = base64.b64encode(key).decode()
+    value = record.value
+    if value is None:
+        shown.value = None
+    else:
+        try:
+            shown.value = value.decode()
+        except UnicodeDecodeError:
+            shown.value_b64 = base64.b64encode(value).decode()
+        else:
+            if parse_values and _is_json(value):
+                shown.value = Raw(value)
+    if record.headers:
+        shown.headers = [_header_out(name, content) for name, content in record.headers]
+    return shown
+
+
+def _header_out(name: str, content: bytes | None) -> HeaderOut:
+    if content is None:
+        return HeaderOut(name, None)
+    try:
+        return HeaderOut(name, content.decode())
+    except UnicodeDecodeError:
+        return HeaderOut(name, value_b64=base64.b64encode(content).decode())
+
+
+def _is_json(value: bytes) -> bool:
+    try:
+        _decode_any(value)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def encode_records(partition: int, records: Sequence[RecordView], *, parse_values: bool) -> bytes:
+    """Records as JSON with commas between them, without brackets around them."""
+    shown = [record_out(partition, record, parse_values=parse_values) for record in records]
+    return encode(shown)[1:-1]
+
+
+def encode_record_lines(partition: int, records: Sequence[RecordView], *, parse_values: bool) -> bytes:
+    """Records as NDJSON."""
+    shown = [record_out(partition, record, parse_values=parse_values) for record in records]
+    return _encoder.encode_lines(shown)
+
+
+def encode_result_lines(partition: int, base_offset: int, timestamps: array[int]) -> list[bytes]:
+    """The results of consecutive records of one partition, a JSON text each."""
+    return [
+        b'{"partition":%d,"offset":%d,"timestamp":%d}' % (partition, offset, timestamp)
+        for offset, timestamp in enumerate(timestamps, base_offset)
+    ]

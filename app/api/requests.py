@@ -1,0 +1,114 @@
+"""Reading requests: bodies within their bounds, parameters with their errors, media types."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from starlette.requests import Request
+from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+from ..errors import InvalidRequest
+from .errors import HttpError
+
+_RELATIVE = re.compile(r"-(\d{1,12})(ms|s|m|h|d)")
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_INTEGER = re.compile(r"-?\d{1,19}")
+INT64_MAX = 2**63 - 1
+INT32_MAX = 2**31 - 1
+
+
+def integer_parameter(
+    request: Request, name: str, default: int, *, minimum: int = 0, maximum: int = INT64_MAX
+) -> int:
+    """A whole number of the query. Raises ``InvalidRequest``."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not _INTEGER.fullmatch(text) or not minimum <= (number := int(text)) <= maximum:
+        raise InvalidRequest(
+            f"{name} is {text[:40]!r}; it must be a whole number from {minimum} to {maximum}"
+        )
+    return number
+
+
+def path_integer(request: Request, name: str) -> int:
+    """A whole number of the path; anything else is an address that does not exist. Raises ``HttpError``."""
+    text = str(request.path_params[name])
+    if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > INT32_MAX:
+        raise HttpError(404, f"{name} is {text[:40]!r}; it must be a number from 0 on")
+    return int(text)
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body, refused as soon as it is known to be larger than ``limit`` bytes. Raises ``HttpError``."""
+    declared = request.headers.get("content-length")
+    if declared and declared.isdigit() and int(declared) > limit:
+        raise HttpError(
+            413, f"the body has {declared} bytes; the limit is {limit}, or stream NDJSON", limit=limit
+        )
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise HttpError(
+                413, f"the body is larger than {limit} bytes; send less, or stream NDJSON", limit=limit
+            )
+        parts.append(chunk)
+    return b"".join(parts)
+
+
+def content_type(request: Request, default: str) -> str:
+    """The media type of the body, without parameters."""
+    return request.headers.get("content-type", default).partition(";")[0].strip().lower() or default
+
+
+def negotiate(request: Request, offered: tuple[str, ...]) -> str:
+    """The first of ``offered`` that the client prefers; it must name one or take anything. Raises ``HttpError``."""
+    accept = request.headers.get("accept", "*/*")
+    ranked: list[tuple[float, int, str]] = []
+    for part in accept.split(","):
+        media, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        quality = 1.0
+        for parameter in parameters:
+            if parameter.startswith("q="):
+                try:
+                    quality = float(parameter[2:])
+                except ValueError:
+                    quality = 0.0
+        for place, candidate in enumerate(offered):
+            is_match = media in ("*/*", candidate) or (
+                media.endswith("/*") and candidate.startswith(media[:-1])
+            )
+            if is_match and quality > 0:
+                # A name is preferred to a wildcard of the same quality.
+                ranked.append((-quality, place + (len(offered) if "*" in media else 0), candidate))
+    if not ranked:
+        raise HttpError(406, f"none of {accept[:200]!r} is served here; ask for one of: {', '.join(offered)}")
+    return min(ranked)[2]
+
+
+def parse_time(text: str, now_ms: int) -> int | None:
+    """``earliest``, ``latest``, ``-1h`` (ms, s, m, h, d) or RFC 3339, as ms or one of the two special numbers.
+
+    None if it is none of them.
+    """
+    if text == "earliest":
+        return EARLIEST_TIMESTAMP
+    if text == "latest":
+        return LATEST_TIMESTAMP
+    relative = _RELATIVE.fullmatch(text)
+    if relative:
+        return max(0, now_ms - int(relative[1]) * _UNIT_MS[relative[2]])
+    # An unescaped "+" of a time zone arrives as a blank.
+    moment = text.replace(" ", "+") if text[10:11] in ("T", "t") else text
+    try:
+        parsed = datetime.fromisoformat(moment)
+    except ValueError:
+        return None
+    if len(moment) < len("2026-11-20T10:00") or moment[10] not in "Tt ":
+        return None
+    if parsed.tzinfo is None:
+        parsed = parsed.replace(tzinfo=UTC)
+    return max(0, (parsed - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))

@@ -1,0 +1,189 @@
+"""POST records: JSON, NDJSON streamed in and out, or one record as it is; and producer ids."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...broker.produce import Acks
+from ...broker.topics import Topic
+from ...errors import InvalidRequest, UnknownPartition
+from .. import openapi
+from ..errors import HttpError, http_problem, problem_response
+from ..ndjson_upload import NdjsonUpload, all_refused
+from ..record_json import NewRecord, decode_produce_body, decode_record
+from ..requests import INT32_MAX, INT64_MAX, content_type, integer_parameter, read_body
+from ..state import api_state, broker_of
+from ..upload import ProducerIdentity, Upload, errors_of, pause, results_of
+
+router = APIRouter(tags=["records"])
+
+_JSON, _NDJSON, _OCTETS = "application/json", "application/x-ndjson", "application/octet-stream"
+# curl's -d without a header says this; what is meant is JSON.
+_FORM = "application/x-www-form-urlencoded"
+_RECORDS_PER_TURN = 128
+_HEADER_PREFIX = "record-header-"
+
+
+@router.post("/v1/topics/{topic}/records", openapi_extra=openapi.PRODUCE, summary="Append records")
+async def produce(request: Request) -> Response:
+    """Append records and say where they are and how durable.
+
+    Each result has the record's partition, offset and timestamp. The durability is `synced` (on disk, the
+    default), `appended` (`acks=1`) or `none` (`acks=0`). An unknown topic is created.
+    """
+    state = api_state(request)
+    acks = Acks.parse(request.query_params.get("acks", "all"))
+    identity = _identity(request)
+    partition = integer_parameter(request, "partition", -1, minimum=0, maximum=INT32_MAX)
+    kind = content_type(request, _JSON)
+    if kind not in (_JSON, _NDJSON, _OCTETS, _FORM):
+        raise HttpError(415, f"{kind[:100]!r} is not taken; send {_JSON}, {_NDJSON} or {_OCTETS}")
+    topic = await state.broker.ensure_topic(request.path_params["topic"])
+    upload = Upload(
+        state.broker,
+        topic,
+        acks=acks,
+        partition=_checked_partition(topic, partition, identity),
+        identity=identity,
+    )
+    if kind == _NDJSON:
+        return NdjsonUpload(
+            request,
+            upload,
+            line_bytes_max=state.settings.ndjson_line_bytes_max,
+            timeout_ms=state.settings.request_timeout_ms,
+            is_whole=identity is not None,
+        )
+    body = await read_body(request, state.settings.request_body_bytes_max)
+    if kind == _OCTETS:
+        upload.add(_octet_record(request, body))
+    else:
+        await _gather_json(upload, body)
+    return await _finish(upload, state.settings.request_timeout_ms)
+
+
+def _identity(request: Request) -> ProducerIdentity | None:
+    names = ("producer-id", "producer-epoch", "producer-sequence")
+    texts = [request.headers.get(name) for name in names]
+    if all(text is None for text in texts):
+        return None
+    numbers: list[int] = []
+    for name, text, maximum in zip(names, texts, (INT64_MAX, 2**15 - 1, INT32_MAX), strict=True):
+        if text is None or not text.isascii() or not text.isdigit() or int(text[:20]) > maximum:
+            raise InvalidRequest(
+                f"{name} is {text!r}; an idempotent produce needs Producer-Id, Producer-Epoch and "
+                "Producer-Sequence, whole numbers from POST /v1/producers and from 0 on"
+            )
+        numbers.append(int(text))
+    return ProducerIdentity(*numbers)
+
+
+def _checked_partition(topic: Topic, partition: int, identity: ProducerIdentity | None) -> int | None:
+    if partition < 0:
+        if identity is not None and topic.partitions > 1:
+            raise InvalidRequest("an idempotent produce goes to one partition: add ?partition=")
+        return 0 if identity is not None else None
+    if partition >= topic.partitions:
+        raise UnknownPartition(topic.name, partition, partitions=topic.partitions)
+    return partition
+
+
+def _octet_record(request: Request, body: bytes) -> NewRecord:
+    key_text = request.headers.get("record-key")
+    key = None if key_text is None else key_text.encode("latin-1")
+    key_b64 = request.headers.get("record-key-b64")
+    if key_b64 is not None:
+        if key is not None:
+            raise InvalidRequest("there are Record-Key and Record-Key-B64; give one of the two")
+        try:
+            key = base64.b64decode(key_b64, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise InvalidRequest(f"Record-Key-B64 is not base64: {error}") from error
+    timestamp = request.headers.get("record-timestamp")
+    if timestamp is not None and not (
+        timestamp.isascii() and timestamp.isdigit() and int(timestamp[:20]) <= INT64_MAX
+    ):
+        raise InvalidRequest(f"Record-Timestamp is {timestamp[:40]!r}; it is in ms since the epoch")
+    headers: list[tuple[str, bytes | None]] = [
+        (name.decode("latin-1")[len(_HEADER_PREFIX) :], content)
+        for name, content in request.headers.raw
+        if name.startswith(_HEADER_PREFIX.encode())
+    ]
+    return NewRecord(
+        value=body,
+        key=key,
+        headers=headers,
+        timestamp_ms=None if timestamp is None else int(timestamp),
+        partition=None,
+    )
+
+
+async def _gather_json(upload: Upload, body: bytes) -> None:
+    """Take all records of a JSON body, or none: an invalid one refuses the whole request."""
+    try:
+        texts = decode_produce_body(body).records
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f'the body is not {{"records": [RECORD, …]}}: {error}') from error
+    if not texts:
+        raise InvalidRequest("there are no records in the body")
+    records: list[NewRecord] = []
+    errors: list[dict[str, Any]] = []
+    for index, text in enumerate(texts):
+        try:
+            record = decode_record(text)
+            if record.partition is not None:
+                upload.partition_of(record)
+            upload.size_of(record)
+            records.append(record)
+        except (InvalidRequest, UnknownPartition) as error:
+            errors.append({"index": index, "detail": str(error), "type": "/problems/invalid-record"})
+        if index % _RECORDS_PER_TURN == _RECORDS_PER_TURN - 1:
+            await pause()
+    if errors:
+        raise HttpError(400, f"nothing was stored: {errors[0]['detail']}", errors=errors[:1000])
+    for index, record in enumerate(records):
+        upload.add(record)
+        if index % _RECORDS_PER_TURN == _RECORDS_PER_TURN - 1:
+            await pause()
+
+
+async def _finish(upload: Upload, timeout_ms: int) -> Response:
+    if upload.is_idempotent and upload.has_errors:
+        return problem_response(
+            http_problem(400, "nothing was stored: see errors", errors=upload.unsent_errors())
+        )
+    upload.append()
+    chunks = upload.take_chunks()
+    for chunk in chunks:
+        await chunk.settle(timeout_ms)
+    failed = sum(chunk.error_count for chunk in chunks)
+    if failed == sum(map(len, chunks)):
+        return problem_response(all_refused(chunks))
+    parts = [b'{"records":[']
+    for chunk in chunks:
+        for texts in results_of(chunk):
+            parts.append(b",".join(texts))
+            parts.append(b",")
+            await pause()
+    parts[-1] = b"]"
+    durability = min(receipt for chunk in chunks if (receipt := chunk.durability()) is not None)
+    parts.append(b',"durability":"%s"' % durability.label.encode())
+    if failed:
+        parts.append(b',"errors":' + msgspec.json.encode(errors_of(chunks)))
+    parts.append(b"}")
+    return Response(b"".join(parts), 207 if failed else 200, media_type=_JSON)
+
+
+@router.post("/v1/producers", status_code=201, openapi_extra=openapi.PRODUCERS, summary="Get a producer id")
+async def init_producer_id(request: Request) -> Response:
+    """A producer id of one's own, for `Producer-Id` and `Producer-Epoch`; sequences begin at 0 in each partition."""
+    producer_id, producer_epoch = await broker_of(request).init_producer_id()
+    content = msgspec.json.encode({"producer_id": producer_id, "producer_epoch": producer_epoch})
+    return Response(content, 201, media_type=_JSON)

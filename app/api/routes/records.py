@@ -1,0 +1,334 @@
+"""GET records: from an offset or a time; JSON, NDJSON, server-sent events, or batches as they are. Nothing moves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from stele.wire import record_batch as rb
+from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from stele.wire.record_batch import RecordView
+
+from ...broker.broker import Broker
+from ...broker.fetch import Fetched, PartitionFetch, records_from
+from ...errors import CorruptLog, InvalidRequest, SteleError
+from .. import openapi
+from ..errors import problem_of
+from ..record_json import encode, encode_record_lines, encode_records, record_out
+from ..requests import INT32_MAX, integer_parameter, negotiate, parse_time, path_integer
+from ..state import api_state, broker_of
+from ..upload import pause
+
+router = APIRouter(tags=["records"])
+
+_JSON, _NDJSON = "application/json", "application/x-ndjson"
+_SSE, _OCTETS = "text/event-stream", "application/octet-stream"
+LIMIT_DEFAULT, LIMIT_MAX = 1000, 1_000_000
+# Records encoded in one turn of the loop, some 150 µs of work.
+_RECORDS_PER_TURN = 128
+# A comment this often keeps proxies from closing a silent stream, and finds out who is gone.
+HEARTBEAT_MS = 15_000
+_TAIL_BYTES = 1024 * 1024
+
+
+async def offset_at(broker: Broker, topic: str, partition: int, text: str) -> int:
+    """The offset that ``from`` means: a number, ``earliest``, ``latest``, RFC 3339 or ``-1h``. A time behind
+    the last record is the log end. Raises ``InvalidRequest``."""
+    if text.isascii() and text.isdigit() and len(text) < 20:
+        return int(text)
+    at = parse_time(text, broker.now_ms())
+    if at is None:
+        raise InvalidRequest(
+            f"from is {text[:60]!r}; it must be an offset, earliest, latest, a time like 2026-11-20T10:00Z, "
+            "or a time ago like -1h (ms, s, m, h, d)"
+        )
+    offset, _, _ = await broker.list_offset(topic, partition, at)
+    if offset < 0:
+        offset, _, _ = await broker.list_offset(topic, partition, LATEST_TIMESTAMP)
+    return offset
+
+
+@router.get(
+    "/v1/topics/{topic}/partitions/{partition}/records", openapi_extra=openapi.READ, summary="Read records"
+)
+async def read(request: Request) -> Response:
+    """Read records of one partition from an offset or a time on. A read never moves a position.
+
+    `Next-Offset` is where to go on. With `wait_ms` an empty answer waits for the next append. With
+    `Accept: text/event-stream` the answer goes on for ever, and `Last-Event-ID` resumes it.
+    """
+    state = api_state(request)
+    broker = state.broker
+    topic = broker.topic(request.path_params["topic"]).name
+    partition = path_integer(request, "partition")
+    media_type = negotiate(request, (_JSON, _NDJSON, _SSE, _OCTETS))
+    limit = integer_parameter(request, "limit", LIMIT_DEFAULT, minimum=1, maximum=LIMIT_MAX)
+    max_bytes = integer_parameter(request, "max_bytes", state.settings.fetch_bytes_max, minimum=1)
+    wait_ms = integer_parameter(request, "wait_ms", 0, maximum=INT32_MAX)
+    min_bytes = integer_parameter(request, "min_bytes", 1, maximum=INT32_MAX)
+    parse_values = _parse_values(request)
+    if media_type == _SSE:
+        positions = await _positions(request, broker, topic, [partition], default="latest")
+        return _events(broker, topic, positions, parse_values=parse_values, all_partitions=False)
+    offset = await offset_at(broker, topic, partition, request.query_params.get("from", "earliest"))
+    (fetched,) = await broker.fetch(
+        [
+            PartitionFetch(
+                topic=topic, partition=partition, offset=offset, max_bytes=min(max_bytes, INT32_MAX)
+            )
+        ],
+        max_bytes=max_bytes,
+        min_bytes=min_bytes,
+        max_wait_ms=wait_ms,
+    )
+    if fetched.error is not None:
+        raise fetched.error
+    page = _page(fetched, offset, limit, is_whole=media_type == _OCTETS)
+    headers = {
+        "Next-Offset": str(page.next_offset),
+        "High-Watermark": str(fetched.high_watermark),
+        "Log-Start-Offset": str(fetched.log_start_offset),
+    }
+    if media_type == _OCTETS:
+        return Response(page.fetched.batches, headers=headers, media_type=_OCTETS)
+    body = _json_body(page, parse_values) if media_type == _JSON else _ndjson_body(page, parse_values)
+    return StreamingResponse(body, headers=headers, media_type=media_type)
+
+
+def _parse_values(request: Request) -> bool:
+    shape = request.query_params.get("as")
+    if shape not in (None, "json"):
+        raise InvalidRequest(f"as is {shape[:40]!r}; it must be json, or left out")
+    return shape == "json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """What one read answers: the batches that pass their CRC, and the offsets ``[offset, next_offset)`` of them."""
+
+    fetched: Fetched
+    offset: int
+    next_offset: int
+
+
+def _page(fetched: Fetched, offset: int, limit: int, *, is_whole: bool) -> _Page:
+    """Cut the answer at ``limit`` and before the first damaged batch. Raises ``CorruptLog`` if that is the first."""
+    end = next_offset = offset
+    position, batches = 0, fetched.batches
+    while position < len(batches) and next_offset - offset < limit:
+        try:
+            header = rb.check_batch(batches, position)
+        except rb.CorruptBatchError:
+            if not position:
+                # Says where, and where to go on.
+                next(records_from(fetched, offset))
+            break
+        position += header.size
+        end = next_offset = header.next_offset
+    if not is_whole:
+        next_offset = min(end, offset + limit)
+    good = Fetched(
+        topic=fetched.topic,
+        partition=fetched.partition,
+        high_watermark=fetched.high_watermark,
+        log_start_offset=fetched.log_start_offset,
+        batches=batches if position == len(batches) else batches[:position],
+        path=fetched.path,
+        position=fetched.position,
+    )
+    return _Page(good, offset, next_offset)
+
+
+def _slices(page: _Page) -> Iterator[list[RecordView]]:
+    """The records of the page, as many as are encoded in one turn."""
+    for records in records_from(page.fetched, page.offset):
+        for start in range(0, len(records), _RECORDS_PER_TURN):
+            part = records[start : start + _RECORDS_PER_TURN]
+            if part[-1].offset >= page.next_offset:
+                yield [record for record in part if record.offset < page.next_offset]
+                return
+            yield part
+
+
+async def _json_body(page: _Page, parse_values: bool) -> AsyncGenerator[bytes]:
+    fetched = page.fetched
+    yield b'{"records":['
+    is_first = True
+    failure: CorruptLog | None = None
+    try:
+        for records in _slices(page):
+            text = encode_records(fetched.partition, records, parse_values=parse_values)
+            if text:
+                yield text if is_first else b"," + text
+                is_first = False
+            await pause()
+    except CorruptLog as error:
+        failure = error
+    tail: dict[str, object] = {
+        "next_offset": page.next_offset if failure is None else failure.offset,
+        "high_watermark": fetched.high_watermark,
+        "log_start_offset": fetched.log_start_offset,
+    }
+    if failure is not None:
+        tail["error"] = problem_of(failure)
+    yield b"]," + encode(tail)[1:]
+
+
+async def _ndjson_body(page: _Page, parse_values: bool) -> AsyncGenerator[bytes]:
+    try:
+        for records in _slices(page):
+            yield encode_record_lines(page.fetched.partition, records, parse_values=parse_values)
+            await pause()
+    except CorruptLog as error:
+        yield encode({"error": problem_of(error)}) + b"\n"
+
+
+# ── streams without an end ──
+
+
+@router.get("/v1/topics/{topic}/records", openapi_extra=openapi.TAIL, summary="Follow a topic")
+async def tail(request: Request) -> Response:
+    """Follow all partitions of a topic, live, as NDJSON or server-sent events.
+
+    `from` may be `latest` (the default), `earliest` or a time. The id of an event holds the position in every
+    partition (`0:41,1:7`): sent back as `Last-Event-ID` it resumes with the next record of each.
+    """
+    broker = broker_of(request)
+    topic = broker.topic(request.path_params["topic"])
+    media_type = negotiate(request, (_NDJSON, _SSE))
+    partitions = list(range(topic.partitions))
+    positions = await _positions(request, broker, topic.name, partitions, default="latest")
+    parse_values = _parse_values(request)
+    if media_type == _SSE:
+        return _events(broker, topic.name, positions, parse_values=parse_values, all_partitions=True)
+
+    async def lines() -> AsyncGenerator[bytes]:
+        async for partition, records in _follow(broker, topic.name, positions, all_partitions=True):
+            if isinstance(records, SteleError):
+                yield encode({"error": problem_of(records)}) + b"\n"
+            elif records:
+                yield encode_record_lines(partition, records, parse_values=parse_values)
+
+    return StreamingResponse(lines(), media_type=_NDJSON)
+
+
+async def _positions(
+    request: Request, broker: Broker, topic: str, partitions: list[int], *, default: str
+) -> dict[int, int]:
+    """Where a stream begins in each partition: behind ``Last-Event-ID``, else at ``from``."""
+    last = request.headers.get("last-event-id")
+    start = request.query_params.get("from", default)
+    positions: dict[int, int] = {}
+    if last:
+        for part in last.split(","):
+            name, _, offset = part.partition(":")
+            if not (name.isdigit() and offset.isdigit() and len(name) < 11 and len(offset) < 20):
+                raise InvalidRequest(
+                    f"Last-Event-ID is {last[:100]!r}; send back an id of this stream as it was"
+                )
+            positions[int(name)] = int(offset) + 1
+        # A partition that had no event yet, or was added since: nothing of it was seen.
+        start = "earliest"
+    if start.isdigit() and len(partitions) > 1:
+        raise InvalidRequest(
+            "an offset belongs to one partition; follow all of them from latest, earliest or a time"
+        )
+    for partition in partitions:
+        if partition not in positions:
+            positions[partition] = await offset_at(broker, topic, partition, start)
+    return {partition: positions[partition] for partition in partitions}
+
+
+async def _follow(
+    broker: Broker, topic: str, positions: dict[int, int], *, all_partitions: bool
+) -> AsyncGenerator[tuple[int, list[RecordView] | SteleError]]:
+    """Records as they come, ``positions`` moving with them; an empty list now and then while nothing comes."""
+    while not broker.is_closing:
+        requests = [
+            PartitionFetch(topic=topic, partition=partition, offset=offset, max_bytes=_TAIL_BYTES)
+            for partition, offset in positions.items()
+        ]
+        came = False
+        for fetched in await broker.fetch(requests, max_bytes=_TAIL_BYTES, max_wait_ms=HEARTBEAT_MS):
+            partition = fetched.partition
+            error = fetched.error
+            if error is None and fetched.batches:
+                came = True
+                try:
+                    for records in records_from(fetched, positions[partition]):
+                        for start in range(0, len(records), _RECORDS_PER_TURN):
+                            part = records[start : start + _RECORDS_PER_TURN]
+                            positions[partition] = part[-1].offset + 1
+                            yield partition, part
+                            await pause()
+                except CorruptLog as damage:
+                    error = damage
+            if error is not None:
+                yield partition, error
+                if not isinstance(error, CorruptLog):
+                    return
+                # Reported; what is behind the damage still comes.
+                positions[partition] = error.next_offset
+                came = True
+        if not came:
+            yield -1, []
+        if all_partitions:
+            for partition in range(len(positions), broker.topic(topic).partitions):
+                positions[partition] = await offset_at(broker, topic, partition, "earliest")
+
+
+def _events(
+    broker: Broker, topic: str, positions: dict[int, int], *, parse_values: bool, all_partitions: bool
+) -> Response:
+    async def events() -> AsyncGenerator[bytes]:
+        # The position of each partition as an id shows it: the last record that was sent.
+        seen = {partition: offset - 1 for partition, offset in positions.items() if offset}
+        yield b": stele\n\n"
+        async for partition, records in _follow(broker, topic, positions, all_partitions=all_partitions):
+            if isinstance(records, SteleError):
+                yield b"event: error\ndata: " + json.dumps(problem_of(records)).encode() + b"\n\n"
+            elif records:
+                yield b"".join(_event(partition, record, seen, parse_values) for record in records)
+            else:
+                yield b": nothing new\n\n"
+
+    return StreamingResponse(events(), media_type=_SSE, headers={"Cache-Control": "no-store"})
+
+
+def _event(partition: int, record: RecordView, seen: dict[int, int], parse_values: bool) -> bytes:
+    seen[partition] = record.offset
+    data = encode(record_out(partition, record, parse_values=parse_values))
+    # A value shown as JSON may hold line ends, which would end the field.
+    return b"id: %s\ndata: %s\n\n" % (_event_id(seen), data.replace(b"\n", b"\ndata: "))
+
+
+def _event_id(seen: Mapping[int, int]) -> bytes:
+    return ",".join(f"{partition}:{offset}" for partition, offset in seen.items()).encode()
+
+
+@router.get(
+    "/v1/topics/{topic}/partitions/{partition}/offsets",
+    openapi_extra=openapi.OFFSETS,
+    summary="Find an offset",
+)
+async def offsets(request: Request) -> Response:
+    """The offset of `earliest`, `latest`, or the first record at or after a time; -1 if there is none."""
+    broker = broker_of(request)
+    topic = request.path_params["topic"]
+    partition = path_integer(request, "partition")
+    text = request.query_params.get("at", "latest")
+    at = parse_time(text, broker.now_ms())
+    if at is None:
+        raise InvalidRequest(
+            f"at is {text[:60]!r}; it must be earliest, latest, a time like 2026-11-20T10:00Z or -1h"
+        )
+    offset, timestamp_ms, leader_epoch = await broker.list_offset(topic, partition, at)
+    answer: dict[str, object] = {"partition": partition, "offset": offset, "leader_epoch": leader_epoch}
+    answer["timestamp"] = (
+        timestamp_ms if at not in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP) and offset >= 0 else None
+    )
+    return Response(encode(answer), media_type=_JSON)

@@ -1,0 +1,60 @@
+"""Is it alive, is it ready, what is it: for people, load balancers and Prometheus."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...errors import BrokerClosing
+from .. import openapi
+from ..record_json import encode
+from ..state import broker_of
+
+router = APIRouter(tags=["broker"])
+
+
+def _version() -> str:
+    try:
+        return version("stele-broker")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+VERSION = _version()
+
+
+@router.get("/healthz", openapi_extra=openapi.HEALTH, summary="Is the process alive")
+async def healthz(request: Request) -> Response:
+    """200 while the event loop answers."""
+    return Response(b'{"status":"alive"}', media_type="application/json")
+
+
+@router.get("/readyz", openapi_extra=openapi.READY, summary="Can it take records")
+async def readyz(request: Request) -> Response:
+    """200 when records can be produced; 503 with the reason when the log has stopped or the broker is closing."""
+    broker = broker_of(request)
+    if broker.failure is not None:
+        raise broker.failure
+    if broker.is_closing:
+        raise BrokerClosing
+    return Response(b'{"status":"ready"}', media_type="application/json")
+
+
+@router.get("/v1/cluster", openapi_extra=openapi.CLUSTER, summary="Describe the cluster")
+async def cluster(request: Request) -> Response:
+    """The cluster's id, its brokers, and how much it holds."""
+    broker = broker_of(request)
+    topics = broker.topics()
+    document = {
+        "cluster_id": broker.cluster_id,
+        "version": VERSION,
+        "brokers": [
+            {"id": broker.broker_id, "host": broker.settings.advertised_host or broker.settings.host}
+        ],
+        "topics": len(topics),
+        "partitions": sum(topic.partitions for topic in topics),
+    }
+    return Response(encode(document), media_type="application/json")

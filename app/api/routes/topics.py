@@ -1,0 +1,175 @@
+"""Topics over HTTP: list, create, describe, alter, delete, flush."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...broker.broker import Broker
+from ...broker.topics import Topic
+from ...errors import InvalidRequest, TopicDiffers, TopicExists
+from .. import openapi
+from ..errors import HttpError
+from ..record_json import encode
+from ..requests import content_type, integer_parameter, read_body
+from ..state import api_state, broker_of
+
+router = APIRouter(tags=["topics"])
+
+_JSON = "application/json"
+_PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
+
+
+class TopicBody(Struct, forbid_unknown_fields=True):
+    """``{"partitions": 3, "configs": {"retention.ms": 1000}}``; a config of null goes back to its default."""
+
+    partitions: int | None = None
+    configs: dict[str, str | int | bool | None] = {}
+
+
+_decode_body = msgspec.json.Decoder(TopicBody).decode
+
+
+async def _body(request: Request) -> TopicBody:
+    raw = await read_body(request, api_state(request).settings.request_body_bytes_max)
+    if not raw:
+        return TopicBody()
+    kind = content_type(request, _JSON)
+    if kind not in (_JSON, "application/x-www-form-urlencoded"):
+        raise HttpError(415, f"{kind[:100]!r} is not taken; send {_JSON}")
+    try:
+        return _decode_body(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(
+            f'the body is not {{"partitions": N, "configs": {{"retention.ms": …}}}}: {error}'
+        ) from error
+
+
+def _texts(configs: dict[str, str | int | bool | None]) -> dict[str, str | None]:
+    return {
+        name: value if value is None or isinstance(value, str) else str(value).lower()
+        for name, value in configs.items()
+    }
+
+
+def _described(broker: Broker, topic: Topic) -> dict[str, Any]:
+    partitions: list[dict[str, int]] = []
+    for partition in range(topic.partitions):
+        state = broker.log_state(topic.name, partition)
+        partitions.append(
+            {
+                "partition": partition,
+                "log_start_offset": state.log_start_offset,
+                "high_watermark": state.high_watermark,
+                "synced_offset": state.recovery_point,
+                "leader_epoch": state.leader_epoch,
+                "size_bytes": state.size_bytes,
+                "segments": state.segments,
+            }
+        )
+    return {
+        "name": topic.name,
+        "topic_id": str(topic.topic_id),
+        "partition_count": topic.partitions,
+        "configs": dict(topic.configs),
+        "effective_configs": topic.config.as_strings(),
+        "partitions": partitions,
+    }
+
+
+def _answer(document: dict[str, Any], status: int = 200) -> Response:
+    return Response(encode(document), status, media_type=_JSON)
+
+
+@router.get("/v1/topics", openapi_extra=openapi.LIST_TOPICS, summary="List topics")
+async def list_topics(request: Request) -> Response:
+    """Topics by name, a page at a time: `prefix` selects, `after` goes on behind the last name of a page."""
+    broker = broker_of(request)
+    limit = integer_parameter(request, "limit", _PAGE_DEFAULT, minimum=1, maximum=_PAGE_MAX)
+    prefix, after = request.query_params.get("prefix", ""), request.query_params.get("after", "")
+    names = [t for t in broker.topics() if t.name.startswith(prefix) and t.name > after]
+    page = names[:limit]
+    return _answer(
+        {
+            "topics": [
+                {"name": topic.name, "topic_id": str(topic.topic_id), "partition_count": topic.partitions}
+                for topic in page
+            ],
+            "next_after": page[-1].name if len(names) > limit else None,
+        }
+    )
+
+
+@router.put("/v1/topics/{topic}", openapi_extra=openapi.PUT_TOPIC, summary="Create a topic")
+async def put_topic(request: Request) -> Response:
+    """Create a topic; the same request again changes nothing (200), another shape is refused (409)."""
+    broker = broker_of(request)
+    name = request.path_params["topic"]
+    body = await _body(request)
+    configs = {key: value for key, value in _texts(body.configs).items() if value is not None}
+    try:
+        topic = await broker.create_topic(name, partitions=body.partitions, configs=configs)
+    except TopicExists:
+        topic = broker.topic(name)
+        _refuse_difference(topic, body.partitions, configs)
+        return _answer(_described(broker, topic))
+    return _answer(_described(broker, topic), 201)
+
+
+def _refuse_difference(topic: Topic, partitions: int | None, configs: dict[str, str]) -> None:
+    differences = [
+        f"{name} is {topic.configs.get(name, 'not set')}, asked for {configs.get(name, 'not set')}"
+        for name in sorted({*topic.configs, *configs})
+        if topic.configs.get(name) != configs.get(name)
+    ]
+    if partitions is not None and partitions != topic.partitions:
+        differences.insert(0, f"it has {topic.partitions} partitions, asked for {partitions}")
+    if differences:
+        raise TopicDiffers(topic.name, "; ".join(differences))
+
+
+@router.get("/v1/topics/{topic}", openapi_extra=openapi.GET_TOPIC, summary="Describe a topic")
+async def get_topic(request: Request) -> Response:
+    """Its partitions with their offsets and sizes, and every configuration in effect."""
+    broker = broker_of(request)
+    return _answer(_described(broker, broker.topic(request.path_params["topic"])))
+
+
+@router.patch("/v1/topics/{topic}", openapi_extra=openapi.PATCH_TOPIC, summary="Alter a topic")
+async def patch_topic(request: Request) -> Response:
+    """Set configurations (null: back to the default) and grow the number of partitions."""
+    broker = broker_of(request)
+    body = await _body(request)
+    topic = await broker.alter_topic(
+        request.path_params["topic"], partitions=body.partitions, configs=_texts(body.configs)
+    )
+    return _answer(_described(broker, topic))
+
+
+@router.delete(
+    "/v1/topics/{topic}", status_code=204, openapi_extra=openapi.DELETE_TOPIC, summary="Delete a topic"
+)
+async def delete_topic(request: Request) -> Response:
+    """Delete a topic and all its records."""
+    await broker_of(request).delete_topic(request.path_params["topic"])
+    return Response(status_code=204)
+
+
+@router.post("/v1/topics/{topic}/flush", openapi_extra=openapi.FLUSH_TOPIC, summary="Sync a topic")
+async def flush_topic(request: Request) -> Response:
+    """Sync everything that was appended to the topic before."""
+    name = request.path_params["topic"]
+    await broker_of(request).flush(name)
+    return _answer({"topic": name, "durability": "synced"})
+
+
+@router.post("/v1/flush", openapi_extra=openapi.FLUSH, summary="Sync everything")
+async def flush(request: Request) -> Response:
+    """Sync everything that was appended before, in every topic."""
+    await broker_of(request).flush()
+    return _answer({"durability": "synced"})

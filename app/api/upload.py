@@ -1,0 +1,254 @@
+"""Records on their way from a request into the log, and their results on the way back.
+
+Records are gathered in *chunks*: at most one batch for each partition, appended
+together. What is kept of a chunk until its results are sent is small (a
+partition and a timestamp for each record), so a client may send all before it
+reads anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from stele.wire.messages import Durability
+from stele.wire.record_batch import HEADER_BYTES, BatchBuilder
+
+from ..broker.broker import Broker
+from ..broker.produce import Acks, PendingProduce
+from ..broker.topics import Topic
+from ..errors import BatchTooLarge, InvalidRequest, SteleError, UnknownPartition
+from .errors import problem_of
+from .record_json import NewRecord
+
+# Records of one chunk: its batches are built and appended in one turn of the loop.
+CHUNK_RECORDS_MAX = 4096
+_RECORD_OVERHEAD_BYTES = 32
+_ERROR = -1
+# Results written in one turn of the loop.
+RESULTS_PER_TURN = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """The idempotent producer of a request: Kafka's three numbers, from three headers."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Records appended together; ``partitions`` holds -1 for a record that was refused."""
+
+    first_index: int
+    partitions: array[int] = field(default_factory=lambda: array("i"))
+    timestamps: array[int] = field(default_factory=lambda: array("q"))
+    appended: dict[int, PendingProduce] = field(default_factory=dict[int, PendingProduce])
+    refused: dict[int, SteleError] = field(default_factory=dict[int, SteleError])
+    errors: dict[int, SteleError] = field(default_factory=dict[int, SteleError])
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    async def settle(self, timeout_ms: int) -> None:
+        """Wait until every batch has the durability that was asked for, or an error."""
+        for partition, pending in list(self.appended.items()):
+            try:
+                await pending.wait(timeout_ms)
+            except SteleError as error:
+                del self.appended[partition]
+                self.refused[partition] = error
+
+    def error_at(self, place: int) -> SteleError | None:
+        partition = self.partitions[place]
+        return self.errors[place] if partition == _ERROR else self.refused.get(partition)
+
+    @property
+    def error_count(self) -> int:
+        if not self.refused:
+            return len(self.errors)
+        return sum(1 for place in range(len(self)) if self.error_at(place))
+
+    def durability(self) -> Durability | None:
+        """The least of its batches; None if nothing was stored."""
+        return min((pending.result().durability for pending in self.appended.values()), default=None)
+
+
+class Upload:
+    """Gathers the records of one request and appends them chunk by chunk."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        topic: Topic,
+        *,
+        acks: Acks,
+        partition: int | None = None,
+        identity: ProducerIdentity | None = None,
+    ) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._acks = acks
+        self._partition = partition
+        self._identity = identity
+        self._limit = topic.config.max_message_bytes
+        self._builders: dict[int, BatchBuilder] = {}
+        self._sizes: dict[int, int] = {}
+        self._chunk = Chunk(0)
+        self.chunks: list[Chunk] = []
+        self.records = 0
+
+    def partition_of(self, record: NewRecord) -> int:
+        """Raises ``UnknownPartition``, ``InvalidRequest``."""
+        partition = record.partition if record.partition is not None else self._partition
+        if partition is None:
+            return self._broker.choose_partition(self._topic, record.key)
+        if self._partition is not None and partition != self._partition:
+            raise InvalidRequest(f"the record says partition {partition}, the request {self._partition}")
+        if not 0 <= partition < self._topic.partitions:
+            raise UnknownPartition(self._topic.name, partition, partitions=self._topic.partitions)
+        return partition
+
+    def size_of(self, record: NewRecord) -> int:
+        """An upper bound of the record's bytes in a batch. Raises ``BatchTooLarge``."""
+        size = _RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
+        for name, content in record.headers:
+            size += 10 + len(name) * 4 + len(content or b"")
+        if size + HEADER_BYTES > self._limit:
+            raise BatchTooLarge(size, limit=self._limit, what="record")
+        return size
+
+    def add(self, record: NewRecord) -> None:
+        """Take a record; what is wrong with it becomes its result."""
+        try:
+            partition, size = self.partition_of(record), self.size_of(record)
+        except SteleError as error:
+            self.add_error(error)
+            return
+        total = self._sizes.get(partition, HEADER_BYTES) + size
+        if total > self._limit or len(self._chunk) >= CHUNK_RECORDS_MAX:
+            if self._identity is not None and total > self._limit:
+                self.add_error(
+                    BatchTooLarge(total, limit=self._limit, what="batch of an idempotent producer")
+                )
+                return
+            if self._identity is None:
+                self.append()
+                total = HEADER_BYTES + size
+        builder = self._builders.get(partition)
+        if builder is None:
+            builder = self._builders[partition] = self._new_builder()
+        timestamp_ms = self._broker.now_ms() if record.timestamp_ms is None else record.timestamp_ms
+        builder.append(timestamp_ms=timestamp_ms, value=record.value, key=record.key, headers=record.headers)
+        self._sizes[partition] = total
+        self._chunk.partitions.append(partition)
+        self._chunk.timestamps.append(timestamp_ms)
+        self.records += 1
+
+    def _new_builder(self) -> BatchBuilder:
+        identity = self._identity
+        if identity is None:
+            return BatchBuilder()
+        return BatchBuilder(
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=identity.base_sequence,
+        )
+
+    def add_error(self, error: SteleError) -> None:
+        chunk = self._chunk
+        chunk.errors[len(chunk)] = error
+        chunk.partitions.append(_ERROR)
+        chunk.timestamps.append(_ERROR)
+        self.records += 1
+
+    def append(self) -> None:
+        """Append what was gathered; errors stand in the chunk."""
+        chunk = self._chunk
+        if not len(chunk):
+            return
+        for partition, builder in self._builders.items():
+            try:
+                chunk.appended[partition] = self._broker.produce(
+                    self._topic.name, partition, builder.build(), acks=self._acks
+                )
+            except SteleError as error:
+                chunk.refused[partition] = error
+        self._builders = {}
+        self._sizes = {}
+        self.chunks.append(chunk)
+        self._chunk = Chunk(self.records)
+
+    @property
+    def is_idempotent(self) -> bool:
+        return self._identity is not None
+
+    @property
+    def has_errors(self) -> bool:
+        """True when a record gathered since the last ``append`` was refused."""
+        return bool(self._chunk.errors)
+
+    def unsent_errors(self) -> list[dict[str, Any]]:
+        """``errors[]`` of what was gathered and not appended."""
+        return errors_of([self._chunk])
+
+    def take_chunks(self) -> list[Chunk]:
+        """The chunks appended since the last call, in order."""
+        chunks, self.chunks = self.chunks, []
+        return chunks
+
+
+def results_of(chunk: Chunk) -> Iterator[list[bytes]]:
+    """The results of a settled chunk in the order of its records, a JSON text each, some at a time."""
+    receipts = {partition: pending.result() for partition, pending in chunk.appended.items()}
+    next_offsets = {partition: receipt.base_offset for partition, receipt in receipts.items()}
+    stamps = {p: r.log_append_time_ms for p, r in receipts.items() if r.log_append_time_ms >= 0}
+    texts: list[bytes] = []
+    for place, partition in enumerate(chunk.partitions):
+        offset = next_offsets.get(partition)
+        if offset is None:
+            error = chunk.error_at(place)
+            assert error is not None
+            texts.append(
+                msgspec.json.encode({"index": chunk.first_index + place, "error": problem_of(error)})
+            )
+        else:
+            next_offsets[partition] = offset + 1
+            timestamp_ms = stamps.get(partition) or chunk.timestamps[place]
+            texts.append(b'{"partition":%d,"offset":%d,"timestamp":%d}' % (partition, offset, timestamp_ms))
+        if len(texts) >= RESULTS_PER_TURN:
+            yield texts
+            texts = []
+    if texts:
+        yield texts
+
+
+def errors_of(chunks: list[Chunk]) -> list[dict[str, Any]]:
+    """``errors[]`` of a problem or of a mixed answer: the index of each refused record, and why."""
+    found: list[dict[str, Any]] = []
+    for chunk in chunks:
+        for place in range(len(chunk)):
+            error = chunk.error_at(place)
+            if error is not None:
+                document = problem_of(error)
+                found.append(
+                    {
+                        "index": chunk.first_index + place,
+                        "type": document["type"],
+                        "detail": document["detail"],
+                        "kafka_code": document["kafka_code"],
+                        "retriable": document["retriable"],
+                    }
+                )
+    return found
+
+
+async def pause() -> None:
+    """Let the loop serve the others."""
+    await asyncio.sleep(0)
