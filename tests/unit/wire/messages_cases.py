@@ -1,0 +1,85 @@
+"""One instance or more of every message, for tests that treat all of them alike."""
+
+from __future__ import annotations
+
+from stele.wire import messages as m
+from stele.wire.error_codes import ErrorCode
+
+REQUESTS: list[m.Request] = [
+    m.ConsumeRequest(topic="t", offset=-1, batch_size=-5),
+    m.ConsumeRequest(topic="größe", offset=2**62, batch_size=2**31 - 1),
+    m.ProduceRequest(topic="", data=b""),
+    m.ProduceRequest(topic="t" * 300, data=bytes(range(256))),
+    m.FlushRequest(),
+    m.MetadataRequest(topics=None),
+    m.MetadataRequest(topics=(), auto_create=True),
+    m.MetadataRequest(topics=("a", "b"), auto_create=True),
+    m.ProduceBatchRequest(topic="t", partition=-1, acks=-1, timeout_ms=5, batches=b"batch"),
+    m.FetchRequest(partitions=[]),
+    m.FetchRequest(
+        partitions=[
+            m.FetchPartition(topic="a", partition=0, offset=7, max_bytes=1),
+            m.FetchPartition(topic="b", partition=3, offset=0),
+        ],
+        max_wait_ms=100,
+        min_bytes=2,
+        max_bytes=3,
+    ),
+    m.ListOffsetsRequest(topic="t", partition=1, timestamp_ms=m.EARLIEST_TIMESTAMP),
+    m.CreateTopicRequest(topic="t"),
+    m.CreateTopicRequest(topic="t", partitions=6, configs=(("retention.ms", "1"), ("x", None))),
+    m.DeleteTopicRequest(topic="t"),
+    m.DescribeTopicRequest(topic="t"),
+    m.AlterTopicRequest(topic="t", partitions=9, configs=(("retention.ms", None),)),
+    m.InitProducerIdRequest(),
+    m.FlushTopicRequest(topic="t"),
+]
+
+RESPONSES: list[m.Response | m.ErrorResponse] = [
+    m.ConsumeResponse(next_offset=0, messages=[]),
+    m.ConsumeResponse(next_offset=9, messages=[(7, b""), (8, b"data")]),
+    m.ProduceResponse(offset=2**40),
+    m.FlushResponse(),
+    m.MetadataResponse(cluster_id="c", brokers=[], topics=[]),
+    m.MetadataResponse(
+        cluster_id="c",
+        brokers=[m.BrokerEndpoint(id=1, host="h", port=9009)],
+        topics=[
+            m.TopicMetadata(
+                topic="t",
+                topic_id=bytes(range(16)),
+                partitions=[m.PartitionMetadata(partition=0, leader=1, leader_epoch=2)],
+            ),
+            m.TopicMetadata(topic="u", code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partitions=[]),
+        ],
+    ),
+    m.ProduceBatchResponse(
+        partition=2,
+        base_offset=10,
+        last_offset=19,
+        log_append_time_ms=-1,
+        log_start_offset=0,
+        durability=m.Durability.SYNCED,
+    ),
+    m.FetchResponse(partitions=[]),
+    m.FetchResponse(
+        partitions=[
+            m.FetchedPartition(topic="t", partition=0, high_watermark=5, log_start_offset=1, batches=b"abc"),
+            m.FetchedPartition(
+                topic="t", partition=1, code=ErrorCode.OFFSET_OUT_OF_RANGE, message="out of range"
+            ),
+        ]
+    ),
+    m.ListOffsetsResponse(offset=-1, timestamp_ms=-1, leader_epoch=0),
+    m.CreateTopicResponse(topic_id=bytes(16), partitions=3, configs=(("a", "b"),)),
+    m.DeleteTopicResponse(),
+    m.DescribeTopicResponse(topic_id=bytes(16), partitions=3, configs=()),
+    m.AlterTopicResponse(topic_id=bytes(16), partitions=3, configs=(("a", None),)),
+    m.InitProducerIdResponse(producer_id=2**40, producer_epoch=0),
+    m.FlushTopicResponse(),
+    m.ErrorResponse(response_type=m.MessageType.ERROR, message="what is this?"),
+    m.ErrorResponse(response_type=m.MessageType.CONSUME_RESPONSE, message=""),
+    m.ErrorResponse(
+        response_type=m.MessageType.FETCH_RESPONSE, code=ErrorCode.INVALID_REQUEST, message="größe"
+    ),
+]

@@ -1,0 +1,69 @@
+"""Every codec gives back what it took, and a hostile body takes no more memory than its bound."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+
+import cramjam
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stele.wire import compression
+from stele.wire.compression import Compression, DecompressionError, compress, decompress
+
+CODECS = list(Compression)
+BODY = bytes(range(256)) * 300
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("body", [b"", b"x", BODY, b"\x00" * 100_000], ids=len)
+def test_what_is_compressed_is_decompressed(codec: Compression, body: bytes) -> None:
+    assert decompress(codec, compress(codec, body)) == body
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(CODECS[1:]), st.binary(max_size=500))
+def test_any_bytes_decompress_or_are_a_decompression_error(codec: Compression, body: bytes) -> None:
+    with contextlib.suppress(DecompressionError):
+        decompress(codec, body)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(CODECS[1:]), st.data())
+def test_a_damaged_body_decompresses_or_is_a_decompression_error(
+    codec: Compression, data: st.DataObject
+) -> None:
+    body = bytearray(compress(codec, BODY[:2000]))
+    body[data.draw(st.integers(0, len(body) - 1))] ^= data.draw(st.integers(1, 255))
+    with contextlib.suppress(DecompressionError):
+        decompress(codec, bytes(body))
+
+
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_a_bomb_is_refused(codec: Compression, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compression, "DECOMPRESSED_BYTES_MAX", 2 * 1024 * 1024)
+    bomb = compress(codec, b"\x00" * (8 * 1024 * 1024))
+    with pytest.raises(DecompressionError):
+        decompress(codec, bomb)
+
+
+def test_growth_is_bounded_by_the_ratio() -> None:
+    bomb = compress(Compression.ZSTD, b"\x00" * (32 * 1024 * 1024))
+    assert len(bomb) * compression.RATIO_MAX < 32 * 1024 * 1024
+    with pytest.raises(DecompressionError):
+        decompress(Compression.ZSTD, bomb)
+
+
+def test_a_truncated_gzip_body_is_an_error() -> None:
+    with pytest.raises(DecompressionError):
+        decompress(Compression.GZIP, compress(Compression.GZIP, BODY)[:-9])
+
+
+def test_snappy_without_frames_is_read_too() -> None:
+    assert decompress(Compression.SNAPPY, bytes(cramjam.snappy.compress_raw(BODY))) == BODY
+
+
+def test_gzip_of_another_implementation_is_read() -> None:
+    assert decompress(Compression.GZIP, bytes(cramjam.gzip.compress(BODY))) == BODY
+    assert zlib.decompress(compress(Compression.GZIP, BODY), wbits=31) == BODY

@@ -1,0 +1,173 @@
+"""Batches: what is built is read, and what is damaged is told, never believed."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable
+
+import crc32c
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stele.wire import record_batch as rb
+from stele.wire.compression import Compression
+
+Fields = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+
+RECORDS: list[Fields] = [
+    (1_763_664_000_000, b"key", b"value", [("h", b"1"), ("h", None), ("größe", b"")]),
+    (1_763_664_000_005, None, None, []),
+    (1_763_663_999_000, b"", b"", []),
+]
+
+optional_bytes = st.none() | st.binary(max_size=40)
+fields = st.tuples(
+    st.integers(0, 2**41),
+    optional_bytes,
+    optional_bytes,
+    st.lists(st.tuples(st.text(max_size=8), optional_bytes), max_size=3),
+)
+
+
+def build(records: list[Fields], **options: int | Compression) -> bytearray:
+    builder = rb.BatchBuilder(**options)  # pyright: ignore[reportArgumentType]
+    for timestamp_ms, key, value, headers in records:
+        builder.append(timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
+    return builder.build()
+
+
+def read(batch: bytes | bytearray) -> list[Fields]:
+    header = rb.check_batch(batch)
+    return [(r.timestamp, r.key, r.value, list(r.headers)) for r in rb.decode_records(batch, header)]
+
+
+def resealed(batch: bytes | bytearray) -> bytes:
+    """``batch`` with a CRC that matches again, so that what is behind the CRC gets tested."""
+    out = bytearray(batch)
+    struct.pack_into(">I", out, 17, crc32c.crc32c(bytes(out[21:])))
+    return bytes(out)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_what_is_built_is_read(codec: Compression) -> None:
+    batch = build(RECORDS, compression=codec)
+    header = rb.check_batch(batch)
+    assert (header.record_count, header.last_offset_delta, header.compression) == (3, 2, codec)
+    assert (header.base_timestamp, header.max_timestamp) == (RECORDS[0][0], RECORDS[1][0])
+    assert header.size == len(batch)
+    assert read(batch) == RECORDS
+
+
+@given(st.lists(fields, min_size=1, max_size=8), st.sampled_from(list(Compression)))
+@settings(deadline=None)
+def test_any_records_survive(records: list[Fields], codec: Compression) -> None:
+    assert read(build(records, compression=codec)) == records
+
+
+def test_a_producer_stands_in_the_header() -> None:
+    header = rb.check_batch(build(RECORDS, producer_id=2**40, producer_epoch=3, base_sequence=17))
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (2**40, 3, 17)
+    assert header.has_producer_id
+    assert not rb.check_batch(build(RECORDS)).has_producer_id
+
+
+def test_an_empty_batch_cannot_be_built() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        rb.BatchBuilder().build()
+
+
+def test_offsets_are_assigned_in_place_and_the_crc_still_matches() -> None:
+    batch = build(RECORDS)
+    rb.assign_offsets(batch, 0, 1000, 7)
+    header = rb.check_batch(batch)
+    assert (header.base_offset, header.last_offset, header.next_offset) == (1000, 1002, 1003)
+    assert header.partition_leader_epoch == 7
+    assert [record.offset for record in rb.decode_records(batch, header)] == [1000, 1001, 1002]
+
+
+def test_log_append_time_is_stamped_in_place() -> None:
+    batch = build(RECORDS)
+    rb.set_log_append_time(batch, rb.read_header(batch), 5)
+    header = rb.check_batch(batch)
+    assert header.is_log_append_time
+    assert header.max_timestamp == 5
+
+
+def test_headers_are_walked_up_to_a_batch_that_is_cut_short() -> None:
+    one, two = build(RECORDS), build(RECORDS[:1])
+    stream = bytes(one + two)
+    assert [h.position for h in rb.iter_headers(stream)] == [0, len(one)]
+    assert [h.position for h in rb.iter_headers(stream[:-1])] == [0]
+    assert rb.next_batch_position(stream, 0) == (0, len(one))
+
+
+def test_values_alone_make_the_same_batch() -> None:
+    built = rb.build_values([b"a", b"b"], 99)
+    assert read(built) == [(99, None, b"a", []), (99, None, b"b", [])]
+
+
+def test_a_produced_buffer_holds_whole_batches_and_nothing_else() -> None:
+    one = bytes(build(RECORDS))
+    assert [header.position for header in rb.check_produced(one + one)] == [0, len(one)]
+    for buffer in (b"", one + b"\x00", one[:-1], one + one[:70]):
+        with pytest.raises(rb.CorruptBatchError):
+            rb.check_produced(buffer)
+
+
+def test_every_truncation_is_told() -> None:
+    batch = bytes(build(RECORDS))
+    for size in range(len(batch)):
+        with pytest.raises(rb.TruncatedBatchError):
+            rb.check_batch(batch[:size])
+
+
+def test_every_flipped_bit_behind_the_crc_is_told() -> None:
+    batch = build(RECORDS)
+    for bit in range(17 * 8, len(batch) * 8):
+        damaged = bytearray(batch)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(rb.CorruptBatchError):
+            rb.check_batch(damaged)
+
+
+def headers_of(data: bytes) -> list[rb.BatchHeader]:
+    return list(rb.iter_headers(data))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_batch_or_a_corrupt_batch_error(data: bytes) -> None:
+    checks: list[Callable[[bytes], object]] = [rb.read_header, rb.check_batch, rb.check_produced, headers_of]
+    for check in checks:
+        with contextlib.suppress(rb.CorruptBatchError):
+            check(data)
+
+
+@given(st.sampled_from(list(Compression)), st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_damaged_batch_with_a_matching_crc_is_read_or_told(codec: Compression, data: st.DataObject) -> None:
+    batch = build(RECORDS, compression=codec)
+    for _ in range(data.draw(st.integers(1, 4))):
+        batch[data.draw(st.integers(21, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    sealed = resealed(batch)
+    try:
+        (header,) = rb.check_produced(sealed)
+        rb.decode_records(sealed, header)
+    except rb.CorruptBatchError:
+        pass
+
+
+def test_a_lying_record_count_is_told() -> None:
+    batch = build(RECORDS)
+    struct.pack_into(">i", batch, 23, 2**31 - 2)
+    struct.pack_into(">i", batch, 57, 2**31 - 1)
+    with pytest.raises(rb.CorruptBatchError, match="do not fit"):
+        rb.check_produced(resealed(batch))
+    with pytest.raises(rb.CorruptBatchError):
+        rb.decode_records(resealed(batch))
+
+
+def test_a_bomb_in_a_batch_is_told() -> None:
+    batch = build([(0, None, b"\x00" * (64 * 1024 * 1024), [])], compression=Compression.ZSTD)
+    with pytest.raises(rb.CorruptBatchError):
+        rb.decode_records(batch, rb.check_batch(batch))
