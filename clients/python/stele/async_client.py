@@ -191,7 +191,11 @@ class AsyncClient:
 
     async def topics(self) -> list[TopicDescription]:
         """Names and partition counts of all topics."""
-        return await self.call(topics.ListTopics())
+        found, after = await self.call(topics.ListTopics())
+        while after is not None:
+            page, after = await self.call(topics.ListTopics(after=after))
+            found += page
+        return found
 
     async def create_topic(
         self, topic: str, *, partitions: int | None = None, configs: Mapping[str, object] | None = None
@@ -237,9 +241,21 @@ class AsyncClient:
         """
         count = self._partition_counts.get(topic)
         if count is None:
-            count = await self.call(topics.PartitionCount(topic=topic, auto_create=auto_create))
+            count = await self._ask_partition_count(
+                topics.PartitionCount(topic=topic, auto_create=auto_create)
+            )
             self._partition_counts.put(topic, count)
         return count
+
+    async def _ask_partition_count(self, operation: topics.PartitionCount) -> int:
+        try:
+            return await self.call(operation)
+        except UnknownTopicError:
+            # Over TCP the broker has created it already, if it does that.
+            if not (operation.auto_create and self.transport.broker_partitions_by_key):
+                raise
+        await self.call(topics.ProduceNothing(topic=operation.topic))
+        return await self.call(operation)
 
     def known_partition_count(self, topic: str) -> int | None:
         """What ``partition_count`` remembers, without asking."""

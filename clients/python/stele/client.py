@@ -190,7 +190,11 @@ class Client:
 
     def topics(self) -> list[TopicDescription]:
         """Names and partition counts of all topics."""
-        return self.call(topics.ListTopics())
+        found, after = self.call(topics.ListTopics())
+        while after is not None:
+            page, after = self.call(topics.ListTopics(after=after))
+            found += page
+        return found
 
     def create_topic(
         self, topic: str, *, partitions: int | None = None, configs: Mapping[str, object] | None = None
@@ -236,9 +240,19 @@ class Client:
         """
         count = self._partition_counts.get(topic)
         if count is None:
-            count = self.call(topics.PartitionCount(topic=topic, auto_create=auto_create))
+            count = self._ask_partition_count(topics.PartitionCount(topic=topic, auto_create=auto_create))
             self._partition_counts.put(topic, count)
         return count
+
+    def _ask_partition_count(self, operation: topics.PartitionCount) -> int:
+        try:
+            return self.call(operation)
+        except UnknownTopicError:
+            # Over TCP the broker has created it already, if it does that.
+            if not (operation.auto_create and self.transport.broker_partitions_by_key):
+                raise
+        self.call(topics.ProduceNothing(topic=operation.topic))
+        return self.call(operation)
 
     def known_partition_count(self, topic: str) -> int | None:
         """What ``partition_count`` remembers, without asking."""

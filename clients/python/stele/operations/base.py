@@ -59,6 +59,15 @@ class HttpAnswer:
                 f"the answer is not JSON ({error}); is this URL the HTTP door of a Stele broker?"
             ) from error
 
+    def json_lines(self) -> list[Any]:
+        """The body as NDJSON. Raises ProtocolError: it is not."""
+        try:
+            return msgspec.json.Decoder().decode_lines(self.body)
+        except msgspec.DecodeError as error:
+            raise ProtocolError(
+                f"the answer is not NDJSON ({error}); is this URL the HTTP door of a Stele broker?"
+            ) from error
+
     def header_int(self, name: str) -> int:
         """Raises ProtocolError when it is missing or no number."""
         try:
@@ -164,6 +173,9 @@ def problem(answer: HttpAnswer) -> SteleClientError:
 
 def error_from_problem(document: Mapping[str, Any], *, status: int) -> SteleClientError:
     kafka_code = document.get("kafka_code")
+    if kafka_code == ErrorCode.INVALID_REQUEST:
+        # "See errors": what is wrong with the first record is what is wrong with the request.
+        kafka_code = _first_error(document).get("kafka_code", kafka_code)
     if isinstance(kafka_code, int):
         code = error_code(kafka_code)
     else:
@@ -171,18 +183,24 @@ def error_from_problem(document: Mapping[str, Any], *, status: int) -> SteleClie
     detail = document.get("detail") or document.get("title")
     message = str(detail) if detail else f"the broker answered with HTTP status {status}"
     error = error_for(code, message)
+    if isinstance(retriable := document.get("retriable"), bool):
+        error.retriable = retriable
     if isinstance(error, OffsetOutOfRangeError):
-        error.log_start_offset = _int(document, "log_start_offset", "earliest_offset")
-        error.high_watermark = _int(document, "high_watermark", "log_end_offset")
+        error.log_start_offset = _int(document, "log_start_offset")
+        error.high_watermark = _int(document, "log_end_offset")
     return error
 
 
-def _int(document: Mapping[str, Any], *names: str) -> int:
-    for name in names:
-        value = document.get(name)
-        if isinstance(value, int):
-            return value
-    return -1
+def _first_error(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    errors = document.get("errors")
+    if isinstance(errors, list) and errors and isinstance(errors[0], dict):
+        return cast("dict[str, Any]", errors[0])
+    return {}
+
+
+def _int(document: Mapping[str, Any], name: str) -> int:
+    value = document.get(name)
+    return value if isinstance(value, int) else -1
 
 
 def topic_path(topic: str, *parts: str) -> str:

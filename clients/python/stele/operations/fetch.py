@@ -61,6 +61,8 @@ class Fetch(Operation[list[FetchOutcome]]):
         params = {
             "from": str(asked.offset),
             "max_bytes": str(min(asked.max_bytes, self.max_bytes)),
+            # Bytes are the limit here; the broker's default for records is meant for people.
+            "limit": "1000000",
         }
         if self.wait_ms:
             params["wait_ms"] = str(self.wait_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,6 +18,12 @@ RecordOutcome = RecordMetadata | SteleClientError
 Acks = int
 ACKS_LABELS: dict[int, str] = {0: "0", 1: "1", m.ACKS_ALL: "all"}
 _DURABILITIES = {durability.label: durability for durability in m.Durability}
+# Of an answer that began before the broker knew.
+_LEAST_BY_ACKS = {
+    0: m.Durability.NONE,
+    1: m.Durability.APPENDED,
+    m.ACKS_ALL: m.Durability.SYNCED,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +33,7 @@ class Produce(Operation[list[RecordOutcome]]):
     ``partition`` None lets the broker choose: over the binary protocol one
     partition for the batch, in turn; over HTTP one for each record, by key.
     With a producer id the partition must be given (the sequences are per partition).
-    ``timeout_ms`` is how long the broker may wait for acks=all.
+    ``timeout_ms`` is how long the broker may wait for acks=all (over HTTP that is its own setting).
     """
 
     topic: str
@@ -72,7 +78,7 @@ class Produce(Operation[list[RecordOutcome]]):
         ]
 
     def to_http(self) -> HttpRequest:
-        params = {"acks": ACKS_LABELS[self.acks], "timeout_ms": str(self.timeout_ms)}
+        params = {"acks": ACKS_LABELS[self.acks]}
         headers = {"Content-Type": NDJSON}
         if self.partition is not None:
             params["partition"] = str(self.partition)
@@ -84,42 +90,32 @@ class Produce(Operation[list[RecordOutcome]]):
             method="POST",
             path=topic_path(self.topic, "records"),
             params=params,
-            headers={**headers, "Accept": "application/json"},
+            headers=headers,
             content=encode_ndjson(self.records),
         )
 
     def from_http(self, answer: HttpAnswer) -> list[RecordOutcome]:
-        document = answer.json()
-        durability = _durability(document.get("durability"))
-        outcomes: list[RecordOutcome | None] = [
-            None if result is None or "offset" not in result else self._receipt(result, durability)
-            for result in cast("list[dict[str, Any] | None]", document.get("records") or [])
-        ]
-        outcomes += [None] * (len(self.records) - len(outcomes))
-        for error in cast("list[dict[str, Any]]", document.get("errors") or []):
-            outcomes[int(error["index"])] = error_from_problem(error, status=int(error.get("status", 500)))
-        if any(outcome is None for outcome in outcomes):
-            if self.acks:
-                raise ProtocolError("the answer does not account for every record")
-            outcomes = [
-                outcome or RecordMetadata(self.topic, -1, -1, record.timestamp, m.Durability.NONE)
-                for outcome, record in zip(outcomes, self.records, strict=True)
-            ]
-        return cast("list[RecordOutcome]", outcomes)
-
-    def _receipt(self, result: Mapping[str, Any], durability: m.Durability) -> RecordMetadata:
-        own = result.get("durability")
-        return RecordMetadata(
-            self.topic,
-            int(result["partition"]),
-            int(result["offset"]),
-            int(result["timestamp"]),
-            durability if own is None else _durability(own),
-        )
-
-
-def _durability(label: object) -> m.Durability:
-    return _DURABILITIES.get(str(label), m.Durability.NONE)
+        durability = _DURABILITIES.get(answer.headers.get("durability", ""), _LEAST_BY_ACKS[self.acks])
+        outcomes: list[RecordOutcome] = []
+        for line in cast("list[dict[str, Any]]", answer.json_lines()):
+            error = line.get("error")
+            if error is None:
+                outcomes.append(
+                    RecordMetadata(
+                        self.topic, line["partition"], line["offset"], line["timestamp"], durability
+                    )
+                )
+            elif "index" in line:
+                outcomes.append(error_from_problem(error, status=error["status"]))
+            else:
+                # It ended the upload: what follows was not taken.
+                failure = error_from_problem(error, status=error["status"])
+                outcomes += [failure.twin() for _ in range(len(self.records) - len(outcomes))]
+        if len(outcomes) != len(self.records):
+            raise ProtocolError(
+                f"{len(self.records)} records were sent and {len(outcomes)} were answered for"
+            )
+        return outcomes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

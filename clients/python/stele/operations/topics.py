@@ -13,6 +13,7 @@ from ..records import BrokerAddress, ClusterMetadata, TopicDescription
 from ..wire import messages as m
 from ..wire.error_codes import ErrorCode
 from .base import JSON, HttpAnswer, HttpRequest, Operation, expect, topic_path
+from .json_records import NDJSON
 
 
 def _description(
@@ -25,13 +26,14 @@ def _description(
     )
 
 
-def _description_from_json(document: Mapping[str, Any]) -> TopicDescription:
-    partitions = document["partitions"]
-    configs: Mapping[str, Any] = document.get("configs") or {}
+def _description_from_json(
+    document: Mapping[str, Any], configs: str = "effective_configs"
+) -> TopicDescription:
+    values: Mapping[str, Any] = document.get(configs) or {}
     return TopicDescription(
-        topic=str(document["topic"] if "topic" in document else document["name"]),
-        partitions=partitions if isinstance(partitions, int) else len(partitions),
-        configs={name: str(value) for name, value in configs.items() if value is not None},
+        topic=str(document["name"]),
+        partitions=int(document["partition_count"]),
+        configs={name: str(value) for name, value in values.items() if value is not None},
     )
 
 
@@ -75,8 +77,9 @@ class Metadata(Operation[ClusterMetadata]):
 class PartitionCount(Operation[int]):
     """How many partitions a topic has.
 
-    With ``auto_create`` an unknown topic is created, if the broker does that:
-    what a producer needs before it can choose a partition by key.
+    With ``auto_create`` an unknown topic is created, if the broker does that: what a
+    producer needs before it can choose a partition by key. Over HTTP a GET changes
+    nothing, and ``ProduceNothing`` does it.
     """
 
     is_repeatable = True
@@ -108,28 +111,47 @@ def _why_no_topic(topic: str, code: ErrorCode) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListTopics(Operation[list[TopicDescription]]):
-    """Names and partition counts; configurations only where they come for free."""
+class ProduceNothing(Operation[None]):
+    """A produce of no records, over HTTP: creates an unknown topic if, and as, the broker does that by itself."""
 
     is_repeatable = True
+    topic: str
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(
+            method="POST", path=topic_path(self.topic, "records"), headers={"Content-Type": NDJSON}
+        )
+
+    def from_http(self, answer: HttpAnswer) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListTopics(Operation[tuple[list[TopicDescription], str | None]]):
+    """A page of names and partition counts, without configurations, and the ``after`` of the next page."""
+
+    is_repeatable = True
+    after: str = ""
 
     def to_frame(self) -> m.Request:
         return m.MetadataRequest(topics=None)
 
-    def from_frame(self, response: m.Response) -> list[TopicDescription]:
+    def from_frame(self, response: m.Response) -> tuple[list[TopicDescription], str | None]:
         answer = expect(response, m.MetadataResponse)
-        return [TopicDescription(topic=t.topic, partitions=len(t.partitions)) for t in answer.topics]
+        return [TopicDescription(topic=t.topic, partitions=len(t.partitions)) for t in answer.topics], None
 
     def to_http(self) -> HttpRequest:
-        return HttpRequest(method="GET", path="/v1/topics")
+        params = {"after": self.after} if self.after else {}
+        return HttpRequest(method="GET", path="/v1/topics", params=params)
 
-    def from_http(self, answer: HttpAnswer) -> list[TopicDescription]:
-        return [_description_from_json(topic) for topic in answer.json()["topics"]]
+    def from_http(self, answer: HttpAnswer) -> tuple[list[TopicDescription], str | None]:
+        document = answer.json()
+        return [_description_from_json(topic) for topic in document["topics"]], document.get("next_after")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopic(Operation[TopicDescription]):
-    """``partitions`` None is the broker's default."""
+    """``partitions`` None is the broker's default. The result has the configurations that were set."""
 
     topic: str
     partitions: int | None = None
@@ -152,7 +174,7 @@ class CreateTopic(Operation[TopicDescription]):
         if answer.status == 200:
             # PUT is idempotent, create is not: both doors must tell the caller the same.
             raise error_for(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {self.topic!r} exists already")
-        return _description_from_json(answer.json())
+        return _description_from_json(answer.json(), "configs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
