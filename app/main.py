@@ -191,10 +191,10 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
     try:
         settings = Settings.model_validate({**Settings().model_dump(), **(overrides or {})})
     except ValidationError as error:
-        for problem in error.errors():
-            name = ".".join(map(str, problem["loc"]))
-            print(f"stele: setting {name} is not valid: {problem['msg']}", file=sys.stderr)  # noqa: T201
-        return 2
+        problems = [
+            f"setting {'.'.join(map(str, p['loc']))} is not valid: {p['msg']}" for p in error.errors()
+        ]
+        return _fail("; ".join(problems), 2)
     logging.basicConfig(
         level=settings.log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -203,13 +203,17 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
         _run(settings)
-    except (SteleError, OSError, sqlite3.Error) as error:
-        print(
-            f"stele: {error.strerror if isinstance(error, OSError) and error.strerror else error}",
-            file=sys.stderr,
-        )
-        return 1
+    except OSError as error:
+        place = f": {error.filename}" if error.filename else ""
+        return _fail(f"{error.strerror or error}{place}", 1)
+    except (SteleError, sqlite3.Error) as error:
+        return _fail(str(error), 1)
     return 0
+
+
+def _fail(reason: str, code: int) -> int:
+    sys.stderr.write(f"stele: {reason}\n")
+    return code
 
 
 def _run(settings: Settings) -> None:

@@ -33,7 +33,7 @@ class Fetched:
     error: SteleError | None = None
     high_watermark: int = -1
     log_start_offset: int = -1
-    batches: bytes = b""
+    batches: bytes | bytearray = b""
     path: Path | None = None
     position: int = 0
 

@@ -382,7 +382,7 @@ class EmbeddedEngine:
             # Retention took the segment between two looks; the log start has moved.
             return log.plan(offset, max_bytes, nowait=True)
 
-    async def read(self, plan: FetchPlan) -> bytes:
+    async def read(self, plan: FetchPlan) -> bytes | bytearray:
         source = plan.source
         if isinstance(source, bytes):
             return source

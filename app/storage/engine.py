@@ -218,7 +218,7 @@ class LogEngine(Protocol):
         """A plan for each spec, together about ``max_bytes``; the first with data gets at least one batch."""
         ...
 
-    async def read(self, plan: FetchPlan) -> bytes:
+    async def read(self, plan: FetchPlan) -> bytes | bytearray:
         """The bytes of a plan. Raises ``StorageError``."""
         ...
 

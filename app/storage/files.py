@@ -44,7 +44,7 @@ class File(Protocol):
         """Up to ``size`` bytes; fewer only at the end of the file."""
         ...
 
-    def read_at_nowait(self, position: int, size: int) -> bytes | None:
+    def read_at_nowait(self, position: int, size: int) -> bytes | bytearray | None:
         """As ``read_at``, or None when the bytes are not in memory and a disk would be waited for."""
         ...
 
@@ -130,7 +130,7 @@ class RealFile:
             missing -= len(data)
         return b"".join(parts)
 
-    def read_at_nowait(self, position: int, size: int) -> bytes | None:
+    def read_at_nowait(self, position: int, size: int) -> bytes | bytearray | None:
         if not _NOWAIT:
             return None
         buffer = bytearray(size)
@@ -141,7 +141,7 @@ class RealFile:
                 return None
             raise
         if got == size:
-            return buffer  # type: ignore[return-value]
+            return buffer
         # Short: the end of the file, or the end of what is in memory.
         return None
 

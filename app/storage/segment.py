@@ -416,7 +416,7 @@ class Segment:
             reason=damage.reason,
         )
 
-    def read_nowait(self, extent: Extent) -> bytes | None:
+    def read_nowait(self, extent: Extent) -> bytes | bytearray | None:
         return self.file().read_at_nowait(extent.position, extent.size)
 
     def read(self, extent: Extent) -> bytes:

@@ -16,7 +16,7 @@ from typing import Protocol, cast
 
 logger = logging.getLogger(__name__)
 
-Buffers = bytes | Sequence[bytes]
+Buffers = bytes | Sequence[bytes | bytearray]
 
 # What the reads under way may bring to one connection, all together; one is always allowed.
 READING_BYTES_MAX = 64 * 1024 * 1024

@@ -94,7 +94,7 @@ async def read(request: Request) -> Response:
         "Log-Start-Offset": str(fetched.log_start_offset),
     }
     if media_type == _OCTETS:
-        return Response(page.fetched.batches, headers=headers, media_type=_OCTETS)
+        return Response(bytes(page.fetched.batches), headers=headers, media_type=_OCTETS)
     body = _json_body(page, parse_values) if media_type == _JSON else _ndjson_body(page, parse_values)
     return StreamingResponse(body, headers=headers, media_type=media_type)
 

@@ -176,7 +176,7 @@ async def fetch(door: Door, request: m.FetchRequest) -> Buffers:
         min_bytes=request.min_bytes,
         max_wait_ms=max(0, request.max_wait_ms),
     )
-    parts: list[bytes] = [b""]
+    parts: list[bytes | bytearray] = [b""]
     size = 0
     for one in fetched:
         head = m.FetchedPartition(

@@ -1,0 +1,342 @@
+"""One log, two doors: the story that Stele is for, told in order on one broker.
+
+Every record written through one door is read through the other, and is the same
+record there: offset, key, value, headers, timestamp. REST is spoken with plain
+HTTP requests and TCP with the client library and with raw frames, so that no
+step can lean on our own client twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from stele import AsyncClient, NewRecord
+from stele.testing import BrokerProcess, run_broker
+from stele.wire.compression import Compression
+from stele.wire.messages import FetchPartition, FetchRequest
+
+pytestmark = pytest.mark.in_written_order
+
+TOPIC = "letters"
+ROSETTA = "rosetta"
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BrokerProcess]:
+    with run_broker() as running:
+        yield running
+
+
+@pytest.fixture
+def rest(broker: BrokerProcess) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=broker.http_url) as client:
+        yield client
+
+
+@pytest.fixture
+async def async_rest(broker: BrokerProcess) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=broker.http_url) as client:
+        yield client
+
+
+def read_over_rest(
+    rest: httpx.Client, topic: str, partition: int = 0, **parameters: Any
+) -> list[dict[str, Any]]:
+    answer = rest.get(f"/v1/topics/{topic}/partitions/{partition}/records", params={"from": 0, **parameters})
+    assert answer.status_code == 200, answer.text
+    records: list[dict[str, Any]] = answer.json()["records"]
+    return records
+
+
+def consume_frames(
+    broker: BrokerProcess, topic: str, offset: int, batch_size: int
+) -> tuple[int, list[tuple[int, bytes]]]:
+    """ADR-0009 CONSUME by hand: the next offset, and (offset, data) of each message."""
+    name = topic.encode()
+    body = struct.pack(">I", len(name)) + name + struct.pack(">qi", offset, batch_size)
+    host, _, port = broker.binary_url.removeprefix("stele://").rpartition(":")
+    with socket.create_connection((host, int(port))) as connection, connection.makefile("rb") as stream:
+        connection.sendall(struct.pack(">IB", len(body) + 5, 0x01) + body)
+        (length,) = struct.unpack(">I", stream.read(4))
+        frame = stream.read(length - 4)
+    kind, status, next_offset, count = struct.unpack_from(">BBqI", frame)
+    assert (kind, status) == (0x02, 1), frame
+    messages: list[tuple[int, bytes]] = []
+    position = 14
+    for _ in range(count):
+        size, at = struct.unpack_from(">Iq", frame, position)
+        messages.append((at, frame[position + 12 : position + 12 + size]))
+        position += 12 + size
+    assert position == len(frame)
+    return next_offset, messages
+
+
+# ── the five steps ──
+
+
+def test_1_produce_one_record_over_rest(rest: httpx.Client) -> None:
+    answer = rest.post(f"/v1/topics/{TOPIC}/records", json={"records": [{"value": "letter 0"}]})
+
+    assert answer.status_code == 200
+    (result,) = answer.json()["records"]
+    assert (result["partition"], result["offset"]) == (0, 0)
+    assert answer.json()["durability"] == "synced"
+
+
+def test_2_consume_it_over_rest(rest: httpx.Client) -> None:
+    (record,) = read_over_rest(rest, TOPIC)
+
+    assert (record["offset"], record["value"]) == (0, "letter 0")
+
+
+def test_3_consume_it_over_tcp(broker: BrokerProcess) -> None:
+    assert consume_frames(broker, TOPIC, 0, 10) == (1, [(0, b"letter 0")])
+
+
+async def test_4_produce_99_records_concurrently_over_tcp(broker: BrokerProcess) -> None:
+    clients = [AsyncClient(broker.binary_url) for _ in range(9)]
+    produces = [clients[n % 9].simple_produce(TOPIC, f"letter {n}".encode()) for n in range(1, 100)]
+
+    offsets = await asyncio.gather(*produces)
+
+    assert sorted(offsets) == list(range(1, 100)), "each has an offset of its own, and there are no holes"
+    for client in clients:
+        await client.close()
+
+
+async def test_5_consume_all_100_records_concurrently_over_rest(broker: BrokerProcess) -> None:
+    async with httpx.AsyncClient(base_url=broker.http_url) as rest:
+        reads = [
+            rest.get(f"/v1/topics/{TOPIC}/partitions/0/records", params={"from": n, "limit": 1})
+            for n in range(100)
+        ]
+        answers = [answer.json()["records"] for answer in await asyncio.gather(*reads)]
+
+    assert [[record["offset"] for record in records] for records in answers] == [[n] for n in range(100)]
+    values = {record["value"] for records in answers for record in records}
+    assert values == {f"letter {n}" for n in range(100)}
+
+
+# ── and every other direction ──
+
+
+def test_6_all_100_come_back_over_tcp_as_they_were_written(broker: BrokerProcess, rest: httpx.Client) -> None:
+    next_offset, messages = consume_frames(broker, TOPIC, 0, 1000)
+
+    assert next_offset == 100
+    over_rest = [(record["offset"], record["value"].encode()) for record in read_over_rest(rest, TOPIC)]
+    assert messages == over_rest
+
+
+async def test_7_a_batch_over_tcp_is_read_as_ndjson_over_http(
+    broker: BrokerProcess, async_rest: httpx.AsyncClient
+) -> None:
+    (await async_rest.put(f"/v1/topics/{ROSETTA}", json={"partitions": 1})).raise_for_status()
+    records = [
+        NewRecord(
+            b"plain", key=b"k1", timestamp=1_700_000_000_001, headers=[("lang", b"grc"), ("lang", b"egy")]
+        ),
+        NewRecord(None, key=b"k1", timestamp=1_700_000_000_002),
+        NewRecord(b"\xff\x00\xfe", key=b"\x80", timestamp=1_700_000_000_003, headers=[("none", None)]),
+        NewRecord(b"", timestamp=1_700_000_000_004),
+    ]
+    async with AsyncClient(broker.binary_url) as client:
+        receipts = await client.produce_many(ROSETTA, records, acks="all")
+    assert [receipt.offset for receipt in receipts] == [0, 1, 2, 3]
+
+    answer = await async_rest.get(
+        f"/v1/topics/{ROSETTA}/partitions/0/records",
+        params={"from": 0},
+        headers={"accept": "application/x-ndjson"},
+    )
+
+    assert [json.loads(line) for line in answer.text.splitlines()] == [
+        {
+            "partition": 0,
+            "offset": 0,
+            "timestamp": 1_700_000_000_001,
+            "key": "k1",
+            "value": "plain",
+            "headers": [{"key": "lang", "value": "grc"}, {"key": "lang", "value": "egy"}],
+        },
+        {
+            "partition": 0,
+            "offset": 1,
+            "timestamp": 1_700_000_000_002,
+            "key": "k1",
+            "value": None,
+            "headers": [],
+        },
+        {
+            "partition": 0,
+            "offset": 2,
+            "timestamp": 1_700_000_000_003,
+            "key_b64": "gA==",
+            "value_b64": "/wD+",
+            "headers": [{"key": "none", "value": None}],
+        },
+        {
+            "partition": 0,
+            "offset": 3,
+            "timestamp": 1_700_000_000_004,
+            "key": None,
+            "value": "",
+            "headers": [],
+        },
+    ]
+
+
+async def test_8_what_is_posted_as_ndjson_is_the_same_record_over_tcp(
+    broker: BrokerProcess, async_rest: httpx.AsyncClient
+) -> None:
+    lines = [
+        {
+            "value": "text",
+            "key": "k2",
+            "timestamp": 1_700_000_000_005,
+            "headers": [{"key": "h", "value": "1"}],
+        },
+        {"value": {"nested": [1, 2.50]}, "timestamp": 1_700_000_000_006},
+        {"value": None, "key": "k2", "timestamp": 1_700_000_000_007},
+        {"value_b64": "/wD+", "key_b64": "gA==", "timestamp": 1_700_000_000_008},
+    ]
+    answer = await async_rest.post(
+        f"/v1/topics/{ROSETTA}/records",
+        content="".join(json.dumps(line) + "\n" for line in lines),
+        headers={"content-type": "application/x-ndjson"},
+    )
+    assert [json.loads(line)["offset"] for line in answer.text.splitlines()] == [4, 5, 6, 7]
+
+    async with AsyncClient(broker.binary_url) as client:
+        fetched = await client.fetch(ROSETTA, 0, 4)
+
+    assert [(r.offset, r.key, r.value, r.headers, r.timestamp) for r in fetched.records] == [
+        (4, b"k2", b"text", (("h", b"1"),), 1_700_000_000_005),
+        (5, None, b'{"nested":[1,2.5]}', (), 1_700_000_000_006),
+        (6, b"k2", None, (), 1_700_000_000_007),
+        (7, b"\x80", b"\xff\x00\xfe", (), 1_700_000_000_008),
+    ]
+
+
+async def test_9_the_batches_themselves_are_the_same_bytes_through_both_doors(
+    broker: BrokerProcess, async_rest: httpx.AsyncClient
+) -> None:
+    over_http = await async_rest.get(
+        f"/v1/topics/{ROSETTA}/partitions/0/records",
+        params={"from": 0},
+        headers={"accept": "application/octet-stream"},
+    )
+    request = FetchRequest(partitions=[FetchPartition(topic=ROSETTA, partition=0, offset=0)]).encode()
+    host, _, port = broker.binary_url.removeprefix("stele://").rpartition(":")
+    with socket.create_connection((host, int(port))) as connection, connection.makefile("rb") as stream:
+        connection.sendall(request)
+        (length,) = struct.unpack(">I", stream.read(4))
+        frame = stream.read(length - 4)
+
+    assert len(over_http.content) > 0
+    assert frame.endswith(over_http.content)
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+async def test_10_a_compressed_batch_over_tcp_is_plain_records_over_rest(
+    broker: BrokerProcess, async_rest: httpx.AsyncClient, codec: Compression
+) -> None:
+    topic = f"{ROSETTA}-{codec.name.lower()}"
+    values = [f"line {n} of the same text".encode() for n in range(200)]
+    async with AsyncClient(broker.binary_url) as client:
+        await client.produce_many(topic, values, compression=codec)
+
+    answer = await async_rest.get(f"/v1/topics/{topic}/partitions/0/records")
+    assert [record["value"].encode() for record in answer.json()["records"]] == values
+
+
+async def test_11_a_key_goes_to_the_same_partition_through_both_doors(
+    broker: BrokerProcess, async_rest: httpx.AsyncClient
+) -> None:
+    (await async_rest.put("/v1/topics/keyed", json={"partitions": 6})).raise_for_status()
+    keys = [f"N{n}" for n in range(40)]
+    answer = await async_rest.post(
+        "/v1/topics/keyed/records", json={"records": [{"key": key, "value": "r"} for key in keys]}
+    )
+    over_rest = [result["partition"] for result in answer.json()["records"]]
+
+    async with AsyncClient(broker.binary_url) as client:
+        receipts = await client.produce_many("keyed", [NewRecord(b"t", key=key) for key in keys])
+
+    assert [receipt.partition for receipt in receipts] == over_rest
+    assert len(set(over_rest)) == 6
+
+
+async def test_12_a_long_poll_over_rest_ends_with_a_produce_over_tcp(broker: BrokerProcess) -> None:
+    async with AsyncClient(broker.binary_url) as client, httpx.AsyncClient(base_url=broker.http_url) as rest:
+        await client.simple_produce("bell", b"0")
+        waiting = asyncio.create_task(
+            rest.get(
+                "/v1/topics/bell/partitions/0/records", params={"from": 1, "wait_ms": 30_000}, timeout=60
+            )
+        )
+        # Whether the poll or the produce comes first, the answer is the same and nobody waits 30 s.
+        await client.simple_produce("bell", b"1")
+        answer = await waiting
+
+    assert [record["value"] for record in answer.json()["records"]] == ["1"]
+
+
+async def test_13_an_event_stream_over_http_tells_what_is_written_over_tcp(broker: BrokerProcess) -> None:
+    async with AsyncClient(broker.binary_url) as client, httpx.AsyncClient(base_url=broker.http_url) as rest:
+        await client.create_topic("ticker", partitions=2)
+        events = rest.stream(
+            "GET", "/v1/topics/ticker/records", headers={"accept": "text/event-stream"}, timeout=60
+        )
+        async with events as stream:
+            lines = stream.aiter_lines()
+            await anext(lines)
+            for number in range(4):
+                await client.produce("ticker", f"{number}", partition=number % 2)
+            told: list[str] = []
+            while len(told) < 4:
+                line = await anext(lines)
+                if line.startswith("data: "):
+                    told.append(json.loads(line.removeprefix("data: "))["value"])
+
+    assert sorted(told) == ["0", "1", "2", "3"]
+
+
+async def test_14_a_time_finds_the_same_offset_through_both_doors(
+    broker: BrokerProcess, async_rest: httpx.AsyncClient
+) -> None:
+    answer = await async_rest.get(
+        f"/v1/topics/{ROSETTA}/partitions/0/offsets", params={"at": "2023-11-14T22:13:20.006Z"}
+    )
+    async with AsyncClient(broker.binary_url) as client:
+        over_tcp = await client.list_offset(ROSETTA, 0, at=1_700_000_000_006)
+
+    assert answer.json()["offset"] == over_tcp == 5
+
+
+def test_15_all_of_it_is_there_after_a_kill_and_a_restart(broker: BrokerProcess, rest: httpx.Client) -> None:
+    before = {topic: read_over_rest(rest, topic) for topic in (TOPIC, ROSETTA, "bell")}
+    rest.post("/v1/flush").raise_for_status()
+
+    broker.kill()
+    broker.start()
+
+    with httpx.Client(base_url=broker.http_url) as again:
+        assert {topic: read_over_rest(again, topic) for topic in before} == before
+    assert consume_frames(broker, TOPIC, 99, 10) == (100, [(99, before[TOPIC][99]["value"].encode())])
+
+
+def test_16_a_deleted_topic_is_gone_through_both_doors(broker: BrokerProcess) -> None:
+    with httpx.Client(base_url=broker.http_url) as rest:
+        assert rest.delete(f"/v1/topics/{TOPIC}").status_code == 204
+        assert rest.get(f"/v1/topics/{TOPIC}").status_code == 404
+    with pytest.raises(AssertionError, match="does not exist"):
+        consume_frames(broker, TOPIC, 0, 1)
