@@ -7,8 +7,10 @@ import os
 import tempfile
 import time
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
+import uvloop
 from stele.wire import messages as m
 from stele.wire.record_batch import BatchBuilder, build_values
 
@@ -48,9 +50,8 @@ class _Producer(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.write(self._frame)
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.write(self._frame)
 
     def data_received(self, data: bytes) -> None:
         self._received += len(data)
@@ -81,8 +82,6 @@ async def _produce(port: int, frame: bytes) -> int:
 
 def synced_rate(port: int, records: int) -> float:
     """Records confirmed as synced, a second."""
-    import uvloop
-
     return uvloop.run(_produce(port, frame_of(records))) * records / SECONDS
 
 

@@ -14,6 +14,12 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
+
+import msgspec
+import uvicorn
+import uvloop
+from fastapi import FastAPI, Request
 
 _LENGTH_TYPE = struct.Struct(">IB")
 _LENGTH = struct.Struct(">I")
@@ -44,8 +50,7 @@ class _FrameParser(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         data = self._partial + data
@@ -76,10 +81,6 @@ async def _serve_frames() -> None:
 
 
 def _serve_ndjson() -> None:
-    import msgspec
-    import uvicorn
-    from fastapi import FastAPI, Request
-
     app = FastAPI()
 
     async def parse(request: Request) -> dict[str, int]:
@@ -118,8 +119,6 @@ def _serve_sendfile(path: Path) -> None:
 def main() -> None:
     kind = sys.argv[1]
     if kind == "frames":
-        import uvloop
-
         uvloop.run(_serve_frames())
     elif kind == "ndjson":
         _serve_ndjson()

@@ -54,7 +54,7 @@ def test_the_four_curl_lines_create_a_topic_store_a_record_read_it_and_follow(
         here(line, stele_broker) for line in re.findall(r"^curl .*$", README, re.MULTILINE)
     )
     created = json.loads(curl(create))
-    assert (created["name"], created["partitions"]) == ("orders", 1)
+    assert (created["name"], created["partition_count"]) == ("orders", 1)
 
     stored = json.loads(curl(produce))
     assert stored["durability"] == "synced"
