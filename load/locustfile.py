@@ -15,7 +15,7 @@ import os
 import random
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import stele
 from locust import FastHttpUser, User, constant, task
@@ -58,9 +58,8 @@ class HttpUser(FastHttpUser):
         ) as answer:
             text = answer.text or ""
             # Only a receipt for every record, that says it is on disk, counts as a success.
-            is_synced = (
-                '"durability":"synced"' in text or (answer.headers or {}).get("durability") == "synced"
-            )
+            receipt = cast("dict[str, str]", answer.headers or {}).get("durability")
+            is_synced = receipt == "synced" or '"durability":"synced"' in text
             if answer.status_code != 200 or text.count('"offset"') != records or not is_synced:
                 answer.failure(f"{answer.status_code}: {text[:200]}")
 
