@@ -40,10 +40,10 @@ def now_ms() -> int:
 def make_config(
     url: str | None, timeout_s: float | None = None, connect_timeout_s: float | None = None
 ) -> ClientConfig:
+    given = {"timeout_s": timeout_s, "connect_timeout_s": connect_timeout_s}
     return ClientConfig(
         url=url_from_environment() if url is None else url,
-        timeout_s=ClientConfig.timeout_s if timeout_s is None else timeout_s,
-        connect_timeout_s=ClientConfig.connect_timeout_s if connect_timeout_s is None else connect_timeout_s,
+        **{name: value for name, value in given.items() if value is not None},
     )
 
 

@@ -113,11 +113,8 @@ class BrokerAddress:
 
 @dataclass(slots=True, kw_only=True)
 class ClusterMetadata:
-    """``topics`` are partition counts by name."""
-
     cluster_id: str
     brokers: list[BrokerAddress]
-    topics: dict[str, int]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, ClassVar, Generic, TypeVar, cast
 from urllib.parse import quote
 
@@ -176,7 +177,7 @@ def error_from_problem(document: Mapping[str, Any], *, status: int) -> SteleClie
     if kafka_code == ErrorCode.INVALID_REQUEST:
         # "See errors": what is wrong with the first record is what is wrong with the request.
         kafka_code = _first_error(document).get("kafka_code", kafka_code)
-    if isinstance(kafka_code, int):
+    if isinstance(kafka_code, int) and status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         code = error_code(kafka_code)
     else:
         code = _CODES_BY_STATUS.get(status, ErrorCode.UNKNOWN_SERVER_ERROR)

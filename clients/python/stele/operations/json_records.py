@@ -16,6 +16,8 @@ from ..records import OutgoingRecord, Record
 
 NDJSON = "application/x-ndjson"
 
+_SHORT_BYTES = 1024
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -50,9 +52,15 @@ def _headers(pairs: Iterable[tuple[str, bytes | None]]) -> list[dict[str, Any]]:
 
 def _put(target: dict[str, Any], name: str, data: bytes) -> None:
     try:
-        target[name] = data.decode()
+        text = _encoder.encode(data.decode())
     except UnicodeDecodeError:
         target[f"{name}_b64"] = b64encode(data).decode()
+        return
+    # A control character takes six bytes in JSON; base64 never grows by more than a third.
+    if len(text) > _SHORT_BYTES and len(text) > len(data) * 4 // 3:
+        target[f"{name}_b64"] = b64encode(data).decode()
+    else:
+        target[name] = msgspec.Raw(text)
 
 
 def record_as_json(record: Record[bytes]) -> dict[str, Any]:

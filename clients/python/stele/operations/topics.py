@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,19 +39,18 @@ def _description_from_json(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metadata(Operation[ClusterMetadata]):
-    """All topics and brokers."""
+    """The cluster's id and its brokers."""
 
     is_repeatable = True
 
     def to_frame(self) -> m.Request:
-        return m.MetadataRequest(topics=None)
+        return m.MetadataRequest(topics=())
 
     def from_frame(self, response: m.Response) -> ClusterMetadata:
         answer = expect(response, m.MetadataResponse)
         return ClusterMetadata(
             cluster_id=answer.cluster_id,
             brokers=[BrokerAddress(id=b.id, host=b.host, port=b.port) for b in answer.brokers],
-            topics={t.topic: len(t.partitions) for t in answer.topics},
         )
 
     def to_http(self) -> HttpRequest:
@@ -62,14 +61,9 @@ class Metadata(Operation[ClusterMetadata]):
         return ClusterMetadata(
             cluster_id=str(document["cluster_id"]),
             brokers=[
-                BrokerAddress(
-                    id=int(b.get("id", b.get("broker_id", 0))),
-                    host=str(b.get("host", "")),
-                    port=int(b.get("binary_port", b.get("port", 0)) or 0),
-                )
-                for b in document.get("brokers", [])
+                BrokerAddress(id=int(b["id"]), host=str(b["host"]), port=int(b.get("binary_port", 0)))
+                for b in document["brokers"]
             ],
-            topics={},
         )
 
 
@@ -266,10 +260,9 @@ class Ping(Operation[None]):
     """The smallest exchange that proves the broker answers."""
 
     is_repeatable = True
-    _nothing: Sequence[str] = ()
 
     def to_frame(self) -> m.Request:
-        return m.MetadataRequest(topics=self._nothing)
+        return m.MetadataRequest(topics=())
 
     def from_frame(self, response: m.Response) -> None:
         expect(response, m.MetadataResponse)

@@ -258,7 +258,11 @@ class Lane:
         for index, batch in enumerate(failed):
             error, later = batch.error, failed[index + 1 :]
             assert error is not None
-            if isinstance(error, RecordTooLargeError) and len(batch.records) > 1:
+            if (
+                isinstance(error, RecordTooLargeError)
+                and len(batch.records) > 1
+                and not batch.is_outcome_unknown
+            ):
                 self._leave_out(batch, later)
                 again += _halves(batch)
             elif self._is_expired(batch, now_s) or not self._may_retry(batch, error, again):
