@@ -11,17 +11,17 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
-from stele.wire.record_batch import RecordView
+from stele.wire.record_batch import RecordView, Row
 
 from ..errors import InvalidRequest
 
 TIMESTAMP_MAX_MS = 2**63 - 1
+_QUOTE, _N = ord('"'), ord("n")
 _find_blank = re.compile(rb"[ \n\t\r]").search
 
 
@@ -31,7 +31,7 @@ class HeaderIn(Struct, forbid_unknown_fields=True):
     value_b64: str | UnsetType = UNSET
 
 
-class RecordIn(Struct, forbid_unknown_fields=True):
+class RecordIn(Struct, forbid_unknown_fields=True, gc=False):
     """A record as a producer sends it; ``topic`` and ``offset`` are taken and ignored, so that
     what was read can be sent again as it is."""
 
@@ -79,7 +79,8 @@ class NewRecord(NamedTuple):
     partition: int | None
 
 
-_decode_record = msgspec.json.Decoder(RecordIn).decode
+_record_decoder = msgspec.json.Decoder(RecordIn)
+_decode_record = _record_decoder.decode
 _decode_string = msgspec.json.Decoder(str).decode
 _decode_any = msgspec.json.Decoder().decode
 decode_produce_body = msgspec.json.Decoder(ProduceBody).decode
@@ -96,10 +97,51 @@ def decode_record(text: bytes | Raw) -> NewRecord:
         InvalidRequest: with what is wrong with it.
     """
     try:
-        record = _decode_record(text)
-        return NewRecord(_value(record), _key(record), _headers(record), _timestamp(record), record.partition)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return _new_record(_decode_record(text))
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise InvalidRequest(f"the record is not valid: {error}") from error
+
+
+def _new_record(record: RecordIn) -> NewRecord:
+    return NewRecord(_value(record), _key(record), _headers(record), _timestamp(record), record.partition)
+
+
+def decode_lines(block: bytes, now_ms: int) -> list[Row] | None:
+    """The rows of whole NDJSON lines that ask for nothing special, at a fifth of the cost of one at a time.
+
+    None if a line is not valid, or has a timestamp, headers, a partition or
+    base64 in it: then decode them one by one. Blank lines are left out. A row
+    never takes more bytes than its line.
+    """
+    try:
+        block.decode()
+        parsed = _record_decoder.decode_lines(block)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+    may_have_blanks = b" " in block or b"\t" in block or b"\r" in block
+    rows: list[Row] = []
+    add = rows.append
+    for record in parsed:
+        raw, key = record.value, record.key
+        if (
+            raw is UNSET
+            or record.headers
+            or record.timestamp is not None
+            or record.partition is not None
+            or record.value_b64 is not UNSET
+            or record.key_b64 is not UNSET
+        ):
+            return None
+        value: bytes | None = bytes(raw)
+        first = value[0]
+        if first == _QUOTE:
+            value = value[1:-1] if b"\\" not in value else _decode_string(value).encode()
+        elif first == _N:
+            value = None
+        elif may_have_blanks and _find_blank(value):
+            value = msgspec.json.format(value, indent=-1)
+        add((now_ms, None if key is None else key.encode(), value, _NO_HEADERS))
+    return rows
 
 
 def _value(record: RecordIn) -> bytes | None:
@@ -213,11 +255,3 @@ def encode_record_lines(partition: int, records: Sequence[RecordView], *, parse_
     """Records as NDJSON."""
     shown = [record_out(partition, record, parse_values=parse_values) for record in records]
     return _encoder.encode_lines(shown)
-
-
-def encode_result_lines(partition: int, base_offset: int, timestamps: array[int]) -> list[bytes]:
-    """The results of consecutive records of one partition, a JSON text each."""
-    return [
-        b'{"partition":%d,"offset":%d,"timestamp":%d}' % (partition, offset, timestamp)
-        for offset, timestamp in enumerate(timestamps, base_offset)
-    ]

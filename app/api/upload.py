@@ -12,25 +12,26 @@ import asyncio
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 import msgspec
 from stele.wire.messages import Durability
-from stele.wire.record_batch import HEADER_BYTES, BatchBuilder
+from stele.wire.record_batch import HEADER_BYTES, Row, build_rows
 
 from ..broker.broker import Broker
 from ..broker.produce import Acks, PendingProduce
 from ..broker.topics import Topic
 from ..errors import BatchTooLarge, InvalidRequest, SteleError, UnknownPartition
 from .errors import problem_of
-from .record_json import NewRecord
+from .record_json import NewRecord, decode_lines
 
 # Records of one chunk: its batches are built and appended in one turn of the loop.
 CHUNK_RECORDS_MAX = 4096
 _RECORD_OVERHEAD_BYTES = 32
 _ERROR = -1
 # Results written in one turn of the loop.
-RESULTS_PER_TURN = 256
+RESULTS_PER_TURN = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Upload:
         self._partition = partition
         self._identity = identity
         self._limit = topic.config.max_message_bytes
-        self._builders: dict[int, BatchBuilder] = {}
+        self._rows: dict[int, list[Row]] = {}
         self._sizes: dict[int, int] = {}
         self._chunk = Chunk(0)
         self.chunks: list[Chunk] = []
@@ -131,35 +132,53 @@ class Upload:
         except SteleError as error:
             self.add_error(error)
             return
-        total = self._sizes.get(partition, HEADER_BYTES) + size
-        if total > self._limit or len(self._chunk) >= CHUNK_RECORDS_MAX:
-            if self._identity is not None and total > self._limit:
-                self.add_error(
-                    BatchTooLarge(total, limit=self._limit, what="batch of an idempotent producer")
-                )
-                return
-            if self._identity is None:
-                self.append()
-                total = HEADER_BYTES + size
-        builder = self._builders.get(partition)
-        if builder is None:
-            builder = self._builders[partition] = self._new_builder()
         timestamp_ms = self._broker.now_ms() if record.timestamp_ms is None else record.timestamp_ms
-        builder.append(timestamp_ms=timestamp_ms, value=record.value, key=record.key, headers=record.headers)
-        self._sizes[partition] = total
-        self._chunk.partitions.append(partition)
-        self._chunk.timestamps.append(timestamp_ms)
-        self.records += 1
+        self._add_row(partition, (timestamp_ms, record.key, record.value, record.headers), size)
 
-    def _new_builder(self) -> BatchBuilder:
-        identity = self._identity
-        if identity is None:
-            return BatchBuilder()
-        return BatchBuilder(
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            base_sequence=identity.base_sequence,
-        )
+    def add_lines(self, block: bytes) -> bool:
+        """Take whole NDJSON lines together; False if they must be taken one by one (``decode_lines``)."""
+        now_ms = self._broker.now_ms()
+        rows = decode_lines(block, now_ms)
+        size = len(block) + _RECORD_OVERHEAD_BYTES * len(rows or ())
+        if rows is None or size + HEADER_BYTES > self._limit:
+            return False
+        partition = 0 if self._partition is None and self._topic.partitions == 1 else self._partition
+        if partition is None:
+            choose, topic = self._broker.choose_partition, self._topic
+            for row in rows:
+                _, key, value, _ = row
+                size = _RECORD_OVERHEAD_BYTES + (len(value) if value else 0) + (len(key) if key else 0)
+                self._add_row(choose(topic, key), row, size)
+            return True
+        if not self._make_room(partition, size, len(rows)):
+            return False
+        self._sizes[partition] = self._sizes.get(partition, HEADER_BYTES) + size
+        self._rows.setdefault(partition, []).extend(rows)
+        self._chunk.partitions.extend(repeat(partition, len(rows)))
+        self._chunk.timestamps.extend(repeat(now_ms, len(rows)))
+        self.records += len(rows)
+        return True
+
+    def _make_room(self, partition: int, size: int, count: int) -> bool:
+        """Begin a new chunk where ``count`` records more would not fit; False if that is not allowed."""
+        if self._sizes.get(partition, HEADER_BYTES) + size > self._limit:
+            if self._identity is not None:
+                return False
+            self.append()
+        elif self._identity is None and len(self._chunk) + count > CHUNK_RECORDS_MAX:
+            self.append()
+        return True
+
+    def _add_row(self, partition: int, row: Row, size: int) -> None:
+        if not self._make_room(partition, size, 1):
+            self.add_error(BatchTooLarge(size, limit=self._limit, what="batch of an idempotent producer"))
+            return
+        chunk = self._chunk
+        self._sizes[partition] = self._sizes.get(partition, HEADER_BYTES) + size
+        self._rows.setdefault(partition, []).append(row)
+        chunk.partitions.append(partition)
+        chunk.timestamps.append(row[0])
+        self.records += 1
 
     def add_error(self, error: SteleError) -> None:
         chunk = self._chunk
@@ -173,17 +192,28 @@ class Upload:
         chunk = self._chunk
         if not len(chunk):
             return
-        for partition, builder in self._builders.items():
+        for partition, rows in self._rows.items():
             try:
                 chunk.appended[partition] = self._broker.produce(
-                    self._topic.name, partition, builder.build(), acks=self._acks
+                    self._topic.name, partition, self._build(rows), acks=self._acks
                 )
             except SteleError as error:
                 chunk.refused[partition] = error
-        self._builders = {}
+        self._rows = {}
         self._sizes = {}
         self.chunks.append(chunk)
         self._chunk = Chunk(self.records)
+
+    def _build(self, rows: list[Row]) -> bytearray:
+        identity = self._identity
+        if identity is None:
+            return build_rows(rows)
+        return build_rows(
+            rows,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=identity.base_sequence,
+        )
 
     @property
     def is_idempotent(self) -> bool:
@@ -204,29 +234,39 @@ class Upload:
         return chunks
 
 
-def results_of(chunk: Chunk) -> Iterator[list[bytes]]:
-    """The results of a settled chunk in the order of its records, a JSON text each, some at a time."""
+def results_of(chunk: Chunk, separator: bytes) -> Iterator[bytes]:
+    """The results of a settled chunk in the order of its records, JSON texts with ``separator`` behind each,
+    as many at a time as are made in one turn of the loop."""
     receipts = {partition: pending.result() for partition, pending in chunk.appended.items()}
     next_offsets = {partition: receipt.base_offset for partition, receipt in receipts.items()}
     stamps = {p: r.log_append_time_ms for p, r in receipts.items() if r.log_append_time_ms >= 0}
-    texts: list[bytes] = []
-    for place, partition in enumerate(chunk.partitions):
+    heads = {partition: f'{{"partition":{partition},"offset":' for partition in receipts}
+    end = separator.decode()
+    last_ms, tail = _ERROR, ""
+    texts: list[str] = []
+    for place, (partition, timestamp_ms) in enumerate(
+        zip(chunk.partitions, chunk.timestamps, strict=True), 1
+    ):
         offset = next_offsets.get(partition)
         if offset is None:
-            error = chunk.error_at(place)
-            assert error is not None
-            texts.append(
-                msgspec.json.encode({"index": chunk.first_index + place, "error": problem_of(error)})
-            )
+            texts.append(_error_result(chunk, place - 1) + end)
         else:
             next_offsets[partition] = offset + 1
-            timestamp_ms = stamps.get(partition) or chunk.timestamps[place]
-            texts.append(b'{"partition":%d,"offset":%d,"timestamp":%d}' % (partition, offset, timestamp_ms))
-        if len(texts) >= RESULTS_PER_TURN:
-            yield texts
+            stored_ms = stamps.get(partition, timestamp_ms) if stamps else timestamp_ms
+            if stored_ms != last_ms:
+                last_ms, tail = stored_ms, f',"timestamp":{stored_ms}}}{end}'
+            texts.append(f"{heads[partition]}{offset}{tail}")
+        if not place % RESULTS_PER_TURN:
+            yield "".join(texts).encode()
             texts = []
     if texts:
-        yield texts
+        yield "".join(texts).encode()
+
+
+def _error_result(chunk: Chunk, place: int) -> str:
+    error = chunk.error_at(place)
+    assert error is not None
+    return msgspec.json.encode({"index": chunk.first_index + place, "error": problem_of(error)}).decode()
 
 
 def errors_of(chunks: list[Chunk]) -> list[dict[str, Any]]:

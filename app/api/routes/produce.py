@@ -148,10 +148,10 @@ async def _gather_json(upload: Upload, body: bytes) -> None:
             await pause()
     if errors:
         raise HttpError(400, f"nothing was stored: {errors[0]['detail']}", errors=errors[:1000])
-    for index, record in enumerate(records):
-        upload.add(record)
-        if index % _RECORDS_PER_TURN == _RECORDS_PER_TURN - 1:
-            await pause()
+    for start in range(0, len(records), _RECORDS_PER_TURN):
+        for record in records[start : start + _RECORDS_PER_TURN]:
+            upload.add(record)
+        await pause()
 
 
 async def _finish(upload: Upload, timeout_ms: int) -> Response:
@@ -168,11 +168,10 @@ async def _finish(upload: Upload, timeout_ms: int) -> Response:
         return problem_response(all_refused(chunks))
     parts = [b'{"records":[']
     for chunk in chunks:
-        for texts in results_of(chunk):
-            parts.append(b",".join(texts))
-            parts.append(b",")
+        for texts in results_of(chunk, b","):
+            parts.append(texts)
             await pause()
-    parts[-1] = b"]"
+    parts[-1] = parts[-1][:-1] + b"]"
     durability = min(receipt for chunk in chunks if (receipt := chunk.durability()) is not None)
     parts.append(b',"durability":"%s"' % durability.label.encode())
     if failed:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import zlib
 from enum import IntEnum
-from typing import cast
 
 import cramjam
 
@@ -77,7 +76,7 @@ def decompress(codec: Compression, body: bytes) -> bytes:
         # The buffer's pages are touched only as far as they are written.
         buffer = bytearray(limit)
         codec_module = cramjam.lz4 if codec is Compression.LZ4 else cramjam.zstd
-        size = cast("int", codec_module.decompress_into(body, buffer))
+        size = codec_module.decompress_into(body, buffer)
         return bytes(memoryview(buffer)[:size])
     except (zlib.error, cramjam.DecompressionError) as error:
         raise DecompressionError(f"{codec.name.lower()} body cannot be decompressed: {error}") from error
@@ -100,7 +99,7 @@ def _snappy(body: bytes, limit: int) -> bytes:
 
 
 def _snappy_block(block: bytes, limit: int) -> bytes:
-    size = cast("int", cramjam.snappy.decompress_raw_len(block))
+    size = cramjam.snappy.decompress_raw_len(block)
     if size > limit:
         raise DecompressionError("snappy body is too large when decompressed")
     return bytes(cramjam.snappy.decompress_raw(block))

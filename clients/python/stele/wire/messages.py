@@ -86,9 +86,7 @@ class FieldReader:
     def _take(self, size: int, name: str) -> int:
         start = self._position
         if size > self._end - start:
-            raise MessageError(
-                f"{name} needs {size} bytes and {self._end - start} are left in the frame"
-            )
+            raise MessageError(f"{name} needs {size} bytes and {self._end - start} are left in the frame")
         self._position = start + size
         return start
 
@@ -166,9 +164,7 @@ def _configs(configs: Sequence[tuple[str, str | None]]) -> bytes:
 
 def _read_configs(fields: FieldReader) -> tuple[tuple[str, str | None], ...]:
     count = fields.count("config", item_bytes_min=8)
-    return tuple(
-        (fields.text("config name"), fields.optional_text("config value")) for _ in range(count)
-    )
+    return tuple((fields.text("config name"), fields.optional_text("config value")) for _ in range(count))
 
 
 # ── the shape of every message ────────────────────────────────────────────────
@@ -319,9 +315,7 @@ class ProduceResponse(Response):
 def encode_produce_responses(first_offset: int, count: int) -> bytes:
     """``count`` PRODUCE ok frames for consecutive offsets, as one buffer."""
     pack, size, response = _PRODUCED.pack, _PRODUCED.size, MessageType.PRODUCE_RESPONSE
-    return b"".join(
-        [pack(size, response, 1, offset) for offset in range(first_offset, first_offset + count)]
-    )
+    return b"".join([pack(size, response, 1, offset) for offset in range(first_offset, first_offset + count)])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,9 +391,7 @@ class MetadataRequest(Request):
         if count < 0:
             raise MessageError(f"topic count is negative: {count}")
         # Each name takes at least its length field, so a lying count ends at the frame's end.
-        return cls(
-            topics=tuple(fields.text("topic") for _ in range(count)), auto_create=auto_create
-        )
+        return cls(topics=tuple(fields.text("topic") for _ in range(count)), auto_create=auto_create)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,19 +439,14 @@ class MetadataResponse(Response):
         for topic in self.topics:
             parts += (_I16.pack(topic.code), _text(topic.topic), topic.topic_id)
             parts.append(_I32.pack(len(topic.partitions)))
-            parts += (
-                struct.pack(">iii", p.partition, p.leader, p.leader_epoch)
-                for p in topic.partitions
-            )
+            parts += (struct.pack(">iii", p.partition, p.leader, p.leader_epoch) for p in topic.partitions)
         return b"".join(parts)
 
     @classmethod
     def _decode_fields(cls, fields: FieldReader) -> MetadataResponse:
         cluster_id = fields.text("cluster id")
         brokers = [
-            BrokerEndpoint(
-                id=fields.i32("broker id"), host=fields.text("host"), port=fields.i32("port")
-            )
+            BrokerEndpoint(id=fields.i32("broker id"), host=fields.text("host"), port=fields.i32("port"))
             for _ in range(fields.count("broker", item_bytes_min=12))
         ]
         topics = [
@@ -502,9 +489,7 @@ class ProduceBatchRequest(Request):
         return b"".join(
             (
                 _text(self.topic),
-                struct.pack(
-                    ">ibii", self.partition, self.acks, self.timeout_ms, len(self.batches)
-                ),
+                struct.pack(">ibii", self.partition, self.acks, self.timeout_ms, len(self.batches)),
                 self.batches,
             )
         )
@@ -592,11 +577,7 @@ class FetchRequest(Request):
     max_bytes: int = 8 * 1024 * 1024
 
     def _encode_body(self) -> bytes:
-        parts = [
-            struct.pack(
-                ">iiii", self.max_wait_ms, self.min_bytes, self.max_bytes, len(self.partitions)
-            )
-        ]
+        parts = [struct.pack(">iiii", self.max_wait_ms, self.min_bytes, self.max_bytes, len(self.partitions))]
         for p in self.partitions:
             parts += (_text(p.topic), struct.pack(">iqi", p.partition, p.offset, p.max_bytes))
         return b"".join(parts)
@@ -876,9 +857,7 @@ class InitProducerIdResponse(Response):
 
     @classmethod
     def _decode_fields(cls, fields: FieldReader) -> InitProducerIdResponse:
-        return cls(
-            producer_id=fields.i64("producer id"), producer_epoch=fields.i16("producer epoch")
-        )
+        return cls(producer_id=fields.i64("producer id"), producer_epoch=fields.i16("producer epoch"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import crc32c
@@ -160,7 +161,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """
     if len(buffer) - position < HEADER_BYTES:
         raise TruncatedBatchError("the batch header is cut short", position=position)
-    header = BatchHeader(*HEADER.unpack_from(buffer, position), position)
+    header = BatchHeader(*HEADER.unpack_from(buffer, position), position=position)
     if header.magic != MAGIC:
         raise CorruptBatchError(f"magic byte is {header.magic}, not {MAGIC}", position=position)
     if header.batch_length < HEADER_BYTES - LOG_OVERHEAD_BYTES:
@@ -252,17 +253,14 @@ def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[BatchHeader]:
         position += header.size
 
 
+@cache
 def _codec() -> Any:
-    global _builder, _reader
+    """aiokafka's compiled codec; it has no type information of its own."""
     from aiokafka.record import _crecords
 
-    _builder = _crecords.DefaultRecordBatchBuilder
-    _reader = _crecords.DefaultRecordBatch
     return _crecords
 
 
-_builder: Any = None
-_reader: Any = None
 # The compiled builder refuses records past its size; the real limit is the topic's.
 _NO_LIMIT = 1 << 30
 
@@ -284,10 +282,10 @@ class BatchBuilder:
         producer_epoch: int = -1,
         base_sequence: int = -1,
     ) -> None:
-        if _builder is None:
-            _codec()
         self._codec = compression
-        self._builder = _builder(2, 0, 0, producer_id, producer_epoch, base_sequence, _NO_LIMIT)
+        self._builder = _codec().DefaultRecordBatchBuilder(
+            2, 0, 0, producer_id, producer_epoch, base_sequence, _NO_LIMIT
+        )
         self._append = self._builder.append
         self.count = 0
 
@@ -299,7 +297,9 @@ class BatchBuilder:
         key: bytes | None = None,
         headers: Headers = (),
     ) -> None:
-        self._append(self.count, timestamp_ms, key, value, headers if type(headers) is list else list(headers))
+        self._append(
+            self.count, timestamp_ms, key, value, headers if type(headers) is list else list(headers)
+        )
         self.count += 1
 
     @property
@@ -333,13 +333,27 @@ def _compressed(batch: bytearray, codec: Compression) -> bytearray:
 
 def build_values(values: Iterable[bytes], timestamp_ms: int) -> bytearray:
     """One batch of keyless records: the hot path of the simple binary produce."""
-    if _builder is None:
-        _codec()
-    builder = _builder(2, 0, 0, -1, -1, -1, _NO_LIMIT)
-    append = builder.append
     no_headers: list[tuple[str, bytes | None]] = []
-    for index, value in enumerate(values):
-        append(index, timestamp_ms, None, value, no_headers)
+    return build_rows([(timestamp_ms, None, value, no_headers) for value in values])
+
+
+Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+
+
+def build_rows(
+    rows: Sequence[Row],
+    *,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytearray:
+    """One uncompressed batch of rows ``(timestamp in ms, key, value, headers)``, with the least work for each."""
+    builder = _codec().DefaultRecordBatchBuilder(
+        2, 0, 0, producer_id, producer_epoch, base_sequence, _NO_LIMIT
+    )
+    append = builder.append
+    for index, (timestamp_ms, key, value, headers) in enumerate(rows):
+        append(index, timestamp_ms, key, value, headers)
     return cast("bytearray", builder.build())
 
 
@@ -351,15 +365,13 @@ def decode_records(batch: Buffer, header: BatchHeader | None = None) -> list[Rec
     Raises:
         CorruptBatchError: records that do not parse, or not as many as the header says.
     """
-    if _reader is None:
-        _codec()
     header = header or read_header(batch)
     start, end = header.position, header.position + header.size
     raw = bytes(memoryview(batch)[start:end])
     if header.compression:
         raw = _uncompressed(raw, header)
     try:
-        records = list(_reader(raw))
+        records = list(_codec().DefaultRecordBatch(raw))
     except Exception as error:  # the compiled codec raises half a dozen unrelated types
         raise CorruptBatchError(f"records do not parse: {error}", position=start) from error
     if len(records) != header.record_count:
