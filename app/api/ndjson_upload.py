@@ -200,9 +200,10 @@ class NdjsonUpload(Response):
 
     async def _start(self, send: Send, status: int, chunks: list[Chunk]) -> None:
         headers = [(b"content-type", b"application/x-ndjson")]
+        # Results are sent when they are true: before the first of them the promise is known already.
         receipts = [receipt for chunk in chunks if (receipt := chunk.durability()) is not None]
-        if receipts:
-            headers.append((b"durability", min(receipts).label.encode()))
+        receipt = min(receipts, default=self._upload.promised_durability)
+        headers.append((b"durability", receipt.label.encode()))
         await send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def _send_results(self, send: Send, chunk: Chunk) -> None:

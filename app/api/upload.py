@@ -216,6 +216,13 @@ class Upload:
         )
 
     @property
+    def promised_durability(self) -> Durability:
+        """What every result of this upload will at least be worth."""
+        if self._acks is Acks.NONE or self._topic.config.storage == "memory":
+            return Durability.NONE
+        return Durability.SYNCED if self._acks is Acks.ALL else Durability.APPENDED
+
+    @property
     def is_idempotent(self) -> bool:
         return self._identity is not None
 

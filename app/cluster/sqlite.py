@@ -20,8 +20,8 @@ _MIGRATIONS = (
         name TEXT NOT NULL UNIQUE,
         partitions INTEGER NOT NULL,
         configs TEXT NOT NULL
-    ) STRICT;
-    CREATE TABLE numbers (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+    );
+    CREATE TABLE numbers (name TEXT PRIMARY KEY, value TEXT NOT NULL);
     """,
 )
 

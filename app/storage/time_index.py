@@ -9,7 +9,7 @@ more when the segment is closed::
 Timestamps ascend strictly: an entry is left out when nothing newer came. All
 records before an entry's batch are older than or as old as its timestamp.
 
-Example, base offset 1000: ``00 00 01 9a 9f b6 c0 00 00 00 00 29`` says that
+Example, base offset 1000: ``00 00 01 9a a2 91 c0 00 00 00 00 29`` says that
 timestamp 1763664052224 was first reached in the batch that ends at offset 1041.
 """
 
@@ -41,18 +41,21 @@ class TimeIndex:
             self._timestamps.append(timestamp_ms)
             self._offsets.append(relative_offset)
 
-    def relative_offset_for(self, timestamp_ms: int) -> int:
-        """A relative offset whose batch is at or before the first record at or after ``timestamp_ms``."""
+    def entry_for(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """``(timestamp, relative offset)`` of the last entry at or below ``timestamp_ms``.
+
+        Its batch is at or before the first record at or after ``timestamp_ms``; None: begin at the start.
+        """
         found = bisect_right(self._timestamps, timestamp_ms)
-        return self._offsets[found - 1] if found else 0
+        return (self._timestamps[found - 1], self._offsets[found - 1]) if found else None
 
     def last(self) -> tuple[int, int] | None:
         """``(timestamp, relative offset)`` of the newest entry."""
         return (self._timestamps[-1], self._offsets[-1]) if self._timestamps else None
 
     @staticmethod
-    def search(data: bytes, timestamp_ms: int) -> int:
-        """``relative_offset_for`` on the bytes of a closed segment's file, without building the index."""
+    def search(data: bytes, timestamp_ms: int) -> tuple[int, int] | None:
+        """``entry_for`` on the bytes of a closed segment's file, without building the index."""
         low, high = 0, len(data) // ENTRY_BYTES
         while low < high:
             middle = (low + high) // 2
@@ -60,7 +63,7 @@ class TimeIndex:
                 low = middle + 1
             else:
                 high = middle
-        return _ENTRY.unpack_from(data, (low - 1) * ENTRY_BYTES)[1] if low else 0
+        return _ENTRY.unpack_from(data, (low - 1) * ENTRY_BYTES) if low else None
 
     @staticmethod
     def last_of(data: bytes) -> tuple[int, int] | None:
