@@ -27,7 +27,7 @@ from .errors import problem_of
 from .record_json import NewRecord, decode_lines
 
 # Records of one chunk: its batches are built and appended in one turn of the loop.
-CHUNK_RECORDS_MAX = 4096
+CHUNK_RECORDS_MAX = 1024
 _RECORD_OVERHEAD_BYTES = 32
 _ERROR = -1
 # Results written in one turn of the loop.

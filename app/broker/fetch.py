@@ -38,8 +38,12 @@ class Fetched:
     position: int = 0
 
 
+# Records decoded in one turn of a loop, some 20 µs of work.
+RECORDS_PER_TURN = 128
+
+
 def records_from(fetched: Fetched, offset: int) -> Iterator[list[rb.RecordView]]:
-    """The records at or after ``offset``, a list for each batch, so that the caller can yield in between.
+    """The records at or after ``offset``, ``RECORDS_PER_TURN`` at a time, so that the caller can yield in between.
 
     Control batches are left out.
 
@@ -52,18 +56,19 @@ def records_from(fetched: Fetched, offset: int) -> Iterator[list[rb.RecordView]]
     while position < len(batches):
         try:
             header = rb.check_batch(batches, position)
-            if header.base_offset != expected and (
-                expected >= 0 or not header.base_offset <= offset <= header.last_offset
-            ):
+            follows = header.base_offset == expected if expected >= 0 else header.base_offset <= offset
+            if not follows or header.last_offset < offset:
                 raise rb.CorruptBatchError(f"base offset is {header.base_offset}", position=position)
-            records = [] if header.is_control else rb.decode_records(batches, header)
+            if not header.is_control:
+                for records in rb.decode_slices(batches, header, RECORDS_PER_TURN):
+                    if records[0].offset >= offset:
+                        yield records
+                    elif records[-1].offset >= offset:
+                        yield [record for record in records if record.offset >= offset]
         except rb.CorruptBatchError as error:
             raise _corrupt(fetched, position, max(offset, expected), error.reason) from error
         expected = header.next_offset
         position += header.size
-        if header.base_offset < offset:
-            records = [record for record in records if record.offset >= offset]
-        yield records
 
 
 def _corrupt(fetched: Fetched, position: int, offset: int, reason: str) -> CorruptLog:

@@ -33,6 +33,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import crc32c
@@ -366,19 +367,33 @@ def decode_records(batch: Buffer, header: BatchHeader | None = None) -> list[Rec
         CorruptBatchError: records that do not parse, or not as many as the header says.
     """
     header = header or read_header(batch)
+    return [
+        record for records in decode_slices(batch, header, header.record_count or 1) for record in records
+    ]
+
+
+def decode_slices(batch: Buffer, header: BatchHeader, size: int) -> Iterator[list[RecordView]]:
+    """As ``decode_records``, at most ``size`` records at a time, so that a loop can turn in between."""
     start, end = header.position, header.position + header.size
     raw = bytes(memoryview(batch)[start:end])
     if header.compression:
         raw = _uncompressed(raw, header)
+    left = header.record_count
     try:
-        records = list(_codec().DefaultRecordBatch(raw))
+        # chain: the codec's own iterator may be begun only once, and islice begins it each time.
+        records = chain(cast("Iterator[RecordView]", _codec().DefaultRecordBatch(raw)))
+        while part := list(islice(records, size)):
+            left -= len(part)
+            yield part
+    except CorruptBatchError:
+        raise
     except Exception as error:  # the compiled codec raises half a dozen unrelated types
         raise CorruptBatchError(f"records do not parse: {error}", position=start) from error
-    if len(records) != header.record_count:
+    if left:
         raise CorruptBatchError(
-            f"{len(records)} records where the header says {header.record_count}", position=start
+            f"{header.record_count - left} records where the header says {header.record_count}",
+            position=start,
         )
-    return cast("list[RecordView]", records)
 
 
 def _uncompressed(raw: bytes, header: BatchHeader) -> bytes:
