@@ -30,8 +30,8 @@ EARLY_RESULTS = 10_000
 EARLY_AFTER_S = 1.0
 # About 12 bytes each: what a client may send without reading a single result.
 SPOOLED_RECORDS_MAX = 8_000_000
-# Bytes of lines taken in one turn of the loop, some 100 µs of work.
-BLOCK_BYTES = 16 * 1024
+# Bytes of lines taken in one turn of the loop, some 70 µs of work.
+BLOCK_BYTES = 8 * 1024
 
 
 class NdjsonUpload(Response):
@@ -94,7 +94,9 @@ class NdjsonUpload(Response):
                 self._upload.append()
             self._failure = error
         except ClientDisconnect:
-            self._upload.append()
+            # A part of an idempotent batch would stand in the way of its retry.
+            if not self._is_whole:
+                self._upload.append()
         finally:
             self._is_read = True
             self._progress.set()

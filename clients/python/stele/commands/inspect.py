@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -25,8 +26,20 @@ def dump(file: Path, show_hex: bool) -> None:
 @click.argument("data_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def verify(data_dir: Path) -> None:
     """Check every batch and index under DATA_DIR; ends with 1 if something is wrong."""
+
+    def report(verified: Any) -> None:
+        click.echo(
+            f"{verified.directory.name}: {verified.segments} segments, {verified.batches} batches, "
+            f"{verified.records} records, {verified.size_bytes} bytes: "
+            f"{'ok' if not verified.problems else f'{len(verified.problems)} problems'}"
+        )
+        for problem in verified.problems:
+            click.echo(f"  {problem}")
+
     try:
-        code = server_module("storage.inspect").verify(data_dir, report=click.echo)
+        problems = server_module("storage.inspect").verify(data_dir, report=report)
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
-    sys.exit(code)
+    if problems:
+        click.echo(f"{problems} problems", err=True)
+        sys.exit(1)
