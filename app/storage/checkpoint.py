@@ -23,12 +23,16 @@ the log start offset, whose loss makes deleted records visible again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 from .files import Files, read_file, write_file
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
@@ -41,28 +45,49 @@ def _write(files: Files, path: Path, lines: list[str], *, sync: bool) -> None:
     write_file(files, path, "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode(), sync=sync)
 
 
-def _read(files: Files, path: Path) -> list[list[str]]:
+def _read(files: Files, path: Path, parse: Callable[[list[str]], _T]) -> list[_T]:
+    """What ``parse`` makes of the columns of each line; nothing at all if one of them is not what it should be."""
     raw = read_file(files, path)
     if raw is None:
         return []
     lines = raw.decode(errors="replace").splitlines()
-    if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):
-        logger.warning("%s is damaged and is not used", path)
+    try:
+        if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):
+            raise ValueError("version or count")
+        return [parse(line.split(" ")) for line in lines[2:]]
+    except ValueError as error:
+        logger.warning("%s is damaged (%s) and is not used", path, error)
         return []
-    return [line.split(" ") for line in lines[2:]]
 
 
-def write_offsets(files: Files, path: Path, offsets: Mapping[tuple[str, int], int]) -> None:
+def _number(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(f"{text} is negative")
+    return number
+
+
+def _offset_line(columns: list[str]) -> tuple[tuple[str, int], int]:
+    topic, partition, offset = columns
+    return (topic, _number(partition)), _number(offset)
+
+
+def _epoch_line(columns: list[str]) -> tuple[int, int]:
+    epoch, offset = columns
+    return _number(epoch), _number(offset)
+
+
+def write_offsets(files: Files, path: Path, offsets: Iterable[tuple[tuple[str, int], int]]) -> None:
     _write(
         files,
         path,
-        [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()],
+        [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets],
         sync=True,
     )
 
 
 def read_offsets(files: Files, path: Path) -> dict[tuple[str, int], int]:
-    return {(topic, int(partition)): int(offset) for topic, partition, offset in _read(files, path)}
+    return dict(_read(files, path, _offset_line))
 
 
 class LeaderEpochs:
@@ -109,10 +134,17 @@ class LeaderEpochs:
         self._entries = kept
 
     def write(self, files: Files, directory: Path, *, sync: bool) -> None:
-        lines = [f"{epoch} {offset}" for epoch, offset in self._entries]
+        # In this order: the loop may note another while a thread writes.
         self.is_dirty = False
+        lines = [f"{epoch} {offset}" for epoch, offset in self._entries]
         _write(files, directory / LEADER_EPOCHS, lines, sync=sync)
 
     @classmethod
     def read(cls, files: Files, directory: Path) -> LeaderEpochs:
-        return cls((int(epoch), int(offset)) for epoch, offset in _read(files, directory / LEADER_EPOCHS))
+        entries = _read(files, directory / LEADER_EPOCHS, _epoch_line)
+        if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(entries)):
+            logger.warning(
+                "%s is damaged (its lines do not ascend) and is not used", directory / LEADER_EPOCHS
+            )
+            return cls()
+        return cls(entries)

@@ -5,7 +5,7 @@
     data/
       lock                                 held while a broker runs; its process id inside
       clean-shutdown                       there exactly when the last run closed everything
-      start-record                         boot id and leader epoch of the last start
+      start-record                         leader epoch of the last start, and its boot id once all is recovered
       recovery-point-offset-checkpoint     see checkpoint
       log-start-offset-checkpoint
       metadata.sqlite                      the catalog (app/cluster)
@@ -48,6 +48,7 @@ class DataDir:
         self._files = files
         self.path = path
         self._lock: Lock | None = None
+        self._record = {"boot_id": "", "leader_epoch": 0}
 
     def take(self) -> Start:
         """Lock the directory and note that a run has begun.
@@ -62,6 +63,13 @@ class DataDir:
         except BlockingIOError as error:
             owner = (read_file(self._files, self.path / LOCK) or b"").decode(errors="replace").strip()
             raise DataDirLocked(self.path, f" (process {owner})" if owner else "") from error
+        try:
+            return self._begin()
+        except OSError:
+            self.release(clean=False)
+            raise
+
+    def _begin(self) -> Start:
         was_clean = self._files.exists(self.path / CLEAN_SHUTDOWN)
         record = self._read_record()
         boot_id = self._files.boot_id()
@@ -71,14 +79,27 @@ class DataDir:
             same_boot=bool(boot_id) and record is not None and record.get("boot_id") == boot_id,
             leader_epoch=self._leader_epoch(record, was_clean=was_clean),
         )
+        if record is None:
+            # Before the record, whose presence says that the directory itself lasts.
+            self._files.sync_dir(self.path.parent)
         # The mark goes before the first append can come, and its going must last.
         if was_clean:
             self._files.remove(self.path / CLEAN_SHUTDOWN)
-        content = json.dumps({"boot_id": boot_id, "leader_epoch": start.leader_epoch}).encode()
-        write_file(self._files, self.path / START_RECORD, content)
-        if record is None:
-            self._files.sync_dir(self.path.parent)
+        # A crash of the machine stays one until it is dealt with, however often the process dies on the way.
+        is_settled = was_clean or start.same_boot
+        self._record = {"boot_id": boot_id if is_settled else "", "leader_epoch": start.leader_epoch}
+        self._write_record()
         return start
+
+    def settle(self) -> None:
+        """Every partition is recovered: from now on the death of the process is only that."""
+        boot_id = self._files.boot_id()
+        if self._record["boot_id"] != boot_id:
+            self._record["boot_id"] = boot_id
+            self._write_record()
+
+    def _write_record(self) -> None:
+        write_file(self._files, self.path / START_RECORD, json.dumps(self._record).encode())
 
     def _read_record(self) -> dict[str, object] | None:
         raw = read_file(self._files, self.path / START_RECORD)
@@ -104,8 +125,10 @@ class DataDir:
 
     def release(self, *, clean: bool) -> None:
         """Give the directory back; ``clean`` leaves the mark that spares the next start its scan."""
-        if clean:
-            write_file(self._files, self.path / CLEAN_SHUTDOWN, b"")
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        try:
+            if clean:
+                write_file(self._files, self.path / CLEAN_SHUTDOWN, b"")
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None

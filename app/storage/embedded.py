@@ -9,7 +9,8 @@ pages after reporting the error once, so a second try would lie.
 from __future__ import annotations
 
 import asyncio
-import errno
+import contextlib
+import functools
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,13 +22,13 @@ from typing import TypeVar
 from stele.wire.messages import Durability
 from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader, CorruptBatchError, set_log_append_time
 
-from ..errors import CorruptLog, LogDirFailed, SteleError, StorageError, StorageFull
+from ..errors import CorruptLog, LogDirFailed, SteleError, StorageError, StorageFull, UnknownTopic
 from .checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
 from .data_dir import DataDir, Start
 from .engine import AppendTicket, Clock, FetchPlan, FetchSpec, LogState, PartitionSpec, TopicPartition
-from .files import Files
+from .files import DISK_FULL, Files
 from .flusher import Flusher, SyncObserver
-from .log import DELETED_SUFFIX, DiskLog, NotThisTopicError
+from .log import DELETED_SUFFIX, DiskLog
 from .memory_log import MemoryLog
 from .recovery import Crash
 from .segment import Extent, Segment, SegmentTornError, WouldBlockError
@@ -38,7 +39,6 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 # Logs opened at once after a crash: the disk has a queue, the CRC has cores.
 _OPEN_THREADS = 4
 
@@ -68,13 +68,16 @@ class EmbeddedEngine:
         self._flusher = Flusher(self._threads, on_failure=self._sync_failed)
         self._waiters = Waiters()
         self._open_sealed: OrderedDict[Segment, None] = OrderedDict()
-        self._failure: StorageError | None = None
+        self._failure: LogDirFailed | None = None
         self._start: Start | None = None
         self._leader_epoch = 0
-        self._recovery_points: dict[tuple[str, int], int] = {}
-        self._log_starts: dict[tuple[str, int], int] = {}
-        self._checkpointed: tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]] = ({}, {})
-        self._checkpoint_lock = asyncio.Lock()
+        # What the checkpoints say of partitions that are not open (yet).
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._checkpointed: tuple[dict[TopicPartition, int], dict[TopicPartition, int]] = ({}, {})
+        # Checkpoints, retention and deletion one after the other: each relies on what is on the disk.
+        self._housekeeping = asyncio.Lock()
+        self._stopping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._wall_start_ms = clock.now_ms()
         self._monotonic_start_ms = clock.monotonic_ms()
@@ -91,8 +94,9 @@ class EmbeddedEngine:
         self._start = await self._in_thread(self._data_dir.take)
         self._leader_epoch = self._start.leader_epoch
         path = self._data_dir.path
-        self._recovery_points = await self._in_thread(read_offsets, self._files, path / RECOVERY_POINTS)
-        self._log_starts = await self._in_thread(read_offsets, self._files, path / LOG_START_OFFSETS)
+        self._recovery_points = await self._in_thread(_read_offsets, self._files, path / RECOVERY_POINTS)
+        self._log_starts = await self._in_thread(_read_offsets, self._files, path / LOG_START_OFFSETS)
+        self._checkpointed = (dict(self._recovery_points), dict(self._log_starts))
         return self._start
 
     def start_background(self) -> None:
@@ -103,29 +107,41 @@ class EmbeddedEngine:
         ]
 
     async def _every(self, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            await asyncio.sleep(interval_ms / 1000)
+        while not self._stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), interval_ms / 1000)
+            if self._stopping.is_set() or self._failure is not None:
+                return
             try:
                 await work()
-            except (OSError, StorageError):
-                logger.exception("background work on %s failed; it will be tried again", self._data_dir.path)
+            except StorageError as error:
+                logger.error("housekeeping of %s: %s", self._data_dir.path, error)
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        # Their threads must be done, so they are not cancelled.
+        self._stopping.set()
+        await asyncio.gather(*self._tasks)
         self._waiters.wake_all()
-        is_clean = self._failure is None
-        for log in self._disk.values():
+        for log in list(self._disk.values()):
             await self._flusher.quiesce(log)
+        # A sync that failed just now is not tried again.
+        is_clean = self._start is not None and self._failure is None
         try:
-            await self._in_thread(self._close_logs, is_clean)
-        except OSError as error:
-            self._fail(Path(error.filename or self._data_dir.path), error)
+            if is_clean:
+                await self._in_thread(self._close_logs, True)
+                await self._save()
+        except (OSError, StorageError) as error:
+            logger.error(
+                "%s was not closed in order, the next start checks it: %s", self._data_dir.path, error
+            )
             is_clean = False
-        if is_clean and self._start is not None:
-            await self._checkpoint()
-        await self._in_thread(lambda: self._data_dir.release(clean=is_clean and self._start is not None))
+        await self._in_thread(self._close_logs, False)
+        try:
+            await self._in_thread(lambda: self._data_dir.release(clean=is_clean))
+        except OSError as error:
+            logger.error(
+                "%s was not closed in order, the next start checks it: %s", self._data_dir.path, error
+            )
         self._threads.shutdown()
 
     def _close_logs(self, clean: bool) -> None:
@@ -140,6 +156,12 @@ class EmbeddedEngine:
     @property
     def failure(self) -> StorageError | None:
         return self._failure
+
+    def _refuse(self, path: Path, error: OSError) -> StorageError:
+        """What to raise for ``error``: a full disk can be waited for, anything else ends the directory."""
+        if error.errno in DISK_FULL:
+            return StorageFull(path, error)
+        return self._fail(path, error)
 
     def _sync_failed(self, log: DiskLog, error: OSError) -> LogDirFailed:
         return self._fail(log.directory, error)
@@ -171,36 +193,63 @@ class EmbeddedEngine:
             for s in disk
         ]
         try:
-            if len(logs) > 1:
-                limit = asyncio.Semaphore(_OPEN_THREADS)
-
-                async def open_one(log: DiskLog) -> None:
-                    async with limit:
-                        await self._in_thread(self._open_log, log)
-
-                await asyncio.gather(*map(open_one, logs))
-            elif logs:
-                await self._in_thread(self._open_log, logs[0])
+            await self._forget_predecessors(logs)
+            await self._open_logs(logs)
         except OSError as error:
-            if error.errno in _FULL:
-                raise StorageFull(self._data_dir.path, error) from error
-            raise self._fail(Path(error.filename or self._data_dir.path), error) from error
+            raise self._refuse(Path(error.filename or self._data_dir.path), error) from error
+        assert self._start is not None
         for log in logs:
-            self._disk[log.topic_partition] = log
-            self._leader_epoch = max(self._leader_epoch, log.epochs.latest)
+            name = log.topic_partition
+            self._disk[name] = log
+            self._recovery_points.pop(name, None)
+            self._log_starts.pop(name, None)
+            # Above all that is in the log, even if the start record was lost.
+            found = log.epochs.latest if self._start.was_clean else log.epochs.latest + 1
+            self._leader_epoch = max(self._leader_epoch, found)
+        if any(log.has_jumped for log in logs):
+            await self._checkpoint()
+
+    async def _forget_predecessors(self, logs: Sequence[DiskLog]) -> None:
+        """See that nothing of a deleted topic of the same name is taken for the new one's."""
+        strangers = [log for log in logs if await self._in_thread(self._remove_stranger, log)]
+        stale = [log.topic_partition for log in strangers if log.topic_partition in self._recovery_points]
+        stale += [log.topic_partition for log in strangers if log.topic_partition in self._log_starts]
+        for name in stale:
+            self._recovery_points.pop(name, None)
+            self._log_starts.pop(name, None)
+        if stale:
+            await self._checkpoint()
+
+    def _remove_stranger(self, log: DiskLog) -> bool:
+        """True if the directory did not hold this very partition."""
+        found = log.found_topic_id()
+        if found is not None and found != log.topic_id:
+            # A topic of this name was deleted, and its files outlived a crash.
+            self._set_aside(log.directory)
+        return found != log.topic_id
+
+    async def _open_logs(self, logs: Sequence[DiskLog]) -> None:
+        limit = asyncio.Semaphore(_OPEN_THREADS)
+
+        async def open_one(log: DiskLog) -> None:
+            async with limit:
+                await self._in_thread(self._open_log, log)
+
+        errors = await asyncio.gather(*map(open_one, logs), return_exceptions=True)
+        for error in errors:
+            if error is not None:
+                for log in logs:
+                    log.close(clean=False)
+                raise error
 
     def _open_log(self, log: DiskLog) -> None:
         assert self._start is not None, "open() comes first"
-        key = (log.topic_partition.topic, log.topic_partition.partition)
+        recovery_point = self._recovery_points.get(log.topic_partition, 0)
         crash = None
         if not self._start.was_clean:
-            crash = Crash(recovery_point=self._recovery_points.get(key, 0), same_boot=self._start.same_boot)
-        try:
-            log.open(crash=crash, log_start_offset=self._log_starts.get(key, 0))
-        except NotThisTopicError:
-            # A topic of this name was deleted, and its files outlived a crash.
-            self._set_aside(log.directory)
-            log.open(crash=None, log_start_offset=0)
+            crash = Crash(recovery_point=recovery_point, same_boot=self._start.same_boot)
+        log_start_offset = self._log_starts.get(log.topic_partition, 0)
+        log.open(crash=crash, recovery_point=recovery_point, log_start_offset=log_start_offset)
 
     def _set_aside(self, directory: Path) -> None:
         target = directory.with_name(f"{directory.name}.{self._clock.now_ms()}{DELETED_SUFFIX}")
@@ -217,24 +266,34 @@ class EmbeddedEngine:
                 if name.endswith(DELETED_SUFFIX):
                     self._files.remove_tree(self._data_dir.path / name)
 
-        await self._in_thread(work)
+        try:
+            await self._in_thread(work)
+        except OSError as error:
+            raise self._refuse(self._data_dir.path, error) from error
 
     def configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
         self._log(topic_partition).config = config
 
     async def drop(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        dropped: list[DiskLog] = []
         for topic_partition in topic_partitions:
             self._waiters.wake(topic_partition)
             self._memory.pop(topic_partition, None)
             log = self._disk.pop(topic_partition, None)
-            if log is None:
-                continue
-            await self._flusher.quiesce(log)
-            for segment in log.segments:
-                self._open_sealed.pop(segment, None)
-            self._recovery_points.pop(topic_partition, None)
-            self._log_starts.pop(topic_partition, None)
-            await self._in_thread(self._delete_log, log)
+            if log is not None:
+                dropped.append(log)
+        async with self._housekeeping:
+            for log in dropped:
+                await self._flusher.quiesce(log)
+                for segment in log.segments:
+                    self._open_sealed.pop(segment, None)
+                try:
+                    await self._in_thread(self._delete_log, log)
+                except OSError as error:
+                    raise self._refuse(log.directory, error) from error
+            with contextlib.suppress(StorageFull):
+                # What stays in the checkpoint is taken out before the name is used again.
+                await self._save()
 
     def _delete_log(self, log: DiskLog) -> None:
         log.close(clean=False)
@@ -255,14 +314,12 @@ class EmbeddedEngine:
         if log is None:
             return self._append_memory(topic_partition, batches, headers)
         if self._failure is not None:
-            raise LogDirFailed(log.directory, str(self._failure))
+            raise LogDirFailed(log.directory, self._failure.cause)
         log_append_time_ms = self._stamp(log, batches, headers)
         try:
             base_offset, last_offset = log.append(batches, headers, leader_epoch=self._leader_epoch)
         except OSError as error:
-            if error.errno in _FULL:
-                raise StorageFull(log.directory, error) from error
-            raise self._fail(log.directory, error) from error
+            raise self._refuse(log.directory, error) from error
         except SegmentTornError as error:
             raise self._fail(error.path, error.cause) from error
         future = None
@@ -316,7 +373,7 @@ class EmbeddedEngine:
         else:
             logs = [log for name in topic_partitions if (log := self._disk.get(name))]
         if self._failure is not None and logs:
-            raise self._failure
+            raise LogDirFailed(self._failure.path, self._failure.cause)
         rounds = [self._flusher.next_round(log) for log in logs if log.is_dirty]
         if rounds:
             await asyncio.wait(rounds)
@@ -339,7 +396,8 @@ class EmbeddedEngine:
         name = spec.topic_partition
         log = self._disk.get(name) or self._memory.get(name)
         if log is None:
-            raise KeyError(name)
+            # Dropped since the request was checked.
+            return FetchPlan(topic_partition=name, offset=spec.offset, error=UnknownTopic(name.topic))
         found: Extent | bytes | None = None
         error: SteleError | None = None
         if max_bytes > 0 or is_first:
@@ -374,13 +432,20 @@ class EmbeddedEngine:
         )
 
     async def _plan_disk(self, log: DiskLog, offset: int, max_bytes: int) -> Extent | None:
+        segment = log.segment_of(offset)
+        if segment is None:
+            return None
         try:
-            return log.plan(offset, max_bytes, nowait=True)
-        except WouldBlockError:
-            return await self._in_thread(lambda: log.plan(offset, max_bytes, nowait=False))
+            try:
+                return segment.extent_from(offset, max_bytes, nowait=True)
+            except WouldBlockError:
+                look = functools.partial(segment.extent_from, offset, max_bytes, nowait=False)
+                return await self._in_thread(look)
         except FileNotFoundError:
-            # Retention took the segment between two looks; the log start has moved.
-            return log.plan(offset, max_bytes, nowait=True)
+            # Retention may have taken the segment between two looks; then the log start has moved.
+            if log.segment_of(offset) is segment:
+                raise
+            return await self._plan_disk(log, offset, max_bytes)
 
     async def read(self, plan: FetchPlan) -> bytes | bytearray:
         source = plan.source
@@ -394,6 +459,12 @@ class EmbeddedEngine:
             data = segment.read_nowait(source)
             if data is None:
                 data = await self._in_thread(segment.read, source)
+        except FileNotFoundError:
+            log = self._disk.get(plan.topic_partition)
+            if log is None or segment not in log.segments:
+                # Deleted since the plan was made; the next one says so.
+                return b""
+            raise LogDirFailed(segment.path, "the file is gone") from None
         except OSError as error:
             raise LogDirFailed(segment.path, error.strerror or str(error)) from error
         if len(data) != source.size:
@@ -447,8 +518,7 @@ class EmbeddedEngine:
             if isinstance(log, MemoryLog):
                 found = log.find_time(timestamp_ms)
             else:
-                segments = list(log.segments)
-                found = await self._in_thread(log.find_time, segments, timestamp_ms)
+                found = await self._find_time(log, timestamp_ms)
         except CorruptBatchError as error:
             raise CorruptLog(
                 path=self._data_dir.path,
@@ -458,6 +528,16 @@ class EmbeddedEngine:
                 reason=error.reason,
             ) from error
         return found or (-1, NO_TIMESTAMP, self._leader_epoch)
+
+    async def _find_time(self, log: DiskLog, timestamp_ms: int) -> tuple[int, int, int] | None:
+        segments = list(log.segments)
+        try:
+            return await self._in_thread(log.find_time, segments, timestamp_ms)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and segments[0] not in log.segments:
+                # Retention took it meanwhile.
+                return await self._find_time(log, timestamp_ms)
+            raise LogDirFailed(log.directory, error.strerror or str(error)) from error
 
     def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:
         log = self._log(topic_partition)
@@ -490,23 +570,37 @@ class EmbeddedEngine:
         for log in list(self._disk.values()):
             if self._failure is not None:
                 break
+            async with self._housekeeping:
+                deleted += await self._retain_log(log, now_ms)
+        return deleted
+
+    async def _retain_log(self, log: DiskLog, now_ms: int) -> int:
+        """Delete the segments of ``log`` that are past their time or size; returns how many."""
+        if self._disk.get(log.topic_partition) is not log:
+            return 0
+        try:
             if log.active_is_expired(now_ms):
                 log.roll()
                 await self._flusher.next_round(log)
             segments = log.expired_segments(now_ms)
-            if not segments or log.topic_partition not in self._disk:
-                continue
+            if not segments or self._disk.get(log.topic_partition) is not log:
+                return 0
             for segment in segments:
                 self._open_sealed.pop(segment, None)
             paths = log.detach(segments)
-            deleted += len(segments)
             # The start is saved first: a crash in between leaves files, never a log that begins twice.
-            await self._checkpoint()
-            await self._in_thread(self._remove, [*paths, *log.stale_snapshots()])
-            logger.info(
-                "%s: %d segments deleted, it starts at %d", log.directory, len(segments), log.log_start_offset
-            )
-        return deleted
+            # On a full disk there is no space for that, but there will be.
+            with contextlib.suppress(StorageFull):
+                await self._save()
+            await self._in_thread(self._remove, paths)
+            await self._in_thread(lambda: self._remove(log.stale_snapshots()))
+            await self._save()
+        except OSError as error:
+            raise self._refuse(log.directory, error) from error
+        logger.info(
+            "%s: %d segments deleted, it starts at %d", log.directory, len(segments), log.log_start_offset
+        )
+        return len(segments)
 
     def _remove(self, paths: list[Path]) -> None:
         for path in paths:
@@ -514,25 +608,43 @@ class EmbeddedEngine:
                 self._files.remove(path)
 
     async def _checkpoint(self) -> None:
-        """Save recovery points and log start offsets, if they moved."""
-        async with self._checkpoint_lock:
-            logs = dict(self._disk)
-            points = {(n.topic, n.partition): log.recovery_point for n, log in logs.items()}
-            starts = {
-                (n.topic, n.partition): log.log_start_offset
-                for n, log in logs.items()
-                if log.log_start_offset
-            }
-            if (points, starts) == self._checkpointed:
-                return
-            dirty = [log for log in logs.values() if log.epochs.is_dirty]
-            path = self._data_dir.path
+        """Save what spares the next start some work, or may not be forgotten by it."""
+        async with self._housekeeping:
+            await self._save()
 
-            def write() -> None:
-                for log in dirty:
-                    log.epochs.write(self._files, log.directory, sync=True)
-                write_offsets(self._files, path / RECOVERY_POINTS, points)
-                write_offsets(self._files, path / LOG_START_OFFSETS, starts)
+    async def _save(self) -> None:
+        """Save recovery points and log start offsets, if they moved; ``_housekeeping`` is held, or all is quiet.
 
+        Raises:
+            StorageFull: the old ones stay.
+            LogDirFailed: and the directory has stopped.
+        """
+        logs = dict(self._disk)
+        points = {**self._recovery_points, **{n: log.checkpoint_offset for n, log in logs.items()}}
+        starts = {
+            **self._log_starts,
+            **{n: log.log_start_offset for n, log in logs.items() if log.log_start_offset},
+        }
+        dirty = [log for log in logs.values() if log.epochs.is_dirty]
+        # Once the background runs, every partition is open.
+        is_settled = bool(self._tasks)
+        path = self._data_dir.path
+
+        def write() -> None:
+            for log in dirty:
+                log.epochs.write(self._files, log.directory, sync=True)
+            if (points, starts) != self._checkpointed:
+                write_offsets(self._files, path / RECOVERY_POINTS, points.items())
+                write_offsets(self._files, path / LOG_START_OFFSETS, starts.items())
+            if is_settled:
+                self._data_dir.settle()
+
+        try:
             await self._in_thread(write)
-            self._checkpointed = (points, starts)
+        except OSError as error:
+            raise self._refuse(path, error) from error
+        self._checkpointed = (points, starts)
+
+
+def _read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:
+    return {TopicPartition(*name): offset for name, offset in read_offsets(files, path).items()}

@@ -24,6 +24,9 @@ from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
 
+# Errors that say the disk is full: nothing is wrong with it, and space may come.
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
 # writev takes at most IOV_MAX buffers
 _BUFFERS_MAX = 1024
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 
 from ..errors import LogDirFailed
 from .log import DiskLog, FlushWork
@@ -23,9 +23,7 @@ SyncObserver = Callable[[float], None]
 class Flusher:
     """Runs the rounds of every partition; at most one at a time for each."""
 
-    def __init__(
-        self, executor: ThreadPoolExecutor, *, on_failure: Callable[[DiskLog, OSError], LogDirFailed]
-    ) -> None:
+    def __init__(self, executor: Executor, *, on_failure: Callable[[DiskLog, OSError], LogDirFailed]) -> None:
         self._executor = executor
         self._on_failure = on_failure
         self._next: dict[DiskLog, asyncio.Future[None]] = {}
@@ -97,15 +95,13 @@ class Flusher:
             future.exception()
 
     async def quiesce(self, log: DiskLog) -> None:
-        """Wait until no round of ``log`` runs, and begin none; its files may then be closed."""
+        """Run the rounds that someone waits for, until there are none; the files may then be closed."""
         timer = self._timers.pop(log, None)
         if timer:
             timer.cancel()
-        while task := self._running.get(log):
-            await asyncio.shield(task)
-        future = self._next.pop(log, None)
-        if future is not None and not future.done():
-            future.cancel()
+        while log in self._next or log in self._running:
+            self._start(log)
+            await asyncio.shield(self._running[log])
 
 
 def _timed(work: FlushWork) -> float:

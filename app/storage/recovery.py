@@ -67,7 +67,7 @@ def recover_segments(
             kept[-1].damages.append(gap)
             kept[-1].next_offset = segment.base_offset
             _report(segment.path, gap)
-        behind = any(later.file().size() for later in segments[number + 1 :])
+        behind = any(files.size(later.path) for later in segments[number + 1 :])
         is_cut = _recover_one(files, segment, crash, on_batch, has_data_behind=behind)
         kept.append(segment)
         if is_cut:
@@ -134,6 +134,7 @@ def _save_cut(files: Files, segment: Segment, position: int, end: int) -> None:
     target = segment.path.with_name(f"{segment.path.stem}-{position}{CUT_SUFFIX}")
     copy = files.open(target, create=True)
     try:
+        copy.truncate(0)
         for start in range(position, end, _COPY_BYTES):
             data = segment.file().read_at(start, min(_COPY_BYTES, end - start))
             copy.write_at(start - position, [data])

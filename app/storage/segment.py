@@ -17,14 +17,17 @@ the indexes are built from them again (``recovery``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from stele.wire import record_batch as rb
 
 from ..errors import CorruptLog
 from .files import File, Files, read_file, write_file
+from .offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from .offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from .scan import Damage, scan_batches
 from .time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
@@ -34,12 +37,34 @@ LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
 # Enough for the headers between two index entries in one read.
 _WALK_BYTES = 16 * 1024
 
 
 class WouldBlockError(Exception):
     """The bytes are not in memory: do this again in a thread, where a disk may be waited for."""
+
+
+class SegmentTornError(Exception):
+    """A failed write left bytes behind that could not be cut off again."""
+
+    def __init__(self, path: Path, cause: OSError) -> None:
+        super().__init__(f"{path}: {cause}")
+        self.path = path
+        self.cause = cause
+
+
+class _MisfitError(Exception):
+    """Batches, or batches and index, do not fit together: the log must be examined."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"{reason} (at byte {position})")
+        self.position = position
+        self.reason = reason
 
 
 def segment_name(base_offset: int) -> str:
@@ -196,33 +221,70 @@ class Segment:
         write_file(self._files, self.index_path, self._index.to_bytes(), sync=sync)
         write_file(self._files, self.time_index_path, self._time_index.to_bytes(), sync=sync)
 
-    def adopt_sealed(self, *, next_offset: int) -> None:
-        """Take a sealed segment as it lies on the disk, reading no log."""
+    def adopt_sealed(self, *, next_offset: int) -> bool:
+        """Take a sealed segment as it lies on the disk, reading no log.
+
+        Returns False when its indexes were missing or could not be its own, and
+        the log had to be read after all. What is wrong in the middle of an index
+        shows when it is used.
+        """
         self.size = self._files.size(self.path)
         self.next_offset = next_offset
         self.is_sealed = True
         self._index = None
         self._time_index = None
-        newest = TimeIndex.last_of(self._tail_of_time_index())
-        if newest:
-            self._max_timestamp = newest[0]
-            self.max_timestamp_offset = self.base_offset + newest[1]
-        self.created_ms = min(self.created_ms, self._max_timestamp)
+        is_fit = self._adopt_bounds()
+        if not is_fit:
+            self.examine()
+            self.write_indexes(sync=True)
+            self.release()
+        return is_fit
 
-    def _tail_of_time_index(self) -> bytes:
-        if not self._files.exists(self.time_index_path):
-            return b""
-        file = self._files.open(self.time_index_path)
+    def _adopt_bounds(self) -> bool:
+        """The newest timestamp, from the last entry of the time index; False if an index does not fit."""
+        relative_end = self.next_offset - self.base_offset
+        last = self._last_entry(self.index_path, INDEX_ENTRY_BYTES)
+        if last is None or (last and int.from_bytes(last[:4], "big") >= relative_end):
+            return False
+        if last and int.from_bytes(last[4:], "big") >= self.size:
+            return False
+        last = self._last_entry(self.time_index_path, TIME_ENTRY_BYTES)
+        if last is None:
+            return False
+        newest = TimeIndex.last_of(last)
+        if newest is None:
+            # Empty is right only if no record has a time; the first is asked for all.
+            return self._first_timestamp() == rb.NO_TIMESTAMP
+        if newest[0] < 0 or not 0 <= newest[1] < relative_end:
+            return False
+        self._max_timestamp = newest[0]
+        self.max_timestamp_offset = self.base_offset + newest[1]
+        return True
+
+    def _last_entry(self, path: Path, entry_bytes: int) -> bytes | None:
+        """The last entry of an index file, empty if it has none; None if there is no such file of whole entries."""
+        if not self._files.exists(path):
+            return None
+        file = self._files.open(path)
         try:
             size = file.size()
-            return file.read_at(max(0, size - TIME_ENTRY_BYTES), TIME_ENTRY_BYTES)
+            return file.read_at(max(0, size - entry_bytes), entry_bytes) if size % entry_bytes == 0 else None
+        finally:
+            file.close()
+
+    def _first_timestamp(self) -> int:
+        file = self.open_own()
+        try:
+            return rb.read_header(file.read_at(0, rb.HEADER_BYTES)).max_timestamp
+        except rb.CorruptBatchError:
+            return rb.NO_TIMESTAMP
         finally:
             file.close()
 
     def adopt_active(self) -> bool:
         """Take the active segment after a clean shutdown: its indexes, and the headers behind them.
 
-        Returns False when the indexes do not fit the log: then it must be scanned.
+        Returns False when they do not fit together: then it must be scanned.
         """
         size = self.file().size()
         index = OffsetIndex.from_bytes(read_file(self._files, self.index_path) or b"", log_bytes=size or 1)
@@ -233,31 +295,34 @@ class Segment:
         newest = times.last()
         if newest:
             self._max_timestamp, self.max_timestamp_offset = newest[0], self.base_offset + newest[1]
-        start = index.last_position()
-        entries = len(index)
-        position, first = start, True
+        position = 0
         try:
+            if entries := index.entries():
+                # The last entry itself stands for the batch that it points to.
+                relative_offset, position = entries[-1]
+                header = rb.read_header(self.file().read_at(position, rb.HEADER_BYTES))
+                if header.last_offset != self.base_offset + relative_offset:
+                    return False
+                self.next_offset = header.next_offset
+                self._bytes_since_index = header.size
+                position += header.size
             while position < size:
                 header = rb.read_header(self.file().read_at(position, rb.HEADER_BYTES))
-                if position + header.size > size or (not first and header.base_offset != self.next_offset):
+                if header.base_offset != self.next_offset:
                     return False
-                if first and entries:
-                    # The entry itself stands for this batch.
-                    self.next_offset, first = header.next_offset, False
-                    self._bytes_since_index = header.size
-                else:
-                    first = False
-                    self._note(header, position)
+                self._note(header, position)
                 position += header.size
         except rb.CorruptBatchError:
+            return False
+        if position != size:
             return False
         self.size = size
         if self._max_timestamp != rb.NO_TIMESTAMP:
             self.created_ms = min(self.created_ms, self._max_timestamp)
         return True
 
-    def rebuild(self) -> Iterator[rb.BatchHeader | Damage]:
-        """Scan the whole log, building indexes and bounds; yields what the scan finds.
+    def rebuild(self, *, end: int | None = None) -> Iterator[rb.BatchHeader | Damage]:
+        """Scan the log (up to byte ``end``), building indexes and bounds; yields what the scan finds.
 
         The caller decides on each damage: to go on keeps it in ``damages``, to
         stop leaves ``size`` at the end of the last batch before it.
@@ -267,7 +332,7 @@ class Segment:
         self._bytes_since_index = 0
         self._max_timestamp, self.max_timestamp_offset = rb.NO_TIMESTAMP, self.base_offset
         self.damages = []
-        for found in scan_batches(self.file(), expected_offset=self.base_offset):
+        for found in scan_batches(self.file(), expected_offset=self.base_offset, end=end):
             yield found
             if isinstance(found, Damage):
                 self.damages.append(found)
@@ -277,6 +342,34 @@ class Segment:
                     self.created_ms = min(self.created_ms, found.max_timestamp)
                 self._note(found, found.position)
                 self.size = found.position + found.size
+
+    def examine(self) -> None:
+        """Read the whole log and note every damage, since something did not fit; for threads.
+
+        The indexes of a sealed segment are built again on the way: they may be
+        what is wrong. Those of the active one come from memory and are right.
+        """
+        found = Segment(
+            self._files,
+            self.path.parent,
+            self.base_offset,
+            index_interval_bytes=self._index_interval_bytes,
+            created_ms=self.created_ms,
+        )
+        try:
+            for _ in found.rebuild(end=self.size):
+                pass
+        finally:
+            found.release()
+        if self.is_sealed:
+            found.lose_until(self.next_offset)
+            self._index, self._time_index = found._index, found._time_index
+            self._max_timestamp = found._max_timestamp
+            self.max_timestamp_offset = found.max_timestamp_offset
+        for damage in found.damages:
+            if damage not in self.damages:
+                logger.error("%s", self._corrupt(damage))
+        self.damages = found.damages
 
     def truncate(self) -> None:
         """Cut the file at ``size``, the end of its last batch that counts."""
@@ -300,8 +393,16 @@ class Segment:
     # ── reading ──
 
     def headers(self) -> Iterator[rb.BatchHeader]:
-        """Every header, CRCs unchecked; reads the disk."""
-        return self._walk(0, nowait=False)
+        """Every header, CRCs unchecked; reads the disk.
+
+        Raises:
+            CorruptLog: there is damage that was not known; the next call goes around it.
+        """
+        try:
+            yield from self._walk(0, nowait=False)
+        except _MisfitError as misfit:
+            self.examine()
+            raise self._unreadable(misfit) from misfit
 
     def _offset_index(self) -> OffsetIndex:
         index = self._index
@@ -318,6 +419,22 @@ class Segment:
             CorruptLog: ``offset`` cannot be read.
             WouldBlockError: see the class.
         """
+        return self._examined(lambda: self._extent_from(offset, max_bytes, nowait=nowait), nowait=nowait)
+
+    def _examined(self, look: Callable[[], _T], *, nowait: bool) -> _T:
+        """The result of ``look``; if something does not fit, the log is examined and ``look`` tried again."""
+        try:
+            return look()
+        except _MisfitError as misfit:
+            if nowait:
+                raise WouldBlockError from misfit
+        self.examine()
+        try:
+            return look()
+        except _MisfitError as misfit:
+            raise self._unreadable(misfit) from misfit
+
+    def _extent_from(self, offset: int, max_bytes: int, *, nowait: bool) -> Extent:
         start, first_size = self._locate(offset, nowait=nowait)
         end = self.size
         limit = start + max(max_bytes, first_size)
@@ -337,9 +454,11 @@ class Segment:
                 raise self._corrupt(damage)
         position = self._offset_index().position_for(offset - self.base_offset)
         for header in self._walk(position, nowait=nowait):
+            if header.base_offset > offset:
+                break
             if header.next_offset > offset:
                 return header.position, header.size
-        raise self._unreadable(position, offset, "no batch holds the offset")
+        raise _MisfitError(position, f"no batch holds offset {offset}")
 
     def _boundary_before(self, position: int, limit: int, *, nowait: bool) -> int:
         """The last batch boundary at or below ``limit``, from a boundary at ``position``."""
@@ -350,11 +469,14 @@ class Segment:
         return position
 
     def _walk(self, position: int, *, nowait: bool) -> Iterator[rb.BatchHeader]:
-        """Headers from ``position`` on, jumping over known damage."""
+        """Headers from ``position`` on, jumping over known damage. Raises ``_MisfitError``."""
         jumps = {damage.position: damage.end_position for damage in self.damages}
         file = self.file() if nowait else self.open_own()
         try:
-            window, start, expected = b"", position, -1
+            window, start, expected = b"", position, -1 if position else self.base_offset
+            for damage in self.damages:
+                if damage.position < position < damage.end_position:
+                    position, start = damage.end_position, damage.end_position
             while position < self.size:
                 if position in jumps:
                     position, expected = jumps[position], -1
@@ -375,7 +497,7 @@ class Segment:
                     if position + header.size > self.size:
                         raise rb.CorruptBatchError("the batch is longer than the segment")
                 except rb.CorruptBatchError as error:
-                    raise self._unreadable(position, max(expected, self.base_offset), error.reason) from error
+                    raise _MisfitError(position, error.reason) from error
                 header.position = position
                 yield header
                 position += header.size
@@ -384,27 +506,17 @@ class Segment:
             if not nowait:
                 file.close()
 
-    def _unreadable(self, position: int, offset: int, reason: str) -> CorruptLog:
-        """Damage met by a reader: find where it ends, remember it, report it."""
-        file = self.open_own()
-        try:
-            for found in scan_batches(file, expected_offset=offset, position=position, end=self.size):
-                if isinstance(found, Damage):
-                    if found.end_position == self.size:
-                        # Nothing good behind it in this file: the next segment goes on.
-                        found = Damage(
-                            position=found.position,
-                            end_position=self.size,
-                            offset=found.offset,
-                            next_offset=self.next_offset,
-                            reason=found.reason,
-                        )
-                    self.damages.append(found)
-                    return self._corrupt(found)
-        finally:
-            file.close()
+    def _unreadable(self, misfit: _MisfitError) -> CorruptLog:
+        """What an examination makes of ``misfit``: the first damage that ends behind it."""
+        for damage in self.damages:
+            if damage.end_position >= misfit.position:
+                return self._corrupt(damage)
         return CorruptLog(
-            path=self.path, position=position, offset=offset, next_offset=self.next_offset, reason=reason
+            path=self.path,
+            position=misfit.position,
+            offset=self.base_offset,
+            next_offset=self.next_offset,
+            reason=misfit.reason,
         )
 
     def _corrupt(self, damage: Damage) -> CorruptLog:
@@ -437,31 +549,41 @@ class Segment:
         """
         if timestamp_ms > self.max_timestamp:
             return None
+        return self._examined(lambda: self._find_time(timestamp_ms), nowait=False)
+
+    def _find_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         times = self._time_index
         if times is not None:
-            relative = times.relative_offset_for(timestamp_ms)
+            entry, is_from_disk = times.entry_for(timestamp_ms), False
         else:
-            relative = TimeIndex.search(read_file(self._files, self.time_index_path) or b"", timestamp_ms)
-        position = self._offset_index().position_for(relative)
+            data = read_file(self._files, self.time_index_path) or b""
+            entry, is_from_disk = TimeIndex.search(data, timestamp_ms), True
+        position = self._offset_index().position_for(entry[1]) if entry else 0
         for header in self._walk(position, nowait=False):
+            if entry and is_from_disk and header.last_offset >= self.base_offset + entry[1]:
+                # An entry that does not stand for a batch could lead behind what is looked for.
+                if (header.max_timestamp, header.last_offset - self.base_offset) != entry:
+                    raise _MisfitError(header.position, "the time index does not fit the log")
+                entry = None
             if header.max_timestamp < timestamp_ms:
                 continue
             raw = self.read(Extent(segment=self, position=header.position, size=header.size))
             try:
                 rb.check_batch(raw)
+            except rb.CorruptBatchError as error:
+                raise _MisfitError(header.position, error.reason) from error
+            try:
                 records = rb.decode_records(raw)
             except rb.CorruptBatchError as error:
-                raise self._unreadable(header.position, header.base_offset, error.reason) from error
+                # As its producer sent it: the CRC is right.
+                raise CorruptLog(
+                    path=self.path,
+                    position=header.position,
+                    offset=header.base_offset,
+                    next_offset=header.next_offset,
+                    reason=error.reason,
+                ) from error
             for record in records:
                 if record.timestamp >= timestamp_ms:
                     return record.offset, record.timestamp, header.partition_leader_epoch
         return None
-
-
-class SegmentTornError(Exception):
-    """A failed write left bytes behind that could not be cut off again."""
-
-    def __init__(self, path: Path, cause: OSError) -> None:
-        super().__init__(f"{path}: {cause}")
-        self.path = path
-        self.cause = cause

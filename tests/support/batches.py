@@ -1,0 +1,92 @@
+"""Batches and partitions, made in one line."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from uuid import UUID
+
+import crc32c
+from stele.wire import record_batch as rb
+
+from app.broker.producer_state import ProducerStates
+from app.storage.engine import Clock, PartitionSpec, TopicPartition
+from app.storage.topic_config import TopicConfig
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def batch_of(
+    values: Sequence[bytes],
+    *,
+    timestamp_ms: int = 1_000,
+    producer_id: int = -1,
+    producer_epoch: int = 0,
+    base_sequence: int = 0,
+) -> bytearray:
+    """One batch of keyless records, all with the same timestamp."""
+    builder = rb.BatchBuilder(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch if producer_id >= 0 else -1,
+        base_sequence=base_sequence if producer_id >= 0 else -1,
+    )
+    for value in values:
+        builder.append(timestamp_ms=timestamp_ms, value=value)
+    return builder.build()
+
+
+def batch_of_times(timestamps_ms: Sequence[int]) -> bytearray:
+    """One batch, a record for each timestamp."""
+    builder = rb.BatchBuilder()
+    for timestamp_ms in timestamps_ms:
+        builder.append(timestamp_ms=timestamp_ms, value=str(timestamp_ms).encode())
+    return builder.build()
+
+
+def header_of(
+    *,
+    producer_id: int = 1,
+    producer_epoch: int = 0,
+    base_sequence: int = 0,
+    count: int = 1,
+    base_offset: int = 0,
+) -> rb.BatchHeader:
+    """A header as it stands in a log, without a batch behind it."""
+    return rb.BatchHeader(
+        base_offset=base_offset,
+        batch_length=100,
+        partition_leader_epoch=0,
+        magic=2,
+        crc=0,
+        attributes=0,
+        last_offset_delta=count - 1,
+        base_timestamp=0,
+        max_timestamp=0,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=count,
+    )
+
+
+def with_new_crc(batch: bytes) -> bytes:
+    """The batch with its CRC made right again, after a test changed a field."""
+    fixed = bytearray(batch)
+    struct.pack_into(">I", fixed, 17, crc32c.crc32c(bytes(fixed[rb.CRC_START :])))
+    return bytes(fixed)
+
+
+def spec_of(
+    name: TopicPartition,
+    *,
+    clock: Clock,
+    config: TopicConfig | None = None,
+    topic_id: UUID | None = None,
+    ledger: ProducerStates | None = None,
+) -> PartitionSpec:
+    return PartitionSpec(
+        topic_partition=name,
+        topic_id=topic_id or UUID(int=1),
+        config=config or TopicConfig(),
+        ledger=ProducerStates(clock) if ledger is None else ledger,
+    )

@@ -1,0 +1,408 @@
+"""One random history of a data directory: lives that end in a cut, and what must be true after each.
+
+A *life* is a start, a random schedule of what a broker does with an engine, and
+an end: the power goes, or the process is killed, in the middle of any call to
+the file system, also while it starts; or it is closed in order. At the end
+everything that was promised is noted; the next life begins by checking it.
+Everything follows from the seed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+from stele.wire import record_batch as rb
+
+from app.broker.producer_state import ProducerStates
+from app.errors import OutOfOrderSequence
+from app.storage.embedded import EmbeddedEngine, EngineOptions
+from app.storage.engine import AppendTicket, FetchSpec, PartitionSpec, TopicPartition
+from app.storage.topic_config import TopicConfig
+
+from .batches import batch_of
+from .simulated_files import SimulatedFiles
+from .simulated_time import SimulatedClock
+
+DATA = Path("/data")
+LIVES = 4
+PRODUCERS = 2
+_OPTIONS = EngineOptions(flush_interval_ms=20, checkpoint_interval_ms=50, retention_interval_ms=80)
+
+
+@dataclass(slots=True)
+class _Stored:
+    """A batch that was appended, as it must be read."""
+
+    base_offset: int
+    next_offset: int
+    data: bytes
+    header: rb.BatchHeader
+
+
+@dataclass(slots=True)
+class _Partition:
+    """What the test knows of one partition."""
+
+    name: TopicPartition
+    topic_id: UUID
+    config: TopicConfig
+    batches: list[_Stored] = field(default_factory=list["_Stored"])
+    tickets: list[AppendTicket] = field(default_factory=list[AppendTicket])
+    # Promised to survive the loss of power.
+    synced_end: int = 0
+    # Must be there in the next life; after a crash that is more.
+    surviving_end: int = 0
+    # The log may start here …
+    start_min: int = 0
+    # … and not behind this.
+    start_max: int = 0
+    # Producers that said they are at this sequence, by id.
+    sequences: dict[int, int] = field(default_factory=dict[int, int])
+    is_open: bool = False
+    first_producer_id: int = 0
+    # The next offset.
+    end: int = 0
+
+
+class History:
+    """Run it with ``await History(seed).run()``; a broken promise is an ``AssertionError``."""
+
+    def __init__(self, seed: int, *, files: SimulatedFiles | None = None) -> None:
+        self.seed = seed
+        self.cuts = 0
+        self.records_checked = 0
+        self._random = Random(seed)
+        self._files = files or SimulatedFiles()
+        self._files.is_cold = lambda: self._random.random() < 0.1
+        self._clock = SimulatedClock()
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._ledgers: dict[TopicPartition, ProducerStates] = {}
+        self._engine: EmbeddedEngine | None = None
+        self._survivor: SimulatedFiles | None = None
+        self._ended_by_power = False
+        self._highest_epoch = -1
+
+    async def run(self) -> None:
+        random = self._random
+        for _ in range(random.randint(1, 3)):
+            self._new_topic()
+        for _ in range(LIVES):
+            await self._live()
+        # The last world is looked at once more, in peace.
+        engine = await self._open(may_end=False)
+        await engine.close()
+
+    # ── a life ──
+
+    async def _live(self) -> None:
+        random = self._random
+        files = self._files
+        self._survivor = None
+        # Most ends come in the middle of the work, some while it starts.
+        ends_after = random.choice((random.randint(1, 40), random.randint(1, 250), random.randint(1, 600)))
+        files.alarm(ends_after, self._end)
+        engine = await self._open(may_end=True)
+        for _ in range(random.randint(1, 60)):
+            if self._survivor is not None:
+                break
+            await self._step(engine)
+        if self._survivor is None and random.random() < 0.5:
+            self._end()
+        # If nothing happened so far this is a clean end, and the alarm may ring in the middle of it.
+        await engine.close()
+        if self._survivor is None:
+            files.alarm(1 << 60, self._end)
+            self._note_promises()
+            for partition in self._partitions.values():
+                assert all(ticket.done for ticket in partition.tickets), "a close leaves nobody waiting"
+                partition.surviving_end = partition.synced_end = partition.end
+        else:
+            self._files = self._survivor
+            self.cuts += 1
+        for partition in self._partitions.values():
+            partition.tickets = []
+            partition.is_open = False
+        self._engine = None
+
+    def _end(self) -> None:
+        """In the middle of a call: what is promised now must be there in the next life."""
+        if self._survivor is not None:
+            return
+        self._note_promises()
+        self._ended_by_power = self._random.random() < 0.75
+        if self._ended_by_power:
+            self._survivor = self._files.power_cut(self._random)
+            for partition in self._partitions.values():
+                partition.surviving_end = partition.synced_end
+        else:
+            self._survivor = self._files.crash(self._random)
+            for partition in self._partitions.values():
+                if partition.is_open:
+                    partition.surviving_end = partition.end
+
+    def _note_promises(self) -> None:
+        for partition in self._partitions.values():
+            for ticket in partition.tickets:
+                if ticket.future is not None and ticket.future.done() and ticket.future.exception() is None:
+                    partition.synced_end = max(partition.synced_end, ticket.last_offset + 1)
+            if partition.is_open and self._engine is not None:
+                state = self._engine.state(partition.name)
+                partition.start_max = max(partition.start_max, state.log_start_offset)
+
+    def _new_topic(self) -> list[_Partition]:
+        """The catalog has it from now on, as it would have before the engine is asked."""
+        random = self._random
+        topic_id = UUID(int=random.getrandbits(128))
+        config = TopicConfig(
+            segment_bytes=random.choice((400, 1024, 3000, 1 << 20)),
+            segment_ms=random.choice((100, 1 << 40)),
+            retention_bytes=random.choice((-1, -1, 3000)),
+            retention_ms=random.choice((1 << 40, 1 << 40, 300)),
+            index_interval_bytes=random.choice((0, 200, 4096)),
+            flush_messages=random.choice((1, 5, 1 << 40)),
+            flush_ms=random.choice((-1, 5, 100_000)),
+        )
+        # Few names, so that they are used again.
+        topic = random.choice(("a", "b"))
+        made: list[_Partition] = []
+        for number in range(random.randint(1, 2)):
+            name = TopicPartition(topic, number)
+            if name not in self._partitions:
+                partition = _Partition(name, topic_id, config)
+                self._partitions[name] = partition
+                made.append(partition)
+        return made
+
+    def _spec(self, partition: _Partition) -> PartitionSpec:
+        ledger = self._ledgers[partition.name] = ProducerStates(self._clock)
+        return PartitionSpec(
+            topic_partition=partition.name,
+            topic_id=partition.topic_id,
+            config=partition.config,
+            ledger=ledger,
+        )
+
+    # ── the start, and what must be true after it ──
+
+    async def _open(self, *, may_end: bool) -> EmbeddedEngine:
+        engine = EmbeddedEngine(self._files, DATA, clock=self._clock, options=_OPTIONS)
+        await engine.open()
+        partitions = list(self._partitions.values())
+        await engine.create([self._spec(partition) for partition in partitions])
+        await engine.remove_strays()
+        if self._survivor is None or not may_end:
+            for partition in partitions:
+                await self._check(engine, partition)
+                partition.is_open = True
+            self._engine = engine
+        engine.start_background()
+        return engine
+
+    async def _check(self, engine: EmbeddedEngine, partition: _Partition) -> None:
+        name = partition.name
+        state = engine.state(name)
+        end = state.log_end_offset
+        assert end >= partition.surviving_end, f"{name} ends at {end}, {partition.surviving_end} was promised"
+        assert end <= partition.end, f"{name} ends at {end}, only {partition.end} were written"
+        assert state.log_start_offset >= min(partition.start_min, end), f"{name}: deleted records are back"
+        assert state.log_start_offset <= partition.start_max, f"{name}: records vanished at the start"
+        ends = {0, *(stored.next_offset for stored in partition.batches)}
+        # Where nothing is left, the log goes on at its start, which may be inside a batch that is gone.
+        assert end in ends or end == state.log_start_offset, f"{name}: half a batch"
+        partition.batches = [stored for stored in partition.batches if stored.next_offset <= end]
+        partition.end = end
+        if end == state.log_start_offset:
+            # Some of what was deleted may have been lost as well; then nobody knows its producers' state.
+            partition.batches = []
+            partition.first_producer_id += PRODUCERS
+        # What the start found it has synced.
+        partition.synced_end = partition.surviving_end = end
+        partition.start_min = partition.start_max = state.log_start_offset
+        await self._check_content(engine, partition)
+        self._check_producers(partition)
+
+    async def _check_content(self, engine: EmbeddedEngine, partition: _Partition) -> None:
+        start = engine.state(partition.name).log_start_offset
+        offset, max_bytes = start, self._random.choice((1, 500, 1 << 20))
+        expected = [stored for stored in partition.batches if stored.next_offset > start]
+        data = b"".join(stored.data for stored in expected)
+        read = bytearray()
+        while offset < partition.end:
+            raw = await self._fetch(engine, partition, offset, max_bytes)
+            read += raw
+            offset = list(rb.iter_headers(raw))[-1].next_offset
+        assert bytes(read) == data, f"{partition.name}: other bytes than were written"
+        self.records_checked += partition.end - start
+        if expected:
+            await self._check_places(engine, partition, expected)
+
+    async def _check_places(
+        self, engine: EmbeddedEngine, partition: _Partition, expected: list[_Stored]
+    ) -> None:
+        """The indexes lead to the right batches."""
+        start = engine.state(partition.name).log_start_offset
+        stored = self._random.choice(expected)
+        offset = max(start, self._random.randrange(stored.base_offset, stored.next_offset))
+        raw = await self._fetch(engine, partition, offset, 1)
+        assert raw == stored.data, f"{partition.name}: offset {offset} leads to another batch"
+        time_ms = stored.header.max_timestamp
+        found, found_ms, _ = await engine.offset_for_time(partition.name, time_ms)
+        first = next(other for other in expected if other.header.max_timestamp >= time_ms)
+        assert found == max(start, first.base_offset), f"{partition.name}: time {time_ms} leads to {found}"
+        assert found_ms == first.header.max_timestamp
+
+    async def _fetch(
+        self, engine: EmbeddedEngine, partition: _Partition, offset: int, max_bytes: int
+    ) -> bytes:
+        spec = FetchSpec(topic_partition=partition.name, offset=offset, max_bytes=max_bytes)
+        (plan,) = await engine.plan_fetch([spec], max_bytes)
+        if plan.error is not None:
+            raise AssertionError(f"{partition.name}: offset {offset} cannot be read: {plan.error}")
+        raw = bytes(await engine.read(plan))
+        assert raw, f"{partition.name}: nothing at offset {offset}"
+        return raw
+
+    def _check_producers(self, partition: _Partition) -> None:
+        """A retry of what is there is known, and the next one is welcome."""
+        ledger = self._ledgers[partition.name]
+        partition.sequences = {}
+        by_producer: dict[int, list[_Stored]] = {}
+        for stored in partition.batches:
+            if stored.header.has_producer_id:
+                by_producer.setdefault(stored.header.producer_id, []).append(stored)
+        for producer_id, batches in by_producer.items():
+            last = batches[-1].header
+            partition.sequences[producer_id] = last.base_sequence + last.record_count
+            for stored in batches[-5:]:
+                if stored.base_offset < partition.start_max:
+                    continue
+                known = ledger.check(stored.header)
+                assert known is not None, f"{partition.name}: a retry of {stored.base_offset} is not known"
+                assert known.base_offset == stored.base_offset
+                assert known.last_offset == stored.next_offset - 1
+
+    # ── what a broker does ──
+
+    async def _step(self, engine: EmbeddedEngine) -> None:
+        random = self._random
+        choice = random.random()
+        partitions = list(self._partitions.values())
+        if choice < 0.6 and partitions:
+            for _ in range(random.choice((1, 1, 1, 3))):
+                self._append(engine, random.choice(partitions))
+            if random.random() < 0.3:
+                await asyncio.sleep(0)
+        elif choice < 0.7:
+            await self._wait_for_acks()
+        elif choice < 0.78:
+            await asyncio.sleep(random.choice((0.001, 0.01, 0.06, 0.2)))
+        elif choice < 0.84:
+            await self._flush(engine)
+        elif choice < 0.88 and partitions:
+            await self._delete_records(engine, random.choice(partitions))
+        elif choice < 0.91:
+            await engine.enforce_retention()
+        elif choice < 0.94 and partitions:
+            await self._drop(engine, random.choice(partitions))
+        elif choice < 0.97:
+            await self._create(engine)
+        elif partitions:
+            partition = random.choice(partitions)
+            await self._read_some(engine, partition)
+
+    async def _read_some(self, engine: EmbeddedEngine, partition: _Partition) -> None:
+        if not partition.batches:
+            return
+        stored = self._random.choice(partition.batches)
+        spec = FetchSpec(topic_partition=partition.name, offset=stored.base_offset, max_bytes=1)
+        (plan,) = await engine.plan_fetch([spec], 1)
+        raw = await engine.read(plan)
+        if engine.state(partition.name).log_start_offset <= stored.base_offset:
+            assert plan.error is None, f"{partition.name}: {plan.error}"
+            assert raw == stored.data, f"{partition.name}: offset {stored.base_offset} leads to another batch"
+
+    def _append(self, engine: EmbeddedEngine, partition: _Partition) -> None:
+        random = self._random
+        values = [random.randbytes(random.choice((3, 20, 150, 700))) for _ in range(random.randint(1, 3))]
+        producer_id = random.randint(-2, PRODUCERS - 1)
+        if producer_id >= 0:
+            producer_id += partition.first_producer_id
+        sync = random.random() < 0.4
+        if producer_id < 0:
+            batches = bytearray()
+            for _ in range(random.choice((1, 1, 2))):
+                batches += batch_of(values, timestamp_ms=self._clock.now_ms())
+            headers = rb.check_produced(batches)
+        else:
+            sequence = partition.sequences.get(producer_id, 0)
+            batches = batch_of(
+                values, timestamp_ms=self._clock.now_ms(), producer_id=producer_id, base_sequence=sequence
+            )
+            headers = rb.check_produced(batches)
+            stored = self._ledgers[partition.name].check(headers[0])
+            assert stored is None, f"{partition.name}: a batch that was lost is taken for one that is stored"
+            partition.sequences[producer_id] = sequence + len(values)
+        ticket = engine.append(partition.name, batches, headers, sync=sync)
+        assert ticket.base_offset == partition.end, f"{partition.name}: offsets have a hole"
+        assert ticket.last_offset == headers[-1].last_offset
+        for header in headers:
+            data = bytes(batches[header.position : header.position + header.size])
+            partition.batches.append(_Stored(header.base_offset, header.next_offset, data, header))
+        partition.end = ticket.last_offset + 1
+        partition.tickets.append(ticket)
+
+    async def _wait_for_acks(self) -> None:
+        waiting = [
+            ticket.future
+            for partition in self._partitions.values()
+            for ticket in partition.tickets
+            if ticket.future is not None and not ticket.done
+        ]
+        if waiting:
+            await asyncio.wait(waiting)
+
+    async def _flush(self, engine: EmbeddedEngine) -> None:
+        names = None
+        partitions = list(self._partitions.values())
+        if partitions and self._random.random() < 0.5:
+            partitions = [self._random.choice(partitions)]
+            names = [partitions[0].name]
+        ends = [partition.end for partition in partitions]
+        await engine.flush(names)
+        if self._survivor is None:
+            for partition, end in zip(partitions, ends, strict=True):
+                partition.synced_end = max(partition.synced_end, end)
+
+    async def _delete_records(self, engine: EmbeddedEngine, partition: _Partition) -> None:
+        offset = self._random.randint(0, partition.end)
+        start = await engine.delete_records(partition.name, offset)
+        assert start >= offset
+        if self._survivor is None:
+            partition.start_min = max(partition.start_min, start)
+
+    async def _drop(self, engine: EmbeddedEngine, partition: _Partition) -> None:
+        del self._partitions[partition.name]
+        await engine.drop([partition.name])
+        for ticket in partition.tickets:
+            assert ticket.done, "nobody may wait for ever for a partition that is gone"
+            assert ticket.future is None or not ticket.future.cancelled(), (
+                "a wait ends with a result or an error"
+            )
+
+    async def _create(self, engine: EmbeddedEngine) -> None:
+        made = self._new_topic()
+        await engine.create([self._spec(partition) for partition in made])
+        for partition in made:
+            partition.is_open = True
+
+
+def out_of_order(ledger: ProducerStates, header: rb.BatchHeader) -> bool:
+    try:
+        ledger.check(header)
+    except OutOfOrderSequence:
+        return True
+    return False

@@ -1,0 +1,115 @@
+"""An event loop and a clock whose time passes only when everyone waits.
+
+A test on it sleeps for hours in no time, is the same each time for the same
+seed, and fails at once where a real one would hang: when everyone waits and no
+timer is set. Work for threads runs on the loop itself, a random while after it
+was handed over, so that other things happen in between as they would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import selectors
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Executor
+from random import Random
+from typing import Any, ParamSpec, TypeVar
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+# 2026-01-01T00:00:00Z
+START_MS = 1_767_225_600_000
+
+
+class DeadlockError(Exception):
+    """Everyone waits, and nothing will ever come."""
+
+
+class _NoSelector(selectors.BaseSelector):
+    """Waits for nothing: instead of sleeping it moves the time."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._keys: dict[Any, selectors.SelectorKey] = {}
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        key = selectors.SelectorKey(fileobj, 0, events, data)
+        self._keys[fileobj] = key
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys.pop(fileobj)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise DeadlockError
+        self.now_s += timeout
+        return []
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        return self._keys
+
+
+class SimulatedLoop(asyncio.SelectorEventLoop):
+    def __init__(self, random: Random | None = None) -> None:
+        self._no_selector = _NoSelector()
+        super().__init__(self._no_selector)
+        self._random = random
+
+    def time(self) -> float:
+        return self._no_selector.now_s
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., _T], *args: Any
+    ) -> asyncio.Future[_T]:
+        future: asyncio.Future[_T] = self.create_future()
+
+        def work() -> None:
+            # A thread goes on even if nobody waits for it any more.
+            try:
+                result = func(*args)
+            except BaseException as error:  # noqa: BLE001 - as an executor does
+                if not future.done():
+                    future.set_exception(error)
+            else:
+                if not future.done():
+                    future.set_result(result)
+
+        if self._random is None or self._random.random() < 0.5:
+            self.call_soon(work)
+        else:
+            self.call_later(self._random.choice((0.0001, 0.001, 0.02)), work)
+        return future
+
+
+class SimulatedClock:
+    """Implements ``storage.engine.Clock`` on the loop's time; ``jump_ms`` turns the wall clock."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self._loop = loop
+        self.jump_ms = 0
+
+    def monotonic_ms(self) -> int:
+        loop = self._loop or asyncio.get_running_loop()
+        return int(loop.time() * 1000) + 12_345
+
+    def now_ms(self) -> int:
+        return START_MS + self.monotonic_ms() - 12_345 + self.jump_ms
+
+
+def run_simulated(main: Callable[[], Coroutine[Any, Any, _T]], random: Random | None = None) -> _T:
+    """Run ``main()`` on a loop of its own."""
+    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(random)) as runner:
+        return runner.run(main())
+
+
+def simulated(test: Callable[_P, Coroutine[Any, Any, None]]) -> Callable[_P, None]:
+    """Decorates an ``async`` test: it runs on simulated time."""
+
+    @functools.wraps(test)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        run_simulated(lambda: test(*args, **kwargs))
+
+    return run
