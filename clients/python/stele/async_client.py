@@ -51,6 +51,7 @@ class AsyncClient:
         self.config = calls.make_config(url, timeout_s, connect_timeout_s)
         self.transport: AsyncTransport = open_async(self.config)
         self._partition_counts = calls.PartitionCounts()
+        self._asking: dict[tuple[str, bool], asyncio.Task[int]] = {}
 
     @property
     def url(self) -> str:
@@ -240,22 +241,38 @@ class AsyncClient:
         With ``auto_create`` an unknown topic is made, as a produce would.
         """
         count = self._partition_counts.get(topic)
-        if count is None:
-            count = await self._ask_partition_count(
-                topics.PartitionCount(topic=topic, auto_create=auto_create)
-            )
-            self._partition_counts.put(topic, count)
-        return count
-
-    async def _ask_partition_count(self, operation: topics.PartitionCount) -> int:
+        if count is not None:
+            return count
+        key = topic, auto_create
+        task = self._asking.get(key)
+        if task is None:
+            # A thousand records for a topic that is not known yet ask once.
+            task = asyncio.get_running_loop().create_task(self._ask_partition_count(topic, auto_create))
+            self._asking[key] = task
+            task.add_done_callback(lambda done: self._asked(key, done))
         try:
-            return await self.call(operation)
+            return await asyncio.shield(task)
+        except SteleClientError as error:
+            raise error.twin() from None
+
+    async def _ask_partition_count(self, topic: str, auto_create: bool) -> int:
+        operation = topics.PartitionCount(topic=topic, auto_create=auto_create)
+        try:
+            count = await self.call(operation)
         except UnknownTopicError:
             # Over TCP the broker has created it already, if it does that.
-            if not (operation.auto_create and self.transport.broker_partitions_by_key):
+            if not (auto_create and self.transport.broker_partitions_by_key):
                 raise
-        await self.call(topics.ProduceNothing(topic=operation.topic))
-        return await self.call(operation)
+            await self.call(topics.ProduceNothing(topic=topic))
+            count = await self.call(operation)
+        self._partition_counts.put(topic, count)
+        return count
+
+    def _asked(self, key: tuple[str, bool], done: asyncio.Task[int]) -> None:
+        del self._asking[key]
+        if not done.cancelled():
+            # Its callers may all have gone.
+            done.exception()
 
     def known_partition_count(self, topic: str) -> int | None:
         """What ``partition_count`` remembers, without asking."""

@@ -6,6 +6,7 @@ must work where no event loop can run (gevent); what both do without I/O is in `
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
@@ -55,6 +56,7 @@ class Client:
         self.config = calls.make_config(url, timeout_s, connect_timeout_s)
         self.transport: BlockingTransport = open_blocking(self.config)
         self._partition_counts = calls.PartitionCounts()
+        self._asking = threading.Lock()
 
     @property
     def url(self) -> str:
@@ -239,19 +241,25 @@ class Client:
         With ``auto_create`` an unknown topic is made, as a produce would.
         """
         count = self._partition_counts.get(topic)
-        if count is None:
-            count = self._ask_partition_count(topics.PartitionCount(topic=topic, auto_create=auto_create))
-            self._partition_counts.put(topic, count)
-        return count
+        if count is not None:
+            return count
+        # Threads with records for a topic that is not known yet ask once.
+        with self._asking:
+            count = self._partition_counts.get(topic)
+            if count is None:
+                count = self._ask_partition_count(topic, auto_create)
+                self._partition_counts.put(topic, count)
+            return count
 
-    def _ask_partition_count(self, operation: topics.PartitionCount) -> int:
+    def _ask_partition_count(self, topic: str, auto_create: bool) -> int:
+        operation = topics.PartitionCount(topic=topic, auto_create=auto_create)
         try:
             return self.call(operation)
         except UnknownTopicError:
             # Over TCP the broker has created it already, if it does that.
-            if not (operation.auto_create and self.transport.broker_partitions_by_key):
+            if not (auto_create and self.transport.broker_partitions_by_key):
                 raise
-        self.call(topics.ProduceNothing(topic=operation.topic))
+        self.call(topics.ProduceNothing(topic=topic))
         return self.call(operation)
 
     def known_partition_count(self, topic: str) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -274,7 +275,7 @@ def test_every_record_is_stored_once_and_in_order_whatever_happens(data: st.Data
     under_way: deque[Batch] = deque()
     acked: list[int] = []
     failed: dict[int, bool] = {}  # number → it may have been stored all the same
-    state = {"now": 0.0, "number": 0, "identity": 0}
+    state: dict[str, Any] = {"now": 0.0, "number": 0, "identity": 0}
 
     def settle(batches: list[Batch]) -> None:
         for batch in batches:

@@ -164,6 +164,8 @@ class AsyncConsumer(Generic[V]):
         """Go on at ``offset``."""
         await self.start()
         self._core.seek(partition, offset)
+        # A fetch under way would be waited for, to be thrown away.
+        await self._cancel([group for group in self._fetches if partition in group])
 
     # ── fetching ──
 
@@ -232,8 +234,10 @@ class AsyncConsumer(Generic[V]):
     async def close(self) -> None:
         """Stop fetching; the client stays open."""
         self._is_closed = True
-        tasks = list(self._fetches.values())
-        self._fetches.clear()
+        await self._cancel(list(self._fetches))
+
+    async def _cancel(self, groups: list[tuple[int, ...]]) -> None:
+        tasks = [self._fetches.pop(group) for group in groups]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -107,6 +107,10 @@ class Operation(Generic[R_co]):
         """The result of an answer that is no error (status below 400)."""
         raise NotImplementedError
 
+    def from_problem(self, error: SteleClientError) -> R_co:
+        """The result of an error answer, where the error is part of a result; else it is raised."""
+        raise error
+
 
 def result_of_frame(operation: Operation[R], frame_type: int, body: bytes) -> R:
     """What the broker's answering frame means.
@@ -138,7 +142,7 @@ def result_of_http(operation: Operation[R], answer: HttpAnswer) -> R:
         SteleClientError: the broker's error, typed.
     """
     if answer.status >= 400:
-        raise problem(answer)
+        return operation.from_problem(problem(answer))
     try:
         return operation.from_http(answer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

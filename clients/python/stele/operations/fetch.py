@@ -88,6 +88,9 @@ class Fetch(Operation[list[FetchOutcome]]):
             )
         ]
 
+    def from_problem(self, error: SteleClientError) -> list[FetchOutcome]:
+        return [error]
+
 
 def _outcome(asked: m.FetchPartition, fetched: m.FetchedPartition) -> FetchOutcome:
     if fetched.code is not ErrorCode.NONE:

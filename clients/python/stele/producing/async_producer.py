@@ -79,6 +79,11 @@ class AsyncProducer(Generic[V]):
     def topic(self) -> str:
         return self._core.topic
 
+    @property
+    def buffered_bytes(self) -> int:
+        """About how many bytes of records are accepted and have no outcome yet."""
+        return self._core.buffered_bytes
+
     async def __aenter__(self) -> Self:
         return self
 

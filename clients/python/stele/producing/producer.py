@@ -77,6 +77,11 @@ class Producer(Generic[V]):
     def topic(self) -> str:
         return self._core.topic
 
+    @property
+    def buffered_bytes(self) -> int:
+        """About how many bytes of records are accepted and have no outcome yet."""
+        return self._core.buffered_bytes
+
     def __enter__(self) -> Self:
         return self
 
@@ -277,6 +282,9 @@ class Producer(Generic[V]):
 
     def _deliver(self, token: Any, outcome: RecordOutcome) -> None:
         acked, index = cast("tuple[Acked, int]", token)
+        if acked.done():
+            # close() did not wait for it.
+            return
         if isinstance(outcome, SteleClientError):
             if index >= 0:
                 self._core.note_failure(index, outcome)
@@ -322,6 +330,16 @@ class Producer(Generic[V]):
             self._thread.join(timeout_s)
         with self._changed:
             self._must_stop = True
-            self._fail_unsent(ClosedError("producer"))
+            self._abandon_all()
             self._changed.notify_all()
             self._core.raise_failures()
+
+    def _abandon_all(self) -> None:
+        """Give every record an outcome, those of a batch under way too, whose thread may wait for long."""
+        for lane in self._core.lanes.values():
+            for batch in lane.batches():
+                error = batch.error or self._core.last_error or ClosedError("producer")
+                for token in batch.tokens:
+                    twin = error.twin()
+                    twin.is_outcome_unknown = True
+                    self._deliver(token, twin)

@@ -11,7 +11,7 @@ from ..config import Endpoint
 from ..errors import ClosedError
 from ..operations.base import Operation
 from .base import backoff, timed_out, unavailable
-from .http_common import CONNECTIONS, build, is_not_connected, result, timeouts, translate
+from .http_common import CALLS_MAX, CONNECTIONS, build, is_not_connected, result, timeouts, translate
 
 R = TypeVar("R")
 
@@ -28,11 +28,27 @@ class AsyncHttpTransport:
         self._connect_timeout_s = connect_timeout_s
         # A proxy from the environment has no business between a service and its broker.
         self._client = httpx.AsyncClient(base_url=endpoint.http_url, limits=CONNECTIONS, trust_env=False)
+        self._turns = asyncio.Semaphore(CALLS_MAX)
 
     async def call(self, operation: Operation[R], *, timeout_s: float) -> R:
+        if operation.wait_s > 0:
+            return await self._call(operation, timeout_s + operation.wait_s)
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                await self._turns.acquire()
+        except TimeoutError:
+            why = f"{CALLS_MAX} calls were under way for {timeout_s:g} s"
+            raise unavailable(self._endpoint, why) from None
+        try:
+            return await self._call(operation, max(deadline_s - loop.time(), 0.001))
+        finally:
+            self._turns.release()
+
+    async def _call(self, operation: Operation[R], timeout_s: float) -> R:
         if self._client.is_closed:
             raise ClosedError("client")
-        timeout_s += operation.wait_s
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         give_up_s = min(deadline_s, loop.time() + self._connect_timeout_s)

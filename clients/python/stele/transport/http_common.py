@@ -13,7 +13,10 @@ from .base import lost, timed_out, unavailable
 
 R = TypeVar("R")
 
-CONNECTIONS = httpx.Limits(max_connections=100, max_keepalive_connections=20)
+# Calls under way at once; more wait in front of httpx's pool, which looks at every connection and
+# every waiting request each time one is finished. Long polls come on top.
+CALLS_MAX = 32
+CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=CALLS_MAX)
 
 
 def build(client: httpx.Client | httpx.AsyncClient, operation: Operation[R]) -> httpx.Request:
