@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
 from typing import Protocol, cast
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,19 @@ class _Slot:
     def __init__(self, data: Buffers | None) -> None:
         self.data = data
         self.size = _size(data) if data is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class WhenDone:
+    """An answer that is due when ``future`` ends, or after ``timeout_s`` seconds.
+
+    ``answer`` makes it, must not raise, and is told whether the future has ended.
+    Many may wait for one future, and none of them ends it.
+    """
+
+    future: asyncio.Future[None]
+    timeout_s: float
+    answer: Callable[[bool], Buffers]
 
 
 class OrderedConnection(asyncio.Protocol):
@@ -154,6 +168,23 @@ class OrderedConnection(asyncio.Protocol):
             self._abandonable.add(task)
             task.add_done_callback(self._abandonable.discard)
 
+    def answer_when(self, due: WhenDone) -> None:
+        """Keep the place of this answer until its future ends: ``answer_later`` without a task of its own."""
+        slot = _Slot(None)
+        self._slots.append(slot)
+
+        def settle(has_ended: bool) -> None:
+            timer.cancel()
+            due.future.remove_done_callback(ended)
+            if slot.data is None:
+                self._settle(slot, due.answer(has_ended))
+
+        def ended(_future: asyncio.Future[None]) -> None:
+            settle(True)
+
+        timer = self._loop.call_later(due.timeout_s, settle, False)
+        due.future.add_done_callback(ended)
+
     def read_later(self, work: Coroutine[object, object, Buffers], *, bytes_max: int) -> None:
         """``answer_later`` for what reads: nothing behind it begins before it has looked at the log."""
         self._reading_bytes += bytes_max
@@ -208,6 +239,10 @@ class OrderedConnection(asyncio.Protocol):
             logger.exception("an answer to %s could not be made; the connection is closed", self.peer)
             self.abort()
             return
+        self._settle(slot, data)
+
+    def _settle(self, slot: _Slot, data: Buffers) -> None:
+        """The answer of ``slot`` is known: send all that stand in order now."""
         slot.data, slot.size = data, _size(data)
         self._waiting_bytes += slot.size
         slots = self._slots

@@ -6,6 +6,7 @@ a coroutine. Errors of the tree become error frames in ``protocol``.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,18 @@ METADATA_TOPICS_MAX = 10_000
 _METADATA_BYTES = 1024 * 1024
 _SMALL_BYTES = 64
 
-Answer = Buffers | Coroutine[Any, Any, Buffers]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingAnswer:
+    """An answer that waits for a sync that many share: ``encode`` makes it then, or raises a ``SteleError``."""
+
+    future: asyncio.Future[None]
+    timeout_ms: int
+    encode: Callable[[], Buffers]
+    what: str
+
+
+Answer = PendingAnswer | Buffers | Coroutine[Any, Any, Buffers]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,14 +166,14 @@ def produce_batch(door: Door, request: m.ProduceBatchRequest) -> Answer:
             durability=produced.durability,
         ).encode()
 
-    if pending.done:
+    if pending.future is None or pending.done:
         return answer()
-
-    async def wait() -> Buffers:
-        await pending.wait(max(1, min(request.timeout_ms, door.broker.settings.request_timeout_ms)))
-        return answer()
-
-    return wait()
+    return PendingAnswer(
+        future=pending.future,
+        timeout_ms=max(1, min(request.timeout_ms, door.broker.settings.request_timeout_ms)),
+        encode=answer,
+        what=f"the sync of {pending.topic}-{pending.partition}",
+    )
 
 
 async def fetch(door: Door, request: m.FetchRequest) -> Buffers:

@@ -12,19 +12,21 @@ of the simple protocol comes from.
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Coroutine
+from functools import partial
 from typing import cast
 
 from stele.wire import messages as m
 from stele.wire.record_batch import HEADER_BYTES, build_values
 
 from ...broker.produce import Acks, PendingProduce
-from ...errors import BatchTooLarge, InvalidRequest, SteleError, UnknownTopic
+from ...errors import BatchTooLarge, InvalidRequest, RequestTimedOut, SteleError, UnknownTopic
 from ...settings import Settings
-from ..connection import Buffers, ConnectionRegistry, OrderedConnection
+from ..connection import Buffers, ConnectionRegistry, OrderedConnection, WhenDone
 from ..errors import error_code_of
-from .handlers import HANDLERS, Door, answer_bytes_max
+from .handlers import HANDLERS, Door, PendingAnswer, answer_bytes_max
 
 _LENGTH = struct.Struct(">I")
 _LENGTH_TYPE = struct.Struct(">IB")
@@ -220,7 +222,7 @@ class BinaryConnection(OrderedConnection):
         try:
             request = m.decode_request(frame_type, body)
         except m.MessageError as error:
-            self.answer(_error(frame_type, str(error)))
+            self.answer(_error_of(frame_type, InvalidRequest(str(error))))
             return
         if frame_type == m.MessageType.PRODUCE_BATCH_REQUEST:
             topic = cast("m.ProduceBatchRequest", request).topic
@@ -232,6 +234,10 @@ class BinaryConnection(OrderedConnection):
             answer = HANDLERS[type(request)](self._door, request)
         except SteleError as error:
             self.answer(_error_of(frame_type, error))
+            return
+        if isinstance(answer, PendingAnswer):
+            settle = partial(_settled, frame_type, answer)
+            self.answer_when(WhenDone(answer.future, answer.timeout_ms / 1000, settle))
             return
         if not isinstance(answer, Coroutine):
             self.answer(answer)
@@ -279,9 +285,21 @@ class BinaryConnection(OrderedConnection):
             return _error_of(frame_type, error)
         finally:
             self.resume_requests()
+        if isinstance(answer, PendingAnswer):
+            done, _ = await asyncio.wait((answer.future,), timeout=answer.timeout_ms / 1000)
+            return _settled(frame_type, answer, bool(done))
         if isinstance(answer, Coroutine):
             return await self._finish(frame_type, answer)
         return answer
+
+
+def _settled(frame_type: int, answer: PendingAnswer, has_ended: bool) -> Buffers:
+    if not has_ended:
+        return _error_of(frame_type, RequestTimedOut(answer.what, timeout_ms=answer.timeout_ms))
+    try:
+        return answer.encode()
+    except SteleError as error:
+        return _error_of(frame_type, error)
 
 
 def _decode_produce(body: bytes) -> tuple[str, bytes]:
