@@ -61,10 +61,6 @@ def main(arguments: list[str] | None = None) -> Any:
     except (click.Abort, KeyboardInterrupt):
         click.echo(err=True)
         code = EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader, such as `head`, has seen enough; do not complain at exit either.
-        sys.stdout = None
-        code = 0
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import click
 
@@ -90,18 +91,28 @@ def consume(
             outage_timeout_s=None if follow else 10.0,
         ) as consumer,
     ):
-        left = max_records
+        # Without a broker now it is a mistake to report; one that goes away later is waited for.
+        client.ping()
         try:
-            for records in consumer.batches():
-                records = records if left is None else records[:left]
-                out.write(b"".join([writer(record) for record in records]))
-                out.flush()
-                if left is not None and (left := left - len(records)) <= 0:
-                    break
-        finally:
-            if isinstance(writer, JsonArray):
-                out.write(writer.end())
-                out.flush()
+            _print(consumer, writer, out, max_records)
+        except BrokenPipeError:
+            # The reader, such as `head`, has seen enough; nor must the interpreter complain at its end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+
+
+def _print(consumer: Consumer[bytes], writer: Writer, out: BinaryIO, max_records: int | None) -> None:
+    left = sys.maxsize if max_records is None else max_records
+    try:
+        for records in consumer.batches():
+            out.write(b"".join([writer(record) for record in records[:left]]))
+            out.flush()
+            left -= len(records)
+            if left <= 0:
+                break
+    finally:
+        if isinstance(writer, JsonArray):
+            out.write(writer.end())
+            out.flush()
 
 
 def parse_start(text: str) -> Literal["earliest", "latest"] | int | datetime:

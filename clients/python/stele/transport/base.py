@@ -22,6 +22,8 @@ R = TypeVar("R")
 # A first retry soon enough not to be noticed, a last pause short enough to feel prompt.
 BACKOFF_FIRST_S = 0.02
 BACKOFF_MAX_S = 1.0
+# A connection that breaks as often on the same call does not break by chance.
+REPETITIONS_MAX = 4
 
 
 class AsyncTransport(Protocol):

@@ -57,6 +57,12 @@ def translate(endpoint: Endpoint, error: httpx.HTTPError, timeout_s: float) -> S
         return unavailable(endpoint, error)
     if isinstance(error, httpx.TimeoutException):
         return timed_out(endpoint, timeout_s)
-    if isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError):
+    if isinstance(error, httpx.NetworkError) or _is_cut_off(error):
         return lost(endpoint, error)
     return ProtocolError(f"the exchange with {endpoint.http_url} failed: {error}")
+
+
+def _is_cut_off(error: httpx.HTTPError) -> bool:
+    """The peer ended an answer early; httpx has one type for that and for an answer that is not HTTP."""
+    text = str(error)
+    return isinstance(error, httpx.RemoteProtocolError) and ("disconnected" in text or "closed" in text)

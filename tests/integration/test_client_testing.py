@@ -1,0 +1,108 @@
+"""The pytest plugin and the broker process behind it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from stele import Client, SteleClientError
+from stele.broker_process import BrokerProcess, BrokerStartError, run_broker
+
+USERS_TEST = """
+from stele import Client
+
+def test_a_fresh_broker(stele_broker):
+    with Client(stele_broker.binary_url) as client:
+        assert client.topics() == []
+        assert client.produce("orders", b"first").offset == 0
+
+def test_another_fresh_broker(stele_broker):
+    with Client(stele_broker.http_url) as client:
+        assert client.topics() == []
+
+def test_a_shared_broker(stele_broker_session):
+    with Client(stele_broker_session.http_url) as client:
+        client.ping()
+"""
+
+
+def test_a_users_test_gets_a_broker_by_naming_a_fixture(tmp_path: Path) -> None:
+    (tmp_path / "test_orders.py").write_text(USERS_TEST)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
+
+
+def test_a_restart_keeps_ports_and_data(stele_broker: BrokerProcess) -> None:
+    ports, pid = (stele_broker.http_port, stele_broker.binary_port), stele_broker.pid
+    with Client(stele_broker.binary_url) as client:
+        client.produce("t", b"x")
+        stele_broker.restart()
+        assert (stele_broker.http_port, stele_broker.binary_port) == ports
+        assert stele_broker.pid != pid
+        assert [record.value for record in client.fetch("t").records] == [b"x"]
+
+
+def test_stop_is_clean_and_kill_is_not(stele_broker: BrokerProcess) -> None:
+    assert stele_broker.stop() == 0
+    assert not stele_broker.is_running
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = stele_broker.pid
+    stele_broker.start()
+    stele_broker.kill()
+    assert not stele_broker.is_running
+    with Client(stele_broker.binary_url, connect_timeout_s=0.1) as client, pytest.raises(SteleClientError):
+        client.ping()
+
+
+def test_a_broker_that_does_not_start_shows_why(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises((BrokerStartError, OSError)), run_broker(tmp_path / "file" / "data"):
+        pass
+    with (
+        pytest.raises(BrokerStartError, match="binary_port"),
+        run_broker(arguments=["--binary-port", "99999"]),
+    ):
+        pass
+
+
+def test_two_brokers_do_not_share_a_data_directory(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    with (
+        run_broker(data_dir),
+        pytest.raises(BrokerStartError, match="in use by another broker"),
+        run_broker(data_dir),
+    ):
+        pass
+
+
+def test_settings_are_given_as_arguments_or_environment(tmp_path: Path) -> None:
+    with (
+        run_broker(tmp_path / "data", environment={"STELE_NUM_PARTITIONS": "3"}) as broker,
+        Client(broker.binary_url) as client,
+    ):
+        client.produce("t", b"x")
+        assert client.describe_topic("t").partitions == 3
+    with (
+        run_broker(arguments=["--no-auto-create-topics-enable"]) as broker,
+        Client(broker.http_url) as client,
+        pytest.raises(SteleClientError),
+    ):
+        client.produce("t", b"x")
+
+
+def test_a_broker_is_there_in_a_moment() -> None:
+    started_s = time.monotonic()
+    with run_broker():
+        # The goal is below one second on an idle machine; this one may be busy.
+        assert time.monotonic() - started_s < 10
