@@ -102,16 +102,23 @@ class EmbeddedEngine:
     def start_background(self) -> None:
         """Begin checkpoints and retention, once all partitions are open."""
         self._tasks = [
-            asyncio.create_task(self._every(self._options.checkpoint_interval_ms, self._checkpoint)),
+            # The first at once: it says that all is recovered.
+            asyncio.create_task(
+                self._every(self._options.checkpoint_interval_ms, self._checkpoint, first_ms=0)
+            ),
             asyncio.create_task(self._every(self._options.retention_interval_ms, self._retain)),
         ]
 
-    async def _every(self, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+    async def _every(
+        self, interval_ms: int, work: Callable[[], Awaitable[None]], *, first_ms: int | None = None
+    ) -> None:
+        delay_ms = interval_ms if first_ms is None else first_ms
         while not self._stopping.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), interval_ms / 1000)
+                await asyncio.wait_for(self._stopping.wait(), delay_ms / 1000)
             if self._stopping.is_set() or self._failure is not None:
                 return
+            delay_ms = interval_ms
             try:
                 await work()
             except StorageError as error:
@@ -245,11 +252,17 @@ class EmbeddedEngine:
     def _open_log(self, log: DiskLog) -> None:
         assert self._start is not None, "open() comes first"
         recovery_point = self._recovery_points.get(log.topic_partition, 0)
-        crash = None
-        if not self._start.was_clean:
-            crash = Crash(recovery_point=recovery_point, same_boot=self._start.same_boot)
         log_start_offset = self._log_starts.get(log.topic_partition, 0)
-        log.open(crash=crash, recovery_point=recovery_point, log_start_offset=log_start_offset)
+        crash = Crash(
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            same_boot=self._start.same_boot,
+        )
+        log.open(
+            crash=None if self._start.was_clean else crash,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+        )
 
     def _set_aside(self, directory: Path) -> None:
         target = directory.with_name(f"{directory.name}.{self._clock.now_ms()}{DELETED_SUFFIX}")

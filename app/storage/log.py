@@ -33,7 +33,7 @@ from .checkpoint import LeaderEpochs
 from .engine import BatchLedger, Clock, PartitionSpec
 from .files import DISK_FULL, File, Files, read_file, write_file
 from .recovery import Crash, recover_segments
-from .segment import LOG_SUFFIX, Extent, Segment, segment_name
+from .segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Extent, Segment, segment_name
 from .topic_config import TopicConfig
 
 logger = logging.getLogger(__name__)
@@ -98,6 +98,8 @@ class DiskLog:
         self._directory_dirty = False
         # Offsets were skipped at the start: a checkpoint must say so before anything is acknowledged.
         self.has_jumped = False
+        # The ledger knows of everything before this offset, or knows that it does not.
+        self._ledger_offset = 0
 
     # ── opening ──
 
@@ -127,7 +129,11 @@ class DiskLog:
         for name in self._names():
             if name.endswith((DELETED_SUFFIX, ".tmp")):
                 self._files.remove(self.directory / name)
-        self.segments = [self._segment(base) for base in self._stored(LOG_SUFFIX)]
+        bases = self._stored(LOG_SUFFIX)
+        while len(bases) > 1 and bases[1] <= log_start_offset:
+            # Retention was interrupted; what it left has holes.
+            self._remove_segment(bases.pop(0))
+        self.segments = [self._segment(base) for base in bases]
         used_offset = max(recovery_point, log_start_offset)
         is_made = not self.segments
         if self.segments:
@@ -150,6 +156,7 @@ class DiskLog:
         assert self.log_start_offset <= self.log_end_offset
         self._directory_dirty = False
         self.recovery_point = self.log_end_offset
+        self._skip_in_ledger(self.log_end_offset)
         for path in self.stale_snapshots():
             self._files.remove(path)
 
@@ -167,6 +174,12 @@ class DiskLog:
                 log_start_offset,
                 found_offset - 1,
             )
+
+    def _remove_segment(self, base_offset: int) -> None:
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            path = self.directory / (segment_name(base_offset) + suffix)
+            if self._files.exists(path):
+                self._files.remove(path)
 
     def _names(self) -> list[str]:
         return self._files.list_dir(self.directory) if self._files.exists(self.directory) else []
@@ -205,7 +218,7 @@ class DiskLog:
         # The shutdown left a checkpoint, too; 0 says that it is lost.
         if not active.adopt_active() or (recovery_point and active.next_offset != recovery_point):
             logger.warning("%s: its indexes do not fit, they are built again", active.path)
-            crash = Crash(recovery_point=2**63 - 1, same_boot=True)
+            crash = Crash(recovery_point=2**63 - 1, log_start_offset=0, same_boot=True)
             self.segments = [*sealed, *recover_segments(self._files, [active], crash, lambda _: None)]
             # The shutdown also left a snapshot, whose name says where the log ended.
             self._roll_behind_damage(max([used_offset, *self._stored(PRODUCERS_SUFFIX)]))
@@ -225,7 +238,7 @@ class DiskLog:
         self.epochs.truncate_to(suspect[0].base_offset)
 
         def on_batch(header: rb.BatchHeader) -> None:
-            self.ledger.apply(header)
+            self._feed_ledger(header)
             self.epochs.note(header.partition_leader_epoch, header.base_offset)
 
         recovered = recover_segments(self._files, suspect, crash, on_batch)
@@ -261,44 +274,54 @@ class DiskLog:
     def _producers_path(self, offset: int) -> Path:
         return self.directory / (segment_name(offset) + PRODUCERS_SUFFIX)
 
-    def _restore(self, snapshot: bytes) -> bool:
+    def _restore_before(self, offset: int) -> None:
+        """Bring the ledger to ``offset``: the newest usable snapshot, and the headers of ``self.segments`` behind it.
+
+        The CRCs of the batches are not the matter here.
+        """
+        for candidate in reversed([s for s in self._stored(PRODUCERS_SUFFIX) if s <= offset]):
+            if self._restore(candidate):
+                break
+        for segment in self.segments:
+            if segment.next_offset > self._ledger_offset and segment.size:
+                for header in self._headers(segment):
+                    if header.base_offset >= self._ledger_offset:
+                        self._feed_ledger(header)
+        self._skip_in_ledger(offset)
+
+    def _restore(self, offset: int) -> bool:
+        snapshot = read_file(self._files, self._producers_path(offset))
         try:
-            self.ledger.restore(snapshot)
+            self.ledger.restore(snapshot or b"")
         except ValueError as error:
             logger.warning(
-                "%s: a producer snapshot is damaged (%s), the log is read instead", self.directory, error
+                "%s: the producer snapshot at %d is damaged (%s), the log is read instead",
+                self.directory,
+                offset,
+                error,
             )
             return False
+        self._ledger_offset = offset
         return True
 
-    def _restore_before(self, offset: int) -> None:
-        """Bring the ledger to ``offset``: the newest usable snapshot, and the headers behind it."""
-        for candidate in reversed([s for s in self._stored(PRODUCERS_SUFFIX) if s <= offset]):
-            snapshot = read_file(self._files, self._producers_path(candidate))
-            if snapshot is not None and self._restore(snapshot):
-                self._replay_ledger(candidate, offset)
-                return
-        self._replay_ledger(0, offset)
-
-    def _replay_ledger(self, from_offset: int, to_offset: int) -> None:
-        """Apply the headers of ``self.segments`` between the offsets; the CRCs are not the matter here."""
-        first_offset = self.segments[0].base_offset if self.segments else to_offset
-        if first_offset > from_offset:
-            self.ledger.clear()
-        for segment in self.segments:
-            if segment.next_offset > from_offset and segment.size:
-                for header in self._headers(segment):
-                    if header.base_offset >= from_offset:
-                        self.ledger.apply(header)
-
     def _headers(self, segment: Segment) -> Iterator[rb.BatchHeader]:
-        """All that can be read; the ledger starts anew behind damage, since it may have missed something there."""
+        """All that can be read."""
         try:
             yield from segment.headers()
         except StorageError as error:
             logger.error("%s: some producer states are lost: %s", self.directory, error)
-            self.ledger.clear()
             yield from segment.headers()
+
+    def _feed_ledger(self, header: rb.BatchHeader) -> None:
+        self._skip_in_ledger(header.base_offset)
+        self.ledger.apply(header)
+        self._ledger_offset = header.next_offset
+
+    def _skip_in_ledger(self, offset: int) -> None:
+        """Behind a hole it starts anew: what it knows may not be the last that was written."""
+        if offset != self._ledger_offset:
+            self.ledger.clear()
+            self._ledger_offset = offset
 
     # ── state ──
 

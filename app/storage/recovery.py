@@ -46,6 +46,7 @@ class Crash:
     """How the last run ended, as far as it matters."""
 
     recovery_point: int
+    log_start_offset: int
     same_boot: bool
 
 
@@ -61,7 +62,9 @@ def recover_segments(
     for number, segment in enumerate(segments):
         if kept and kept[-1].next_offset != segment.base_offset:
             gap = _gap_between(kept[-1], segment)
-            if gap.offset >= crash.recovery_point and not crash.same_boot:
+            # What is missing before the log start was deleted.
+            lost_offset = max(gap.offset, crash.log_start_offset)
+            if lost_offset >= crash.recovery_point and not crash.same_boot:
                 _put_aside(files, segments[number:])
                 break
             kept[-1].damages.append(gap)

@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+import crc32c
 from stele.wire import record_batch as rb
 
 # One read of a scan; a batch larger than this is read on its own.
 WINDOW_BYTES = 4 * 1024 * 1024
+# No batch is larger: the bound of max.message.bytes.
+BATCH_BYTES_MAX = 64 * 1024 * 1024
 
 
 class ReadableFile(Protocol):
@@ -66,7 +69,7 @@ def scan_batches(
             if header.last_offset_delta != header.record_count - 1:
                 raise rb.CorruptBatchError("record count and last offset delta do not agree")
         except rb.CorruptBatchError as error:
-            found = _next_good(file, position + 1, end, expected_offset)
+            found = _behind_damage(file, position, end, expected_offset)
             next_position, next_offset = found if found else (end, expected_offset)
             yield Damage(
                 position=position,
@@ -83,21 +86,57 @@ def scan_batches(
         expected_offset = header.next_offset
 
 
-def _next_good(file: ReadableFile, position: int, end: int, expected_offset: int) -> tuple[int, int] | None:
-    """``(position, base offset)`` of the first valid batch at or after ``position``."""
-    while position + rb.HEADER_BYTES <= end:
+def _behind_damage(
+    file: ReadableFile, position: int, end: int, expected_offset: int
+) -> tuple[int, int] | None:
+    """``(position, base offset)`` of the batch behind the damaged one at ``position``; None if there is none.
+
+    Values may hold batches of other logs, so the first bytes that look like a
+    batch need not be one of ours. What is left of the damaged one's header says
+    where it ended, and its CRC, which does not cover its length, where it did so
+    if the length itself is wrong.
+    """
+    try:
+        damaged = rb.read_header(file.read_at(position, rb.HEADER_BYTES))
+    except rb.CorruptBatchError:
+        return next(_good_batches(file, position + 1, end, expected_offset), None)
+    claimed_end = position + damaged.size
+    at_claimed_end = next(_good_batches(file, claimed_end, claimed_end + 1, expected_offset, end), None)
+    if at_claimed_end is not None:
+        return at_claimed_end
+    first: tuple[int, int] | None = None
+    crc, crc_end = 0, position + rb.CRC_START
+    for found in _good_batches(
+        file, position + rb.HEADER_BYTES, min(end, position + BATCH_BYTES_MAX), expected_offset, end
+    ):
+        first = first or found
+        crc = crc32c.crc32c(file.read_at(crc_end, found[0] - crc_end), crc)
+        crc_end = found[0]
+        if crc == damaged.crc:
+            return found
+    if claimed_end >= end and damaged.base_offset == expected_offset:
+        # The last batch, torn: what looks like batches is inside of it.
+        return None
+    return first
+
+
+def _good_batches(
+    file: ReadableFile, position: int, stop: int, expected_offset: int, end: int | None = None
+) -> Iterator[tuple[int, int]]:
+    """``(position, base offset)`` of what looks like a valid batch and starts before ``stop``."""
+    end = stop if end is None else end
+    while position < stop and position + rb.HEADER_BYTES <= end:
         window = file.read_at(position, min(WINDOW_BYTES, end - position))
         at = window.find(b"\x02", 16)
-        while at != -1:
+        while at != -1 and position + at - 16 < stop:
             start = at - 16
             if len(window) - start < rb.HEADER_BYTES:
                 break
             if _is_good(file, window, start, position + start, end, expected_offset):
-                return position + start, int.from_bytes(window[start : start + 8], "big")
+                yield position + start, int.from_bytes(window[start : start + 8], "big")
             at = window.find(b"\x02", at + 1)
         # Windows overlap by a header, so that none is missed on the border.
         position += max(1, len(window) - rb.HEADER_BYTES + 1)
-    return None
 
 
 def _is_good(
@@ -105,8 +144,8 @@ def _is_good(
 ) -> bool:
     try:
         header = rb.read_header(window, at)
-        # The next batch starts behind those lost, and not absurdly far behind.
-        if not 0 <= header.base_offset - expected_offset < 2**31 or position + header.size > end:
+        # At least one offset is lost with the damage, and not absurdly many.
+        if not 0 < header.base_offset - expected_offset < 2**31 or position + header.size > end:
             return False
         rb.check_batch(file.read_at(position, header.size))
     except rb.CorruptBatchError:

@@ -302,7 +302,8 @@ class SimulatedFile:
         except OSError:
             self._inode.lose_pending()
             raise
-        self._inode.sync()
+        if not self._files.forgets("sync", self._path):
+            self._inode.sync()
 
     def close(self) -> None:
         self._files.handles.discard(self)
@@ -333,6 +334,8 @@ class SimulatedFiles:
         self._writing: tuple[_Inode, _Write] | None = None
         # True: the bytes are not in memory, and a disk must be waited for.
         self.is_cold: Callable[[], bool] = lambda: False
+        # True: this sync does nothing, as if the code under test had forgotten it.
+        self.forgets: Callable[[str, Path], bool] = lambda _kind, _path: False
 
     # ── what a test does to it ──
 
@@ -374,6 +377,7 @@ class SimulatedFiles:
         files._root = root
         files._boot = boot
         files.is_cold = self.is_cold
+        files.forgets = self.forgets
         return files
 
     def content(self, path: Path) -> bytearray:
@@ -521,7 +525,8 @@ class SimulatedFiles:
     def sync_dir(self, path: Path) -> None:
         directory = self._directory(path)
         self.called("sync_dir", path)
-        directory.sync()
+        if not self.forgets("sync_dir", path):
+            directory.sync()
 
     def lock(self, path: Path) -> SimulatedLock:
         self.called("lock", path)

@@ -1,0 +1,120 @@
+"""Engines over a simulated disk, and what a broker asks them, in one line each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from stele.wire import record_batch as rb
+
+from app.storage.embedded import EmbeddedEngine, EngineOptions
+from app.storage.engine import AppendTicket, FetchSpec, PartitionSpec, TopicPartition
+from app.storage.files import Files
+
+from .batches import ORDERS, batch_of
+from .simulated_time import SimulatedClock
+
+DATA = Path("/data")
+# So long that nothing happens in the background unless a test asks for it.
+QUIET = EngineOptions(flush_interval_ms=10**9, checkpoint_interval_ms=10**9, retention_interval_ms=10**9)
+
+
+def segment_path(base_offset: int, suffix: str = ".log", name: TopicPartition = ORDERS) -> Path:
+    return DATA / str(name) / f"{base_offset:020d}{suffix}"
+
+
+async def open_engine(
+    files: Files,
+    specs: Sequence[PartitionSpec],
+    *,
+    clock: SimulatedClock,
+    options: EngineOptions = QUIET,
+    path: Path = DATA,
+) -> EmbeddedEngine:
+    """A started engine with the partitions open, as a broker has it."""
+    engine = EmbeddedEngine(files, path, clock=clock, options=options)
+    await engine.open()
+    await engine.create(specs)
+    await engine.remove_strays()
+    engine.start_background()
+    # The first checkpoint is made.
+    await asyncio.sleep(0.1)
+    return engine
+
+
+def append(
+    engine: EmbeddedEngine,
+    *values: bytes,
+    name: TopicPartition = ORDERS,
+    sync: bool = False,
+    at_ms: int = 1_000,
+) -> AppendTicket:
+    """Append one batch."""
+    return append_raw(engine, batch_of(values, timestamp_ms=at_ms), name=name, sync=sync)
+
+
+def append_raw(
+    engine: EmbeddedEngine, batches: bytearray, *, name: TopicPartition = ORDERS, sync: bool = False
+) -> AppendTicket:
+    return engine.append(name, batches, rb.check_produced(batches), sync=sync)
+
+
+async def append_synced(
+    engine: EmbeddedEngine, *values: bytes, name: TopicPartition = ORDERS
+) -> AppendTicket:
+    ticket = append(engine, *values, name=name, sync=True)
+    if ticket.future is not None:
+        await ticket.future
+    return ticket
+
+
+async def read_batches(
+    engine: EmbeddedEngine, offset: int, *, max_bytes: int = 1 << 30, name: TopicPartition = ORDERS
+) -> bytes:
+    """One fetch. Raises whatever error stands in the plan."""
+    spec = FetchSpec(topic_partition=name, offset=offset, max_bytes=max_bytes)
+    (plan,) = await engine.plan_fetch([spec], max_bytes)
+    if plan.error is not None:
+        raise plan.error
+    return bytes(await engine.read(plan))
+
+
+def records_of(raw: bytes, offset: int) -> list[tuple[int, bytes | None]]:
+    """Offsets and values from ``offset`` on in fetched bytes, read as a careful consumer does.
+
+    Raises:
+        CorruptBatchError: a batch is not whole, or does not follow the one before.
+    """
+    found: list[tuple[int, bytes | None]] = []
+    position, expected = 0, -1
+    while position < len(raw):
+        header = rb.check_batch(raw, position)
+        follows = header.base_offset == expected if expected >= 0 else header.base_offset <= offset
+        if not follows or header.last_offset < offset:
+            raise rb.CorruptBatchError(f"base offset is {header.base_offset}", position=position)
+        found += [(record.offset, record.value) for record in rb.decode_records(raw, header)]
+        position, expected = position + header.size, header.next_offset
+    return [(at, value) for at, value in found if at >= offset]
+
+
+async def read_from(
+    engine: EmbeddedEngine, offset: int, *, max_bytes: int = 1 << 30, name: TopicPartition = ORDERS
+) -> list[tuple[int, bytes | None]]:
+    """Offsets and values from ``offset`` to the end of the log, fetch after fetch.
+
+    Raises:
+        CorruptLog, OffsetOutOfRange, CorruptBatchError: see ``read_batches`` and ``records_of``.
+    """
+    found: list[tuple[int, bytes | None]] = []
+    while raw := await read_batches(engine, offset, max_bytes=max_bytes, name=name):
+        found += records_of(raw, offset)
+        offset = found[-1][0] + 1
+    return found
+
+
+async def read_one(
+    engine: EmbeddedEngine, offset: int, *, name: TopicPartition = ORDERS
+) -> list[tuple[int, bytes | None]]:
+    """Offsets and values from ``offset`` to the end of its batch."""
+    return records_of(await read_batches(engine, offset, max_bytes=1, name=name), offset)
