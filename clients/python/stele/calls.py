@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .config import ClientConfig, url_from_environment
-from .errors import ProduceError, RecordTooLargeError, SteleClientError
+from .errors import ProduceError, SteleClientError
 from .operations.fetch import FETCH_BYTES_MAX, Fetch, FetchOutcome, ListOffset
 from .operations.produce import Produce, RecordOutcome
 from .records import (
@@ -229,10 +229,3 @@ def text_configs(configs: Mapping[str, object] | None) -> dict[str, str]:
 
 def config_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def check_size(record: OutgoingRecord, limit: int) -> None:
-    if record.size > limit:
-        raise RecordTooLargeError(
-            f"a record of about {record.size} bytes does not fit in a buffer of {limit}; raise buffer_bytes_max"
-        )

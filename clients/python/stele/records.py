@@ -70,7 +70,11 @@ class OutgoingRecord:
     @property
     def size(self) -> int:
         """About the bytes it takes in a batch; never less."""
-        size = 32 + len(self.key or b"") + len(self.value or b"")
+        size = 32
+        if self.key is not None:
+            size += len(self.key)
+        if self.value is not None:
+            size += len(self.value)
         for name, value in self.headers:
             # A character of UTF-8 takes at most 4 bytes.
             size += 10 + 4 * len(name) + len(value or b"")

@@ -21,6 +21,10 @@ V = TypeVar("V")
 
 Acked = asyncio.Future[RecordMetadata]
 
+# Records accepted in a row before others have a turn: a loop over enqueue alone would
+# keep the event loop, and its own batches, waiting until the buffer is full.
+YIELD_EVERY = 100
+
 
 class AsyncProducer(Generic[V]):
     """Stores records in one topic, in batches, each once and in order within its partition.
@@ -74,6 +78,7 @@ class AsyncProducer(Generic[V]):
         self._timer: asyncio.TimerHandle | None = None
         self._is_pump_due = False
         self._is_closed = False
+        self._until_yield = YIELD_EVERY
 
     @property
     def topic(self) -> str:
@@ -110,7 +115,7 @@ class AsyncProducer(Generic[V]):
         Raises:
             SteleClientError: it could not be stored within ``delivery_timeout_s``, or never will be.
         """
-        return await (await self._accept(value, key, headers, partition, timestamp))
+        return await (await self._accept(value, key, headers, partition, timestamp, is_counted=False))
 
     async def enqueue(
         self,
@@ -126,14 +131,12 @@ class AsyncProducer(Generic[V]):
         Waits while the buffer is full. A failure is raised by the future, and by
         the next ``flush`` or ``close`` for those who do not look at the future.
         """
-        acked = await self._accept(value, key, headers, partition, timestamp)
-        index = self._core.count_enqueued()
-        acked.add_done_callback(lambda done: self._note(index, done))
+        acked = await self._accept(value, key, headers, partition, timestamp, is_counted=True)
+        self._until_yield -= 1
+        if not self._until_yield:
+            self._until_yield = YIELD_EVERY
+            await asyncio.sleep(0)
         return acked
-
-    def _note(self, index: int, done: Acked) -> None:
-        if not done.cancelled() and isinstance(error := done.exception(), SteleClientError):
-            self._core.note_failure(index, error)
 
     async def _accept(
         self,
@@ -142,12 +145,13 @@ class AsyncProducer(Generic[V]):
         headers: HeadersLike,
         partition: int | None,
         timestamp: Timestamp | None,
+        *,
+        is_counted: bool,
     ) -> Acked:
         if self._is_closed:
             raise ClosedError("producer")
         core = self._core
-        record = core.outgoing(value, key, headers, timestamp)
-        size = record.size
+        record, size = core.outgoing(value, key, headers, timestamp)
         count = 0 if partition is not None else await self._partition_count()
         if self._room_waiters or not core.reserve(size):
             await self._wait_for_room(size)
@@ -155,7 +159,8 @@ class AsyncProducer(Generic[V]):
             partition = core.choose_partition(record.key, count, size)
         loop = asyncio.get_running_loop()
         acked: Acked = loop.create_future()
-        core.append(partition, record, acked, size, loop.time())
+        index = core.count_enqueued() if is_counted else -1
+        core.append(partition, record, (acked, index), size, loop.time())
         self._pump_soon()
         return acked
 
@@ -218,7 +223,7 @@ class AsyncProducer(Generic[V]):
         for partition in list(self._core.busy):
             lane = self._core.lanes[partition]
             for batch in lane.expire(now_s):
-                self._core.settle_failed(batch, _deliver)
+                self._core.settle_failed(batch, self._deliver)
             if lane.needs_identity(now_s) and not self._core.give_identity(lane):
                 self._ask_identity()
                 continue
@@ -261,16 +266,28 @@ class AsyncProducer(Generic[V]):
             self._client.forget_partition_count(self.topic)
         pause_s = retry_pause_s(lane.failures_in_a_row + 1)
         for failed in lane.failed(batch, error, loop.time(), retry_pause_s=pause_s):
-            core.settle_failed(failed, _deliver)
+            core.settle_failed(failed, self._deliver)
         self._pump_soon()
 
     def _acked(self, lane: Lane, batch: Batch, outcomes: list[RecordOutcome]) -> None:
         self._core.last_error = None
-        self._core.settle(batch, outcomes, _deliver)
+        self._core.settle(batch, outcomes, self._deliver)
         now_s = asyncio.get_running_loop().time()
         for failed in lane.acked(batch, now_s, retry_pause_s=BACKOFF_FIRST_S):
-            self._core.settle_failed(failed, _deliver)
+            self._core.settle_failed(failed, self._deliver)
         self._pump_soon()
+
+    def _deliver(self, token: Any, outcome: RecordOutcome) -> None:
+        acked, index = cast("tuple[Acked, int]", token)
+        if isinstance(outcome, SteleClientError):
+            if index >= 0:
+                self._core.note_failure(index, outcome)
+            if not acked.done():
+                acked.set_exception(outcome)
+                # Marks it as seen: flush tells of failures that nobody awaits.
+                acked.exception()
+        elif not acked.done():
+            acked.set_result(outcome)
 
     # ── producer ids ──
 
@@ -297,7 +314,7 @@ class AsyncProducer(Generic[V]):
     def _fail_unsent(self, error: SteleClientError) -> None:
         for lane in self._core.lanes.values():
             for batch in lane.give_up(error):
-                self._core.settle_failed(batch, _deliver)
+                self._core.settle_failed(batch, self._deliver)
 
     # ── ends ──
 
@@ -312,12 +329,10 @@ class AsyncProducer(Generic[V]):
             lane = self._core.lanes[partition]
             lane.flush()
             for batch in lane.batches():
-                waiting += cast("list[Acked]", batch.tokens)
+                waiting += [cast("tuple[Acked, int]", token)[0] for token in batch.tokens]
         if waiting:
             self._pump_soon()
             await asyncio.wait(waiting)
-            # Callbacks of futures run a turn later than those who wait for them may.
-            await asyncio.sleep(0)
         self._core.raise_failures()
 
     async def close(self, *, timeout_s: float | None = None) -> None:
@@ -354,15 +369,3 @@ class AsyncProducer(Generic[V]):
                 waiter.set_result(False)
         # Whoever waits for a future sees its outcome before close returns.
         await asyncio.sleep(0)
-
-
-def _deliver(token: Any, outcome: RecordOutcome) -> None:
-    acked = cast("Acked", token)
-    if acked.done():
-        return
-    if isinstance(outcome, SteleClientError):
-        acked.set_exception(outcome)
-        # Marks it as seen: flush tells of failures that nobody awaits.
-        acked.exception()
-    else:
-        acked.set_result(outcome)

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
-from ..calls import check_size, now_ms
-from ..errors import ProduceError, RequestTimedOutError, SerializationError, SteleClientError
+from ..calls import now_ms
+from ..errors import (
+    ProduceError,
+    RecordTooLargeError,
+    RequestTimedOutError,
+    SerializationError,
+    SteleClientError,
+)
 from ..operations.produce import Produce, RecordOutcome
 from ..partitioners import make_partitioner
 from ..records import (
@@ -58,8 +64,12 @@ class ProducerCore(Generic[V]):
         key: bytes | str | None,
         headers: HeadersLike,
         timestamp: Timestamp | None,
-    ) -> OutgoingRecord:
-        """Raises SerializationError, RecordTooLargeError, TypeError, ValueError: nothing was accepted."""
+    ) -> tuple[OutgoingRecord, int]:
+        """The record, and its size in bytes.
+
+        Raises:
+            SerializationError, RecordTooLargeError, TypeError, ValueError: nothing was accepted.
+        """
         if value is None:
             data = None
         else:
@@ -77,8 +87,13 @@ class ProducerCore(Generic[V]):
             data,
             to_headers(headers) if headers else [],
         )
-        check_size(record, self.options.buffer_bytes_max)
-        return record
+        size = record.size
+        if size > self.options.buffer_bytes_max:
+            raise RecordTooLargeError(
+                f"a record of about {size} bytes does not fit in a buffer of {self.options.buffer_bytes_max}; "
+                "raise buffer_bytes_max"
+            )
+        return record, size
 
     def reserve(self, size: int) -> bool:
         """Take room for a record, to be used by ``append`` or given back by ``release``."""

@@ -135,8 +135,7 @@ class Producer(Generic[V]):
         is_counted: bool,
     ) -> Acked:
         core = self._core
-        record = core.outgoing(value, key, headers, timestamp)
-        size = record.size
+        record, size = core.outgoing(value, key, headers, timestamp)
         count = 0 if partition is not None else self._partition_count()
         acked: Acked = Future()
         acked.set_running_or_notify_cancel()
