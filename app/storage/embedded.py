@@ -595,6 +595,8 @@ class EmbeddedEngine:
             if log.active_is_expired(now_ms):
                 log.roll()
                 await self._flusher.next_round(log)
+            # Nothing is deleted because of a timestamp that only a damaged index knows.
+            await self._in_thread(_confirm_newest, log.expired_segments(now_ms))
             segments = log.expired_segments(now_ms)
             if not segments or self._disk.get(log.topic_partition) is not log:
                 return 0
@@ -657,6 +659,12 @@ class EmbeddedEngine:
         except OSError as error:
             raise self._refuse(path, error) from error
         self._checkpointed = (points, starts)
+
+
+def _confirm_newest(segments: list[Segment]) -> None:
+    for segment in segments:
+        with contextlib.suppress(CorruptLog):
+            segment.confirm_newest()
 
 
 def _read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:

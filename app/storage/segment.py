@@ -94,6 +94,7 @@ class Segment:
         "_files",
         "_index",
         "_index_interval_bytes",
+        "_is_newest_confirmed",
         "_max_timestamp",
         "_time_index",
         "base_offset",
@@ -123,6 +124,7 @@ class Segment:
         self._time_index: TimeIndex | None = TimeIndex()
         self._bytes_since_index = 0
         self._index_interval_bytes = index_interval_bytes
+        self._is_newest_confirmed = True
         self._file: File | None = None
 
     # ── files ──
@@ -259,6 +261,7 @@ class Segment:
             return False
         self._max_timestamp = newest[0]
         self.max_timestamp_offset = self.base_offset + newest[1]
+        self._is_newest_confirmed = False
         return True
 
     def _last_entry(self, path: Path, entry_bytes: int) -> bytes | None:
@@ -287,8 +290,12 @@ class Segment:
         Returns False when they do not fit together: then it must be scanned.
         """
         size = self.file().size()
-        index = OffsetIndex.from_bytes(read_file(self._files, self.index_path) or b"", log_bytes=size or 1)
-        times = TimeIndex.from_bytes(read_file(self._files, self.time_index_path) or b"")
+        index_data = read_file(self._files, self.index_path)
+        times_data = read_file(self._files, self.time_index_path)
+        if index_data is None or times_data is None:
+            return False
+        index = OffsetIndex.from_bytes(index_data, log_bytes=size or 1)
+        times = TimeIndex.from_bytes(times_data)
         if index is None or times is None or (size > _WALK_BYTES * 4 and not len(index)):
             return False
         self._index, self._time_index = index, times
@@ -314,9 +321,10 @@ class Segment:
                 position += header.size
         except rb.CorruptBatchError:
             return False
-        if position != size:
+        if position != size or self.max_timestamp_offset > self.next_offset:
             return False
         self.size = size
+        self._is_newest_confirmed = False
         if self._max_timestamp != rb.NO_TIMESTAMP:
             self.created_ms = min(self.created_ms, self._max_timestamp)
         return True
@@ -364,6 +372,7 @@ class Segment:
         if self.is_sealed:
             found.lose_until(self.next_offset)
             self._index, self._time_index = found._index, found._time_index
+        if self.is_sealed or found._max_timestamp > self._max_timestamp:
             self._max_timestamp = found._max_timestamp
             self.max_timestamp_offset = found.max_timestamp_offset
         for damage in found.damages:
@@ -453,12 +462,20 @@ class Segment:
             if damage.offset <= offset < damage.next_offset:
                 raise self._corrupt(damage)
         position = self._offset_index().position_for(offset - self.base_offset)
-        for header in self._walk(position, nowait=nowait):
+        walk = self._walk(position, nowait=nowait)
+        for header in walk:
             if header.base_offset > offset:
                 break
             if header.next_offset > offset:
+                # The batch behind it bears witness that it really holds the offset.
+                following = next(walk, None)
+                if following is None and self.is_sealed and not self._may_end_at(header.next_offset):
+                    break
                 return header.position, header.size
         raise _MisfitError(position, f"no batch holds offset {offset}")
+
+    def _may_end_at(self, next_offset: int) -> bool:
+        return next_offset == self.next_offset or any(d.offset == next_offset for d in self.damages)
 
     def _boundary_before(self, position: int, limit: int, *, nowait: bool) -> int:
         """The last batch boundary at or below ``limit``, from a boundary at ``position``."""
@@ -539,6 +556,25 @@ class Segment:
         finally:
             file.close()
 
+    def confirm_newest(self) -> None:
+        """See that ``max_timestamp`` of a segment from before the start is what the batches say; for threads."""
+        if not self._is_newest_confirmed:
+            self._examined(self._check_newest, nowait=False)
+            self._is_newest_confirmed = True
+
+    def _check_newest(self) -> None:
+        relative_offset = max(0, self.max_timestamp_offset - self.base_offset)
+        is_found = self._max_timestamp == rb.NO_TIMESTAMP
+        for header in self._walk(self._offset_index().position_for(relative_offset), nowait=False):
+            if header.max_timestamp > self._max_timestamp:
+                raise _MisfitError(header.position, "the time index does not know the newest batch")
+            is_found = is_found or (
+                header.last_offset == self.max_timestamp_offset
+                and header.max_timestamp == self._max_timestamp
+            )
+        if not is_found:
+            raise _MisfitError(0, "the newest entry of the time index does not stand for a batch")
+
     def find_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         """``(offset, timestamp, leader epoch)`` of the first record at or after ``timestamp_ms``.
 
@@ -547,6 +583,7 @@ class Segment:
         Raises:
             CorruptLog: the batch that must be opened does not pass its CRC.
         """
+        self.confirm_newest()
         if timestamp_ms > self.max_timestamp:
             return None
         return self._examined(lambda: self._find_time(timestamp_ms), nowait=False)
