@@ -59,17 +59,10 @@ def records(start: int, end: int) -> list[tuple[int, bytes | None]]:
     return [(offset, value(offset)) for offset in range(start, end)]
 
 
-async def start(files: SimulatedFiles, **config: int) -> EmbeddedEngine:
+async def start(files: SimulatedFiles, *, segment_bytes: int = 1 << 20) -> EmbeddedEngine:
     clock = SimulatedClock()
-    return await open_engine(
-        files,
-        [
-            spec_of(
-                ORDERS, clock=clock, config=TopicConfig(index_interval_bytes=400, retention_ms=-1, **config)
-            )
-        ],
-        clock=clock,
-    )
+    config = TopicConfig(index_interval_bytes=400, retention_ms=-1, segment_bytes=segment_bytes)
+    return await open_engine(files, [spec_of(ORDERS, clock=clock, config=config)], clock=clock)
 
 
 def produce(engine: EmbeddedEngine, batches: int = BATCHES, records: int = RECORDS) -> None:
@@ -78,19 +71,21 @@ def produce(engine: EmbeddedEngine, batches: int = BATCHES, records: int = RECOR
         append_raw(engine, batch_of(values(base_offset, records), timestamp_ms=1_000 + base_offset))
 
 
-async def closed(batches: int = BATCHES, **config: int) -> SimulatedFiles:
+async def closed(batches: int = BATCHES, *, segment_bytes: int = 1 << 20) -> SimulatedFiles:
     """A disk after a shutdown in order."""
     files = SimulatedFiles()
-    engine = await start(files, **config)
+    engine = await start(files, segment_bytes=segment_bytes)
     produce(engine, batches)
     await engine.close()
     return files
 
 
-async def killed(*, checkpointed: bool, batches: int = BATCHES, **config: int) -> SimulatedFiles:
+async def killed(
+    *, checkpointed: bool, batches: int = BATCHES, segment_bytes: int = 1 << 20
+) -> SimulatedFiles:
     """A disk after the process died; all is synced, and a checkpoint says so or does not."""
     files = SimulatedFiles()
-    engine = await start(files, **config)
+    engine = await start(files, segment_bytes=segment_bytes)
     produce(engine, batches)
     await engine.flush()
     if checkpointed:
