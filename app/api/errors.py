@@ -89,6 +89,8 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
 _GONE = ProblemKind(410, "offset-gone", "Deleted by retention", ErrorCode.OFFSET_OUT_OF_RANGE)
 _UNKNOWN = ProblemKind(500, "internal-error", "Internal error", ErrorCode.UNKNOWN_SERVER_ERROR)
 
+_HTTP_CODES = {413: ErrorCode.MESSAGE_TOO_LARGE, 500: ErrorCode.UNKNOWN_SERVER_ERROR}
+
 # Fields of an error that a program can act on.
 _FIELDS = (
     "topic",
@@ -144,7 +146,7 @@ def http_problem(status: int, detail: str, **fields: object) -> dict[str, Any]:
         "title": title,
         "status": status,
         "detail": detail,
-        "kafka_code": int(_UNKNOWN.code if status >= 500 else ErrorCode.INVALID_REQUEST),
+        "kafka_code": int(_HTTP_CODES.get(status, ErrorCode.INVALID_REQUEST)),
         "retriable": status in (429, 503),
         **fields,
     }

@@ -164,7 +164,7 @@ PRODUCE: Operation = {
                             "value": "plain text",
                             "headers": [{"key": "source", "value": "docs"}],
                         },
-                        {"key": "N619AA", "value": None},
+                        {"key": "N619AA", "value_b64": "AP8="},
                     ]
                 },
             ),

@@ -41,9 +41,10 @@ class ErrorCode(IntEnum):
         return self in _RETRIABLE
 
 
+# Kafka counts CORRUPT_MESSAGE in: there it is a batch damaged on its way. Here it is damage on the
+# disk, which does not heal.
 _RETRIABLE = frozenset(
     {
-        ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.BROKER_NOT_AVAILABLE,
         ErrorCode.KAFKA_STORAGE_ERROR,
