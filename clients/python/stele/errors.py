@@ -143,9 +143,8 @@ class RecordTooLargeError(SteleClientError):
 
 
 class CorruptRecordsError(SteleClientError):
-    """Bytes that fail their CRC, here or in the broker; reading them again may help if the wire was at fault."""
+    """Stored bytes that fail their CRC: they do not heal. The message says where and where to go on."""
 
-    retriable = True
     default_code = ErrorCode.CORRUPT_MESSAGE
 
 
