@@ -1,0 +1,816 @@
+"""What every engine promises (``app.storage.engine.LogEngine``), run against each of them.
+
+Time is simulated: waiting for hours takes none, and nothing depends on speed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+from stele.wire import record_batch as rb
+from stele.wire.messages import Durability
+
+from app.errors import DataDirLocked, OffsetOutOfRange, UnknownTopic
+from app.storage.embedded import EmbeddedEngine, EngineOptions
+from app.storage.engine import FetchPlan, FetchSpec, LogEngine, PartitionSpec, TopicPartition
+from app.storage.files import Files, RealFiles
+from app.storage.topic_config import TopicConfig
+from tests.support.batches import ORDERS, batch_of, batch_of_times, spec_of
+from tests.support.engines import (
+    DATA,
+    QUIET,
+    append,
+    append_raw,
+    append_synced,
+    open_engine,
+    read_batches,
+    read_from,
+    read_one,
+    segment_path,
+)
+from tests.support.simulated_files import SimulatedFiles
+from tests.support.simulated_time import START_MS, SimulatedClock, simulated
+
+OTHER = TopicPartition("orders", 1)
+HOUR_MS = 3_600_000
+YEAR_MS = 365 * 24 * HOUR_MS
+FOREVER_MS = 1 << 40
+
+
+@dataclass
+class World:
+    """A place to put an engine, and the configuration that makes it the kind under test."""
+
+    kind: str
+    files: Files
+    path: Path
+    clock: SimulatedClock
+
+    def spec(self, name: TopicPartition = ORDERS, config: TopicConfig | None = None) -> PartitionSpec:
+        config = config or TopicConfig(retention_ms=-1)
+        return spec_of(
+            name,
+            clock=self.clock,
+            config=replace(config, storage="memory" if self.kind == "memory" else "disk"),
+        )
+
+    async def open(self, *specs: PartitionSpec, options: EngineOptions = QUIET) -> EmbeddedEngine:
+        return await open_engine(
+            self.files, specs or [self.spec()], clock=self.clock, options=options, path=self.path
+        )
+
+
+@pytest.fixture(params=["simulated disk", "real disk", "memory"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    kind: str = request.param
+    if kind == "real disk":
+        return World(kind, RealFiles(), tmp_path / "data", SimulatedClock())
+    return World(kind, SimulatedFiles(), DATA, SimulatedClock())
+
+
+@pytest.fixture
+def disk() -> World:
+    """For what only a disk can show."""
+    return World("simulated disk", SimulatedFiles(), DATA, SimulatedClock())
+
+
+def simulated_files(world: World) -> SimulatedFiles:
+    assert isinstance(world.files, SimulatedFiles)
+    return world.files
+
+
+def the_engine_is_a(engine: EmbeddedEngine) -> LogEngine:
+    """Checked by the type checker."""
+    return engine
+
+
+# ── append and read ──
+
+
+@simulated
+async def test_what_is_appended_is_read_at_its_offset(world: World) -> None:
+    engine = await world.open()
+    first = append(engine, b"a", b"b")
+    second = append(engine, b"c")
+    assert (first.base_offset, first.last_offset, second.base_offset) == (0, 1, 2)
+    assert first.log_start_offset == 0
+    assert first.log_append_time_ms == rb.NO_TIMESTAMP
+    for offset in range(4):
+        assert await read_from(engine, offset) == [(0, b"a"), (1, b"b"), (2, b"c")][offset:]
+    await engine.close()
+
+
+@simulated
+async def test_several_batches_in_one_append_follow_each_other(world: World) -> None:
+    engine = await world.open()
+    ticket = append_raw(engine, batch_of([b"a", b"b"]) + batch_of([b"c"]) + batch_of([b"d"]))
+    assert (ticket.base_offset, ticket.last_offset) == (0, 3)
+    assert await read_from(engine, 0, max_bytes=1) == [(0, b"a"), (1, b"b"), (2, b"c"), (3, b"d")]
+    await engine.close()
+
+
+@simulated
+async def test_batches_come_out_as_they_went_in_with_offset_and_leader_epoch_set(world: World) -> None:
+    engine = await world.open()
+    append(engine, b"before")
+    sent = batch_of([b"x" * 100, b"y"])
+    append_raw(engine, bytearray(sent))
+    raw = await read_batches(engine, 1)
+    assert raw[16:] == sent[16:]
+    header = rb.check_batch(raw)
+    assert (header.base_offset, header.partition_leader_epoch) == (1, engine.state(ORDERS).leader_epoch)
+    await engine.close()
+
+
+@simulated
+async def test_the_receipt_says_what_is_true(world: World) -> None:
+    engine = await world.open()
+    appended = append(engine, b"a")
+    synced = append(engine, b"b", sync=True)
+    if world.kind == "memory":
+        assert (appended.durability, synced.durability) == (Durability.NONE, Durability.NONE)
+        assert appended.done
+        assert synced.done
+        assert engine.when_synced(ORDERS, 0) is None
+    else:
+        assert (appended.durability, synced.durability) == (Durability.APPENDED, Durability.SYNCED)
+        assert appended.done
+        assert not synced.done
+        assert synced.future is not None
+        await synced.future
+        assert synced.done
+        assert engine.state(ORDERS).recovery_point == 2
+        assert engine.when_synced(ORDERS, 1) is None
+    await engine.close()
+
+
+@simulated
+async def test_an_offset_outside_the_log_is_out_of_range(world: World) -> None:
+    engine = await world.open()
+    append(engine, b"a", b"b", b"c")
+    await engine.delete_records(ORDERS, 2)
+    for offset in (-1, 0, 1, 4, 1 << 40):
+        with pytest.raises(OffsetOutOfRange) as error:
+            await read_batches(engine, offset)
+        assert (error.value.offset, error.value.log_start_offset, error.value.log_end_offset) == (
+            offset,
+            2,
+            3,
+        )
+        assert error.value.is_gone == (offset in (0, 1))
+    assert await read_batches(engine, 3) == b""
+    await engine.close()
+
+
+@simulated
+async def test_a_fetch_gives_whole_batches_within_its_bytes_but_at_least_one(world: World) -> None:
+    engine = await world.open(world.spec(config=TopicConfig(index_interval_bytes=100, retention_ms=-1)))
+    for number in range(30):
+        append(engine, b"%02d" % number)
+    size = len(await read_batches(engine, 0, max_bytes=1))
+    for batches in range(1, 32):
+        for extra in (0, size - 1):
+            max_bytes = batches * size + extra
+            raw = await read_batches(engine, 0, max_bytes=max_bytes)
+            assert len(raw) % size == 0
+            assert len(raw) <= max_bytes
+            # An engine may leave out as much as lies between two index entries.
+            assert len(raw) >= min(30 * size, max_bytes - 100 - 2 * size)
+    raw = await read_batches(engine, 25, max_bytes=4 * size)
+    assert [header.base_offset for header in rb.iter_headers(raw)][:2] == [25, 26]
+    await engine.close()
+
+
+@simulated
+async def test_a_fetch_of_many_partitions_shares_its_bytes(world: World) -> None:
+    engine = await world.open(world.spec(), world.spec(OTHER))
+    for name in (ORDERS, OTHER):
+        for _ in range(3):
+            append(engine, b"x" * 100, name=name)
+    size = len(await read_batches(engine, 0, max_bytes=1))
+
+    async def plan(max_bytes: int, *specs: tuple[TopicPartition, int]) -> list[FetchPlan]:
+        return await engine.plan_fetch(
+            [FetchSpec(topic_partition=name, offset=at, max_bytes=1 << 20) for name, at in specs], max_bytes
+        )
+
+    assert [p.size for p in await plan(1 << 20, (ORDERS, 0), (OTHER, 0))] == [3 * size, 3 * size]
+    assert [p.size for p in await plan(4 * size, (ORDERS, 0), (OTHER, 0))] == [3 * size, size]
+    # The first with data gets a batch, however small the limit; nobody else does.
+    assert [p.size for p in await plan(1, (ORDERS, 3), (OTHER, 0))] == [0, size]
+    assert [p.size for p in await plan(1, (ORDERS, 0), (OTHER, 0))] == [size, 0]
+    assert [p.high_watermark for p in await plan(1, (ORDERS, 0), (OTHER, 9))] == [3, 3]
+    await engine.close()
+
+
+@simulated
+async def test_a_fetch_of_a_partition_that_is_gone_says_so_in_its_place(world: World) -> None:
+    engine = await world.open(world.spec(), world.spec(OTHER))
+    append(engine, b"a")
+    await engine.drop([OTHER])
+    specs = [FetchSpec(topic_partition=name, offset=0, max_bytes=100) for name in (OTHER, ORDERS)]
+    gone, there = await engine.plan_fetch(specs, 1000)
+    assert isinstance(gone.error, UnknownTopic)
+    assert there.error is None
+    assert there.size > 0
+    await engine.close()
+
+
+# ── waiting ──
+
+
+@simulated
+async def test_a_long_poll_is_woken_by_the_append_and_not_before(world: World) -> None:
+    engine = await world.open()
+    append(engine, b"old")
+    waiting = asyncio.create_task(engine.wait({ORDERS: 1}, 1, FOREVER_MS))
+    await asyncio.sleep(3600)
+    assert not waiting.done()
+    append(engine, b"new")
+    await waiting
+    await engine.close()
+
+
+@simulated
+async def test_a_long_poll_waits_for_enough_bytes_of_all_its_partitions(world: World) -> None:
+    engine = await world.open(world.spec(), world.spec(OTHER))
+    size = len(batch_of([b"x"]))
+    waiting = asyncio.create_task(engine.wait({ORDERS: 0, OTHER: 0}, 3 * size, FOREVER_MS))
+    await asyncio.sleep(1)
+    for name in (ORDERS, OTHER):
+        append(engine, b"x", name=name)
+        await asyncio.sleep(1)
+        assert not waiting.done()
+    append(engine, b"x", name=OTHER)
+    await waiting
+    await engine.close()
+
+
+@simulated
+async def test_a_long_poll_ends_in_time_and_at_once_if_there_is_something(world: World) -> None:
+    engine = await world.open()
+    loop = asyncio.get_running_loop()
+    before_s = loop.time()
+    await engine.wait({ORDERS: 0}, 1, 5_000)
+    assert loop.time() == pytest.approx(before_s + 5)
+    append(engine, b"x")
+    await engine.wait({ORDERS: 0}, 1 << 30, FOREVER_MS)
+    await engine.wait({TopicPartition("nowhere", 0): 0}, 1, FOREVER_MS)
+    await engine.close()
+
+
+@simulated
+async def test_a_drop_ends_the_waits_for_it(world: World) -> None:
+    engine = await world.open()
+    waiting = asyncio.create_task(engine.wait({ORDERS: 0}, 1, FOREVER_MS))
+    synced = append(engine, b"x", sync=True)
+    waiting = asyncio.create_task(engine.wait({ORDERS: 1}, 1, FOREVER_MS))
+    await asyncio.sleep(0)
+    await engine.drop([ORDERS])
+    await waiting
+    assert synced.done
+    assert synced.future is None or synced.future.exception() is None
+    await engine.close()
+
+
+@simulated
+async def test_wake_all_and_close_end_every_wait(world: World) -> None:
+    engine = await world.open(world.spec(), world.spec(OTHER))
+    waiting = [asyncio.create_task(engine.wait({name: 0}, 1, FOREVER_MS)) for name in (ORDERS, OTHER)]
+    await asyncio.sleep(0)
+    engine.wake_all()
+    await asyncio.gather(*waiting)
+    waiting = [asyncio.create_task(engine.wait({name: 0}, 1, FOREVER_MS)) for name in (ORDERS, OTHER)]
+    await asyncio.sleep(0)
+    await engine.close()
+    await asyncio.gather(*waiting)
+
+
+# ── offsets by time and epoch ──
+
+
+@simulated
+async def test_the_offset_for_a_time_is_that_of_the_first_record_at_or_after_it(world: World) -> None:
+    config = TopicConfig(segment_bytes=400, index_interval_bytes=0, retention_ms=-1)
+    engine = await world.open(world.spec(config=config))
+    random = Random(5)
+    times: list[int] = []
+    for _ in range(60):
+        # Out of order, as producers' clocks are.
+        batch = [1_000 + len(times) * 10 + random.randint(-200, 200) for _ in range(random.randint(1, 3))]
+        times += batch
+        append_raw(engine, batch_of_times(batch))
+    epoch = engine.state(ORDERS).leader_epoch
+
+    async def check(start: int) -> None:
+        for time_ms in (0, *sorted(times), *(time + 1 for time in times), max(times) + 1):
+            expected = next(
+                ((at, time, epoch) for at, time in enumerate(times) if time >= time_ms and at >= start), None
+            )
+            assert await engine.offset_for_time(ORDERS, time_ms) == (expected or (-1, -1, epoch))
+
+    await check(0)
+    await engine.delete_records(ORDERS, 47)
+    await check(47)
+    await engine.close()
+
+
+@simulated
+async def test_the_end_of_an_epoch_is_where_the_next_one_began(disk: World) -> None:
+    files = simulated_files(disk)
+    for records in (2, 3, 4):
+        engine = await open_engine(files, [disk.spec()], clock=disk.clock)
+        for number in range(records):
+            append(engine, b"%d" % number)
+        left = files.crash(Random(0))
+        await engine.close()
+        files = left
+    engine = await open_engine(files, [disk.spec()], clock=disk.clock)
+    epoch = engine.state(ORDERS).leader_epoch
+    assert epoch == 3
+    assert [engine.epoch_end_offset(ORDERS, wanted) for wanted in (-1, 0, 1, 2, 3, 9)] == [
+        (-1, -1),
+        (0, 2),
+        (1, 5),
+        (2, 9),
+        (2, 9),
+        (2, 9),
+    ]
+    await engine.close()
+
+
+@simulated
+async def test_a_memory_partition_has_one_epoch_in_a_run(world: World) -> None:
+    engine = await world.open()
+    assert engine.epoch_end_offset(ORDERS, 5) == (-1, -1)
+    append(engine, b"a", b"b")
+    assert engine.epoch_end_offset(ORDERS, 5) == (engine.state(ORDERS).leader_epoch, 2)
+    await engine.close()
+
+
+# ── deletion ──
+
+
+@simulated
+async def test_deleted_records_are_gone_and_the_others_stay(world: World) -> None:
+    engine = await world.open()
+    append(engine, b"a", b"b", b"c")
+    append(engine, b"d")
+    assert await engine.delete_records(ORDERS, 1) == 1
+    # The batch is whole; the reader skips what is deleted.
+    assert await read_from(engine, 1) == [(1, b"b"), (2, b"c"), (3, b"d")]
+    assert await engine.delete_records(ORDERS, 0) == 1
+    assert await engine.delete_records(ORDERS, 99) == 4
+    state = engine.state(ORDERS)
+    assert (state.log_start_offset, state.log_end_offset) == (4, 4)
+    assert append(engine, b"e").base_offset == 4
+    assert await read_from(engine, 4) == [(4, b"e")]
+    await engine.close()
+
+
+@simulated
+async def test_deleted_records_stay_deleted_after_a_power_cut_that_comes_at_once(disk: World) -> None:
+    engine = await disk.open()
+    await append_synced(engine, b"a", b"b", b"c")
+    await engine.delete_records(ORDERS, 2)
+    for seed in range(30):
+        left = simulated_files(disk).power_cut(Random(seed))
+        other = await open_engine(left, [disk.spec()], clock=disk.clock)
+        assert other.state(ORDERS).log_start_offset == 2
+        assert await read_from(other, 2) == [(2, b"c")]
+        await other.close()
+    await engine.close()
+
+
+@simulated
+async def test_retention_by_size_deletes_the_oldest(world: World) -> None:
+    size = len(batch_of([b"x" * 100]))
+    config = TopicConfig(segment_bytes=2 * size, retention_bytes=5 * size, retention_ms=-1)
+    engine = await world.open(world.spec(config=config))
+    for _ in range(12):
+        await append_synced(engine, b"x" * 100)
+    await engine.enforce_retention()
+    state = engine.state(ORDERS)
+    # Whole segments go on disk, whole batches in memory; what is kept is at least the limit less one of them.
+    assert 5 * size <= state.size_bytes <= 6 * size
+    assert state.log_start_offset == 12 - state.size_bytes // size
+    assert len(await read_from(engine, state.log_start_offset)) == 12 - state.log_start_offset
+    assert await engine.enforce_retention() == 0
+    await engine.close()
+
+
+@simulated
+async def test_retention_by_time_deletes_what_is_older_and_nothing_else(world: World) -> None:
+    config = TopicConfig(segment_bytes=100, retention_ms=10 * HOUR_MS)
+    engine = await world.open(world.spec(config=config))
+    for _ in range(20):
+        await append_synced_now(world, engine)
+        await asyncio.sleep(3600)
+    await engine.enforce_retention()
+    state = engine.state(ORDERS)
+    # Twenty hours passed; those of the last ten are there.
+    assert state.log_start_offset == 10
+    assert len(await read_from(engine, 10)) == 10
+    await asyncio.sleep(20 * 3600)
+    await engine.enforce_retention()
+    state = engine.state(ORDERS)
+    assert (state.log_start_offset, state.log_end_offset, state.size_bytes) == (20, 20, 0)
+    assert (await append_synced_now(world, engine)) == 20
+    await engine.close()
+
+
+async def append_synced_now(world: World, engine: EmbeddedEngine) -> int:
+    ticket = append(engine, b"x" * 100, sync=True, at_ms=world.clock.now_ms())
+    if ticket.future is not None:
+        await ticket.future
+    return ticket.base_offset
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS, 10 * YEAR_MS, -10 * YEAR_MS])
+@simulated
+async def test_a_jump_of_the_clock_changes_no_offset_and_deletes_nothing_early(
+    world: World, jump_ms: int
+) -> None:
+    config = TopicConfig(segment_bytes=100, retention_ms=HOUR_MS // 2)
+    engine = await world.open(world.spec(config=config))
+    for number in range(3):
+        assert await append_synced_now(world, engine) == number
+    world.clock.jump_ms = jump_ms
+    for number in range(3, 6):
+        assert await append_synced_now(world, engine) == number
+    await engine.enforce_retention()
+    assert engine.state(ORDERS).log_start_offset == 0
+    assert [offset for offset, _ in await read_from(engine, 0)] == list(range(6))
+    world.clock.jump_ms = 0
+    await engine.enforce_retention()
+    assert [offset for offset, _ in await read_from(engine, 0)] == list(range(6))
+    await engine.close()
+
+
+@simulated
+async def test_retention_runs_by_itself(world: World) -> None:
+    config = TopicConfig(segment_bytes=100, retention_ms=HOUR_MS)
+    engine = await world.open(world.spec(config=config), options=replace(QUIET, retention_interval_ms=60_000))
+    for _ in range(3):
+        await append_synced_now(world, engine)
+    await asyncio.sleep(2 * 3600)
+    assert engine.state(ORDERS).log_start_offset == 3
+    await engine.close()
+
+
+@simulated
+async def test_a_changed_configuration_is_in_effect_at_once(world: World) -> None:
+    engine = await world.open()
+    for _ in range(3):
+        await append_synced(engine, b"x" * 100)
+    config = replace(world.spec().config, segment_bytes=100, retention_bytes=0)
+    engine.configure(ORDERS, config)
+    await append_synced(engine, b"y")
+    await engine.enforce_retention()
+    assert engine.state(ORDERS).log_start_offset == 3
+    await engine.close()
+
+
+@simulated
+async def test_a_dropped_partition_comes_back_empty_under_its_name(world: World) -> None:
+    for topic_id in range(1, 4):
+        engine = await world.open(replace(world.spec(), topic_id=UUID(int=topic_id << 64)))
+        state = engine.state(ORDERS)
+        assert (state.log_start_offset, state.log_end_offset) == (0, 0)
+        await append_synced(engine, b"a", b"b", b"c")
+        await engine.delete_records(ORDERS, 2)
+        await engine.drop([ORDERS])
+        await engine.create([replace(world.spec(), topic_id=UUID(int=topic_id << 64 | 5 << 32))])
+        assert engine.state(ORDERS).log_end_offset == 0
+        assert (await append_synced(engine, b"new")).base_offset == 0
+        assert await read_from(engine, 0) == [(0, b"new")]
+        await engine.close()
+
+
+@simulated
+async def test_a_topic_that_was_deleted_while_the_broker_was_down_does_not_come_back(disk: World) -> None:
+    engine = await disk.open()
+    await append_synced(engine, b"old", b"old", b"old")
+    await engine.delete_records(ORDERS, 2)
+    await engine.close()
+    other = replace(disk.spec(), topic_id=UUID(int=1 << 100))
+    for _ in range(2):
+        engine = await disk.open(other)
+        if engine.state(ORDERS).log_end_offset == 0:
+            assert engine.state(ORDERS).log_start_offset == 0
+            await append_synced(engine, b"new")
+        assert await read_from(engine, 0) == [(0, b"new")]
+        left = simulated_files(disk).crash(Random(0))
+        await engine.close()
+        disk.files = left
+
+
+# ── configuration of appends ──
+
+
+@simulated
+async def test_log_append_time_stamps_every_record_with_the_brokers_clock(world: World) -> None:
+    config = TopicConfig(message_timestamp_type="LogAppendTime", retention_ms=-1)
+    engine = await world.open(world.spec(config=config))
+    await asyncio.sleep(60)
+    now_ms = world.clock.now_ms()
+    assert now_ms > START_MS
+    ticket = append_raw(engine, batch_of_times([5, 6, 7]) + batch_of_times([1]))
+    assert ticket.log_append_time_ms == now_ms
+    raw = await read_batches(engine, 0)
+    headers = list(rb.iter_headers(raw))
+    assert all(header.is_log_append_time and header.max_timestamp == now_ms for header in headers)
+    for header in headers:
+        rb.check_batch(raw, header.position)
+        assert {record.timestamp for record in rb.decode_records(raw, header)} == {now_ms}
+    assert await engine.offset_for_time(ORDERS, now_ms) == (0, now_ms, engine.state(ORDERS).leader_epoch)
+    await engine.close()
+
+
+@simulated
+async def test_flush_messages_makes_appends_synced_without_being_asked(disk: World) -> None:
+    engine = await disk.open(disk.spec(config=TopicConfig(flush_messages=1, retention_ms=-1)))
+    ticket = append(engine, b"x")
+    assert ticket.durability is Durability.SYNCED
+    assert ticket.future is not None
+    await ticket.future
+    assert engine.state(ORDERS).recovery_point == 1
+    engine.configure(ORDERS, TopicConfig(flush_messages=3, retention_ms=-1))
+    assert append(engine, b"x").durability is Durability.APPENDED
+    assert append(engine, b"x").durability is Durability.APPENDED
+    assert append(engine, b"x").durability is Durability.SYNCED
+    await engine.close()
+
+
+@pytest.mark.parametrize("flush_ms", [-1, 50])
+@simulated
+async def test_what_nobody_waits_for_is_synced_in_the_background(disk: World, flush_ms: int) -> None:
+    config = TopicConfig(flush_ms=flush_ms, retention_ms=-1)
+    engine = await disk.open(disk.spec(config=config), options=replace(QUIET, flush_interval_ms=100))
+    append(engine, b"x")
+    await asyncio.sleep(0.04)
+    assert engine.state(ORDERS).recovery_point == 0
+    await asyncio.sleep(0.1)
+    assert engine.state(ORDERS).recovery_point == 1
+    syncs = simulated_files(disk).counts["sync"]
+    await asyncio.sleep(10)
+    assert simulated_files(disk).counts["sync"] == syncs, "and an idle log is left alone"
+    await engine.close()
+
+
+@simulated
+async def test_flush_syncs_what_was_appended_before_it(disk: World) -> None:
+    engine = await disk.open(disk.spec(), disk.spec(OTHER))
+    append(engine, b"x")
+    append(engine, b"y", name=OTHER)
+    await engine.flush([OTHER])
+    assert (engine.state(ORDERS).recovery_point, engine.state(OTHER).recovery_point) == (0, 1)
+    await engine.flush()
+    assert engine.state(ORDERS).recovery_point == 1
+    syncs = simulated_files(disk).counts["sync"]
+    await engine.flush()
+    assert simulated_files(disk).counts["sync"] == syncs, "there is nothing to sync"
+    await engine.close()
+
+
+# ── segments ──
+
+
+@simulated
+async def test_segments_roll_by_size_and_a_read_goes_across_them(world: World) -> None:
+    size = len(batch_of([b"00"]))
+    config = TopicConfig(segment_bytes=3 * size, retention_ms=-1)
+    engine = await world.open(world.spec(config=config))
+    for number in range(10):
+        append(engine, b"%02d" % number)
+    if world.kind != "memory":
+        assert engine.state(ORDERS).segments == 4
+    expected = [(number, b"%02d" % number) for number in range(10)]
+    for offset in range(10):
+        for max_bytes in (1, 2 * size, 1 << 20):
+            assert await read_from(engine, offset, max_bytes=max_bytes) == expected[offset:]
+    await engine.flush()
+    assert await read_from(engine, 0) == expected
+    await engine.close()
+
+
+@simulated
+async def test_segments_roll_by_age(disk: World) -> None:
+    engine = await disk.open(disk.spec(config=TopicConfig(segment_ms=HOUR_MS, retention_ms=-1)))
+    await append_synced_now(disk, engine)
+    await asyncio.sleep(3590)
+    await append_synced_now(disk, engine)
+    assert engine.state(ORDERS).segments == 1
+    await asyncio.sleep(10)
+    await append_synced_now(disk, engine)
+    assert engine.state(ORDERS).segments == 2
+    assert len(await read_from(engine, 0)) == 3
+    await engine.close()
+
+
+@simulated
+async def test_a_sealed_segment_gives_its_file_back(disk: World) -> None:
+    files = simulated_files(disk)
+    engine = await disk.open(
+        disk.spec(config=TopicConfig(segment_bytes=100, retention_ms=-1)),
+        options=replace(QUIET, open_segments_max=5),
+    )
+    for _ in range(100):
+        await append_synced(engine, b"x" * 100)
+    assert engine.state(ORDERS).segments == 100
+    assert len(files.handles) <= 2
+    assert len(await read_from(engine, 0)) == 100
+    assert len(files.handles) <= 7
+    await engine.close()
+    assert not files.handles
+
+
+# ── closing and opening ──
+
+
+@simulated
+async def test_what_was_closed_is_as_it_was_when_it_is_opened(disk: World) -> None:
+    config = TopicConfig(segment_bytes=700, index_interval_bytes=100, retention_ms=-1)
+    engine = await disk.open(disk.spec(config=config))
+    for number in range(20):
+        append(engine, b"%d" % number + b"x" * 50)
+    await engine.delete_records(ORDERS, 3)
+    before = engine.state(ORDERS)
+    content = await read_from(engine, 3)
+    await engine.close()
+    engine = await disk.open(disk.spec(config=config))
+    after = engine.state(ORDERS)
+    assert after == replace(before, recovery_point=20)
+    assert await read_from(engine, 3) == content
+    await engine.close()
+
+
+@simulated
+async def test_after_a_clean_shutdown_the_log_is_not_read(disk: World) -> None:
+    files = simulated_files(disk)
+    config = TopicConfig(segment_bytes=200_000, retention_ms=-1)
+    engine = await disk.open(disk.spec(config=config))
+    for _ in range(500):
+        append(engine, b"x" * 1000)
+    await engine.close()
+    logs = [path for path in files.paths() if path.suffix == ".log"]
+    assert sum(len(files.content(path)) for path in logs) > 500_000
+    files.bytes_read = Counter()
+    engine = await disk.open(disk.spec(config=config))
+    read = {path: files.bytes_read[path] for path in logs}
+    *sealed, active = logs
+    assert all(read[path] <= 2 * rb.HEADER_BYTES for path in sealed)
+    assert read[active] < 16 * 1024
+    assert engine.state(ORDERS).log_end_offset == 500
+    assert sum(files.bytes_read.values()) < 64 * 1024
+    await engine.close()
+
+
+@simulated
+async def test_a_clean_shutdown_keeps_the_leader_epoch_and_a_crash_raises_it(disk: World) -> None:
+    epochs: list[int] = []
+    for is_clean in (True, False, False, True, True):
+        engine = await disk.open()
+        epochs.append(engine.state(ORDERS).leader_epoch)
+        left = simulated_files(disk).crash(Random(0))
+        await engine.close()
+        if not is_clean:
+            disk.files = left
+    assert epochs == [0, 0, 1, 2, 2]
+
+
+@simulated
+async def test_a_memory_partition_is_empty_after_a_restart(world: World) -> None:
+    engine = await world.open()
+    append(engine, b"x")
+    await engine.close()
+    engine = await world.open()
+    assert engine.state(ORDERS).log_end_offset == (0 if world.kind == "memory" else 1)
+    await engine.close()
+
+
+@simulated
+async def test_an_append_that_waits_for_its_sync_is_answered_by_the_close(disk: World) -> None:
+    engine = await disk.open()
+    tickets = [append(engine, b"x", sync=True) for _ in range(3)]
+    await engine.close()
+    assert all(ticket.future is not None and ticket.future.exception() is None for ticket in tickets)
+
+
+@simulated
+async def test_a_second_engine_on_the_same_directory_is_refused(tmp_path: Path) -> None:
+    clock = SimulatedClock()
+    spec = spec_of(ORDERS, clock=clock)
+    engine = await open_engine(RealFiles(), [spec], clock=clock, path=tmp_path / "data")
+    second = EmbeddedEngine(RealFiles(), tmp_path / "data", clock=clock, options=QUIET)
+    with pytest.raises(DataDirLocked) as error:
+        await second.open()
+    assert error.value.path == tmp_path / "data"
+    assert "process" in str(error.value)
+    await second.close()
+    assert await read_from(engine, 0) == []
+    await append_synced(engine, b"the first is not disturbed")
+    await engine.close()
+    engine = await open_engine(
+        RealFiles(), [spec_of(ORDERS, clock=clock)], clock=clock, path=tmp_path / "data"
+    )
+    assert (await read_from(engine, 0))[0][0] == 0
+    await engine.close()
+
+
+# ── the ring ──
+
+
+@simulated
+async def test_a_ring_forgets_the_oldest_and_says_so(disk: World) -> None:
+    memory = replace(disk, kind="memory")
+    engine = await memory.open(memory.spec(config=TopicConfig(memory_records=10)))
+    for number in range(25):
+        append(engine, b"%d" % number)
+    state = engine.state(ORDERS)
+    assert (state.log_start_offset, state.log_end_offset) == (15, 25)
+    with pytest.raises(OffsetOutOfRange) as error:
+        await read_one(engine, 14)
+    assert error.value.is_gone
+    assert await read_from(engine, 15) == [(number, b"%d" % number) for number in range(15, 25)]
+    await engine.close()
+
+
+@simulated
+async def test_a_ring_is_bounded_in_bytes_but_keeps_the_newest_batch(disk: World) -> None:
+    memory = replace(disk, kind="memory")
+    engine = await memory.open(memory.spec(config=TopicConfig(retention_bytes=1000)))
+    for _ in range(20):
+        append(engine, b"x" * 300)
+    assert engine.state(ORDERS).size_bytes <= 1000
+    append(engine, b"x" * 5000)
+    state = engine.state(ORDERS)
+    assert (state.log_start_offset, state.log_end_offset) == (20, 21)
+    assert len(await read_from(engine, 20)) == 1
+    await engine.close()
+
+
+@simulated
+async def test_a_batch_that_is_half_forgotten_is_served_whole(disk: World) -> None:
+    memory = replace(disk, kind="memory")
+    engine = await memory.open(memory.spec(config=TopicConfig(memory_records=3)))
+    append(engine, b"a", b"b", b"c", b"d", b"e")
+    assert engine.state(ORDERS).log_start_offset == 2
+    assert await read_from(engine, 2) == [(2, b"c"), (3, b"d"), (4, b"e")]
+    await engine.close()
+
+
+# ── group commit ──
+
+
+@simulated
+async def test_one_sync_serves_everyone_who_waits(disk: World) -> None:
+    files = simulated_files(disk)
+    engine = await disk.open()
+    await append_synced(engine, b"warm")
+    seconds: list[float] = []
+    engine.observe_syncs(seconds.append)
+    before = files.counts["sync"]
+
+    async def producer(number: int) -> None:
+        for count in range(10):
+            await append_synced(engine, b"%d %d" % (number, count))
+
+    await asyncio.gather(*(producer(number) for number in range(64)))
+    syncs = files.counts["sync"] - before
+    assert engine.state(ORDERS).log_end_offset == 641
+    assert 10 <= syncs <= 22, "640 appends"
+    assert len(seconds) == syncs
+    await engine.close()
+
+
+@simulated
+async def test_an_append_during_a_sync_waits_for_the_next_one(disk: World) -> None:
+    engine = await disk.open()
+    first = append(engine, b"first", sync=True)
+    for _ in range(2):
+        # The round has begun, and its work has not run.
+        await asyncio.sleep(0)
+    second = append(engine, b"second", sync=True)
+    assert first.future is not None
+    assert second.future is not None
+    assert first.future is not second.future
+    await first.future
+    assert not second.future.done()
+    assert engine.state(ORDERS).recovery_point == 1
+    await second.future
+    assert engine.state(ORDERS).recovery_point == 2
+    await engine.close()
+
+
+# ── files below it ──
+
+
+def test_segments_are_named_after_their_base_offset() -> None:
+    assert segment_path(41_872).name == "00000000000000041872.log"
