@@ -202,14 +202,12 @@ class Broker:
         answered with the offsets of the first time.
 
         Raises:
-            UnknownTopic, UnknownPartition: create the topic first (``ensure_topic``).
+            UnknownTopic, UnknownPartition, InvalidTopicName: create the topic first (``ensure_topic``).
             InvalidBatch, BatchTooLarge: nothing was stored.
             OutOfOrderSequence, DuplicateSequence, ProducerFenced: see there.
             StorageFull, LogDirFailed, BrokerClosing: nothing was stored.
         """
-        found = self._topics.get(topic)
-        if found is None:
-            raise UnknownTopic(topic)
+        found = self._topics.topic(topic)
         if self._is_closing:
             raise BrokerClosing
         if partition == ANY_PARTITION:
