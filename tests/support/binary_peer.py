@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from types import TracebackType
+from typing import Self
 
 from stele.broker_process import BrokerProcess
 from stele.wire import messages as m
@@ -25,7 +26,7 @@ class Peer:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = bytearray()
 
-    def __enter__(self) -> Peer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
