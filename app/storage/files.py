@@ -152,6 +152,8 @@ class RealFile:
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
+        if self._fd < 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._path))
         os.fdatasync(self._fd)
 
     def close(self) -> None:

@@ -9,12 +9,15 @@ the speed of the disk, not the number of producers, and nobody polls.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 
 from ..errors import LogDirFailed
 from .log import DiskLog, FlushWork
+
+logger = logging.getLogger(__name__)
 
 # Called in the loop with the seconds a sync took; for metrics.
 SyncObserver = Callable[[float], None]
@@ -69,7 +72,10 @@ class Flusher:
                 work = log.flush_work()
                 try:
                     seconds = await asyncio.get_running_loop().run_in_executor(self._executor, _timed, work)
-                except OSError as error:
+                except Exception as error:
+                    if not isinstance(error, OSError):
+                        logger.exception("the sync of %s broke", log.directory)
+                        error = OSError(f"{type(error).__name__}: {error}")
                     self.fail(self._on_failure(log, error))
                     self._fail(future)
                     continue

@@ -96,14 +96,15 @@ def _behind_damage(
     where it ended, and its CRC, which does not cover its length, where it did so
     if the length itself is wrong.
     """
-    try:
-        damaged = rb.read_header(file.read_at(position, rb.HEADER_BYTES))
-    except rb.CorruptBatchError:
-        return next(_good_batches(file, position + 1, end, expected_offset), None)
-    claimed_end = position + damaged.size
-    at_claimed_end = next(_good_batches(file, claimed_end, claimed_end + 1, expected_offset, end), None)
-    if at_claimed_end is not None:
-        return at_claimed_end
+    raw = file.read_at(position, min(rb.HEADER_BYTES, end - position))
+    if len(raw) < rb.HEADER_BYTES:
+        return None
+    base_offset, batch_length, _, magic, crc_expected = rb.HEADER.unpack(raw)[:5]
+    claimed_end = position + rb.LOG_OVERHEAD_BYTES + batch_length
+    if claimed_end > position + rb.HEADER_BYTES:
+        at_claimed_end = next(_good_batches(file, claimed_end, claimed_end + 1, expected_offset, end), None)
+        if at_claimed_end is not None:
+            return at_claimed_end
     first: tuple[int, int] | None = None
     crc, crc_end = 0, position + rb.CRC_START
     for found in _good_batches(
@@ -112,9 +113,9 @@ def _behind_damage(
         first = first or found
         crc = crc32c.crc32c(file.read_at(crc_end, found[0] - crc_end), crc)
         crc_end = found[0]
-        if crc == damaged.crc:
+        if crc == crc_expected:
             return found
-    if claimed_end >= end and damaged.base_offset == expected_offset:
+    if claimed_end >= end and (base_offset, magic) == (expected_offset, rb.MAGIC):
         # The last batch, torn: what looks like batches is inside of it.
         return None
     return first

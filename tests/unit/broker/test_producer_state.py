@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stele.wire.record_batch import BatchHeader
 
 from app.broker.producer_state import BATCHES_REMEMBERED, SEQUENCE_MODULUS, ProducerStates
 from app.errors import DuplicateSequence, InvalidBatch, OutOfOrderSequence, ProducerFenced
@@ -171,7 +172,7 @@ def test_a_snapshot_brings_back_the_same_state(
     clock = FixedClock()
     states = ProducerStates(clock, is_complete=is_complete)
     sequences: dict[tuple[int, int], int] = {}
-    headers = []
+    headers: list[BatchHeader] = []
     offset = 0
     for producer_id, epoch, count in batches:
         sequence = sequences.get((producer_id, epoch), 0)
@@ -195,9 +196,9 @@ def test_a_snapshot_brings_back_the_same_state(
         assert outcome(restored, header) == outcome(states, header)
 
 
-def outcome(states: ProducerStates, header: object) -> object:
+def outcome(states: ProducerStates, header: BatchHeader) -> object:
     try:
-        return states.check(header)  # type: ignore[arg-type]
+        return states.check(header)
     except (OutOfOrderSequence, DuplicateSequence, ProducerFenced) as error:
         return type(error), str(error)
 

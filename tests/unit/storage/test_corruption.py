@@ -234,7 +234,11 @@ def flipped_bits(content: bytes) -> Iterator[tuple[int, int]]:
 
 async def check_all_but(engine: EmbeddedEngine, damaged_offset: int, end: int, at: int) -> None:
     """Every batch but the damaged one is served as it was; that one as it was, or with an error that names it."""
-    for base_offset in range(0, end, RECORDS):
+    around = range(damaged_offset - 3 * RECORDS, damaged_offset + 4 * RECORDS, RECORDS)
+    # All of them are too many for every bit.
+    for base_offset in around if TORTURE else range(0, end, RECORDS):
+        if not 0 <= base_offset < end:
+            continue
         expected = records(base_offset, base_offset + RECORDS)
         if base_offset != damaged_offset:
             assert await read_one(engine, base_offset) == expected

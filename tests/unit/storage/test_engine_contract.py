@@ -16,6 +16,7 @@ import pytest
 from stele.wire import record_batch as rb
 from stele.wire.messages import Durability
 
+from app.clock import SystemClock
 from app.errors import DataDirLocked, OffsetOutOfRange, UnknownTopic
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import FetchPlan, FetchSpec, LogEngine, PartitionSpec, TopicPartition
@@ -806,6 +807,41 @@ async def test_an_append_during_a_sync_waits_for_the_next_one(disk: World) -> No
     assert engine.state(ORDERS).recovery_point == 1
     await second.future
     assert engine.state(ORDERS).recovery_point == 2
+    await engine.close()
+
+
+async def test_real_threads_and_real_time_change_nothing(tmp_path: Path) -> None:
+    files, clock = RealFiles(), SystemClock()
+    names = [TopicPartition("orders", number) for number in range(4)]
+    config = TopicConfig(segment_bytes=4000, index_interval_bytes=200)
+    options = EngineOptions(flush_interval_ms=1, checkpoint_interval_ms=5, retention_interval_ms=5)
+    written: dict[TopicPartition, list[bytes]] = {name: [] for name in names}
+
+    async def start() -> EmbeddedEngine:
+        engine = EmbeddedEngine(files, tmp_path / "data", clock=clock, options=options)
+        await engine.open()
+        await engine.create([spec_of(name, clock=clock, config=config) for name in names])
+        engine.start_background()
+        return engine
+
+    async def produce(engine: EmbeddedEngine, number: int) -> None:
+        for count in range(20):
+            name = names[(number + count) % len(names)]
+            value = b"%d %d " % (number, count) + b"x" * 100
+            ticket = append(engine, value, name=name, sync=count % 2 == 0, at_ms=clock.now_ms())
+            written[name].append(value)
+            if ticket.future is not None:
+                await ticket.future
+            assert (await read_one(engine, ticket.base_offset, name=name)) == [(ticket.base_offset, value)]
+
+    for _ in range(2):
+        engine = await start()
+        await asyncio.gather(*(produce(engine, number) for number in range(16)))
+        await engine.close()
+    engine = await start()
+    for name in names:
+        assert await read_from(engine, 0, name=name) == list(enumerate(written[name]))
+        assert engine.state(name).segments > 1
     await engine.close()
 
 

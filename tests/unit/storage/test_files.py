@@ -137,7 +137,11 @@ def test_a_short_read_goes_on_behind_what_was_read(tmp_path: Path, monkeypatch: 
     real = os.pread
     file = RealFiles().open(tmp_path / "a", create=True)
     file.write_at(0, [bytes(range(100))])
-    monkeypatch.setattr(os, "pread", lambda fd, size, position: real(fd, max(1, size // 2), position))
+
+    def short(fd: int, size: int, position: int) -> bytes:
+        return real(fd, max(1, size // 2), position)
+
+    monkeypatch.setattr(os, "pread", short)
     assert file.read_at(10, 50) == bytes(range(10, 60))
     assert file.read_at(90, 50) == bytes(range(90, 100))
     file.close()

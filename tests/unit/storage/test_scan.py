@@ -73,10 +73,11 @@ def test_several_damages_are_told_apart() -> None:
     assert offsets(scanned(b"".join(batches))) == [0, (1, 3), 3, 4, (5, 6), 6, 7, 8]
 
 
-def test_a_repeated_or_missing_offset_is_damage() -> None:
+def test_an_offset_that_does_not_follow_is_damage() -> None:
     first, second, third = log_of(b"a", b"b", b"c")
     assert offsets(scanned(first + first + second + third)) == [0, (1, 2), 2]
-    assert offsets(scanned(first + third)) == [0, (1, 2), 2]
+    # The base offset is not covered by the CRC: the third may as well be the second with a flipped bit.
+    assert offsets(scanned(first + third)) == [0, (1, 1)]
 
 
 @pytest.mark.parametrize("inner_offset", [0, 1, 2, 3, 50])
