@@ -1,0 +1,128 @@
+"""Starting and stopping a broker, as whoever operates one sees it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from stele import Client
+from stele.testing import run_broker
+from stele.wire import messages as m
+from stele.wire.framing import FrameReader
+
+
+def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A ``stele serve`` that is expected to refuse."""
+    command = [sys.executable, "-m", "stele.cli", "serve", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_sigterm_answers_what_was_asked_and_leaves_a_clean_directory(tmp_path: Path) -> None:
+    produces = 5_000
+    with run_broker(tmp_path) as broker:
+        with socket.create_connection((broker.host, broker.binary_port), timeout=30) as connection:
+            connection.sendall(m.ProduceRequest(topic="t", data=b"x" * 100).encode() * produces)
+            frames = FrameReader()
+            answers = list(frames.feed(connection.recv(65536)))
+            os.kill(broker.pid, signal.SIGTERM)
+            while data := connection.recv(65536):
+                answers += frames.feed(data)
+        assert broker.stop() == 0
+        assert (tmp_path / "clean-shutdown").exists()
+        offsets = [m.decode_response(kind, body) for kind, body in answers]
+        assert offsets == [m.ProduceResponse(offset=n) for n in range(len(offsets))]
+
+        broker.start()
+        with Client(broker.binary_url) as client:
+            # What had arrived when the signal did is answered; what had not is not stored.
+            assert client.list_offset("t") == len(offsets)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_idle_broker_ends_at_once_with_zero(number: signal.Signals) -> None:
+    with run_broker() as broker:
+        os.kill(broker.pid, number)
+        assert broker.stop() == 0
+
+
+def test_a_second_broker_on_the_same_directory_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    with run_broker(tmp_path) as broker:
+        refused = serve("--data-dir", str(tmp_path), "--http-port", "0", "--binary-port", "0")
+
+        assert refused.returncode == 1
+        assert "in use by another broker" in refused.stderr
+        assert f"process {broker.pid}" in refused.stderr
+        assert "--data-dir" in refused.stderr
+        assert "Traceback" not in refused.stderr
+        with Client(broker.binary_url) as client:
+            assert client.simple_produce("t", b"x") == 0
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = serve("--data-dir", str(tmp_path), "--http-port", "0", "--binary-port", port)
+
+    assert refused.returncode == 1
+    assert f"the binary door cannot listen on 127.0.0.1:{port}" in refused.stderr
+
+
+def test_a_setting_that_makes_no_sense_is_named() -> None:
+    refused = serve("--set", "num_partitions=0")
+
+    assert refused.returncode == 2
+    assert "num_partitions" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_an_address_that_others_can_reach_is_warned_about_loudly(tmp_path: Path) -> None:
+    with run_broker(tmp_path, arguments=["--set", "advertised_host=broker.example"]) as broker:
+        assert "WITHOUT AUTHENTICATION" not in broker.stderr
+    command = [
+        sys.executable,
+        "-m",
+        "stele.cli",
+        "serve",
+        "--data-dir",
+        str(tmp_path / "open"),
+        "--host",
+        "0.0.0.0",
+    ]
+    command += ["--http-port", "0", "--binary-port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("stele ready")
+    process.terminate()
+    _, errors = process.communicate(timeout=60)
+    assert "WITHOUT AUTHENTICATION OR ENCRYPTION" in errors
+
+
+def test_a_torn_tail_and_a_flipped_bit_are_told_apart_by_the_command_line(tmp_path: Path) -> None:
+    with run_broker(tmp_path) as broker:
+        with Client(broker.binary_url) as client:
+            for number in range(20):
+                client.simple_produce("t", b"%d" % number * 50)
+        broker.stop()
+        log = tmp_path / "t-0" / f"{0:020d}.log"
+        healthy = log.read_bytes()
+        damaged = bytearray(healthy)
+        damaged[len(healthy) // 2] ^= 1
+        log.write_bytes(damaged)
+        verified = subprocess.run(
+            [sys.executable, "-m", "stele.cli", "verify", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert verified.returncode == 1
+        assert f"{log}: corrupt from byte" in verified.stdout
+
+        broker.start()
+        with Client(broker.binary_url) as client:
+            assert client.simple_consume("t", 0, 5)[0][0] == (0, b"0" * 50)
+            assert client.simple_consume("t", 19, 5)[0] == [(19, b"19" * 50)]
