@@ -218,13 +218,12 @@ class EmbeddedEngine:
 
     async def _forget_predecessors(self, logs: Sequence[DiskLog]) -> None:
         """See that nothing of a deleted topic of the same name is taken for the new one's."""
-        strangers = [log for log in logs if await self._in_thread(self._remove_stranger, log)]
-        stale = [log.topic_partition for log in strangers if log.topic_partition in self._recovery_points]
-        stale += [log.topic_partition for log in strangers if log.topic_partition in self._log_starts]
-        for name in stale:
-            self._recovery_points.pop(name, None)
-            self._log_starts.pop(name, None)
-        if stale:
+        strangers = await self._in_thread(lambda: [log for log in logs if self._remove_stranger(log)])
+        is_stale = False
+        for log in strangers:
+            for checkpoint in (self._recovery_points, self._log_starts):
+                is_stale = checkpoint.pop(log.topic_partition, None) is not None or is_stale
+        if is_stale:
             await self._checkpoint()
 
     def _remove_stranger(self, log: DiskLog) -> bool:
