@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from ..errors import InvalidRequest, SteleError
 from .errors import HttpError, http_problem, problem_of, problem_response
 from .record_json import decode_record
-from .upload import Chunk, Upload, errors_of, pause, results_of
+from .upload import Chunk, Upload, errors_of, pause, results_of, settle_all
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ EARLY_RESULTS = 10_000
 EARLY_AFTER_S = 1.0
 # About 12 bytes each: what a client may send without reading a single result.
 SPOOLED_RECORDS_MAX = 8_000_000
-# Bytes of lines taken in one turn of the loop, some 70 µs of work.
-BLOCK_BYTES = 8 * 1024
+# Bytes of lines taken in one turn of the loop, some 40 µs of work.
+BLOCK_BYTES = 4 * 1024
 
 
 class NdjsonUpload(Response):
@@ -165,8 +165,7 @@ class NdjsonUpload(Response):
 
     async def _answer_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
         chunks = self._upload.take_chunks()
-        for chunk in chunks:
-            await chunk.settle(self._timeout_ms)
+        await settle_all(chunks, self._timeout_ms)
         failed = sum(chunk.error_count for chunk in chunks)
         total = sum(map(len, chunks))
         if self._is_whole and self._upload.has_errors:
@@ -188,8 +187,8 @@ class NdjsonUpload(Response):
         await self._start(send, 200, [])
         while True:
             chunks = self._upload.take_chunks()
+            await settle_all(chunks, self._timeout_ms)
             for chunk in chunks:
-                await chunk.settle(self._timeout_ms)
                 await self._send_results(send, chunk)
                 self._answered += len(chunk)
                 self._room.set()

@@ -26,12 +26,12 @@ from ..errors import BatchTooLarge, InvalidRequest, SteleError, UnknownPartition
 from .errors import problem_of
 from .record_json import NewRecord, decode_lines
 
-# Records of one chunk: its batches are built and appended in one turn of the loop, some 100 µs of work.
-CHUNK_RECORDS_MAX = 512
+# Records of one chunk: its batches are built and appended in one turn of the loop, some 70 µs of work.
+CHUNK_RECORDS_MAX = 256
 _RECORD_OVERHEAD_BYTES = 32
 _ERROR = -1
 # Results written in one turn of the loop.
-RESULTS_PER_TURN = 256
+RESULTS_PER_TURN = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,12 @@ class Chunk:
     def durability(self) -> Durability | None:
         """The least of its batches; None if nothing was stored."""
         return min((pending.result().durability for pending in self.appended.values()), default=None)
+
+
+async def settle_all(chunks: list[Chunk], timeout_ms: int) -> None:
+    """Settle chunks in as few syncs as there can be: the last one's covers those before it."""
+    for chunk in reversed(chunks):
+        await chunk.settle(timeout_ms)
 
 
 class Upload:
@@ -195,7 +201,7 @@ class Upload:
         for partition, rows in self._rows.items():
             try:
                 chunk.appended[partition] = self._broker.produce(
-                    self._topic.name, partition, self._build(rows), acks=self._acks
+                    self._topic.name, partition, self._build(rows), acks=self._acks, sync_later=True
                 )
             except SteleError as error:
                 chunk.refused[partition] = error

@@ -194,11 +194,14 @@ class Broker:
             return self._partition_for_key(key, topic.partitions)
         return next(self._turns[topic.name]) % topic.partitions
 
-    def produce(self, topic: str, partition: int, batches: bytearray, *, acks: Acks) -> PendingProduce:
+    def produce(
+        self, topic: str, partition: int, batches: bytearray, *, acks: Acks, sync_later: bool = False
+    ) -> PendingProduce:
         """Append ``batches`` (RecordBatch v2, one or more) now; the durability comes with the result.
 
         Ownership of ``batches`` passes: offsets are written into it. ``partition``
-        -1 lets the broker choose in turn. A retry of an idempotent batch is
+        -1 lets the broker choose in turn. With ``sync_later`` the sync of acks=all
+        begins when the result is waited for: for who appends much before that. A retry of an idempotent batch is
         answered with the offsets of the first time.
 
         Raises:
@@ -228,12 +231,14 @@ class Broker:
                 stored = self._check_sequence(name, header, len(headers))
                 if stored is not None:
                     return self._produced_before(name, stored, acks)
-        ticket = self._engine.append(name, batches, headers, sync=acks is Acks.ALL)
+        is_put_off = sync_later and acks is Acks.ALL and found.config.storage == "disk"
+        ticket = self._engine.append(name, batches, headers, sync=acks is Acks.ALL and not is_put_off)
         counts = self.counts
         counts.appended_batches += len(headers)
         counts.appended_records += ticket.last_offset - ticket.base_offset + 1
         counts.appended_bytes += len(batches)
-        return PendingProduce(topic, partition, ticket, acks)
+        sync = partial(self._engine.when_synced, name, ticket.last_offset) if is_put_off else None
+        return PendingProduce(topic, partition, ticket, acks, sync)
 
     def _check_sequence(
         self, name: TopicPartition, header: rb.BatchHeader, batches: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -44,18 +45,27 @@ class Produced:
 class PendingProduce:
     """A produce whose order is decided and whose durability may still be on its way."""
 
-    __slots__ = ("_acks", "_ticket", "partition", "topic")
+    __slots__ = ("_acks", "_sync", "_ticket", "partition", "topic")
 
-    def __init__(self, topic: str, partition: int, ticket: AppendTicket, acks: Acks) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        ticket: AppendTicket,
+        acks: Acks,
+        sync: Callable[[], asyncio.Future[None] | None] | None = None,
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self._ticket = ticket
         self._acks = acks
+        # Asks for the sync that was put off until somebody waits for it.
+        self._sync = sync
 
     @property
     def done(self) -> bool:
         """True when ``result`` can be called; at once for acks 0 and 1."""
-        return self._ticket.done
+        return self._sync is None and self._ticket.done
 
     @property
     def base_offset(self) -> int:
@@ -89,6 +99,9 @@ class PendingProduce:
             RequestTimedOut: not in time; the records may still become durable.
             LogDirFailed: they could not be synced.
         """
+        if self._sync is not None:
+            self._ticket.wait_for_sync(self._sync())
+            self._sync = None
         future = self._ticket.future
         if future is not None and not future.done():
             done, _ = await asyncio.wait((future,), timeout=timeout_ms / 1000)

@@ -135,6 +135,11 @@ class AppendTicket:
     def done(self) -> bool:
         return self._future is None or self._future.done()
 
+    def wait_for_sync(self, future: asyncio.Future[None] | None) -> None:
+        """Ask for more than was asked for at first: the ticket is done, and synced, when ``future`` ends."""
+        self._future = future
+        self.durability = Durability.SYNCED
+
     @property
     def future(self) -> asyncio.Future[None] | None:
         """Ends when the durability is reached, or with the ``StorageError`` that prevents it."""

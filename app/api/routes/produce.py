@@ -20,7 +20,7 @@ from ..ndjson_upload import NdjsonUpload, all_refused
 from ..record_json import NewRecord, decode_produce_body, decode_record
 from ..requests import INT32_MAX, INT64_MAX, content_type, integer_parameter, read_body
 from ..state import api_state, broker_of
-from ..upload import ProducerIdentity, Upload, errors_of, pause, results_of
+from ..upload import ProducerIdentity, Upload, errors_of, pause, results_of, settle_all
 
 router = APIRouter(tags=["records"])
 
@@ -161,8 +161,7 @@ async def _finish(upload: Upload, timeout_ms: int) -> Response:
         )
     upload.append()
     chunks = upload.take_chunks()
-    for chunk in chunks:
-        await chunk.settle(timeout_ms)
+    await settle_all(chunks, timeout_ms)
     failed = sum(chunk.error_count for chunk in chunks)
     if failed == sum(map(len, chunks)):
         return problem_response(all_refused(chunks))

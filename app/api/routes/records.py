@@ -29,7 +29,7 @@ _JSON, _NDJSON = "application/json", "application/x-ndjson"
 _SSE, _OCTETS = "text/event-stream", "application/octet-stream"
 LIMIT_DEFAULT, LIMIT_MAX = 1000, 1_000_000
 # One read of a page: copying and checking it is some 50 µs of work.
-_PIECE_BYTES = 256 * 1024
+_PIECE_BYTES = 128 * 1024
 # A comment this often keeps proxies from closing a silent stream, and finds out who is gone.
 HEARTBEAT_MS = 15_000
 _TAIL_BYTES = 256 * 1024
