@@ -255,24 +255,33 @@ def results_of(chunk: Chunk, separator: bytes) -> Iterator[bytes]:
     stamps = {p: r.log_append_time_ms for p, r in receipts.items() if r.log_append_time_ms >= 0}
     heads = {partition: f'{{"partition":{partition},"offset":' for partition in receipts}
     end = separator.decode()
-    last_ms, tail = _ERROR, ""
-    texts: list[str] = []
-    for place, (partition, timestamp_ms) in enumerate(
-        zip(chunk.partitions, chunk.timestamps, strict=True), 1
-    ):
-        offset = next_offsets.get(partition)
-        if offset is None:
-            texts.append(_error_result(chunk, place - 1) + end)
-        else:
+    for start in range(0, len(chunk), RESULTS_PER_TURN):
+        partitions = chunk.partitions[start : start + RESULTS_PER_TURN]
+        timestamps = chunk.timestamps[start : start + RESULTS_PER_TURN]
+        first, first_ms = partitions[0], timestamps[0]
+        count = len(partitions)
+        if (
+            first in next_offsets
+            and partitions.count(first) == count
+            and (stamps or timestamps.count(first_ms) == count)
+        ):
+            # One partition and one time, as most often: only the offset differs.
+            offset = next_offsets[first]
+            next_offsets[first] = offset + count
+            tail = f',"timestamp":{stamps.get(first, first_ms)}}}{end}'
+            between = tail + heads[first]
+            yield (heads[first] + between.join(map(str, range(offset, offset + count))) + tail).encode()
+            continue
+        texts: list[str] = []
+        for place, (partition, timestamp_ms) in enumerate(zip(partitions, timestamps, strict=True), start):
+            offset = next_offsets.get(partition)
+            if offset is None:
+                texts.append(_error_result(chunk, place) + end)
+                continue
             next_offsets[partition] = offset + 1
-            stored_ms = stamps.get(partition, timestamp_ms) if stamps else timestamp_ms
-            if stored_ms != last_ms:
-                last_ms, tail = stored_ms, f',"timestamp":{stored_ms}}}{end}'
-            texts.append(f"{heads[partition]}{offset}{tail}")
-        if not place % RESULTS_PER_TURN:
-            yield "".join(texts).encode()
-            texts = []
-    if texts:
+            texts.append(
+                f'{heads[partition]}{offset},"timestamp":{stamps.get(partition, timestamp_ms)}}}{end}'
+            )
         yield "".join(texts).encode()
 
 
