@@ -204,10 +204,6 @@ class OrderedConnection(asyncio.Protocol):
         self._go_on()
 
     @property
-    def has_answers_waiting(self) -> bool:
-        return bool(self._slots)
-
-    @property
     def is_closed(self) -> bool:
         return self._transport is None or self._transport.is_closing()
 

@@ -21,7 +21,6 @@ from typing import ClassVar
 
 from .error_codes import ErrorCode, error_code
 
-_I8 = struct.Struct(">b")
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _U32 = struct.Struct(">I")

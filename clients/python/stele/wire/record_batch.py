@@ -56,8 +56,6 @@ MAGIC = 2
 NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1
 
-_OFFSET_LENGTH = struct.Struct(">qi")
-_OFFSET_LENGTH_EPOCH = struct.Struct(">qii")
 _EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _COMPRESSION_MASK = 0x07
@@ -273,7 +271,7 @@ class BatchBuilder:
     ``base_offset``. ``size`` is the uncompressed size in bytes so far.
     """
 
-    __slots__ = ("_append", "_builder", "_codec", "_producer", "count")
+    __slots__ = ("_append", "_builder", "_codec", "count")
 
     def __init__(
         self,
@@ -408,9 +406,3 @@ def _uncompressed(raw: bytes, header: BatchHeader) -> bytes:
     struct.pack_into(">i", out, 8, HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body))
     struct.pack_into(">h", out, 21, header.attributes & ~_COMPRESSION_MASK)
     return bytes(out) + body
-
-
-def next_batch_position(buffer: Buffer, position: int) -> tuple[int, int]:
-    """``(base offset, position of the batch after)`` from the first 12 bytes alone."""
-    base_offset, length = _OFFSET_LENGTH.unpack_from(buffer, position)
-    return base_offset, position + LOG_OVERHEAD_BYTES + length
