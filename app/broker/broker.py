@@ -121,9 +121,13 @@ class Broker:
         return states
 
     async def _expire_producers(self) -> None:
+        wall_start_ms, monotonic_start_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         while True:
             await asyncio.sleep(_EXPIRE_PRODUCERS_S)
-            before_ms = self._clock.now_ms() - self.settings.producer_id_expiration_ms
+            # Never ahead of the time that really passed: a clock that jumps must not forget anybody.
+            passed_ms = self._clock.monotonic_ms() - monotonic_start_ms
+            now_ms = min(self._clock.now_ms(), wall_start_ms + passed_ms)
+            before_ms = now_ms - self.settings.producer_id_expiration_ms
             for states in self._producers.values():
                 states.expire(before_ms)
 

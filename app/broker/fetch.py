@@ -80,7 +80,7 @@ def _corrupt(fetched: Fetched, position: int, offset: int, reason: str) -> Corru
         if following + rb.HEADER_BYTES <= len(fetched.batches):
             next_offset = max(next_offset, rb.read_header(fetched.batches, following).base_offset)
         elif header.base_offset <= offset <= header.last_offset:
-            next_offset = header.next_offset
+            next_offset = min(header.next_offset, max(next_offset, fetched.high_watermark))
     except rb.CorruptBatchError:
         pass
     return CorruptLog(
