@@ -1,0 +1,3 @@
+module stele/conformance/driver
+
+go 1.24

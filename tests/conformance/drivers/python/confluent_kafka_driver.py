@@ -1,0 +1,333 @@
+"""The driver of confluent-kafka (librdkafka). ``python confluent_kafka_driver.py BOOTSTRAP``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+from driver_protocol import (
+    HEARTBEAT_INTERVAL_MS,
+    POLL_DEFAULT_MS,
+    SESSION_TIMEOUT_DEFAULT_MS,
+    Command,
+    Deadline,
+    Header,
+    PythonDriver,
+    RecordJson,
+    Refused,
+    deadline_of,
+    from_b64,
+    headers_of,
+    main,
+    record_json,
+)
+
+_POLL_S = 0.1
+OFFSET_END = -1
+
+
+class _Member:
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.was_assigned = False
+        self.met: list[Message] = []
+
+
+def _record(message: Message, *, with_topic: bool = False) -> RecordJson:
+    return record_json(
+        topic=message.topic() if with_topic else None,
+        partition=cast("int", message.partition()),
+        offset=cast("int", message.offset()),
+        timestamp=message.timestamp()[1],
+        key=message.key(),
+        value=message.value(),
+        headers=cast("list[Header]", message.headers() or []),
+    )
+
+
+def _checked(message: Message) -> Message:
+    if error := message.error():
+        raise KafkaException(error)
+    return message
+
+
+class ConfluentKafkaDriver(PythonDriver):
+    client = "confluent-kafka"
+    version = f"{confluent_kafka.__version__}"
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        self._config = {"bootstrap.servers": bootstrap}
+        self._admin_made: AdminClient | None = None
+        self._members: dict[str, _Member] = {}
+
+    @property
+    def _admin(self) -> AdminClient:
+        if self._admin_made is None:
+            self._admin_made = AdminClient(dict(self._config))
+        return self._admin_made
+
+    def close(self) -> None:
+        for member in self._members.values():
+            member.consumer.close()
+
+    def error_of(self, error: Exception) -> Refused:
+        if isinstance(error, KafkaException):
+            cause = error.args[0]
+            # Negative codes but -1 are librdkafka's own.
+            return Refused(cause.code() if cause.code() >= -1 else cause.name(), cause.str())
+        return super().error_of(error)
+
+    # ── records ──
+
+    def _send(
+        self, config: dict[str, Any], command: Command, send: Callable[[Producer, Any], None]
+    ) -> list[Message]:
+        """What was delivered, in the order of the callback's additions."""
+        producer = Producer({**self._config, **config})
+        delivered: list[Message] = []
+        errors: list[Any] = []
+
+        def on_delivery(error: Any, message: Message) -> None:
+            if error is not None:
+                errors.append(error)
+            delivered.append(message)
+
+        send(producer, on_delivery)
+        unsent = producer.flush(deadline_of(command).left_s)
+        if errors:
+            raise KafkaException(errors[0])
+        if unsent:
+            raise Refused("TIMEOUT", f"{unsent} records were not delivered")
+        return delivered
+
+    def op_produce(self, command: Command) -> Any:
+        topic, records = command["topic"], command["records"]
+        offsets = [-1] * len(records)
+
+        def send(producer: Producer, on_delivery: Any) -> None:
+            def delivery(place: int) -> Any:
+                def called(error: Any, message: Message) -> None:
+                    on_delivery(error, message)
+                    offsets[place] = cast("int", message.offset())
+
+                return called
+
+            for place, record in enumerate(records):
+                producer.produce(
+                    topic,
+                    value=from_b64(record["value"]),
+                    key=from_b64(record["key"]),
+                    partition=record["partition"],
+                    timestamp=record.get("timestamp", 0),
+                    headers=cast("Any", headers_of(record)),
+                    on_delivery=delivery(place),
+                )
+
+        self._send(
+            {
+                "acks": command["acks"],
+                "enable.idempotence": command["idempotent"],
+                "compression.type": command["codec"],
+                # Records that are given together make batches of many.
+                "linger.ms": 50,
+            },
+            command,
+            send,
+        )
+        # With acks 0 librdkafka makes up the numbers 0, 0, …
+        return {"offsets": offsets if command["acks"] != "0" else [-1] * len(records)}
+
+    def op_produce_keyed(self, command: Command) -> Any:
+        keys = [from_b64(key) for key in command["keys"]]
+        partitions = [-1] * len(keys)
+
+        def send(producer: Producer, on_delivery: Any) -> None:
+            def delivery(place: int) -> Any:
+                def called(error: Any, message: Message) -> None:
+                    on_delivery(error, message)
+                    partitions[place] = cast("int", message.partition())
+
+                return called
+
+            for place, key in enumerate(keys):
+                producer.produce(command["topic"], value=key, key=key, on_delivery=delivery(place))
+
+        self._send({}, command, send)
+        return {"partitions": partitions}
+
+    def op_fetch(self, command: Command) -> Any:
+        offset = {"earliest": -2, "latest": OFFSET_END}.get(command["offset"], command["offset"])
+        deadline = deadline_of(command)
+        consumer = Consumer({**self._config, "group.id": "none", "enable.auto.commit": False})
+        try:
+            consumer.assign([TopicPartition(command["topic"], command["partition"], offset)])
+            records: list[RecordJson] = []
+            while len(records) < command["count"]:
+                deadline.check(f"{command['count'] - len(records)} more records")
+                message = consumer.poll(_POLL_S)
+                if message is not None:
+                    records.append(_record(_checked(message)))
+            return {"records": records}
+        finally:
+            consumer.close()
+
+    def op_offsets(self, command: Command) -> Any:
+        at = command["at"]
+        if at == "earliest":
+            spec = OffsetSpec.earliest()
+        elif at == "latest":
+            spec = OffsetSpec.latest()
+        else:
+            spec = OffsetSpec.for_timestamp(at)
+        place = TopicPartition(command["topic"], command["partition"])
+        future = self._admin.list_offsets({place: spec}, request_timeout=deadline_of(command).left_s)[place]
+        return {"offset": future.result().offset}
+
+    # ── groups ──
+
+    def op_join(self, command: Command) -> Any:
+        config = {
+            **self._config,
+            "group.id": command["group"],
+            "session.timeout.ms": command.get("session_timeout_ms", SESSION_TIMEOUT_DEFAULT_MS),
+            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
+            "auto.offset.reset": command.get("start", "earliest"),
+            "enable.auto.commit": False,
+        }
+        if "instance_id" in command:
+            config["group.instance.id"] = command["instance_id"]
+        member = _Member(Consumer(config))
+        self._members[command["member"]] = member
+
+        def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            member.was_assigned = True
+
+        member.consumer.subscribe(command["topics"], on_assign=on_assign)
+        deadline = deadline_of(command)
+        while not member.was_assigned:
+            deadline.check("an assignment")
+            self._meet(member, _POLL_S)
+        return self._assignment(member)
+
+    def _meet(self, member: _Member, timeout_s: float) -> None:
+        message = member.consumer.poll(timeout_s)
+        if message is not None:
+            member.met.append(_checked(message))
+
+    def _assignment(self, member: _Member) -> Any:
+        return {"assignment": [[place.topic, place.partition] for place in member.consumer.assignment()]}
+
+    def op_assignment(self, command: Command) -> Any:
+        member = self._members[command["member"]]
+        deadline = Deadline(command.get("poll_ms", POLL_DEFAULT_MS))
+        while not deadline.is_over:
+            self._meet(member, min(_POLL_S, deadline.left_s))
+        return self._assignment(member)
+
+    def op_poll(self, command: Command) -> Any:
+        member = self._members[command["member"]]
+        deadline = deadline_of(command)
+        while len(member.met) < command["count"] and not deadline.is_over:
+            self._meet(member, min(_POLL_S, deadline.left_s))
+        met, member.met = member.met[: command["count"]], member.met[command["count"] :]
+        return {"records": [_record(message, with_topic=True) for message in met]}
+
+    def op_commit(self, command: Command) -> Any:
+        offsets = [
+            TopicPartition(topic, partition, offset, metadata=metadata)
+            for topic, partition, offset, metadata in command["offsets"]
+        ]
+        for place in self._members[command["member"]].consumer.commit(offsets=offsets, asynchronous=False):
+            if place.error:
+                raise KafkaException(place.error)
+        return {}
+
+    def op_leave(self, command: Command) -> Any:
+        self._members.pop(command["member"]).consumer.close()
+        return {}
+
+    def op_committed(self, command: Command) -> Any:
+        consumer = Consumer({**self._config, "group.id": command["group"]})
+        try:
+            asked = [TopicPartition(command["topic"], command["partition"])]
+            (place,) = consumer.committed(asked, timeout=deadline_of(command).left_s)
+            if place.error:
+                raise KafkaException(place.error)
+        finally:
+            consumer.close()
+        # -1001 is librdkafka's "nothing is committed".
+        return {"offset": max(place.offset, -1), "metadata": place.metadata or ""}
+
+    # ── topics ──
+
+    def op_create_topic(self, command: Command) -> Any:
+        topic = NewTopic(command["topic"], num_partitions=command["partitions"], config=command["configs"])
+        self._admin.create_topics([topic])[command["topic"]].result()
+        return {}
+
+    def op_describe_topic(self, command: Command) -> Any:
+        topic = command["topic"]
+        found = self._admin.list_topics(topic, timeout=deadline_of(command).left_s).topics[topic]
+        if found.error:
+            raise KafkaException(found.error)
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        entries = self._admin.describe_configs([resource])[resource].result()
+        configs = {name: entry.value for name, entry in entries.items()}
+        return {"partitions": len(found.partitions), "configs": configs}
+
+    def op_alter_topic(self, command: Command) -> Any:
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in command["configs"].items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, command["topic"], incremental_configs=entries)
+        self._admin.incremental_alter_configs([resource])[resource].result()
+        return {}
+
+    def op_add_partitions(self, command: Command) -> Any:
+        wanted = NewPartitions(command["topic"], command["partitions"])
+        self._admin.create_partitions([wanted])[command["topic"]].result()
+        return {}
+
+    def op_delete_topic(self, command: Command) -> Any:
+        self._admin.delete_topics([command["topic"]])[command["topic"]].result()
+        return {}
+
+    def op_list_topics(self, command: Command) -> Any:
+        return {"topics": list(self._admin.list_topics(timeout=deadline_of(command).left_s).topics)}
+
+    def op_delete_records(self, command: Command) -> Any:
+        place = TopicPartition(command["topic"], command["partition"], command["before_offset"])
+        (future,) = self._admin.delete_records([place]).values()
+        return {"log_start_offset": future.result().low_watermark}
+
+    def op_list_groups(self, command: Command) -> Any:
+        listing = self._admin.list_consumer_groups().result()
+        return {"groups": [group.group_id for group in listing.valid]}
+
+    def op_describe_group(self, command: Command) -> Any:
+        group = self._admin.describe_consumer_groups([command["group"]])[command["group"]].result()
+        states = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
+        state = states.get(group.state.name, group.state.name.capitalize())
+        return {"state": state, "members": len(group.members)}
+
+    def op_delete_group(self, command: Command) -> Any:
+        self._admin.delete_consumer_groups([command["group"]])[command["group"]].result()
+        return {}
+
+
+if __name__ == "__main__":
+    main(ConfluentKafkaDriver)
