@@ -19,9 +19,26 @@
     │   ├── OutOfOrderSequence
     │   ├── DuplicateSequence
     │   ├── ProducerFenced
-    │   └── OffsetOutOfRange
+    │   ├── OffsetOutOfRange
+    │   └── GroupError               consumer groups
+    │       ├── InvalidGroupId
+    │       ├── InvalidSessionTimeout
+    │       ├── InconsistentGroupProtocol
+    │       ├── UnknownMember
+    │       ├── IllegalGeneration
+    │       ├── RebalanceInProgress
+    │       ├── MemberIdRequired     join again with the member id that it carries
+    │       ├── FencedInstance       another member took over this instance id
+    │       ├── GroupFull
+    │       ├── TooManyGroups
+    │       ├── GroupNotEmpty
+    │       ├── GroupNotFound
+    │       ├── GroupSubscribedToTopic
+    │       └── OffsetMetadataTooLarge
     ├── RequestTimedOut              nothing is wrong but the clock; try again
     ├── BrokerClosing                try again when it is back
+    ├── CoordinatorNotAvailable      groups cannot be served just now; try again
+    ├── CoordinatorFenced            another coordinator has the groups; find it
     └── StorageError                 the disk is at fault
         ├── CorruptLog               stored bytes that fail their CRC: file and position are known
         ├── StorageFull              no space; what was acked is safe
@@ -187,6 +204,137 @@ class OffsetOutOfRange(RequestError):
         return 0 <= self.offset < self.log_start_offset
 
 
+class GroupError(RequestError):
+    """Something about ``group`` does not allow the request."""
+
+    def __init__(self, message: str, *, group: str) -> None:
+        super().__init__(message)
+        self.group = group
+
+
+class InvalidGroupId(GroupError):
+    def __init__(self, group: str, reason: str) -> None:
+        super().__init__(f"group id {_short(group)!r} is not valid: {reason}", group=group)
+        self.reason = reason
+
+
+class InvalidSessionTimeout(GroupError):
+    """Times in ms."""
+
+    def __init__(self, group: str, session_timeout_ms: int, *, min_ms: int, max_ms: int) -> None:
+        super().__init__(
+            f"a session timeout of {session_timeout_ms} ms is not allowed: choose {min_ms} to {max_ms} ms, or "
+            "change group_min_session_timeout_ms or group_max_session_timeout_ms of the broker",
+            group=group,
+        )
+        self.session_timeout_ms = session_timeout_ms
+
+
+class InconsistentGroupProtocol(GroupError):
+    def __init__(self, group: str, reason: str) -> None:
+        super().__init__(
+            f"the protocols do not fit group {_short(group)!r}: {reason}; "
+            "give all of its members one assignor in common, or use another group id",
+            group=group,
+        )
+        self.reason = reason
+
+
+class UnknownMember(GroupError):
+    def __init__(self, group: str, member_id: str) -> None:
+        super().__init__(
+            f"group {_short(group)!r} has no member {_short(member_id)!r}; "
+            "it left, or was silent for its session timeout: join again without a member id",
+            group=group,
+        )
+        self.member_id = member_id
+
+
+class IllegalGeneration(GroupError):
+    def __init__(self, group: str, generation: int, *, current_generation: int) -> None:
+        super().__init__(
+            f"generation {generation} of group {_short(group)!r} is not the current one, "
+            f"{current_generation}: join again",
+            group=group,
+        )
+        self.generation = generation
+        self.current_generation = current_generation
+
+
+class RebalanceInProgress(GroupError):
+    def __init__(self, group: str) -> None:
+        super().__init__(f"group {_short(group)!r} is rebalancing: join again", group=group)
+
+
+class MemberIdRequired(GroupError):
+    """Not a fault: ``member_id`` is the id that the second join brings along (KIP-394)."""
+
+    def __init__(self, group: str, member_id: str) -> None:
+        super().__init__(f"join group {_short(group)!r} again, as member {_short(member_id)!r}", group=group)
+        self.member_id = member_id
+
+
+class FencedInstance(GroupError):
+    def __init__(self, group: str, instance_id: str) -> None:
+        super().__init__(
+            f"another member of group {_short(group)!r} has the instance id {_short(instance_id)!r} now; "
+            "stop this one, or give it an instance id of its own",
+            group=group,
+        )
+        self.instance_id = instance_id
+
+
+class GroupFull(GroupError):
+    def __init__(self, group: str, *, limit: int) -> None:
+        super().__init__(
+            f"group {_short(group)!r} has the {limit} members it may have; raise group_size_max of the broker",
+            group=group,
+        )
+        self.limit = limit
+
+
+class TooManyGroups(GroupError):
+    def __init__(self, group: str, *, limit: int) -> None:
+        super().__init__(
+            f"group {_short(group)!r} would be one more than the {limit} that are allowed; "
+            "delete groups that are not used, or raise groups_max of the broker",
+            group=group,
+        )
+        self.limit = limit
+
+
+class GroupNotEmpty(GroupError):
+    def __init__(self, group: str) -> None:
+        super().__init__(f"group {_short(group)!r} has members; stop them first", group=group)
+
+
+class GroupNotFound(GroupError):
+    def __init__(self, group: str) -> None:
+        super().__init__(f"group {_short(group)!r} does not exist", group=group)
+
+
+class GroupSubscribedToTopic(GroupError):
+    def __init__(self, group: str, topic: str) -> None:
+        super().__init__(
+            f"a member of group {_short(group)!r} is subscribed to topic {_short(topic)!r}; stop it first",
+            group=group,
+        )
+        self.topic = topic
+
+
+class OffsetMetadataTooLarge(GroupError):
+    """Sizes in bytes of UTF-8."""
+
+    def __init__(self, group: str, size: int, *, limit: int) -> None:
+        super().__init__(
+            f"metadata of {size} bytes beside an offset is more than the {limit} that are allowed; "
+            "shorten it, or raise offset_metadata_bytes_max of the broker",
+            group=group,
+        )
+        self.size = size
+        self.limit = limit
+
+
 class RequestTimedOut(SteleError):
     def __init__(self, what: str, *, timeout_ms: int) -> None:
         super().__init__(f"{what} was not confirmed within {timeout_ms} ms; it may still happen")
@@ -197,6 +345,24 @@ class RequestTimedOut(SteleError):
 class BrokerClosing(SteleError):
     def __init__(self) -> None:
         super().__init__("the broker is shutting down; connect again when it is back")
+
+
+class CoordinatorNotAvailable(SteleError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"consumer groups are not available: {reason}; try again")
+        self.reason = reason
+
+
+class CoordinatorFenced(SteleError):
+    """Epochs count who had the group store, one after the other."""
+
+    def __init__(self, *, epoch: int, current_epoch: int) -> None:
+        super().__init__(
+            f"this coordinator (epoch {epoch}) was followed by another (epoch {current_epoch}); "
+            "find the coordinator of the group again"
+        )
+        self.epoch = epoch
+        self.current_epoch = current_epoch
 
 
 class StorageError(SteleError):

@@ -64,6 +64,35 @@ class Settings(BaseSettings):
         default=86_400_000, ge=1000, description="A silent producer id is forgotten."
     )
 
+    # ── groups ──
+    group_initial_rebalance_delay_ms: int = Field(
+        default=0, ge=0, description="An empty group waits this long for more members (Kafka: 3000)."
+    )
+    group_min_session_timeout_ms: int = Field(
+        default=6000, ge=1, description="Shortest session timeout a member may ask for."
+    )
+    group_max_session_timeout_ms: int = Field(
+        default=1_800_000, ge=1, description="Longest session timeout a member may ask for."
+    )
+    group_size_max: int = Field(
+        default=1000, ge=1, description="Members of one group, and ids handed out that have not joined."
+    )
+    group_member_bytes_max: int = Field(
+        default=MIB, ge=1024, description="Names and metadata that one member brings along."
+    )
+    groups_max: int = Field(default=100_000, ge=1, description="Groups in all; each stays in memory.")
+    offset_metadata_bytes_max: int = Field(
+        default=4096, ge=0, description="Metadata beside one committed offset."
+    )
+    offsets_retention_ms: int = Field(
+        default=604_800_000,
+        ge=1,
+        description="Offsets of a group that has been empty for this long are dropped.",
+    )
+    offsets_retention_check_interval_ms: int = Field(
+        default=600_000, ge=10, description="How often offsets that are due are looked for."
+    )
+
     # ── limits ──
     frame_bytes_max: int = Field(
         default=16 * MIB, ge=KIB, description="Largest frame of the binary protocol."

@@ -68,11 +68,65 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.OffsetOutOfRange: ProblemKind(
         416, "offset-out-of-range", "Offset is out of range", ErrorCode.OFFSET_OUT_OF_RANGE
     ),
+    errors.InvalidGroupId: ProblemKind(
+        400, "invalid-group-id", "Invalid group id", ErrorCode.INVALID_GROUP_ID
+    ),
+    errors.InvalidSessionTimeout: ProblemKind(
+        400, "invalid-session-timeout", "Invalid session timeout", ErrorCode.INVALID_SESSION_TIMEOUT
+    ),
+    errors.InconsistentGroupProtocol: ProblemKind(
+        409, "inconsistent-group-protocol", "Protocols do not fit", ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    ),
+    errors.UnknownMember: ProblemKind(404, "unknown-member", "Unknown member", ErrorCode.UNKNOWN_MEMBER_ID),
+    errors.IllegalGeneration: ProblemKind(
+        409, "illegal-generation", "Not the current generation", ErrorCode.ILLEGAL_GENERATION
+    ),
+    errors.RebalanceInProgress: ProblemKind(
+        409, "rebalance-in-progress", "Group is rebalancing", ErrorCode.REBALANCE_IN_PROGRESS
+    ),
+    errors.MemberIdRequired: ProblemKind(
+        409, "member-id-required", "Join again with this member id", ErrorCode.MEMBER_ID_REQUIRED
+    ),
+    errors.FencedInstance: ProblemKind(
+        409, "fenced-instance", "Instance is fenced", ErrorCode.FENCED_INSTANCE_ID
+    ),
+    errors.GroupFull: ProblemKind(409, "group-full", "Group is full", ErrorCode.GROUP_MAX_SIZE_REACHED),
+    errors.TooManyGroups: ProblemKind(409, "too-many-groups", "Too many groups", ErrorCode.POLICY_VIOLATION),
+    errors.GroupNotEmpty: ProblemKind(409, "group-not-empty", "Group has members", ErrorCode.NON_EMPTY_GROUP),
+    errors.GroupNotFound: ProblemKind(
+        404, "group-not-found", "Group does not exist", ErrorCode.GROUP_ID_NOT_FOUND
+    ),
+    errors.GroupSubscribedToTopic: ProblemKind(
+        409,
+        "group-subscribed-to-topic",
+        "Group is subscribed to the topic",
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+    ),
+    errors.OffsetMetadataTooLarge: ProblemKind(
+        413,
+        "offset-metadata-too-large",
+        "Metadata of an offset is too large",
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+    ),
     errors.RequestTimedOut: ProblemKind(
         504, "timed-out", "Not confirmed in time", ErrorCode.REQUEST_TIMED_OUT, retriable=True
     ),
     errors.BrokerClosing: ProblemKind(
         503, "broker-closing", "Broker is closing", ErrorCode.BROKER_NOT_AVAILABLE, retriable=True
+    ),
+    errors.CoordinatorNotAvailable: ProblemKind(
+        503,
+        "coordinator-not-available",
+        "Groups are not available",
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        retriable=True,
+    ),
+    errors.CoordinatorFenced: ProblemKind(
+        503,
+        "not-coordinator",
+        "Another coordinator has the groups",
+        ErrorCode.NOT_COORDINATOR,
+        retriable=True,
     ),
     errors.CorruptLog: ProblemKind(500, "corrupt-log", "Stored data is corrupt", ErrorCode.CORRUPT_MESSAGE),
     errors.StorageFull: ProblemKind(
@@ -94,6 +148,9 @@ _HTTP_CODES = {413: ErrorCode.MESSAGE_TOO_LARGE, 500: ErrorCode.UNKNOWN_SERVER_E
 # Fields of an error that a program can act on.
 _FIELDS = (
     "topic",
+    "group",
+    "member_id",
+    "current_generation",
     "partition",
     "offset",
     "log_start_offset",

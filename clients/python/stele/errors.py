@@ -17,6 +17,8 @@
     ├── CorruptRecordsError             bytes that fail their CRC
     ├── UnsupportedOperationError       not over this transport
     ├── ClosedError                     used after close()
+    ├── GroupError                      a consumer group does not allow it; .code says why
+    ├── CoordinatorUnavailableError     consumer groups cannot be served just now
     ├── ProducerStateError              sequences the broker cannot accept; the producer is done
     ├── ProduceError                    some of several records; .errors by index
     ├── SerializationError
@@ -157,6 +159,17 @@ class ClosedError(SteleClientError):
         super().__init__(f"this {what} was closed; make a new one")
 
 
+class GroupError(SteleClientError):
+    """A consumer group does not allow it: its members, its generation, its subscription."""
+
+    default_code = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class CoordinatorUnavailableError(SteleClientError):
+    retriable = True
+    default_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 class ProducerStateError(SteleClientError):
     """The broker refuses this producer's epoch or sequence."""
 
@@ -215,20 +228,36 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.REQUEST_TIMED_OUT: RequestTimedOutError,
     ErrorCode.BROKER_NOT_AVAILABLE: BrokerUnavailableError,
     ErrorCode.MESSAGE_TOO_LARGE: RecordTooLargeError,
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: GroupError,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: CoordinatorUnavailableError,
+    ErrorCode.NOT_COORDINATOR: CoordinatorUnavailableError,
     ErrorCode.INVALID_TOPIC_EXCEPTION: InvalidRequestError,
     ErrorCode.INVALID_REQUIRED_ACKS: InvalidRequestError,
+    ErrorCode.ILLEGAL_GENERATION: GroupError,
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: GroupError,
+    ErrorCode.INVALID_GROUP_ID: GroupError,
+    ErrorCode.UNKNOWN_MEMBER_ID: GroupError,
+    ErrorCode.INVALID_SESSION_TIMEOUT: GroupError,
+    ErrorCode.REBALANCE_IN_PROGRESS: GroupError,
     ErrorCode.INVALID_TIMESTAMP: InvalidRequestError,
     ErrorCode.UNSUPPORTED_VERSION: UnsupportedOperationError,
     ErrorCode.TOPIC_ALREADY_EXISTS: TopicExistsError,
     ErrorCode.INVALID_PARTITIONS: InvalidRequestError,
     ErrorCode.INVALID_CONFIG: InvalidRequestError,
     ErrorCode.INVALID_REQUEST: InvalidRequestError,
+    ErrorCode.POLICY_VIOLATION: InvalidRequestError,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: ProducerStateError,
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: ProducerStateError,
     ErrorCode.INVALID_PRODUCER_EPOCH: ProducerStateError,
     ErrorCode.KAFKA_STORAGE_ERROR: StorageFailedError,
     ErrorCode.UNKNOWN_PRODUCER_ID: ProducerStateError,
+    ErrorCode.NON_EMPTY_GROUP: GroupError,
+    ErrorCode.GROUP_ID_NOT_FOUND: GroupError,
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: InvalidRequestError,
+    ErrorCode.MEMBER_ID_REQUIRED: GroupError,
+    ErrorCode.GROUP_MAX_SIZE_REACHED: GroupError,
+    ErrorCode.FENCED_INSTANCE_ID: GroupError,
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: GroupError,
     ErrorCode.INVALID_RECORD: InvalidRequestError,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: ThrottledError,
 }
