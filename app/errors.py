@@ -43,6 +43,7 @@
         ├── CorruptLog               stored bytes that fail their CRC: file and position are known
         ├── StorageFull              no space; what was acked is safe
         ├── LogDirFailed             a write or sync failed; the log accepts nothing more
+        ├── GroupStoreFailed         groups and committed offsets cannot be read or written
         └── DataDirLocked            another broker has this data directory
 
 Errors carry fields, never a protocol's codes: each door translates them once,
@@ -400,6 +401,18 @@ class LogDirFailed(StorageError):
         super().__init__(
             f"the log at {path} stopped after an error of the disk ({cause}); "
             "it accepts nothing more until the broker is restarted on a healthy disk"
+        )
+        self.path = path
+        self.cause = cause
+
+
+class GroupStoreFailed(StorageError):
+    """What was answered before is safe; what failed was not kept."""
+
+    def __init__(self, path: Path, cause: str) -> None:
+        super().__init__(
+            f"consumer groups cannot be kept in {path} ({cause}); free space or mend the disk, "
+            "then try again, and restart the broker if it stays so"
         )
         self.path = path
         self.cause = cause

@@ -135,6 +135,13 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.LogDirFailed: ProblemKind(
         503, "log-dir-failed", "The log has stopped", ErrorCode.KAFKA_STORAGE_ERROR, retriable=True
     ),
+    errors.GroupStoreFailed: ProblemKind(
+        503,
+        "group-store-failed",
+        "Groups cannot be kept",
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        retriable=True,
+    ),
     errors.DataDirLocked: ProblemKind(
         503, "data-dir-locked", "Data directory in use", ErrorCode.KAFKA_STORAGE_ERROR
     ),

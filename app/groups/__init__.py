@@ -1,1 +1,6 @@
-"""Consumer groups: who reads what, and how far. Knows no protocol; every door uses it."""
+"""Consumer groups: who reads what, and how far. Kafka's classic group protocol, for every door.
+
+In reading order: ``group`` (one group, a pure state machine), ``messages`` (what
+is asked and answered), ``live_group`` (who waits, and for how long),
+``offsets`` (what was committed), ``coordinator`` (all that a door may call).
+"""

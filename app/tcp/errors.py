@@ -44,6 +44,7 @@ ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
     errors.CorruptLog: ErrorCode.CORRUPT_MESSAGE,
     errors.StorageFull: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.LogDirFailed: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.GroupStoreFailed: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors.DataDirLocked: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 

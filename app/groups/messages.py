@@ -1,0 +1,167 @@
+"""What a door asks of the coordinator, and what it is answered. Kafka's words; no protocol's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..cluster.group_store import MemberProtocol
+from ..errors import SteleError
+from .group import GroupState
+
+# A member that has no id yet sends this.
+NO_MEMBER = ""
+# A commit that belongs to no generation: of an administrator, or of a consumer that assigns by itself.
+NO_GENERATION = -1
+NO_OFFSET = -1
+NO_LEADER_EPOCH = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRequest:
+    """``client_id`` and ``client_host`` are shown to whoever describes the group.
+
+    ``rebalance_timeout_ms``: how long a rebalance waits for this member; in
+    protocols that do not have it, the session timeout.
+    ``requires_known_member_id``: a new member without an instance id gets an id
+    first and joins with it (KIP-394). Old protocols cannot do that.
+    ``supports_skip_assignment``: the peer understands ``Joined.skip_assignment``.
+    """
+
+    group: str
+    member_id: str
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Sequence[MemberProtocol]
+    requires_known_member_id: bool = False
+    supports_skip_assignment: bool = False
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedMember:
+    """``metadata`` is that of the protocol that was chosen."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """``members`` is empty for all but the leader.
+
+    ``skip_assignment``: this member leads, but the assignment stands as it is:
+    sync without one.
+    """
+
+    generation: int
+    protocol_type: str
+    protocol_name: str
+    leader: str
+    member_id: str
+    members: Sequence[JoinedMember] = ()
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRequest:
+    """``assignments`` by member id, from the leader only. None: the peer does not say what it joined with."""
+
+    group: str
+    generation: int
+    member_id: str
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synced:
+    protocol_type: str
+    protocol_name: str
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeavingMember:
+    """An administrator removes a static member by its instance id, with an empty member id."""
+
+    member_id: str
+    instance_id: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetToCommit:
+    """``offset`` is that of the next record to read. ``retention_ms`` overrides the broker's."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str | None = None
+    retention_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRequest:
+    """From outside a group: generation ``NO_GENERATION`` and member id ``NO_MEMBER``."""
+
+    group: str
+    generation: int = NO_GENERATION
+    member_id: str = NO_MEMBER
+    instance_id: str | None = None
+    offsets: Sequence[OffsetToCommit]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    """``offset`` is ``NO_OFFSET`` where nothing was committed."""
+
+    topic: str
+    partition: int
+    offset: int = NO_OFFSET
+    leader_epoch: int = NO_LEADER_EPOCH
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListing:
+    group: str
+    protocol_type: str
+    state: GroupState
+    type: str = "classic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberDescription:
+    """``metadata`` and ``assignment`` are empty while the group is not stable."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """``protocol_name`` is empty while the group is not stable."""
+
+    group: str
+    state: GroupState
+    generation: int
+    protocol_type: str
+    protocol_name: str
+    members: Sequence[MemberDescription]
+
+
+# In the order of what was asked: None where it was done.
+Results = list[SteleError | None]

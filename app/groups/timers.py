@@ -1,0 +1,71 @@
+"""Timers that are moved far more often than they ring."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Scheduler(Protocol):
+    """Time that passes and calls back; an event loop is one."""
+
+    def time(self) -> float:
+        """Seconds, from an arbitrary start; never goes back."""
+        ...
+
+    def call_later(self, delay: float, callback: Callable[[], object], /) -> asyncio.TimerHandle: ...
+
+
+class Timer:
+    """Rings once, unless it is stopped or started anew before.
+
+    Each heartbeat puts a session's end off. That only notes the new time; the
+    handle on the loop stays, and goes on waiting when it finds that it came early.
+    """
+
+    __slots__ = ("_at_s", "_handle", "_handle_at_s", "_ring", "_scheduler")
+
+    def __init__(self, scheduler: Scheduler, ring: Callable[[], object] | None = None) -> None:
+        self._scheduler = scheduler
+        self._ring = ring
+        self._at_s: float | None = None
+        self._handle: asyncio.TimerHandle | None = None
+        self._handle_at_s = 0.0
+
+    def start(self, after_ms: int, ring: Callable[[], object] | None = None) -> None:
+        """Ring ``after_ms`` from now, and not when it would have before; ``ring`` replaces what is called."""
+        if ring is not None:
+            self._ring = ring
+        self._at_s = at_s = self._scheduler.time() + after_ms / 1000
+        if self._handle is not None:
+            if at_s >= self._handle_at_s:
+                return
+            self._handle.cancel()
+        self._wait(at_s, after_ms / 1000)
+
+    def stop(self) -> None:
+        self._at_s = None
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._at_s is not None
+
+    def _wait(self, at_s: float, delay_s: float) -> None:
+        self._handle_at_s = at_s
+        self._handle = self._scheduler.call_later(delay_s, self._due)
+
+    def _due(self) -> None:
+        self._handle = None
+        if self._at_s is None:
+            return
+        left_s = self._at_s - self._handle_at_s
+        if left_s > 0:
+            self._wait(self._at_s, max(0.0, self._at_s - self._scheduler.time()))
+            return
+        self._at_s = None
+        assert self._ring is not None
+        self._ring()
