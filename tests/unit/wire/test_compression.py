@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import zlib
 
 import cramjam
@@ -67,3 +68,16 @@ def test_snappy_without_frames_is_read_too() -> None:
 def test_gzip_of_another_implementation_is_read() -> None:
     assert decompress(Compression.GZIP, bytes(cramjam.gzip.compress(BODY))) == BODY
     assert zlib.decompress(compress(Compression.GZIP, BODY), wbits=31) == BODY
+
+
+@pytest.mark.parametrize("body", [b"x" * 100, BODY, os.urandom(200_000)], ids=["small", "large", "random"])
+def test_lz4_frames_have_independent_blocks_of_64_kib_as_kafkas_java_clients_demand(body: bytes) -> None:
+    frame = compress(Compression.LZ4, body)
+    flags, descriptor = frame[4], frame[5]
+    assert flags & 0x20, "blocks are independent"
+    assert descriptor == 0x40, "of at most 64 KiB"
+    assert bytes(cramjam.lz4.decompress(frame)) == body
+
+
+def test_lz4_frames_of_another_implementation_are_read() -> None:
+    assert decompress(Compression.LZ4, bytes(cramjam.lz4.compress(BODY))) == BODY

@@ -21,6 +21,14 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32 * 1024
 
+# Magic, version 1 with independent blocks, blocks of at most 64 KiB, and the descriptor's checksum. cramjam's
+# own frames have blocks that depend on those before them, which Kafka's Java clients refuse to read.
+_LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
+_LZ4_END = b"\x00\x00\x00\x00"
+_LZ4_BLOCK_BYTES = 64 * 1024
+# Set in a block's length: the block is stored as it is, for compressing would not make it smaller.
+_LZ4_STORED = 0x80000000
+
 
 class Compression(IntEnum):
     """The codec, as in bits 0–2 of a batch's attributes."""
@@ -44,7 +52,7 @@ def compress(codec: Compression, body: bytes) -> bytes:
         gz = zlib.compressobj(wbits=31)
         return gz.compress(body) + gz.flush()
     if codec is Compression.LZ4:
-        return bytes(cramjam.lz4.compress(body))
+        return _lz4_frame(body)
     if codec is Compression.ZSTD:
         return bytes(cramjam.zstd.compress(body))
     parts = [_XERIAL_HEADER]
@@ -52,6 +60,20 @@ def compress(codec: Compression, body: bytes) -> bytes:
         block = bytes(cramjam.snappy.compress_raw(body[start : start + _XERIAL_BLOCK_BYTES]))
         parts.append(len(block).to_bytes(4, "big"))
         parts.append(block)
+    return b"".join(parts)
+
+
+def _lz4_frame(body: bytes) -> bytes:
+    parts = [_LZ4_HEADER]
+    for start in range(0, len(body), _LZ4_BLOCK_BYTES):
+        plain = body[start : start + _LZ4_BLOCK_BYTES]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        length = len(block)
+        if length >= len(plain):
+            block, length = plain, len(plain) | _LZ4_STORED
+        parts.append(length.to_bytes(4, "little"))
+        parts.append(block)
+    parts.append(_LZ4_END)
     return b"".join(parts)
 
 
