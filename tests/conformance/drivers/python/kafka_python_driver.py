@@ -61,6 +61,7 @@ def _record(message: Any, *, with_topic: bool = False) -> RecordJson:
 class KafkaPythonDriver(PythonDriver):
     client = "kafka-python"
     version = kafka.__version__
+    unsupported = ("null header values",)
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)
