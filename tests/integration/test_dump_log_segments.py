@@ -1,0 +1,241 @@
+"""Apache Kafka's own tool reads the files of a Stele broker: every segment, every index, no complaint."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from stele import Client, Compression, Consumer, NewRecord, Producer, Record
+from stele.broker_process import BrokerProcess, run_broker
+
+from load.apache_kafka import KafkaUnavailable, libs, run_tool
+
+# Small enough for a dozen segments a partition, each with several index entries.
+SMALL = {"segment.bytes": 4096, "index.interval.bytes": 512}
+TOOL = "org.apache.kafka.tools.DumpLogSegments"
+BASE_MS = 1_763_664_000_000
+# How the tool complains, in any of its modes; nothing that is stored here contains one of these.
+COMPLAINTS = re.compile(
+    r"mismatch|non-consecutive|out of order|isvalid: false|corrupt|invalid|error|exception|found|warn",
+    re.IGNORECASE,
+)
+# With deep iteration the tool takes -1 for the offset before every segment, and so misses what was never meant
+# to be in it; of Kafka's own segments it says the same. What matters is checked below: the first offset of a
+# segment is that of its name, and follows the last one of the segment before.
+_FALSE_ALARM = re.compile(
+    r"^Non-consecutive offsets in \S+/(\d{20})\.log\n  -1 is followed by (\d+)\n", re.MULTILINE
+)
+
+_FILE = re.compile(r"^Dumping (\S+)$")
+_BATCH = re.compile(r"^baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .* position: (\d+) .* size: (\d+) ")
+_RECORD = re.compile(
+    r"^\| offset: (\d+) (?:CreateTime|LogAppendTime): (\d+) keySize: (-?\d+) valueSize: (-?\d+) "
+    r"sequence: (-?\d+) headerKeys: \[(.*?)\](?: key: (.*?))?(?: payload: (.*))?$"
+)
+_OFFSET_ENTRY = re.compile(r"^offset: (\d+) position: (\d+)$")
+_TIME_ENTRY = re.compile(r"^timestamp: (\d+) offset: (\d+)$")
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the broker said it has, and its files after it has stopped."""
+
+    data_dir: Path
+    records: dict[str, list[Record[bytes]]]
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(path for suffix in ("log", "index", "timeindex") for path in self.logs(suffix))
+
+    def logs(self, suffix: str = "log") -> list[Path]:
+        """Of the topics' partitions, oldest segment first."""
+        return [
+            path
+            for name in sorted(self.records)
+            for path in sorted((self.data_dir / name).glob(f"*.{suffix}"))
+        ]
+
+
+@pytest.fixture(scope="module")
+def tool() -> None:
+    try:
+        libs()
+    except KafkaUnavailable as missing:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def stored(tool: None, tmp_path_factory: pytest.TempPathFactory) -> Stored:
+    with run_broker(tmp_path_factory.mktemp("dump") / "data") as broker:
+        write(broker)
+        records = read_all(broker)
+        data_dir = broker.data_dir
+    # Stopped: now the active segments have their indexes on disk as well.
+    return Stored(data_dir, records)
+
+
+def write(broker: BrokerProcess) -> None:
+    """Every kind of record there is, through both doors, over several segments."""
+    with Client(broker.binary_url) as client, httpx.Client(base_url=broker.http_url) as http:
+        client.create_topic("orders", partitions=2, configs=SMALL)
+        client.create_topic("stamped", configs={**SMALL, "message.timestamp.type": "LogAppendTime"})
+        for round_number in range(6):
+            for topic in ("orders", "stamped"):
+                for codec in Compression:
+                    client.produce_many(topic, mixed(round_number * 100), compression=codec)
+                body = b"".join(b'{"key":"k%d","value":{"n":%d}}\n' % (n, n) for n in range(60))
+                http.post(
+                    f"/v1/topics/{topic}/records",
+                    content=body,
+                    headers={"content-type": "application/x-ndjson"},
+                ).raise_for_status()
+                with Producer(client, topic, batch_records_max=9) as producer:
+                    acked = [producer.enqueue(f"once {n}", key=f"k{n}") for n in range(40)]
+                assert all(future.result().offset >= 0 for future in acked)
+                client.produce(topic, b"alone", partition=0)
+
+
+def mixed(first: int) -> list[NewRecord]:
+    """Keys, headers, tombstones, empty and binary values; times that do not ascend."""
+    records: list[NewRecord] = []
+    for n in range(first, first + 30):
+        timestamp = BASE_MS + 1000 * n - (5000 if n % 7 == 0 else 0)
+        key = None if n % 5 == 0 else f"key-{n}"
+        value = (
+            None if n % 6 == 0 else b"" if n % 11 == 0 else bytes([n % 256, 255, 0]) * 9 if n % 4 else f"v{n}"
+        )
+        headers = [("trace", f"{n}".encode()), ("none", None), ("trace", b"")] if n % 3 == 0 else []
+        # Half of them on one partition by number, so that it has the larger share of segments.
+        partition = 0 if n % 2 else None
+        records.append(NewRecord(value, key=key, headers=headers, timestamp=timestamp, partition=partition))
+    return records
+
+
+def read_all(broker: BrokerProcess) -> dict[str, list[Record[bytes]]]:
+    by_partition: dict[str, list[Record[bytes]]] = {}
+    with Client(broker.binary_url) as client:
+        for topic in ("orders", "stamped"):
+            with Consumer(client, topic, follow=False) as consumer:
+                for record in consumer:
+                    by_partition.setdefault(f"{record.topic}-{record.partition}", []).append(record)
+    return by_partition
+
+
+def dump(stored: Stored, *options: str) -> dict[str, list[str]]:
+    """What the tool prints about each file, by ``partition/name``; one start of a JVM for all of them."""
+    done = run_tool(TOOL, *options, "--files", ",".join(map(str, stored.files)))
+    complain_not(done)
+    sections: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in done.stdout.splitlines():
+        if found := _FILE.match(line):
+            path = Path(found[1])
+            lines = sections[f"{path.parent.name}/{path.name}"] = []
+        else:
+            lines.append(line)
+    assert set(sections) == {f"{path.parent.name}/{path.name}" for path in stored.files}
+    return sections
+
+
+def complain_not(done: subprocess.CompletedProcess[str]) -> None:
+    stderr = _FALSE_ALARM.sub(lambda found: "" if int(found[1]) == int(found[2]) else found[0], done.stderr)
+    complaints = [line for line in (done.stdout + stderr).splitlines() if COMPLAINTS.search(line)]
+    assert not complaints, "\n".join(complaints[:20])
+    assert (done.returncode, stderr) == (0, "")
+
+
+def matches(pattern: re.Pattern[str], lines: list[str]) -> list[re.Match[str]]:
+    return [found for line in lines if (found := pattern.match(line))]
+
+
+def of_partition(sections: dict[str, list[str]], partition: str, suffix: str = "log") -> list[str]:
+    """The lines about all segments of a partition, in the order of their offsets."""
+    names = sorted(
+        name for name in sections if name.startswith(f"{partition}/") and name.endswith(f".{suffix}")
+    )
+    return [line for name in names for line in sections[name]]
+
+
+def test_there_are_several_segments_with_indexes_and_all_codecs(stored: Stored) -> None:
+    assert set(stored.records) == {"orders-0", "orders-1", "stamped-0"}
+    assert len(stored.logs()) >= 12
+    assert len(stored.logs("index")) == len(stored.logs("timeindex")) == len(stored.logs())
+    # The active segment of a partition may be too young for an entry.
+    assert sum(path.stat().st_size > 0 for path in stored.logs("index")) >= len(stored.logs()) - 3
+
+
+def test_by_default_it_finds_every_batch_where_the_broker_put_it(stored: Stored) -> None:
+    sections = dump(stored)
+    written = [line for lines in sections.values() for line in lines if line.startswith("baseOffset: ")]
+    assert any(" producerId: -1 " not in line for line in written), "the producer's batches are idempotent"
+    codecs = {line.partition("compresscodec: ")[2].split()[0] for line in written}
+    assert codecs == {"none", "gzip", "snappy", "lz4", "zstd"}
+    for partition, records in stored.records.items():
+        next_offset = 0
+        for batch in matches(_BATCH, of_partition(sections, partition)):
+            base_offset, last_offset, count = int(batch[1]), int(batch[2]), int(batch[3])
+            assert (base_offset, last_offset - base_offset + 1) == (next_offset, count)
+            next_offset = last_offset + 1
+        assert next_offset == len(records)
+    for path in stored.logs():
+        batches = matches(_BATCH, sections[f"{path.parent.name}/{path.name}"])
+        assert int(batches[0][1]) == int(path.stem), "a segment is named after its first offset"
+        assert int(batches[-1][4]) + int(batches[-1][5]) == path.stat().st_size, "and read to its end"
+    for path in stored.logs("index"):
+        entries = matches(_OFFSET_ENTRY, sections[f"{path.parent.name}/{path.name}"])
+        assert len(entries) == path.stat().st_size // 8
+    for path in stored.logs("timeindex"):
+        entries = matches(_TIME_ENTRY, sections[f"{path.parent.name}/{path.name}"])
+        assert len(entries) == path.stat().st_size // 12
+
+
+def test_with_deep_iteration_it_finds_every_record_with_its_key_size_headers_and_time(stored: Stored) -> None:
+    sections = dump(stored, "--deep-iteration")
+    for partition, records in stored.records.items():
+        seen = matches(_RECORD, of_partition(sections, partition))
+        assert len(seen) == len(records)
+        for found, record in zip(seen, records, strict=True):
+            assert int(found[1]) == record.offset
+            if partition != "stamped-0":
+                assert int(found[2]) == record.timestamp
+            assert int(found[3]) == (-1 if record.key is None else len(record.key))
+            assert int(found[4]) == (-1 if record.value is None else len(record.value))
+            assert found[6] == ",".join(name for name, _ in record.headers)
+
+
+def test_it_verifies_every_index_against_its_log(stored: Stored) -> None:
+    sections = dump(stored, "--deep-iteration", "--verify-index-only")
+    assert not any(lines for name, lines in sections.items() if name.endswith("index")), "nothing to report"
+
+
+def test_with_the_data_it_prints_every_value(stored: Stored) -> None:
+    sections = dump(stored, "--print-data-log")
+    for partition, records in stored.records.items():
+        printed = [found[8] for found in matches(_RECORD, of_partition(sections, partition))]
+        assert len(printed) == len(records)
+        for text, record in zip(printed, records, strict=True):
+            # The tool shows bytes that are not UTF-8 as best it can, and nothing for a tombstone.
+            if record.value is not None and record.value.isascii():
+                assert text == record.value.decode()
+
+
+def test_it_would_complain_about_an_index_entry_that_points_elsewhere(stored: Stored, tmp_path: Path) -> None:
+    log = stored.logs()[0]
+    for suffix in ("log", "index", "timeindex"):
+        shutil.copy(log.with_suffix(f".{suffix}"), tmp_path)
+    # The low byte of the offset in the first entry of each.
+    for suffix, byte in (("index", 3), ("timeindex", 11)):
+        path = tmp_path / f"{log.stem}.{suffix}"
+        wrong = bytearray(path.read_bytes())
+        wrong[byte] += 1
+        path.write_bytes(wrong)
+        done = run_tool(TOOL, "--deep-iteration", "--verify-index-only", "--files", str(path))
+        assert COMPLAINTS.search(done.stdout + done.stderr)
