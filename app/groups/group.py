@@ -318,8 +318,11 @@ class Group:
     @staticmethod
     def common_protocols(members: Iterable[Member]) -> set[str]:
         """Names that every one of ``members`` offers."""
-        offers = [{name for name, _ in member.protocols} for member in members]
-        return set.intersection(*offers) if offers else set()
+        common: set[str] | None = None
+        for member in members:
+            names = {name for name, _ in member.protocols}
+            common = names if common is None else common & names
+        return common or set()
 
     def check_protocols(
         self, protocol_type: str, protocols: Sequence[MemberProtocol], *, besides: str | None = None

@@ -1,0 +1,310 @@
+"""The embedded group store: an SQLite file of its own, WAL, ``synchronous=FULL`` (ADR-0012).
+
+Apart from the catalog's, so that no commit waits for a topic to be made::
+
+    coordinator        one row: the epoch of who opened the file last
+    groups             what the last assignment, or the last leaving, made of each group
+    members            of those groups, in the order in which they came
+    member_protocols   what each member offers, in its order of preference
+    offsets            committed offsets; a group may have some without standing in groups
+
+A commit is in the file when ``write`` returns: SQLite has synced its log. A
+crash in the middle leaves the transaction out.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import UUID
+
+from ..errors import CoordinatorFenced, GroupStoreFailed
+from .group_store import (
+    DeleteGroup,
+    DeleteOffset,
+    DeleteTopicOffsets,
+    GroupChange,
+    GroupRecord,
+    MemberProtocol,
+    MemberRecord,
+    OffsetRecord,
+    StoredGroups,
+)
+
+# One step for each change of the schema, in order; user_version counts those done.
+_MIGRATIONS = (
+    """
+    CREATE TABLE coordinator (number INTEGER PRIMARY KEY CHECK (number = 1), epoch INTEGER NOT NULL);
+    INSERT INTO coordinator VALUES (1, 0);
+    CREATE TABLE groups (
+        group_id TEXT PRIMARY KEY,
+        generation INTEGER NOT NULL,
+        protocol_type TEXT,
+        protocol_name TEXT,
+        leader TEXT,
+        emptied_at_ms INTEGER
+    ) WITHOUT ROWID;
+    CREATE TABLE members (
+        group_id TEXT NOT NULL,
+        place INTEGER NOT NULL,
+        member_id TEXT NOT NULL,
+        instance_id TEXT,
+        client_id TEXT NOT NULL,
+        client_host TEXT NOT NULL,
+        session_timeout_ms INTEGER NOT NULL,
+        rebalance_timeout_ms INTEGER NOT NULL,
+        assignment BLOB NOT NULL,
+        PRIMARY KEY (group_id, place)
+    );
+    CREATE TABLE member_protocols (
+        group_id TEXT NOT NULL,
+        member_place INTEGER NOT NULL,
+        place INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        metadata BLOB NOT NULL,
+        PRIMARY KEY (group_id, member_place, place)
+    );
+    CREATE TABLE offsets (
+        group_id TEXT NOT NULL,
+        topic TEXT NOT NULL,
+        partition INTEGER NOT NULL,
+        topic_id TEXT NOT NULL,
+        offset INTEGER NOT NULL,
+        leader_epoch INTEGER NOT NULL,
+        metadata TEXT NOT NULL,
+        committed_at_ms INTEGER NOT NULL,
+        expires_at_ms INTEGER,
+        PRIMARY KEY (group_id, topic, partition)
+    ) WITHOUT ROWID;
+    """,
+)
+
+# Another process may look at the file, or copy it; longer than this nobody holds it.
+_BUSY_TIMEOUT_S = 10.0
+
+
+class SqliteGroupStore:
+    """Implements ``GroupStore``; calls come one at a time, from whichever thread."""
+
+    def __init__(self, path: Path) -> None:
+        """Touches nothing: ``open`` does."""
+        self._path = path
+        self._opened: sqlite3.Connection | None = None
+        self._epoch = 0
+        self._failure: str | None = None
+
+    def open(self) -> StoredGroups:
+        try:
+            self._opened = sqlite3.connect(
+                self._path, check_same_thread=False, isolation_level=None, timeout=_BUSY_TIMEOUT_S
+            )
+            self._opened.execute("PRAGMA journal_mode = WAL")
+            self._opened.execute("PRAGMA synchronous = FULL")
+            (version,) = self._opened.execute("PRAGMA user_version").fetchone()
+            if version > len(_MIGRATIONS):
+                raise GroupStoreFailed(self._path, f"a newer release wrote it, schema {version}")
+            for number, script in enumerate(_MIGRATIONS[version:], version + 1):
+                self._opened.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
+            with self._transaction() as database:
+                # Read under the lock that the epoch is taken under: nobody writes in between.
+                database.execute("UPDATE coordinator SET epoch = epoch + 1")
+                (self._epoch,) = database.execute("SELECT epoch FROM coordinator").fetchone()
+                return StoredGroups(groups=_groups(database), offsets=_offsets(database))
+        except (sqlite3.Error, GroupStoreFailed) as error:
+            self.close()
+            if isinstance(error, GroupStoreFailed):
+                raise
+            raise GroupStoreFailed(self._path, str(error)) from error
+
+    def write(self, changes: Sequence[GroupChange]) -> None:
+        if self._failure is not None:
+            raise GroupStoreFailed(self._path, self._failure)
+        try:
+            with self._transaction() as database:
+                (current,) = database.execute("SELECT epoch FROM coordinator").fetchone()
+                if current != self._epoch:
+                    raise CoordinatorFenced(epoch=self._epoch, current_epoch=current)
+                for change in changes:
+                    _apply(database, change)
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:
+                # What a failed sync leaves on the disk is not known (ADR-0003): only a restart finds out.
+                self._failure = f"{error} before"
+            raise GroupStoreFailed(self._path, str(error)) from error
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    @contextmanager
+    def _transaction(self) -> Generator[sqlite3.Connection]:
+        database = self._opened
+        assert database is not None
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            yield database
+            database.execute("COMMIT")
+        except BaseException:
+            # Some errors, a full disk among them, have rolled back already.
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            raise
+
+
+def _apply(database: sqlite3.Connection, change: GroupChange) -> None:
+    match change:
+        case OffsetRecord():
+            database.execute(
+                "INSERT OR REPLACE INTO offsets (group_id, topic, partition, topic_id, offset, leader_epoch,"
+                " metadata, committed_at_ms, expires_at_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    change.group,
+                    change.topic,
+                    change.partition,
+                    str(change.topic_id),
+                    change.offset,
+                    change.leader_epoch,
+                    change.metadata,
+                    change.committed_at_ms,
+                    change.expires_at_ms,
+                ),
+            )
+        case GroupRecord():
+            _delete_group(database, change.group)
+            _insert_group(database, change)
+        case DeleteGroup():
+            _delete_group(database, change.group)
+            database.execute("DELETE FROM offsets WHERE group_id = ?", (change.group,))
+        case DeleteOffset():
+            database.execute(
+                "DELETE FROM offsets WHERE group_id = ? AND topic = ? AND partition = ?",
+                (change.group, change.topic, change.partition),
+            )
+        case DeleteTopicOffsets():
+            database.execute(
+                "DELETE FROM offsets WHERE topic = ? AND topic_id IS NOT ?",
+                (change.topic, None if change.besides is None else str(change.besides)),
+            )
+
+
+def _delete_group(database: sqlite3.Connection, group: str) -> None:
+    for table in ("groups", "members", "member_protocols"):
+        database.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))  # noqa: S608 - names from above
+
+
+def _insert_group(database: sqlite3.Connection, group: GroupRecord) -> None:
+    database.execute(
+        "INSERT INTO groups (group_id, generation, protocol_type, protocol_name, leader, emptied_at_ms)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            group.group,
+            group.generation,
+            group.protocol_type,
+            group.protocol_name,
+            group.leader,
+            group.emptied_at_ms,
+        ),
+    )
+    database.executemany(
+        "INSERT INTO members (group_id, place, member_id, instance_id, client_id, client_host,"
+        " session_timeout_ms, rebalance_timeout_ms, assignment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (
+                group.group,
+                place,
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.session_timeout_ms,
+                member.rebalance_timeout_ms,
+                member.assignment,
+            )
+            for place, member in enumerate(group.members)
+        ],
+    )
+    database.executemany(
+        "INSERT INTO member_protocols (group_id, member_place, place, name, metadata) VALUES (?, ?, ?, ?, ?)",
+        [
+            (group.group, member_place, place, name, metadata)
+            for member_place, member in enumerate(group.members)
+            for place, (name, metadata) in enumerate(member.protocols)
+        ],
+    )
+
+
+def _groups(database: sqlite3.Connection) -> list[GroupRecord]:
+    protocols: defaultdict[tuple[str, int], list[MemberProtocol]] = defaultdict(list)
+    for group_id, member_place, name, metadata in database.execute(
+        "SELECT group_id, member_place, name, metadata FROM member_protocols"
+        " ORDER BY group_id, member_place, place"
+    ):
+        protocols[group_id, member_place].append(MemberProtocol(name, metadata))
+    members: defaultdict[str, list[MemberRecord]] = defaultdict(list)
+    for (
+        group_id,
+        place,
+        member_id,
+        instance_id,
+        client_id,
+        client_host,
+        session,
+        rebalance,
+        assignment,
+    ) in database.execute(
+        "SELECT group_id, place, member_id, instance_id, client_id, client_host, session_timeout_ms,"
+        " rebalance_timeout_ms, assignment FROM members ORDER BY group_id, place"
+    ):
+        members[group_id].append(
+            MemberRecord(
+                member_id=member_id,
+                instance_id=instance_id,
+                client_id=client_id,
+                client_host=client_host,
+                session_timeout_ms=session,
+                rebalance_timeout_ms=rebalance,
+                protocols=tuple(protocols[group_id, place]),
+                assignment=assignment,
+            )
+        )
+    return [
+        GroupRecord(
+            group=group_id,
+            generation=generation,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            leader=leader,
+            emptied_at_ms=emptied_at_ms,
+            members=tuple(members[group_id]),
+        )
+        for group_id, generation, protocol_type, protocol_name, leader, emptied_at_ms in database.execute(
+            "SELECT group_id, generation, protocol_type, protocol_name, leader, emptied_at_ms FROM groups"
+            " ORDER BY group_id"
+        )
+    ]
+
+
+def _offsets(database: sqlite3.Connection) -> list[OffsetRecord]:
+    return [
+        OffsetRecord(
+            group=group_id,
+            topic=topic,
+            topic_id=UUID(topic_id),
+            partition=partition,
+            offset=offset,
+            leader_epoch=leader_epoch,
+            metadata=metadata,
+            committed_at_ms=committed_at_ms,
+            expires_at_ms=expires_at_ms,
+        )
+        for group_id, topic, topic_id, partition, offset, leader_epoch, metadata, committed_at_ms, expires_at_ms in (
+            database.execute(
+                "SELECT group_id, topic, topic_id, partition, offset, leader_epoch, metadata, committed_at_ms,"
+                " expires_at_ms FROM offsets ORDER BY group_id, topic, partition"
+            )
+        )
+    ]

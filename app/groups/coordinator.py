@@ -1,0 +1,541 @@
+"""The group coordinator: all that a door may call about groups and committed offsets.
+
+On the event loop of the broker, like ``Broker``. What changes something is done
+or parked, in order, when the call returns; its future completes when the answer
+is known, and where the answer promises something, when that is durable. Doors
+await the future, or drop it when their peer is gone.
+
+Every call may raise ``CoordinatorNotAvailable`` (the broker is closing) and
+``CoordinatorFenced`` (another coordinator has the groups).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from ..broker.topics import Topic
+from ..cluster.group_store import (
+    DeleteGroup,
+    DeleteOffset,
+    DeleteTopicOffsets,
+    GroupChange,
+    GroupStore,
+    OffsetRecord,
+)
+from ..errors import (
+    CoordinatorFenced,
+    CoordinatorNotAvailable,
+    GroupNotEmpty,
+    GroupNotFound,
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    InvalidGroupId,
+    InvalidRequest,
+    InvalidSessionTimeout,
+    SteleError,
+    TooManyGroups,
+    UnknownMember,
+)
+from ..settings import Settings
+from ..storage.engine import Clock
+from .group import CONSUMER, Event, Group, GroupState
+from .live_group import LiveGroup, answer
+from .messages import (
+    NO_MEMBER,
+    CommitRequest,
+    CommittedOffset,
+    GroupDescription,
+    GroupListing,
+    Joined,
+    JoinRequest,
+    LeavingMember,
+    MemberDescription,
+    Results,
+    Synced,
+    SyncRequest,
+)
+from .offsets import is_due, offset_record, text_size, topic_id_of
+from .timers import Scheduler, Timer
+from .writer import StoreWriter
+
+logger = logging.getLogger(__name__)
+
+# Kafka has no limit but the size of a string; names this long are mistakes.
+GROUP_ID_LENGTH_MAX = 1024
+_INT32_MAX = 2**31 - 1
+# What a protocol costs in memory beside its bytes.
+_PROTOCOL_OVERHEAD_BYTES = 128
+
+
+class GroupCoordinator:
+    """``topic`` finds a topic by its name, and raises ``TopicError``: ``Broker.topic``.
+
+    ``scheduler`` (the running loop) and ``make_id`` (UUIDs) are for tests.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: GroupStore,
+        clock: Clock,
+        settings: Settings,
+        topic: Callable[[str], Topic],
+        scheduler: Scheduler | None = None,
+        make_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+    ) -> None:
+        self.settings = settings
+        self.make_id = make_id
+        self._scheduler = scheduler
+        self._clock = clock
+        self._topic = topic
+        self._writer = StoreWriter(store)
+        self._groups: dict[str, LiveGroup] = {}
+        self._sweep_timer: Timer | None = None
+        self._refusal: Callable[[], SteleError] | None = lambda: CoordinatorNotAvailable("they are not open")
+        self._wall_start_ms = clock.now_ms()
+        self._monotonic_start_ms = clock.monotonic_ms()
+
+    # ── life ──
+
+    async def open(self) -> None:
+        """Take the store over, and begin where its last coordinator ended; the sessions of members start anew.
+
+        Raises:
+            GroupStoreFailed: it cannot be read or written.
+        """
+        if self._scheduler is None:
+            self._scheduler = asyncio.get_running_loop()
+        stored = await self._writer.open()
+        for record in stored.groups:
+            self._groups[record.group] = LiveGroup(Group.restored(record), self)
+        gone: list[GroupChange] = []
+        for record in stored.offsets:
+            if topic_id_of(self._topic, record.topic) != record.topic_id:
+                # The topic was deleted, and a crash came before its offsets were.
+                gone.append(DeleteOffset(group=record.group, topic=record.topic, partition=record.partition))
+                continue
+            if record.group not in self._groups:
+                self._groups[record.group] = LiveGroup(Group(record.group), self)
+            self._groups[record.group].offsets[record.topic, record.partition] = record
+        if gone:
+            self.persist(gone, self._ignore)
+        self._refusal = None
+        self._sweep_timer = Timer(self._scheduler, self._sweep_and_wait)
+        self._sweep_timer.start(self.settings.offsets_retention_check_interval_ms)
+
+    def begin_close(self) -> None:
+        """Refuse what comes from now on, and answer all joins and syncs that are parked."""
+        self._refuse_from_now_on(lambda: CoordinatorNotAvailable("the broker is shutting down"))
+
+    async def close(self) -> None:
+        """Keep the commits that came, and close the store."""
+        self.begin_close()
+        await self._writer.close()
+
+    def _refuse_from_now_on(self, refusal: Callable[[], SteleError]) -> None:
+        if self._refusal is not None:
+            return
+        self._refusal = refusal
+        if self._sweep_timer is not None:
+            self._sweep_timer.stop()
+        for live in self._groups.values():
+            live.close(refusal())
+
+    def _check_open(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal()
+
+    # ── what the groups share ──
+
+    @property
+    def scheduler(self) -> Scheduler:
+        assert self._scheduler is not None
+        return self._scheduler
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def persist(self, changes: Sequence[GroupChange], done: Callable[[SteleError | None], None]) -> None:
+        def written(error: SteleError | None) -> None:
+            if isinstance(error, CoordinatorFenced):
+                epoch, current_epoch = error.epoch, error.current_epoch
+                self._refuse_from_now_on(lambda: CoordinatorFenced(epoch=epoch, current_epoch=current_epoch))
+            done(error)
+
+        self._writer.submit(changes, written)
+
+    def _ignore(self, error: SteleError | None) -> None:
+        """Nobody waits for it, it is tried again, and the writer has logged what was wrong."""
+
+    # ── membership ──
+
+    def join(self, request: JoinRequest) -> asyncio.Future[Joined]:
+        """Join a group, or join it again. Completes when the next generation begins.
+
+        Raises, at once or from the future:
+            InvalidGroupId, InvalidSessionTimeout, InvalidRequest, InconsistentGroupProtocol: never without a change.
+            MemberIdRequired: join again with the member id it carries.
+            UnknownMember: join again without a member id.
+            FencedInstance: stop; another process has this instance id.
+            GroupFull, TooManyGroups: see there.
+            RebalanceInProgress: the same member asked again meanwhile.
+            GroupStoreFailed: join again.
+        """
+        self._check_open()
+        self._check_group_id(request.group)
+        self._check_join(request)
+        live = self._groups.get(request.group)
+        if live is not None:
+            return live.join(request)
+        if request.member_id != NO_MEMBER:
+            raise UnknownMember(request.group, request.member_id)
+        live = self._new_group(request.group)
+        try:
+            return live.join(request)
+        finally:
+            # One that was refused leaves no group behind.
+            if not live.is_unused:
+                self._groups[request.group] = live
+
+    def _check_join(self, request: JoinRequest) -> None:
+        settings = self.settings
+        min_ms, max_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+        if not min_ms <= request.session_timeout_ms <= max_ms:
+            raise InvalidSessionTimeout(
+                request.group, request.session_timeout_ms, min_ms=min_ms, max_ms=max_ms
+            )
+        if not 0 <= request.rebalance_timeout_ms <= _INT32_MAX:
+            raise InvalidRequest(
+                f"a rebalance timeout of {request.rebalance_timeout_ms} ms cannot be waited for"
+            )
+        if request.instance_id == "":
+            raise InvalidRequest("an instance id that is given must not be empty")
+        texts = (
+            ("member id", request.member_id),
+            ("instance id", request.instance_id or ""),
+            ("client id", request.client_id),
+            ("client host", request.client_host),
+            ("protocol type", request.protocol_type),
+            *(("protocol name", name) for name, _ in request.protocols),
+        )
+        size = sum(text_size(text, what) for what, text in texts) + sum(
+            len(metadata) + _PROTOCOL_OVERHEAD_BYTES for _, metadata in request.protocols
+        )
+        if size > settings.group_member_bytes_max:
+            raise InvalidRequest(
+                f"a member of {size} bytes is more than the {settings.group_member_bytes_max} that are allowed; "
+                "subscribe to fewer topics, or raise group_member_bytes_max of the broker"
+            )
+
+    def sync(self, request: SyncRequest) -> asyncio.Future[Synced]:
+        """Ask for the assignment, or as the leader give it. Completes when it is durable.
+
+        Raises, at once or from the future:
+            UnknownMember, FencedInstance, IllegalGeneration: as at ``join``.
+            InconsistentGroupProtocol: the group chose another protocol than the one named.
+            RebalanceInProgress: join again.
+            GroupStoreFailed: it could not be kept; join again.
+        """
+        return self._group_of(request.group, request.member_id).sync(request)
+
+    def heartbeat(self, group: str, *, generation: int, member_id: str, instance_id: str | None) -> None:
+        """The member is there.
+
+        Raises:
+            UnknownMember, FencedInstance, IllegalGeneration: as at ``join``.
+            RebalanceInProgress: it is heard all the same, and should join again.
+        """
+        self._group_of(group, member_id).heartbeat(
+            generation=generation, member_id=member_id, instance_id=instance_id
+        )
+
+    def leave(self, group: str, members: Sequence[LeavingMember]) -> Results:
+        """Take ``members`` out, with one rebalance for all of them.
+
+        In the order of ``members``: None, ``UnknownMember`` or ``FencedInstance``.
+        """
+        self._check_open()
+        self._check_group_id(group)
+        live = self._groups.get(group)
+        if live is None:
+            return [UnknownMember(group, member.member_id) for member in members]
+        return live.leave(members)
+
+    def _group_of(self, group: str, member_id: str) -> LiveGroup:
+        self._check_open()
+        self._check_group_id(group)
+        live = self._groups.get(group)
+        if live is None:
+            raise UnknownMember(group, member_id)
+        return live
+
+    def _check_group_id(self, group: str) -> None:
+        if not group:
+            raise InvalidGroupId(group, "it is empty")
+        if len(group) > GROUP_ID_LENGTH_MAX:
+            raise InvalidGroupId(group, f"it is longer than {GROUP_ID_LENGTH_MAX} characters")
+        try:
+            group.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidGroupId(group, "it is not valid Unicode") from error
+
+    def _new_group(self, group: str) -> LiveGroup:
+        """Not listed yet."""
+        limit = self.settings.groups_max
+        if len(self._groups) >= limit:
+            raise TooManyGroups(group, limit=limit)
+        return LiveGroup(Group(group), self)
+
+    # ── offsets ──
+
+    def commit(self, request: CommitRequest) -> asyncio.Future[Results]:
+        """Keep offsets. Completes when they are durable; they can be read from then on.
+
+        In the order of ``request.offsets``: None, or what was wrong with that one
+        (``UnknownTopic``, ``UnknownPartition``, ``OffsetMetadataTooLarge``, ``InvalidRequest``).
+
+        Raises, at once or from the future:
+            InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration, TooManyGroups: see ``join``.
+            RebalanceInProgress: sync first.
+            GroupStoreFailed: nothing was kept; commit again.
+        """
+        self._check_open()
+        self._check_group_id(request.group)
+        live = self._groups.get(request.group)
+        if live is None:
+            if request.generation >= 0:
+                raise IllegalGeneration(request.group, request.generation, current_generation=0)
+            live = self._new_group(request.group)
+        member = live.group.check_commit(
+            generation=request.generation, member_id=request.member_id, instance_id=request.instance_id
+        )
+        if member is not None:
+            live.keep_alive(member)
+        now_ms = self.now_ms()
+        records: list[OffsetRecord] = []
+        results: Results = []
+        for asked in request.offsets:
+            try:
+                records.append(
+                    offset_record(
+                        request.group,
+                        asked,
+                        topic=self._topic,
+                        now_ms=now_ms,
+                        metadata_bytes_max=self.settings.offset_metadata_bytes_max,
+                    )
+                )
+            except SteleError as error:
+                results.append(error)
+            else:
+                results.append(None)
+
+        future: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
+        if not records:
+            future.set_result(results)
+            return future
+        self._groups.setdefault(request.group, live)
+        live.writes += 1
+
+        def kept(error: SteleError | None) -> None:
+            live.writes -= 1
+            if error is None:
+                live.offsets.update({(record.topic, record.partition): record for record in records})
+            answer(future, results if error is None else error)
+
+        self.persist(records, kept)
+        return future
+
+    def committed(
+        self, group: str, partitions: Iterable[tuple[str, int]] | None = None
+    ) -> list[CommittedOffset]:
+        """The offsets of ``partitions`` (topic, number), in their order; None: all there are, sorted."""
+        self._check_open()
+        live = self._groups.get(group)
+        offsets = {} if live is None else live.offsets
+        found: list[CommittedOffset] = []
+        for topic, partition in sorted(offsets) if partitions is None else partitions:
+            record = offsets.get((topic, partition))
+            if record is not None and topic_id_of(self._topic, topic) == record.topic_id:
+                found.append(
+                    CommittedOffset(
+                        topic=topic,
+                        partition=partition,
+                        offset=record.offset,
+                        leader_epoch=record.leader_epoch,
+                        metadata=record.metadata,
+                    )
+                )
+            elif partitions is not None:
+                found.append(CommittedOffset(topic=topic, partition=partition))
+        return found
+
+    def delete_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> asyncio.Future[Results]:
+        """Forget offsets. In the order of ``partitions``: None, also if there was none, or what was wrong.
+
+        Raises:
+            GroupNotFound: see there.
+            GroupNotEmpty: members that are no consumers; nobody knows what they read.
+        """
+        live = self._existing(group)
+        is_empty = live.group.state is GroupState.EMPTY
+        if not is_empty and live.group.protocol_type != CONSUMER:
+            raise GroupNotEmpty(group)
+        results: Results = []
+        keys: list[tuple[str, int]] = []
+        subscribed = {topic: live.group.is_subscribed(topic) for topic, _ in partitions}
+        for topic, partition in partitions:
+            if subscribed[topic]:
+                results.append(GroupSubscribedToTopic(group, topic))
+            else:
+                results.append(None)
+                keys.append((topic, partition))
+        return self._delete_offsets(live, keys, results)
+
+    def _delete_offsets(
+        self, live: LiveGroup, keys: Collection[tuple[str, int]], results: Results
+    ) -> asyncio.Future[Results]:
+        future: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
+        name = live.group.name
+
+        def deleted(error: SteleError | None) -> None:
+            if error is None:
+                for key in keys:
+                    live.offsets.pop(key, None)
+            answer(future, results if error is None else error)
+
+        self.persist(
+            [DeleteOffset(group=name, topic=topic, partition=partition) for topic, partition in keys], deleted
+        )
+        return future
+
+    def forget_topic(self, topic: str) -> asyncio.Future[None]:
+        """``topic`` was deleted: forget how far anybody read it.
+
+        A topic of the same name that was made since has another id, and keeps its offsets.
+        """
+        self._check_open()
+        besides = topic_id_of(self._topic, topic)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def forgotten(error: SteleError | None) -> None:
+            if error is None:
+                for live in self._groups.values():
+                    for key in [
+                        key
+                        for key, record in live.offsets.items()
+                        if key[0] == topic and record.topic_id != besides
+                    ]:
+                        del live.offsets[key]
+            answer(future, error)
+
+        self.persist([DeleteTopicOffsets(topic=topic, besides=besides)], forgotten)
+        return future
+
+    # ── looking and deleting ──
+
+    def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
+        """By name. ``states`` and ``types`` (there is ``classic``) in any case; none of them: all."""
+        self._check_open()
+        wanted = {state.casefold() for state in states}
+        kinds = {kind.casefold() for kind in types}
+        listings = [
+            GroupListing(group=name, protocol_type=live.group.protocol_type or "", state=live.group.state)
+            for name, live in sorted(self._groups.items())
+        ]
+        return [
+            listing
+            for listing in listings
+            if (not wanted or listing.state.value.casefold() in wanted)
+            and (not kinds or listing.type in kinds)
+        ]
+
+    def describe(self, group: str) -> GroupDescription:
+        """Raises ``GroupNotFound``."""
+        found = self._existing(group).group
+        is_stable = found.state is GroupState.STABLE
+        return GroupDescription(
+            group=group,
+            state=found.state,
+            generation=found.generation,
+            protocol_type=found.protocol_type or "",
+            protocol_name=(found.protocol_name or "") if is_stable else "",
+            members=[
+                MemberDescription(
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    metadata=member.metadata_for(found.protocol_name) if is_stable else b"",
+                    assignment=member.assignment if is_stable else b"",
+                )
+                for member in found.members.values()
+            ],
+        )
+
+    def delete_group(self, group: str) -> asyncio.Future[None]:
+        """Delete a group and its offsets. Raises ``GroupNotFound``, ``GroupNotEmpty``."""
+        live = self._existing(group)
+        if live.group.state is not GroupState.EMPTY:
+            raise GroupNotEmpty(group)
+        return self._drop(live)
+
+    def _existing(self, group: str) -> LiveGroup:
+        self._check_open()
+        live = self._groups.get(group)
+        if live is None:
+            raise GroupNotFound(group)
+        return live
+
+    def _drop(self, live: LiveGroup) -> asyncio.Future[None]:
+        """Gone at once for all who ask; who comes now begins another group, whose changes are written later."""
+        name = live.group.name
+        del self._groups[name]
+        live.forget_all_pending()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def dropped(error: SteleError | None) -> None:
+            if error is None:
+                live.group.handle(Event.DELETED)
+            else:
+                # It is still in the store.
+                self._groups.setdefault(name, live)
+            answer(future, error)
+
+        self.persist([DeleteGroup(group=name)], dropped)
+        return future
+
+    # ── retention ──
+
+    def _sweep_and_wait(self) -> None:
+        self.sweep()
+        assert self._sweep_timer is not None
+        self._sweep_timer.start(self.settings.offsets_retention_check_interval_ms)
+
+    def sweep(self) -> None:
+        """Drop the offsets that are due, and groups in which nothing is left."""
+        # Never ahead of the time that really passed: a clock that jumps must not forget anybody.
+        passed_ms = self._clock.monotonic_ms() - self._monotonic_start_ms
+        now_ms = min(self.now_ms(), self._wall_start_ms + passed_ms)
+        for live in list(self._groups.values()):
+            if live.writes:
+                # What is on its way may be newer than what is due.
+                continue
+            due = [
+                key
+                for key, record in live.offsets.items()
+                if is_due(record, live.group, now_ms=now_ms, retention_ms=self.settings.offsets_retention_ms)
+            ]
+            if due:
+                logger.info("group %r: %d offsets are dropped", live.group.name, len(due))
+            if (
+                live.group.state is GroupState.EMPTY
+                and not live.group.pending
+                and len(due) == len(live.offsets)
+            ):
+                self._drop(live)
+            elif due:
+                self._delete_offsets(live, due, [])

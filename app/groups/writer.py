@@ -1,0 +1,79 @@
+"""The way to the store: changes that come together share one transaction, as records share one sync.
+
+A round takes all that waits, writes it in the store's own thread, and answers;
+what comes meanwhile is the next round. So a commit waits for at most two syncs,
+and a thousand commits at once cost no more of them than one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ..cluster.group_store import GroupChange, GroupStore, StoredGroups
+from ..errors import CoordinatorNotAvailable, SteleError
+
+logger = logging.getLogger(__name__)
+
+# A round longer than this would make those wait who come after it. What waits is bounded by the
+# doors: each of its changes belongs to an unanswered request.
+_ROUND_CHANGES_MAX = 10_000
+
+
+class StoreWriter:
+    """Owns the store and its thread."""
+
+    def __init__(self, store: GroupStore) -> None:
+        self._store = store
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stele-groups")
+        self._queue: deque[tuple[Sequence[GroupChange], Callable[[SteleError | None], None]]] = deque()
+        self._rounds: asyncio.Task[None] | None = None
+
+    async def open(self) -> StoredGroups:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._store.open)
+
+    async def close(self) -> None:
+        """Write what was submitted, then close the store."""
+        while self._rounds is not None:
+            await asyncio.shield(self._rounds)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._store.close)
+        self._thread.shutdown()
+
+    def submit(self, changes: Sequence[GroupChange], done: Callable[[SteleError | None], None]) -> None:
+        """``done`` comes on the loop, in the order of the calls: with None once the changes are durable."""
+        self._queue.append((changes, done))
+        if self._rounds is None:
+            self._rounds = asyncio.create_task(self._write_rounds())
+
+    async def _write_rounds(self) -> None:
+        try:
+            while self._queue:
+                await self._write_round()
+        finally:
+            self._rounds = None
+
+    async def _write_round(self) -> None:
+        changes: list[GroupChange] = []
+        waiting: list[Callable[[SteleError | None], None]] = []
+        while self._queue and len(changes) < _ROUND_CHANGES_MAX:
+            more, done = self._queue.popleft()
+            changes += more
+            waiting.append(done)
+        failure: SteleError | None = None
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._store.write, changes)
+        except SteleError as error:
+            logger.error("%d changes of groups were not kept: %s", len(changes), error)
+            failure = error
+        except Exception:
+            # The edge of a task: those who wait must be answered, whatever it is.
+            logger.exception("%d changes of groups were not kept", len(changes))
+            failure = CoordinatorNotAvailable("a change could not be kept; the broker's log says why")
+        for done in waiting:
+            try:
+                done(failure)
+            except Exception:
+                logger.exception("a group could not go on after its change")
