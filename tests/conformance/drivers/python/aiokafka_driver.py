@@ -159,9 +159,7 @@ class AiokafkaDriver(PythonDriver):
             records: list[RecordJson] = []
             while len(records) < command["count"]:
                 deadline.check(f"{command['count'] - len(records)} more records")
-                met = await consumer.getmany(
-                    timeout_ms=_POLL_MS, max_records=command["count"] - len(records)
-                )
+                met = await consumer.getmany(timeout_ms=_POLL_MS, max_records=command["count"] - len(records))
                 records += [_record(message) for message in met.get(place, ())]
             return {"records": records}
         finally:

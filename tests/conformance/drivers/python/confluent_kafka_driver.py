@@ -6,17 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    NewTopic,
-    OffsetSpec,
-    ResourceType,
-)
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition, admin
 from driver_protocol import (
     HEARTBEAT_INTERVAL_MS,
     POLL_DEFAULT_MS,
@@ -34,8 +24,12 @@ from driver_protocol import (
     record_json,
 )
 
+# Its types leave out half of what it has.
+_api = cast("Any", admin)
+
 _POLL_S = 0.1
-OFFSET_END = -1
+# As librdkafka numbers them.
+_OFFSETS: dict[str, int] = {"earliest": -2, "latest": -1}
 
 
 class _Member:
@@ -70,13 +64,13 @@ class ConfluentKafkaDriver(PythonDriver):
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)
         self._config = {"bootstrap.servers": bootstrap}
-        self._admin_made: AdminClient | None = None
+        self._admin_made: Any = None
         self._members: dict[str, _Member] = {}
 
     @property
-    def _admin(self) -> AdminClient:
+    def _admin(self) -> Any:
         if self._admin_made is None:
-            self._admin_made = AdminClient(dict(self._config))
+            self._admin_made = _api.AdminClient(dict(self._config))
         return self._admin_made
 
     def close(self) -> None:
@@ -169,7 +163,7 @@ class ConfluentKafkaDriver(PythonDriver):
         return {"partitions": partitions}
 
     def op_fetch(self, command: Command) -> Any:
-        offset = {"earliest": -2, "latest": OFFSET_END}.get(command["offset"], command["offset"])
+        offset: int = _OFFSETS.get(command["offset"], command["offset"])
         deadline = deadline_of(command)
         consumer = Consumer({**self._config, "group.id": "none", "enable.auto.commit": False})
         try:
@@ -187,11 +181,11 @@ class ConfluentKafkaDriver(PythonDriver):
     def op_offsets(self, command: Command) -> Any:
         at = command["at"]
         if at == "earliest":
-            spec = OffsetSpec.earliest()
+            spec = _api.OffsetSpec.earliest()
         elif at == "latest":
-            spec = OffsetSpec.latest()
+            spec = _api.OffsetSpec.latest()
         else:
-            spec = OffsetSpec.for_timestamp(at)
+            spec = _api.OffsetSpec.for_timestamp(at)
         place = TopicPartition(command["topic"], command["partition"])
         future = self._admin.list_offsets({place: spec}, request_timeout=deadline_of(command).left_s)[place]
         return {"offset": future.result().offset}
@@ -274,7 +268,9 @@ class ConfluentKafkaDriver(PythonDriver):
     # ── topics ──
 
     def op_create_topic(self, command: Command) -> Any:
-        topic = NewTopic(command["topic"], num_partitions=command["partitions"], config=command["configs"])
+        topic = _api.NewTopic(
+            command["topic"], num_partitions=command["partitions"], config=command["configs"]
+        )
         self._admin.create_topics([topic])[command["topic"]].result()
         return {}
 
@@ -283,22 +279,22 @@ class ConfluentKafkaDriver(PythonDriver):
         found = self._admin.list_topics(topic, timeout=deadline_of(command).left_s).topics[topic]
         if found.error:
             raise KafkaException(found.error)
-        resource = ConfigResource(ResourceType.TOPIC, topic)
+        resource = _api.ConfigResource(_api.ResourceType.TOPIC, topic)
         entries = self._admin.describe_configs([resource])[resource].result()
         configs = {name: entry.value for name, entry in entries.items()}
         return {"partitions": len(found.partitions), "configs": configs}
 
     def op_alter_topic(self, command: Command) -> Any:
         entries = [
-            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            _api.ConfigEntry(name, value, incremental_operation=_api.AlterConfigOpType.SET)
             for name, value in command["configs"].items()
         ]
-        resource = ConfigResource(ResourceType.TOPIC, command["topic"], incremental_configs=entries)
+        resource = _api.ConfigResource(_api.ResourceType.TOPIC, command["topic"], incremental_configs=entries)
         self._admin.incremental_alter_configs([resource])[resource].result()
         return {}
 
     def op_add_partitions(self, command: Command) -> Any:
-        wanted = NewPartitions(command["topic"], command["partitions"])
+        wanted = _api.NewPartitions(command["topic"], command["partitions"])
         self._admin.create_partitions([wanted])[command["topic"]].result()
         return {}
 
@@ -320,7 +316,10 @@ class ConfluentKafkaDriver(PythonDriver):
 
     def op_describe_group(self, command: Command) -> Any:
         group = self._admin.describe_consumer_groups([command["group"]])[command["group"]].result()
-        states = {"PREPARING_REBALANCING": "PreparingRebalance", "COMPLETING_REBALANCING": "CompletingRebalance"}
+        states = {
+            "PREPARING_REBALANCING": "PreparingRebalance",
+            "COMPLETING_REBALANCING": "CompletingRebalance",
+        }
         state = states.get(group.state.name, group.state.name.capitalize())
         return {"state": state, "members": len(group.members)}
 

@@ -20,10 +20,11 @@ from driver_protocol import (
     main,
     record_json,
 )
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import errors as kafka_errors
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.structs import OffsetAndMetadata
+from kafka.structs import OffsetAndMetadata, TopicPartition
+from kafka.version import __version__ as kafka_version
 
 _POLL_MS = 100
 
@@ -60,7 +61,7 @@ def _record(message: Any, *, with_topic: bool = False) -> RecordJson:
 
 class KafkaPythonDriver(PythonDriver):
     client = "kafka-python"
-    version = kafka.__version__
+    version = kafka_version
     unsupported = ("null header values",)
 
     def __init__(self, bootstrap: str) -> None:

@@ -181,8 +181,10 @@ class KcatDriver(PythonDriver):
         lines = [key + _AFTER_KEY.encode() + key + _BETWEEN_RECORDS.encode() for key in keys]
         self._kcat(command, "-P", "-t", command["topic"], *split, given=b"".join(lines))
         # kcat does not say where it put them, so it is asked to read them.
-        told = self._kcat(command, "-C", "-t", command["topic"], "-o", "beginning", "-e", "-q", "-f", "%p %k\\n")
-        found = dict(cast("list[bytes]", line.split(b" ", 1)[::-1]) for line in told.splitlines())
+        told = self._kcat(
+            command, "-C", "-t", command["topic"], "-o", "beginning", "-e", "-q", "-f", "%p %k\\n"
+        )
+        found = dict(line.split(b" ", 1)[::-1] for line in told.splitlines())
         return {"partitions": [int(found[key]) for key in keys]}
 
     def op_fetch(self, command: Command) -> Any:
