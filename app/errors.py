@@ -7,12 +7,15 @@
     │   ├── InvalidRequest           a field or a combination of fields makes no sense
     │   ├── TopicError
     │   │   ├── UnknownTopic
+    │   │   ├── UnknownTopicId       no topic has this id; its name may have another by now
     │   │   ├── UnknownPartition
     │   │   ├── TopicExists
     │   │   ├── TopicDiffers         it exists with another shape than the one asked for
     │   │   ├── InvalidTopicName
     │   │   ├── InvalidPartitionCount
     │   │   └── InvalidConfig
+    │   ├── InvalidReplicationFactor
+    │   ├── InvalidReplicaAssignment
     │   ├── InvalidBatch             bytes that are not RecordBatch v2
     │   ├── BatchTooLarge
     │   ├── InvalidAcks
@@ -83,6 +86,15 @@ class UnknownTopic(TopicError):
         super().__init__(f"topic {_short(topic)!r} does not exist; create it, or produce to it", topic=topic)
 
 
+class UnknownTopicId(TopicError):
+    def __init__(self, topic_id: str) -> None:
+        super().__init__(
+            f"no topic has the id {topic_id}; it was deleted, ask for the metadata of its name again",
+            topic="",
+        )
+        self.topic_id = topic_id
+
+
 class UnknownPartition(TopicError):
     def __init__(self, topic: str, partition: int, *, partitions: int) -> None:
         super().__init__(
@@ -123,6 +135,20 @@ class InvalidConfig(RequestError):
         super().__init__(f"configuration {_short(name)}={_short(str(value))!r} is not valid: {reason}")
         self.name = name
         self.value = value
+        self.reason = reason
+
+
+class InvalidReplicationFactor(RequestError):
+    def __init__(self, replication_factor: int) -> None:
+        super().__init__(
+            f"a replication factor of {replication_factor} needs as many brokers, and there is one; use 1, or -1"
+        )
+        self.replication_factor = replication_factor
+
+
+class InvalidReplicaAssignment(RequestError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the assignment of replicas is not possible: {reason}; leave it to the broker")
         self.reason = reason
 
 

@@ -3,7 +3,7 @@
 ``serve`` is what ``stele serve`` runs. One event loop (uvloop where there is
 one) carries HTTP and TCP; when all doors listen, one line says so::
 
-    stele ready http=127.0.0.1:8080 binary=127.0.0.1:9009 kafka=off data=/var/lib/stele
+    stele ready http=127.0.0.1:8080 binary=127.0.0.1:9009 kafka=127.0.0.1:9092 data=/var/lib/stele
 """
 
 from __future__ import annotations
@@ -27,16 +27,21 @@ from .broker.broker import Broker
 from .clock import SystemClock
 from .cluster.sqlite import SqliteCatalog
 from .errors import SteleError
+from .groups.coordinator import GroupCoordinator
 from .settings import Settings
 from .storage.embedded import EmbeddedEngine, EngineOptions
 from .storage.files import RealFiles
 from .tcp.binary.handlers import Door
 from .tcp.binary.protocol import BinaryConnection
+from .tcp.kafka.connection import KafkaConnection
+from .tcp.kafka.handlers.context import KafkaDoor
+from .tcp.kafka.trace import Tracer
 from .tcp.server import TcpServer
 
 logger = logging.getLogger(__name__)
 
 CATALOG = "metadata.sqlite"
+GROUPS = "groups.sqlite"
 # Connections that wait to be accepted.
 _BACKLOG = 1024
 
@@ -72,6 +77,20 @@ async def open_broker(settings: Settings) -> Broker:
     await engine.remove_strays()
     engine.start_background()
     return broker
+
+
+async def open_groups(broker: Broker) -> GroupCoordinator:
+    """The groups of ``broker``, as they were left. Raises ``GroupStoreFailed``."""
+    settings = broker.settings
+    groups = GroupCoordinator(
+        store=SqliteGroupStore(settings.data_dir.absolute() / GROUPS),
+        clock=SystemClock(),
+        settings=settings,
+        topic=broker.topic,
+    )
+    await groups.open()
+    broker.observe_deletions(groups.forget_topic)
+    return groups
 
 
 class _HttpServer(uvicorn.Server):
@@ -137,19 +156,34 @@ async def run(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM, then close: doors first, the log last."""
     http_socket = _listen(settings.host, settings.http_port, "HTTP")
     binary_socket = _listen(settings.host, settings.binary_port, "binary")
+    kafka_socket = _listen(settings.host, settings.kafka_port, "Kafka")
     _warn_if_open(settings.host)
     broker = await open_broker(settings)
+    groups = await open_groups(broker)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
 
     http_address, binary_address = _address(http_socket), _address(binary_socket)
+    kafka_address = _address(kafka_socket)
     advertised = settings.advertised_host or binary_address[0]
     door = Door(broker=broker, host=advertised, port=binary_address[1])
     binary = TcpServer(
         "binary",
         lambda server: BinaryConnection(door=door, settings=settings, registry=server),
+        connections_max=settings.connections_max,
+    )
+    kafka_door = KafkaDoor(
+        broker=broker,
+        groups=groups,
+        host=advertised,
+        port=settings.advertised_kafka_port or kafka_address[1],
+    )
+    tracer = Tracer(with_hex=settings.trace_hex) if settings.trace_connections else None
+    kafka = TcpServer(
+        "kafka",
+        lambda server: KafkaConnection(door=kafka_door, settings=settings, registry=server, tracer=tracer),
         connections_max=settings.connections_max,
     )
     http = _HttpServer(
@@ -168,6 +202,7 @@ async def run(settings: Settings) -> None:
         )
     )
     await binary.start(binary_socket)
+    await kafka.start(kafka_socket)
     http_task = asyncio.create_task(http.serve(sockets=[http_socket]))
     listening = asyncio.create_task(http.listening.wait())
     await asyncio.wait((listening, http_task), return_when=asyncio.FIRST_COMPLETED)
@@ -176,8 +211,8 @@ async def run(settings: Settings) -> None:
     gc.freeze()
     if http.listening.is_set():
         print(  # noqa: T201 - the contract with whoever started us
-            f"stele ready http={_join(http_address)} binary={_join(binary_address)} kafka=off "
-            f"data={settings.data_dir.absolute()}",
+            f"stele ready http={_join(http_address)} binary={_join(binary_address)} "
+            f"kafka={_join(kafka_address)} data={settings.data_dir.absolute()}",
             flush=True,
         )
     waiting = asyncio.create_task(stopping.wait())
@@ -185,8 +220,12 @@ async def run(settings: Settings) -> None:
     waiting.cancel()
     logger.info("closing")
     broker.begin_close()
+    groups.begin_close()
     http.should_exit = True
-    await asyncio.gather(binary.stop(settings.shutdown_timeout_ms), http_task)
+    await asyncio.gather(
+        binary.stop(settings.shutdown_timeout_ms), kafka.stop(settings.shutdown_timeout_ms), http_task
+    )
+    await groups.close()
     await broker.close()
 
 

@@ -26,8 +26,15 @@ class Settings(BaseSettings):
     )
     http_port: int = Field(default=8080, ge=0, le=65535, description="HTTP door; 0 takes a free port.")
     binary_port: int = Field(default=9009, ge=0, le=65535, description="Binary door; 0 takes a free port.")
+    kafka_port: int = Field(default=9092, ge=0, le=65535, description="Kafka door; 0 takes a free port.")
     advertised_host: str | None = Field(
         default=None, description="Host told to clients; the bound one if unset."
+    )
+    advertised_kafka_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="Kafka port told to clients, where another is forwarded to it; the bound one if unset.",
     )
 
     # ── topics ──
@@ -129,3 +136,7 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."
     )
+    trace_connections: bool = Field(
+        default=False, description="Log each Kafka request and response: api, version, correlation id, size."
+    )
+    trace_hex: bool = Field(default=False, description="With trace_connections: their bytes as well.")

@@ -18,7 +18,7 @@ MEMORY_GOAL_MB = 80
 
 def _seconds_to_ready(data_dir: Path) -> float:
     command = [sys.executable, "-m", "stele.cli", "serve", "--data-dir", str(data_dir)]
-    command += ["--http-port", "0", "--binary-port", "0"]
+    command += ["--http-port", "0", "--binary-port", "0", "--kafka-port", "0"]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

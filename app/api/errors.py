@@ -39,6 +39,9 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.UnknownTopic: ProblemKind(
         404, "unknown-topic", "Unknown topic", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ),
+    errors.UnknownTopicId: ProblemKind(
+        404, "unknown-topic-id", "Unknown topic id", ErrorCode.UNKNOWN_TOPIC_ID
+    ),
     errors.UnknownPartition: ProblemKind(
         404, "unknown-partition", "Unknown partition", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ),
@@ -52,6 +55,12 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     ),
     errors.InvalidConfig: ProblemKind(
         400, "invalid-config", "Invalid configuration", ErrorCode.INVALID_CONFIG
+    ),
+    errors.InvalidReplicationFactor: ProblemKind(
+        400, "invalid-replication-factor", "Invalid replication factor", ErrorCode.INVALID_REPLICATION_FACTOR
+    ),
+    errors.InvalidReplicaAssignment: ProblemKind(
+        400, "invalid-replica-assignment", "Invalid assignment", ErrorCode.INVALID_REPLICA_ASSIGNMENT
     ),
     errors.InvalidBatch: ProblemKind(400, "invalid-batch", "Invalid record batch", ErrorCode.INVALID_RECORD),
     errors.BatchTooLarge: ProblemKind(413, "too-large", "Too large", ErrorCode.MESSAGE_TOO_LARGE),

@@ -23,6 +23,7 @@ from ..errors import (
     BatchTooLarge,
     BrokerClosing,
     InvalidBatch,
+    OffsetOutOfRange,
     SteleError,
     StorageError,
     UnknownPartition,
@@ -32,7 +33,7 @@ from ..settings import Settings
 from ..storage.engine import AppendTicket, Clock, FetchSpec, LogEngine, LogState, TopicPartition
 from .fetch import Fetched, PartitionFetch
 from .produce import Acks, PendingProduce
-from .producer_state import ProducerStates, StoredBatch
+from .producer_state import ProducerStates, ProducerView, StoredBatch
 from .topics import Topic, Topics
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,8 @@ logger = logging.getLogger(__name__)
 _PRODUCER_ID_BLOCK = 1000
 _EXPIRE_PRODUCERS_S = 600.0
 _KEYS_REMEMBERED = 16_384
+# Kafka's number for it in ListOffsets; the binary protocol has only the other two.
+MAX_TIMESTAMP = -3
 
 
 @dataclass(slots=True)
@@ -78,6 +81,7 @@ class Broker:
         self._partition_for_key = lru_cache(maxsize=_KEYS_REMEMBERED)(
             partial(partition_for_key, hash_name=settings.partitioner)
         )
+        self._deletion_observers: list[Callable[[str], object]] = []
         self._expiry: asyncio.Task[None] | None = None
         self._is_closing = False
 
@@ -137,14 +141,28 @@ class Broker:
         """Raises ``UnknownTopic``, or ``InvalidTopicName`` if there could be none."""
         return self._topics.topic(name)
 
+    def has_topic(self, name: str) -> bool:
+        return self._topics.get(name) is not None
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        """The topic with this id (16 bytes, KIP-516), or None."""
+        return self._topics.by_id(topic_id)
+
     def topics(self) -> list[Topic]:
         """All topics, by name."""
         return self._topics.all()
 
     async def create_topic(
-        self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        configs: Mapping[str, str] | None = None,
+        validate_only: bool = False,
     ) -> Topic:
         """Create a topic; when this returns it survives the loss of power.
+
+        With ``validate_only`` nothing is made, and it only raises what it would raise.
 
         Raises:
             TopicExists, InvalidTopicName, InvalidPartitionCount, InvalidConfig: see there.
@@ -152,7 +170,9 @@ class Broker:
         """
         self._refuse_when_closing()
         partitions = self.settings.num_partitions if partitions is None else partitions
-        return await self._topics.create(name, partitions=partitions, configs=configs or {})
+        return await self._topics.create(
+            name, partitions=partitions, configs=configs or {}, validate_only=validate_only
+        )
 
     async def ensure_topic(self, name: str) -> Topic:
         """The topic, created with the defaults if it is not there and that is allowed."""
@@ -171,11 +191,21 @@ class Broker:
             return existing
 
     async def alter_topic(
-        self, name: str, *, partitions: int | None = None, configs: Mapping[str, str | None] | None = None
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        configs: Mapping[str, str | None] | None = None,
+        validate_only: bool = False,
     ) -> Topic:
-        """Set configurations (None: back to the default) and grow the partitions."""
+        """Set configurations (None: back to the default) and grow the partitions.
+
+        With ``validate_only`` nothing is changed, and it only raises what it would raise.
+        """
         self._refuse_when_closing()
-        return await self._topics.alter(name, partitions=partitions, configs=configs or {})
+        return await self._topics.alter(
+            name, partitions=partitions, configs=configs or {}, validate_only=validate_only
+        )
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Raises ``UnknownTopic``."""
@@ -183,6 +213,12 @@ class Broker:
         for topic_partition in await self._topics.delete(name):
             self._producers.pop(topic_partition, None)
         self._turns.pop(name, None)
+        for observer in self._deletion_observers:
+            observer(name)
+
+    def observe_deletions(self, observer: Callable[[str], object]) -> None:
+        """Have ``observer`` called with the name of each topic that was deleted."""
+        self._deletion_observers.append(observer)
 
     def _refuse_when_closing(self) -> None:
         if self._is_closing:
@@ -199,7 +235,13 @@ class Broker:
         return next(self._turns[topic.name]) % topic.partitions
 
     def produce(
-        self, topic: str, partition: int, batches: bytearray, *, acks: Acks, sync_later: bool = False
+        self,
+        topic: str,
+        partition: int,
+        batches: bytearray | memoryview,
+        *,
+        acks: Acks,
+        sync_later: bool = False,
     ) -> PendingProduce:
         """Append ``batches`` (RecordBatch v2, one or more) now; the durability comes with the result.
 
@@ -372,9 +414,9 @@ class Broker:
         return TopicPartition(topic, partition)
 
     async def list_offset(self, topic: str, partition: int, at: int) -> tuple[int, int, int]:
-        """``(offset, timestamp in ms, leader epoch)`` for a time in ms, ``LATEST_TIMESTAMP`` or ``EARLIEST_TIMESTAMP``.
+        """``(offset, timestamp in ms, leader epoch)`` for a time in ms or one of the ``…_TIMESTAMP``.
 
-        For a time: the first record at or after it; (-1, -1, epoch) if there is none.
+        ``MAX_TIMESTAMP`` finds the record with the newest time (KIP-734). For a time: the first record at or after it; (-1, -1, epoch) if there is none.
         """
         name = self._partition(topic, partition)
         state = self._engine.state(name)
@@ -382,7 +424,44 @@ class Broker:
             return state.high_watermark, rb.NO_TIMESTAMP, state.leader_epoch
         if at == EARLIEST_TIMESTAMP:
             return state.log_start_offset, rb.NO_TIMESTAMP, state.leader_epoch
+        if at == MAX_TIMESTAMP:
+            at = self._engine.max_timestamp(name)
+            if at == rb.NO_TIMESTAMP:
+                return -1, rb.NO_TIMESTAMP, state.leader_epoch
         return await self._engine.offset_for_time(name, at)
+
+    async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """Move the log start offset up to ``before_offset``; returns the new one.
+
+        Raises:
+            UnknownTopic, UnknownPartition: see there.
+            OffsetOutOfRange: it is behind the high watermark, or negative.
+        """
+        name = self._partition(topic, partition)
+        self._refuse_when_closing()
+        state = self._engine.state(name)
+        if not 0 <= before_offset <= state.high_watermark:
+            raise OffsetOutOfRange(
+                topic=topic,
+                partition=partition,
+                offset=before_offset,
+                log_start_offset=state.log_start_offset,
+                log_end_offset=state.log_end_offset,
+            )
+        return await self._engine.delete_records(name, before_offset)
+
+    def epoch_end_offset(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
+        """``(epoch, end offset)`` of the largest epoch at or below ``epoch`` (KIP-101); (-1, -1) if none."""
+        name = self._partition(topic, partition)
+        state = self._engine.state(name)
+        if epoch == state.leader_epoch:
+            # Nothing need have been appended in it yet.
+            return epoch, state.log_end_offset
+        return self._engine.epoch_end_offset(name, epoch)
+
+    def producers(self, topic: str, partition: int) -> list[ProducerView]:
+        """The idempotent producers that a partition remembers."""
+        return self._producers[self._partition(topic, partition)].views()
 
     def log_state(self, topic: str, partition: int) -> LogState:
         """Raises ``UnknownTopic``, ``UnknownPartition``."""

@@ -48,6 +48,16 @@ class StoredBatch(NamedTuple):
         return self.base_offset + (self.last_sequence - self.base_sequence) % SEQUENCE_MODULUS
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerView:
+    """A producer as an operator sees it; ``last_timestamp_ms`` is when it was last heard."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+
+
 @dataclass(slots=True)
 class _Producer:
     epoch: int
@@ -66,6 +76,19 @@ class ProducerStates:
 
     def __len__(self) -> int:
         return len(self._producers)
+
+    def views(self) -> list[ProducerView]:
+        """All producers, as they stand."""
+        return [
+            ProducerView(
+                producer_id=producer_id,
+                epoch=state.epoch,
+                last_sequence=state.batches[-1].last_sequence,
+                last_timestamp_ms=state.timestamp_ms,
+            )
+            for producer_id, state in self._producers.items()
+            if state.batches
+        ]
 
     def check(self, header: BatchHeader) -> StoredBatch | None:
         """May this batch be appended now?

@@ -85,6 +85,7 @@ class Topics:
         self._make_ledger = make_ledger
         self._partitions_max = partitions_max
         self._topics: dict[str, Topic] = {}
+        self._names: dict[bytes, str] = {}
         self._changes = asyncio.Lock()
         # SQLite: one writer, and none of it on the event loop.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stele-catalog")
@@ -97,11 +98,20 @@ class Topics:
         """Load all topics and open their partitions."""
         topics = [_topic(record) for record in await self.in_thread(self._catalog.topics)]
         await self._engine.create([spec for topic in topics for spec in self._specs(topic)])
-        self._topics = {topic.name: topic for topic in topics}
+        for topic in topics:
+            self._set(topic)
 
     async def close(self) -> None:
         await self.in_thread(self._catalog.close)
         self._thread.shutdown()
+
+    def _set(self, topic: Topic) -> None:
+        self._topics[topic.name] = topic
+        self._names[topic.topic_id.bytes] = topic.name
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        name = self._names.get(topic_id)
+        return None if name is None else self._topics[name]
 
     def get(self, name: str) -> Topic | None:
         return self._topics.get(name)
@@ -136,7 +146,9 @@ class Topics:
                 name, partitions, f"that makes {total} in all, and the limit is {self._partitions_max}"
             )
 
-    async def create(self, name: str, *, partitions: int, configs: Mapping[str, str]) -> Topic:
+    async def create(
+        self, name: str, *, partitions: int, configs: Mapping[str, str], validate_only: bool = False
+    ) -> Topic:
         validate_topic_name(name)
         parse_topic_config(configs)
         async with self._changes:
@@ -146,6 +158,8 @@ class Topics:
             record = TopicRecord(
                 name=name, topic_id=uuid.uuid4(), partitions=partitions, configs=dict(configs)
             )
+            if validate_only:
+                return _topic(record)
             if not await self.in_thread(self._catalog.create_topic, record):
                 raise TopicExists(name)
             topic = _topic(record)
@@ -154,10 +168,17 @@ class Topics:
             except BaseException:
                 await self.in_thread(self._catalog.delete_topic, record.topic_id)
                 raise
-            self._topics[name] = topic
+            self._set(topic)
             return topic
 
-    async def alter(self, name: str, *, partitions: int | None, configs: Mapping[str, str | None]) -> Topic:
+    async def alter(
+        self,
+        name: str,
+        *,
+        partitions: int | None,
+        configs: Mapping[str, str | None],
+        validate_only: bool = False,
+    ) -> Topic:
         async with self._changes:
             topic = self.topic(name)
             merged = {**topic.configs, **{key: value for key, value in configs.items() if value is not None}}
@@ -176,6 +197,8 @@ class Topics:
                 raise InvalidPartitionCount(name, count, f"it has {topic.partitions}, and they can only grow")
             self._check_partitions(name, count, more=count - topic.partitions)
             record = TopicRecord(name=name, topic_id=topic.topic_id, partitions=count, configs=merged)
+            if validate_only:
+                return _topic(record)
             if not await self.in_thread(self._catalog.update_topic, record):
                 raise UnknownTopic(name)
             altered = _topic(record)
@@ -190,6 +213,7 @@ class Topics:
             topic = self.topic(name)
             await self.in_thread(self._catalog.delete_topic, topic.topic_id)
             del self._topics[name]
+            del self._names[topic.topic_id.bytes]
             names = topic.topic_partitions()
             await self._engine.drop(names)
             return names

@@ -320,7 +320,12 @@ class EmbeddedEngine:
     # ── append ──
 
     def append(
-        self, topic_partition: TopicPartition, batches: bytearray, headers: list[BatchHeader], *, sync: bool
+        self,
+        topic_partition: TopicPartition,
+        batches: bytearray | memoryview,
+        headers: list[BatchHeader],
+        *,
+        sync: bool,
     ) -> AppendTicket:
         log = self._disk.get(topic_partition)
         if log is None:
@@ -351,7 +356,7 @@ class EmbeddedEngine:
         )
 
     def _append_memory(
-        self, topic_partition: TopicPartition, batches: bytearray, headers: list[BatchHeader]
+        self, topic_partition: TopicPartition, batches: bytearray | memoryview, headers: list[BatchHeader]
     ) -> AppendTicket:
         log = self._memory[topic_partition]
         log_append_time_ms = self._stamp(log, batches, headers)
@@ -365,7 +370,9 @@ class EmbeddedEngine:
             durability=Durability.NONE,
         )
 
-    def _stamp(self, log: DiskLog | MemoryLog, batches: bytearray, headers: list[BatchHeader]) -> int:
+    def _stamp(
+        self, log: DiskLog | MemoryLog, batches: bytearray | memoryview, headers: list[BatchHeader]
+    ) -> int:
         if log.config.message_timestamp_type == "CreateTime":
             return NO_TIMESTAMP
         now_ms = self._clock.now_ms()
@@ -550,6 +557,9 @@ class EmbeddedEngine:
                 # Retention took it meanwhile.
                 return await self._find_time(log, timestamp_ms)
             raise LogDirFailed(log.directory, error.strerror or str(error)) from error
+
+    def max_timestamp(self, topic_partition: TopicPartition) -> int:
+        return self._log(topic_partition).max_timestamp
 
     def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:
         log = self._log(topic_partition)

@@ -198,7 +198,7 @@ class LogEngine(Protocol):
     def append(
         self,
         topic_partition: TopicPartition,
-        batches: bytearray,
+        batches: bytearray | memoryview,
         headers: list[BatchHeader],
         *,
         sync: bool,
@@ -241,6 +241,10 @@ class LogEngine(Protocol):
         self, topic_partition: TopicPartition, timestamp_ms: int
     ) -> tuple[int, int, int]:
         """``(offset, timestamp, leader epoch)`` of the first record at or after it; (-1, -1, epoch) if none."""
+        ...
+
+    def max_timestamp(self, topic_partition: TopicPartition) -> int:
+        """The newest timestamp of any record, in ms; -1 if there is none."""
         ...
 
     def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:

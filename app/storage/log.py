@@ -339,8 +339,13 @@ class DiskLog:
 
     # ── append ──
 
+    @property
+    def max_timestamp(self) -> int:
+        """The newest timestamp, in ms; -1 if there is none."""
+        return max(segment.max_timestamp for segment in self.segments)
+
     def append(
-        self, batches: bytearray, headers: list[rb.BatchHeader], *, leader_epoch: int
+        self, batches: bytearray | memoryview, headers: list[rb.BatchHeader], *, leader_epoch: int
     ) -> tuple[int, int]:
         """Give the batches their offsets, in place, and write them. Returns ``(base, last)`` offset.
 

@@ -47,8 +47,13 @@ class MemoryLog:
     def batches(self) -> int:
         return len(self._batches)
 
+    @property
+    def max_timestamp(self) -> int:
+        """The newest timestamp, in ms; -1 if there is none."""
+        return max((stored.header.max_timestamp for stored in self._batches), default=rb.NO_TIMESTAMP)
+
     def append(
-        self, batches: bytearray, headers: list[rb.BatchHeader], *, leader_epoch: int
+        self, batches: bytearray | memoryview, headers: list[rb.BatchHeader], *, leader_epoch: int
     ) -> tuple[int, int]:
         """As ``DiskLog.append``; then forgets what the ring no longer holds."""
         base_offset = self.log_end_offset

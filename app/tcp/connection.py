@@ -91,6 +91,7 @@ class OrderedConnection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self.peer = "?"
+        self.peer_host = "?"
         # Answers in order, and the bytes of those that wait behind one that is not ready.
         self._slots: deque[_Slot] = deque()
         self._waiting_bytes = 0
@@ -206,6 +207,11 @@ class OrderedConnection(asyncio.Protocol):
     @property
     def is_closed(self) -> bool:
         return self._transport is None or self._transport.is_closing()
+
+    @property
+    def is_ending(self) -> bool:
+        """True once nothing more is taken, after ``close_after_answers``."""
+        return self._closing_after_answers
 
     def pause_requests(self) -> None:
         """Take nothing more until ``resume_requests``."""
@@ -328,7 +334,9 @@ class OrderedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._limits.output_bytes_max)
-        self.peer = str(transport.get_extra_info("peername"))
+        address = transport.get_extra_info("peername")
+        self.peer = str(address)
+        self.peer_host = str(address[0]) if address else "?"
         refused = self._registry.opened(self)
         if refused is None:
             self._watch(self._limits.idle_timeout_ms / 1000)

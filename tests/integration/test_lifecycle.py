@@ -52,7 +52,7 @@ def test_an_idle_broker_ends_at_once_with_zero(number: signal.Signals) -> None:
 
 def test_a_second_broker_on_the_same_directory_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     with run_broker(tmp_path) as broker:
-        refused = serve("--data-dir", str(tmp_path), "--http-port", "0", "--binary-port", "0")
+        refused = serve("--data-dir", str(tmp_path), "--http-port", "0", "--binary-port", "0", "--kafka-port", "0")
 
         assert refused.returncode == 1
         assert "in use by another broker" in refused.stderr
@@ -66,7 +66,7 @@ def test_a_second_broker_on_the_same_directory_is_refused_and_the_first_goes_on(
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        refused = serve("--data-dir", str(tmp_path), "--http-port", "0", "--binary-port", port)
+        refused = serve("--data-dir", str(tmp_path), "--http-port", "0", "--binary-port", port, "--kafka-port", "0")
 
     assert refused.returncode == 1
     assert f"the binary door cannot listen on 127.0.0.1:{port}" in refused.stderr
@@ -93,7 +93,7 @@ def test_an_address_that_others_can_reach_is_warned_about_loudly(tmp_path: Path)
         "--host",
         "0.0.0.0",
     ]
-    command += ["--http-port", "0", "--binary-port", "0"]
+    command += ["--http-port", "0", "--binary-port", "0", "--kafka-port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("stele ready")

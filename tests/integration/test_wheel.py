@@ -89,7 +89,11 @@ def test_the_installed_broker_starts_and_the_installed_client_writes_and_reads(
 ) -> None:
     command = [installed / "stele", "serve", "--data-dir", tmp_path / "data", "--http-port", "0"]
     broker = subprocess.Popen(
-        [*map(str, command), "--binary-port", "0"], cwd=tmp_path, env=CLEAN, stdout=subprocess.PIPE, text=True
+        [*map(str, command), "--binary-port", "0", "--kafka-port", "0"],
+        cwd=tmp_path,
+        env=CLEAN,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert broker.stdout is not None

@@ -16,7 +16,7 @@ from pathlib import Path
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
 _STDERR_SHOWN_BYTES = 8000
-_READY = re.compile(r"^stele ready http=(\S+):(\d+) binary=(\S+):(\d+) .*data=")
+_READY = re.compile(r"^stele ready http=(\S+):(\d+) binary=(\S+):(\d+) kafka=(\S+):(\d+) data=")
 
 
 class BrokerStartError(RuntimeError):
@@ -42,6 +42,7 @@ class BrokerProcess:
         self.host = "127.0.0.1"
         self.http_port = 0
         self.binary_port = 0
+        self.kafka_port = 0
         self._arguments = list(arguments)
         self._environment = dict(environment or {})
         self._start_timeout_s = start_timeout_s
@@ -55,6 +56,11 @@ class BrokerProcess:
     @property
     def binary_url(self) -> str:
         return f"stele://{self.host}:{self.binary_port}"
+
+    @property
+    def kafka_bootstrap(self) -> str:
+        """``host:port``, as Kafka clients want it."""
+        return f"{self.host}:{self.kafka_port}"
 
     @property
     def pid(self) -> int:
@@ -85,7 +91,8 @@ class BrokerProcess:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("STELE_")}
         command = [sys.executable, "-m", "stele.cli", "serve", "--data-dir", str(self.data_dir)]
         command += ["--host", self.host, "--http-port", str(self.http_port)]
-        command += ["--binary-port", str(self.binary_port), *self._arguments]
+        command += ["--binary-port", str(self.binary_port), "--kafka-port", str(self.kafka_port)]
+        command += self._arguments
         with self._stderr_path.open("ab") as stderr:
             process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
                 command,
@@ -103,6 +110,7 @@ class BrokerProcess:
             raise BrokerStartError(f"the broker {why}; its stderr:\n{self.stderr}")
         self.host, self.http_port = ready[1], int(ready[2])
         self.binary_port = int(ready[4])
+        self.kafka_port = int(ready[6])
 
     def _await_ready(self, process: subprocess.Popen[bytes]) -> re.Match[str] | None:
         found: list[re.Match[str]] = []

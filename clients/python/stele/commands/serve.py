@@ -17,6 +17,9 @@ from .server import server_module
 @click.option(
     "--binary-port", type=int, metavar="PORT", help="Binary door; 0 is any free port. [default: 9009]"
 )
+@click.option(
+    "--kafka-port", type=int, metavar="PORT", help="Kafka door; 0 is any free port. [default: 9092]"
+)
 @click.option("--advertised-host", metavar="HOST", help="Host told to clients, if not the bound one.")
 @click.option("--num-partitions", type=int, metavar="N", help="Partitions of a topic made without a number.")
 @click.option(
@@ -25,6 +28,8 @@ from .server import server_module
     help="Whether a produce to an unknown topic creates it. [default: it does]",
 )
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+@click.option("--trace-connections", is_flag=True, default=None, help="Log each Kafka request and response.")
+@click.option("--hex", "trace_hex", is_flag=True, default=None, help="With --trace-connections: their bytes.")
 @click.option(
     "--set",
     "others",
@@ -38,7 +43,7 @@ def serve(others: tuple[str, ...], **flags: Any) -> None:
     Every setting can also be given in the environment, as STELE_ and its name in
     capitals (STELE_HTTP_PORT=8081). When it is ready it prints one line:
 
-        stele ready http=HOST:PORT binary=HOST:PORT kafka=off data=DIR
+        stele ready http=HOST:PORT binary=HOST:PORT kafka=HOST:PORT data=DIR
     """
     overrides = {name: value for name, value in flags.items() if value is not None}
     for pair in others:

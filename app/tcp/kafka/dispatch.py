@@ -1,0 +1,169 @@
+"""The table of what is served: one row an API. ApiVersions answers from it, and requests are sent by it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from stele.wire.error_codes import ErrorCode
+
+from ...broker.broker import Broker
+from . import schema
+from .api import Api
+from .handlers import (
+    committed_offsets,
+    configs,
+    fetch,
+    groups,
+    leader_epoch,
+    list_offsets,
+    log_dirs,
+    membership,
+    metadata,
+    produce,
+    producers,
+    topics,
+)
+from .handlers.context import Answer, Context
+from .schemas import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_groups,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_groups,
+    describe_log_dirs,
+    describe_producers,
+    describe_topic_partitions,
+    find_coordinator,
+    heartbeat,
+    incremental_alter_configs,
+    init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    offset_for_leader_epoch,
+    sync_group,
+)
+from .schemas import fetch as fetch_schema
+from .schemas import list_offsets as list_offsets_schema
+from .schemas import metadata as metadata_schema
+from .schemas import produce as produce_schema
+from .schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+# An answer that lists 10,000 partitions is about this large.
+_LIST_BYTES = 1024 * 1024
+# KIP-511: what a client may call itself.
+_CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+_FIRST_WITH_CLIENT_SOFTWARE = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """One API and who answers it.
+
+    ``changes`` goes on when the client is gone; ``is_barrier`` tells if nothing
+    behind this request may begin before it has ended; ``reads`` how many bytes
+    the answer may bring, for requests that read the log.
+    """
+
+    api: Api
+    handle: Callable[[Context, Any], Answer]
+    changes: bool = False
+    is_barrier: Callable[[Broker, Any], bool] | None = None
+    reads: Callable[[Broker, Any], int] | None = None
+    carries_records: bool = False
+
+    def write(self, version: int, response: Any, head: bytearray, parts: list[bytes | bytearray]) -> None:
+        """Append the response, behind ``head``, to ``parts``; records stand in it uncopied."""
+        api = self.api
+        write = schema.gathering_writer(cast("type[Any]", api.response), version, api.is_flexible(version))
+        write(response, head, parts)
+
+
+def _always(_broker: Broker, _request: Any) -> bool:
+    return True
+
+
+def _lists(_broker: Broker, _request: Any) -> int:
+    return _LIST_BYTES
+
+
+def _answer_api_versions(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    named = (request.client_software_name, request.client_software_version)
+    if context.version >= _FIRST_WITH_CLIENT_SOFTWARE and not all(map(_CLIENT_SOFTWARE.fullmatch, named)):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
+    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_ADVERTISED)
+
+
+def unsupported_api_versions() -> ApiVersionsResponse:
+    """For a version of ApiVersions that is not served; to be written as v0."""
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[one for one in _ADVERTISED if one.api_key == API_VERSIONS_KEY],
+    )
+
+
+_ROWS = (
+    Served(
+        api=produce_schema.API,
+        handle=produce.produce,
+        changes=True,
+        is_barrier=lambda broker, request: bool(produce.missing_topics(broker, request)),
+        carries_records=True,
+    ),
+    Served(api=fetch_schema.API, handle=fetch.fetch, reads=fetch.answer_bytes_max),
+    Served(api=list_offsets_schema.API, handle=list_offsets.list_offsets, reads=_lists),
+    Served(
+        api=metadata_schema.API,
+        handle=metadata.metadata,
+        is_barrier=metadata.may_create_topics,
+        reads=_lists,
+    ),
+    Served(api=offset_commit.API, handle=committed_offsets.offset_commit, changes=True),
+    Served(api=offset_fetch.API, handle=committed_offsets.offset_fetch),
+    Served(api=find_coordinator.API, handle=membership.find_coordinator),
+    Served(api=join_group.API, handle=membership.join_group),
+    Served(api=heartbeat.API, handle=membership.heartbeat),
+    Served(api=leave_group.API, handle=membership.leave_group),
+    Served(api=sync_group.API, handle=membership.sync_group),
+    Served(api=describe_groups.API, handle=groups.describe_groups),
+    Served(api=list_groups.API, handle=groups.list_groups),
+    Served(api=api_versions.API, handle=_answer_api_versions),
+    Served(api=create_topics.API, handle=topics.create_topics, changes=True, is_barrier=_always),
+    Served(api=delete_topics.API, handle=topics.delete_topics, changes=True, is_barrier=_always),
+    Served(api=delete_records.API, handle=topics.delete_records, changes=True, is_barrier=_always),
+    Served(api=init_producer_id.API, handle=producers.init_producer_id),
+    Served(api=offset_for_leader_epoch.API, handle=leader_epoch.offset_for_leader_epoch, reads=_lists),
+    Served(api=describe_configs.API, handle=configs.describe_configs),
+    Served(api=alter_configs.API, handle=configs.alter_configs, changes=True, is_barrier=_always),
+    Served(api=describe_log_dirs.API, handle=log_dirs.describe_log_dirs),
+    Served(api=create_partitions.API, handle=topics.create_partitions, changes=True, is_barrier=_always),
+    Served(api=delete_groups.API, handle=groups.delete_groups, changes=True),
+    Served(
+        api=incremental_alter_configs.API,
+        handle=configs.incremental_alter_configs,
+        changes=True,
+        is_barrier=_always,
+    ),
+    Served(api=offset_delete.API, handle=committed_offsets.offset_delete, changes=True),
+    Served(api=describe_cluster.API, handle=metadata.describe_cluster),
+    Served(api=describe_producers.API, handle=producers.describe_producers),
+    Served(api=describe_topic_partitions.API, handle=metadata.describe_topic_partitions),
+)
+
+SERVED = {row.api.key: row for row in _ROWS}
+API_VERSIONS_KEY = api_versions.API.key
+_ADVERTISED = [
+    ApiVersion(api_key=row.api.key, min_version=row.api.versions[0], max_version=row.api.versions[1])
+    for row in sorted(_ROWS, key=lambda row: row.api.key)
+]

@@ -1,0 +1,82 @@
+"""What a handler is given and what it may give back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from stele.wire.error_codes import ErrorCode
+
+from ....broker.broker import Broker
+from ....broker.topics import Topic
+from ....errors import SteleError, UnknownTopicId
+from ....groups.coordinator import GroupCoordinator
+from ...errors import error_code_of
+
+# Error messages go into strings of 32 KiB; nobody reads more than this.
+_MESSAGE_CHARACTERS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaDoor:
+    """What all connections share: the broker, the groups, and where clients reach this door."""
+
+    broker: Broker
+    groups: GroupCoordinator
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """One request's surroundings."""
+
+    door: KafkaDoor
+    version: int
+    client_id: str
+    client_host: str
+
+    @property
+    def broker(self) -> Broker:
+        return self.door.broker
+
+    @property
+    def groups(self) -> GroupCoordinator:
+        return self.door.groups
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A response that is due when ``future`` ends or after ``timeout_ms``; ``make`` is told which."""
+
+    future: asyncio.Future[None]
+    timeout_ms: int
+    make: Callable[[bool], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NoResponse:
+    """A produce with acks=0 is not answered; one that failed closes the connection instead."""
+
+    failure: SteleError | None = None
+
+
+# A response message; or one that comes later; or none.
+Answer = Any | Coroutine[Any, Any, Any] | Pending | NoResponse
+
+
+def describe_error(error: SteleError) -> tuple[ErrorCode, str]:
+    """Code and words for an answer that has room for both."""
+    return error_code_of(error), str(error)[:_MESSAGE_CHARACTERS_MAX]
+
+
+def find_topic(context: Context, name: str | None, topic_id: bytes) -> Topic:
+    """By name, or by id where the version carries ids. Raises ``UnknownTopic``, ``UnknownTopicId``, ``InvalidTopicName``."""
+    if name:
+        return context.broker.topic(name)
+    topic = context.broker.topic_by_id(topic_id)
+    if topic is None:
+        raise UnknownTopicId(topic_id.hex())
+    return topic

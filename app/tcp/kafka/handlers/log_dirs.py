@@ -1,0 +1,65 @@
+"""DescribeLogDirs: one directory, and what each partition takes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+
+from stele.wire.error_codes import ErrorCode
+
+from ....broker.topics import Topic
+from ..schemas.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from .context import Context
+
+
+async def describe_log_dirs(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    broker = context.broker
+    if request.topics is None:
+        wanted = [(topic, range(topic.partitions)) for topic in broker.topics()]
+    else:
+        wanted = [
+            (
+                broker.topic(one.topic),
+                [p for p in one.partitions if 0 <= p < broker.topic(one.topic).partitions],
+            )
+            for one in request.topics
+            if broker.has_topic(one.topic)
+        ]
+    path = broker.settings.data_dir.absolute()
+    usage = await asyncio.to_thread(shutil.disk_usage, path)
+    return DescribeLogDirsResponse(
+        results=[
+            DescribeLogDirsResult(
+                error_code=ErrorCode.NONE if broker.failure is None else ErrorCode.KAFKA_STORAGE_ERROR,
+                log_dir=str(path),
+                topics=[
+                    _sizes(context, topic, partitions)
+                    for topic, partitions in wanted
+                    if topic.config.storage == "disk"
+                ],
+                total_bytes=usage.total,
+                usable_bytes=usage.free,
+            )
+        ]
+    )
+
+
+def _sizes(context: Context, topic: Topic, partitions: range | list[int]) -> DescribeLogDirsTopic:
+    return DescribeLogDirsTopic(
+        name=topic.name,
+        partitions=[
+            DescribeLogDirsPartition(
+                partition_index=partition,
+                partition_size=context.broker.log_state(topic.name, partition).size_bytes,
+                offset_lag=0,
+                is_future_key=False,
+            )
+            for partition in partitions
+        ],
+    )

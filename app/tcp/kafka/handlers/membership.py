@@ -1,0 +1,191 @@
+"""FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup: the life of a group's member.
+
+A join and a sync take effect in the order of the requests; their answers come
+when the other members have done their part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from stele.wire.error_codes import ErrorCode
+
+from ....cluster.group_store import MemberProtocol
+from ....errors import MemberIdRequired, SteleError
+from ....groups.messages import Joined, JoinRequest, LeavingMember, Synced, SyncRequest
+from ...errors import error_code_of
+from ..schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from ..schemas.heartbeat import HeartbeatRequest, HeartbeatResponse
+from ..schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from ..schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from ..schemas.sync_group import SyncGroupRequest, SyncGroupResponse
+from .context import Context
+
+_GROUP = 0
+_NO_NODE = -1
+_NO_GENERATION = -1
+# KIP-394, KIP-559, KIP-814, KIP-345: what a version can express.
+_FIRST_WITH_MEMBER_ID_REQUIRED = 4
+_FIRST_WITH_NULL_PROTOCOL = 7
+_FIRST_WITH_SKIPPED_ASSIGNMENT = 9
+_FIRST_WITH_MEMBERS_LEAVING = 3
+_FIRST_WITH_KEYS = 4
+
+
+def find_coordinator(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    """This broker, for every group."""
+    keys = request.coordinator_keys if context.version >= _FIRST_WITH_KEYS else [request.key]
+    if request.key_type == _GROUP:
+        code, message = ErrorCode.NONE, None
+    else:
+        code = ErrorCode.INVALID_REQUEST
+        message = f"coordinators of type {request.key_type} are not served; only those of groups (0) are"
+    is_found = not code
+    node_id = context.broker.broker_id if is_found else _NO_NODE
+    host, port = (context.door.host, context.door.port) if is_found else ("", -1)
+    if context.version < _FIRST_WITH_KEYS:
+        return FindCoordinatorResponse(
+            error_code=code, error_message=message, node_id=node_id, host=host, port=port
+        )
+    return FindCoordinatorResponse(
+        coordinators=[
+            Coordinator(
+                key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=message
+            )
+            for key in keys
+        ]
+    )
+
+
+def join_group(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | Coroutine[Any, Any, Any]:
+    version = context.version
+    try:
+        joining = context.groups.join(
+            JoinRequest(
+                group=request.group_id,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                client_id=context.client_id,
+                client_host=context.client_host,
+                session_timeout_ms=request.session_timeout_ms,
+                rebalance_timeout_ms=(
+                    request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms
+                ),
+                protocol_type=request.protocol_type,
+                protocols=[MemberProtocol(name=p.name, metadata=p.metadata) for p in request.protocols],
+                requires_known_member_id=version >= _FIRST_WITH_MEMBER_ID_REQUIRED,
+                supports_skip_assignment=version >= _FIRST_WITH_SKIPPED_ASSIGNMENT,
+                reason=request.reason,
+            )
+        )
+    except SteleError as error:
+        return _not_joined(context, request, error)
+
+    async def joined() -> JoinGroupResponse:
+        try:
+            return _joined(await joining)
+        except SteleError as error:
+            return _not_joined(context, request, error)
+
+    return joined()
+
+
+def _joined(joined: Joined) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=ErrorCode.NONE,
+        generation_id=joined.generation,
+        protocol_type=joined.protocol_type,
+        protocol_name=joined.protocol_name,
+        leader=joined.leader,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=one.member_id, group_instance_id=one.instance_id, metadata=one.metadata
+            )
+            for one in joined.members
+        ],
+    )
+
+
+def _not_joined(context: Context, request: JoinGroupRequest, error: SteleError) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=error_code_of(error),
+        generation_id=_NO_GENERATION,
+        protocol_name=None if context.version >= _FIRST_WITH_NULL_PROTOCOL else "",
+        leader="",
+        member_id=error.member_id if isinstance(error, MemberIdRequired) else request.member_id,
+        members=(),
+    )
+
+
+def sync_group(context: Context, request: SyncGroupRequest) -> SyncGroupResponse | Coroutine[Any, Any, Any]:
+    try:
+        syncing = context.groups.sync(
+            SyncRequest(
+                group=request.group_id,
+                generation=request.generation_id,
+                member_id=request.member_id,
+                instance_id=request.group_instance_id,
+                protocol_type=request.protocol_type,
+                protocol_name=request.protocol_name,
+                assignments={one.member_id: one.assignment for one in request.assignments},
+            )
+        )
+    except SteleError as error:
+        return SyncGroupResponse(error_code=error_code_of(error), assignment=b"")
+
+    async def synced() -> SyncGroupResponse:
+        try:
+            return _synced(await syncing)
+        except SteleError as error:
+            return SyncGroupResponse(error_code=error_code_of(error), assignment=b"")
+
+    return synced()
+
+
+def _synced(synced: Synced) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=ErrorCode.NONE,
+        protocol_type=synced.protocol_type,
+        protocol_name=synced.protocol_name,
+        assignment=synced.assignment,
+    )
+
+
+def heartbeat(context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
+    try:
+        context.groups.heartbeat(
+            request.group_id,
+            generation=request.generation_id,
+            member_id=request.member_id,
+            instance_id=request.group_instance_id,
+        )
+    except SteleError as error:
+        return HeartbeatResponse(error_code=error_code_of(error))
+    return HeartbeatResponse(error_code=ErrorCode.NONE)
+
+
+def leave_group(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    if context.version < _FIRST_WITH_MEMBERS_LEAVING:
+        leaving = [LeavingMember(member_id=request.member_id)]
+    else:
+        leaving = [
+            LeavingMember(member_id=one.member_id, instance_id=one.group_instance_id, reason=one.reason)
+            for one in request.members
+        ]
+    try:
+        results = context.groups.leave(request.group_id, leaving)
+    except SteleError as error:
+        return LeaveGroupResponse(error_code=error_code_of(error))
+    codes = [ErrorCode.NONE if result is None else error_code_of(result) for result in results]
+    if context.version < _FIRST_WITH_MEMBERS_LEAVING:
+        return LeaveGroupResponse(error_code=codes[0])
+    return LeaveGroupResponse(
+        error_code=ErrorCode.NONE,
+        members=[
+            MemberResponse(member_id=one.member_id, group_instance_id=one.instance_id, error_code=code)
+            for one, code in zip(leaving, codes, strict=True)
+        ],
+    )

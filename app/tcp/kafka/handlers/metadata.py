@@ -1,0 +1,179 @@
+"""Metadata, DescribeCluster, DescribeTopicPartitions: one broker that leads everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stele.wire.error_codes import ErrorCode
+
+from ....broker.broker import Broker
+from ....broker.topics import Topic
+from ....errors import SteleError
+from ...errors import error_code_of
+from ..schema import NO_UUID
+from ..schemas.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from ..schemas.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from ..schemas.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from .context import Context, describe_error, find_topic
+
+# Before v4 asking was creating (KIP-204); in v0 an empty list asks for all.
+_FIRST_WITH_CHOICE = 4
+_FIRST_WITH_NULL = 1
+_BROKER_ENDPOINTS = 1
+_NAME_CHARACTERS_MAX = 1000
+
+
+def may_create_topics(broker: Broker, request: MetadataRequest) -> bool:
+    """True if the answer may make topics, which nothing may overtake."""
+    return request.allow_auto_topic_creation and any(
+        topic.name and not broker.has_topic(topic.name) for topic in request.topics or ()
+    )
+
+
+async def metadata(context: Context, request: MetadataRequest) -> MetadataResponse:
+    broker = context.broker
+    if request.topics is None or (context.version < _FIRST_WITH_NULL and not request.topics):
+        topics = [_known(broker, topic) for topic in broker.topics()]
+    else:
+        may_create = context.version < _FIRST_WITH_CHOICE or request.allow_auto_topic_creation
+        topics = [await _asked(context, topic, may_create=may_create) for topic in request.topics]
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=broker.broker_id, host=context.door.host, port=context.door.port)
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.broker_id,
+        topics=topics,
+    )
+
+
+async def _asked(context: Context, asked: MetadataRequestTopic, *, may_create: bool) -> MetadataResponseTopic:
+    try:
+        if asked.name and may_create:
+            topic = await context.broker.ensure_topic(asked.name)
+        else:
+            topic = find_topic(context, asked.name, asked.topic_id)
+    except SteleError as error:
+        name = None if asked.name is None else asked.name[:_NAME_CHARACTERS_MAX]
+        return MetadataResponseTopic(
+            error_code=error_code_of(error), name=name, topic_id=asked.topic_id, partitions=()
+        )
+    return _known(context.broker, topic)
+
+
+def _known(broker: Broker, topic: Topic) -> MetadataResponseTopic:
+    here = (broker.broker_id,)
+    return MetadataResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id.bytes,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=partition,
+                leader_id=broker.broker_id,
+                leader_epoch=broker.log_state(topic.name, partition).leader_epoch,
+                replica_nodes=here,
+                isr_nodes=here,
+            )
+            for partition in range(topic.partitions)
+        ],
+    )
+
+
+def describe_cluster(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    broker = context.broker
+    if request.endpoint_type != _BROKER_ENDPOINTS:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="this broker has no controller of its own to ask; ask for brokers (1)",
+            cluster_id=broker.cluster_id,
+            brokers=(),
+        )
+    return DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.broker_id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=broker.broker_id, host=context.door.host, port=context.door.port, rack=None
+            )
+        ],
+    )
+
+
+def describe_topic_partitions(
+    context: Context, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """Topics in the order of their names, from the cursor on, up to the limit of partitions."""
+    broker = context.broker
+    names: Iterable[str] = {topic.name for topic in request.topics} or (t.name for t in broker.topics())
+    first = request.cursor
+    left = max(1, request.response_partition_limit)
+    found: list[DescribeTopicPartitionsResponseTopic] = []
+    next_cursor: Cursor | None = None
+    for name in sorted(names):
+        if first is not None and name < first.topic_name:
+            continue
+        start = first.partition_index if first is not None and name == first.topic_name else 0
+        if left == 0:
+            next_cursor = Cursor(topic_name=name, partition_index=start)
+            break
+        try:
+            topic = broker.topic(name)
+        except SteleError as error:
+            found.append(_not_described(name, error))
+            continue
+        end = min(topic.partitions, start + left)
+        found.append(_described(broker, topic, range(max(0, start), end)))
+        left -= end - start
+        if end < topic.partitions:
+            next_cursor = Cursor(topic_name=name, partition_index=end)
+            break
+    return DescribeTopicPartitionsResponse(topics=found, next_cursor=next_cursor)
+
+
+def _not_described(name: str, error: SteleError) -> DescribeTopicPartitionsResponseTopic:
+    code, _ = describe_error(error)
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name[:_NAME_CHARACTERS_MAX], topic_id=NO_UUID, partitions=()
+    )
+
+
+def _described(broker: Broker, topic: Topic, partitions: range) -> DescribeTopicPartitionsResponseTopic:
+    here = (broker.broker_id,)
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id.bytes,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=partition,
+                leader_id=broker.broker_id,
+                leader_epoch=broker.log_state(topic.name, partition).leader_epoch,
+                replica_nodes=here,
+                isr_nodes=here,
+                offline_replicas=(),
+            )
+            for partition in partitions
+        ],
+    )

@@ -1,0 +1,179 @@
+"""Produce: appended in the order of the requests, answered when durable.
+
+The batches are never decoded: they are slices of what was received, checked and
+written as they are. Message sets of the old formats (v0–2) become batches first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import cast
+
+from stele.wire.error_codes import ErrorCode
+
+from ....broker.broker import Broker
+from ....broker.produce import Acks, PendingProduce
+from ....errors import InvalidBatch, InvalidRequest, RequestTimedOut, SteleError
+from ..message_set import InvalidMessageSet, up_convert
+from ..schemas.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from .context import Answer, Context, NoResponse, Pending, describe_error, find_topic
+
+# Behind base offset, length and leader epoch, in every format.
+_MAGIC_POSITION = 16
+_MAGIC_V2 = 2
+
+
+@dataclass(slots=True)
+class _Part:
+    """One partition of the request, on its way to its answer."""
+
+    index: int
+    outcome: PendingProduce | SteleError
+
+
+@dataclass(slots=True)
+class _TopicParts:
+    name: str
+    topic_id: bytes
+    parts: list[_Part]
+
+
+def produce(context: Context, request: ProduceRequest) -> Answer:
+    missing = missing_topics(context.broker, request)
+    if missing:
+        return _create_and_produce(context, request, missing)
+    return _produce(context, request)
+
+
+def missing_topics(broker: Broker, request: ProduceRequest) -> list[str]:
+    """The topics that are made on the way, which nothing may overtake."""
+    if not broker.settings.auto_create_topics_enable:
+        return []
+    return [topic.name for topic in request.topic_data if topic.name and not broker.has_topic(topic.name)]
+
+
+async def _create_and_produce(context: Context, request: ProduceRequest, missing: Iterable[str]) -> Answer:
+    for name in missing:
+        try:
+            await context.broker.ensure_topic(name)
+        except SteleError:
+            continue
+    return _produce(context, request)
+
+
+def _produce(context: Context, request: ProduceRequest) -> Answer:
+    topics: list[_TopicParts] = []
+    try:
+        acks: Acks | SteleError = Acks.parse(request.acks)
+        if request.transactional_id is not None:
+            acks = InvalidRequest("transactions are not served; produce without a transactional id")
+    except SteleError as error:
+        acks = error
+    for topic in request.topic_data:
+        try:
+            name: str | SteleError = find_topic(context, topic.name, topic.topic_id).name
+        except SteleError as error:
+            name = error
+        parts = [_Part(one.index, _append(context, name, one, acks)) for one in topic.partition_data]
+        topics.append(_TopicParts(topic.name, topic.topic_id, parts))
+    if acks is Acks.NONE:
+        failures = (p.outcome for t in topics for p in t.parts if isinstance(p.outcome, SteleError))
+        return NoResponse(next(failures, None))
+    waiting = {
+        future
+        for topic in topics
+        for part in topic.parts
+        if isinstance(part.outcome, PendingProduce)
+        and not part.outcome.done
+        and (future := part.outcome.future) is not None
+    }
+    timeout_ms = max(1, min(request.timeout_ms, context.broker.settings.request_timeout_ms))
+    if not waiting:
+        return _response(topics, timeout_ms)
+    return Pending(
+        future=waiting.pop() if len(waiting) == 1 else _all_of(waiting),
+        timeout_ms=timeout_ms,
+        make=lambda has_ended: _response(topics, timeout_ms),
+    )
+
+
+def _append(
+    context: Context, topic: str | SteleError, data: PartitionProduceData, acks: Acks | SteleError
+) -> PendingProduce | SteleError:
+    if isinstance(topic, SteleError):
+        return topic
+    if isinstance(acks, SteleError):
+        return acks
+    records = cast("memoryview | None", data.records)
+    if records is None or len(records) <= _MAGIC_POSITION:
+        return InvalidBatch("there is no batch")
+    try:
+        batches: bytearray | memoryview = records
+        if context.version < 3 and records[_MAGIC_POSITION] < _MAGIC_V2:
+            batches = up_convert(records, now_ms=context.broker.now_ms())
+        return context.broker.produce(topic, data.index, batches, acks=acks)
+    except InvalidMessageSet as error:
+        return InvalidBatch(str(error))
+    except SteleError as error:
+        return error
+
+
+def _all_of(futures: Iterable[asyncio.Future[None]]) -> asyncio.Future[None]:
+    """A future that ends when all have, however they end; who reads them sees their errors."""
+    together: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    left = 0
+
+    def ended(_future: asyncio.Future[None]) -> None:
+        nonlocal left
+        left -= 1
+        if not left and not together.done():
+            together.set_result(None)
+
+    for future in futures:
+        left += 1
+        future.add_done_callback(ended)
+    return together
+
+
+def _response(topics: list[_TopicParts], timeout_ms: int) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[_part_response(part, timeout_ms) for part in topic.parts],
+            )
+            for topic in topics
+        ]
+    )
+
+
+def _part_response(part: _Part, timeout_ms: int) -> PartitionProduceResponse:
+    outcome = part.outcome
+    if isinstance(outcome, PendingProduce):
+        try:
+            if not outcome.done:
+                raise RequestTimedOut(
+                    f"the sync of {outcome.topic}-{outcome.partition}", timeout_ms=timeout_ms
+                )
+            produced = outcome.result()
+        except SteleError as error:
+            outcome = error
+        else:
+            return PartitionProduceResponse(
+                index=part.index,
+                error_code=ErrorCode.NONE,
+                base_offset=produced.base_offset,
+                log_append_time_ms=produced.log_append_time_ms,
+                log_start_offset=produced.log_start_offset,
+            )
+    code, message = describe_error(outcome)
+    return PartitionProduceResponse(index=part.index, error_code=code, base_offset=-1, error_message=message)

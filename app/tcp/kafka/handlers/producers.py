@@ -1,0 +1,73 @@
+"""InitProducerId, DescribeProducers."""
+
+from __future__ import annotations
+
+import logging
+
+from stele.wire.error_codes import ErrorCode
+
+from ....errors import SteleError
+from ...errors import error_code_of
+from ..schemas.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+from ..schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from .context import Context, describe_error
+
+logger = logging.getLogger(__name__)
+
+_NONE = -1
+
+
+async def init_producer_id(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    """A new id each time: without a transactional id there is nobody whose epoch could be raised."""
+    if request.transactional_id is not None:
+        logger.info("kafka: %s asks for transactions, which are not served", context.client_host)
+        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=_NONE)
+    try:
+        producer_id, producer_epoch = await context.broker.init_producer_id()
+    except SteleError as error:
+        return InitProducerIdResponse(error_code=error_code_of(error), producer_epoch=_NONE)
+    return InitProducerIdResponse(
+        error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=producer_epoch
+    )
+
+
+def describe_producers(context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(
+                name=topic.name,
+                partitions=[_describe(context, topic.name, index) for index in topic.partition_indexes],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe(context: Context, topic: str, partition: int) -> PartitionResponse:
+    try:
+        producers = context.broker.producers(topic, partition)
+    except SteleError as error:
+        code, message = describe_error(error)
+        return PartitionResponse(
+            partition_index=partition, error_code=code, error_message=message, active_producers=()
+        )
+    return PartitionResponse(
+        partition_index=partition,
+        error_code=ErrorCode.NONE,
+        active_producers=[
+            ProducerState(
+                producer_id=one.producer_id,
+                producer_epoch=one.epoch,
+                last_sequence=one.last_sequence,
+                last_timestamp=one.last_timestamp_ms,
+                coordinator_epoch=_NONE,
+            )
+            for one in producers
+        ],
+    )

@@ -1,0 +1,62 @@
+"""What stands before every request and response of the Kafka protocol.
+
+::
+
+    request   size:4  api key:2  api version:2  correlation id:4  client id (length:2, UTF-8; -1 null)
+              header v2 (flexible versions): tagged fields
+    response  size:4  correlation id:4
+              header v1 (flexible versions): tagged fields
+
+``size`` counts what follows it. The client id stays classic in header v2, and
+the header of an ApiVersions response is v0 in every version (KIP-482, KIP-511):
+a client that asks in a version the broker does not know must still read it.
+Header v0 of requests has no client id; its only user, ControlledShutdown v0, is
+not served.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from .schema import MalformedMessage, skip_tagged_fields
+
+SIZE = struct.Struct(">i")
+# An api key, a version and a correlation id: the least a request has.
+REQUEST_BYTES_MIN = 8
+_FIXED = struct.Struct(">hhi")
+_CLIENT_ID = struct.Struct(">h")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHead:
+    """The part of the header that is the same in all versions."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+
+
+def read_head(frame: memoryview) -> RequestHead:
+    """Of a frame of at least ``REQUEST_BYTES_MIN`` bytes."""
+    return RequestHead(*_FIXED.unpack_from(frame))
+
+
+def read_client_id(frame: memoryview, *, flexible: bool) -> tuple[str, int]:
+    """The client id ("" for null) and where the body begins. Raises ``MalformedMessage``."""
+    try:
+        (length,) = _CLIENT_ID.unpack_from(frame, REQUEST_BYTES_MIN)
+        end = REQUEST_BYTES_MIN + 2 + max(0, length)
+        if length < -1 or end > len(frame):
+            raise MalformedMessage(f"client id of {length} bytes in a request of {len(frame)}")
+        client_id = str(frame[REQUEST_BYTES_MIN + 2 : end], "utf-8")
+        return client_id, skip_tagged_fields(frame, end) if flexible else end
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise MalformedMessage(f"request header: {error}") from error
+
+
+def response_head(correlation_id: int, *, flexible: bool) -> bytearray:
+    """Size (zero as yet, see ``finish``) and header of a response; the body is appended."""
+    head = bytearray(9 if flexible else 8)
+    SIZE.pack_into(head, 4, correlation_id)
+    return head

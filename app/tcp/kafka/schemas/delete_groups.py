@@ -1,0 +1,35 @@
+"""DeleteGroups (api key 42): delete groups with their offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..api import Api
+from ..schema import Int16, Int32, message
+
+
+@message
+class DeleteGroupsRequest:
+    groups_names: Sequence[str]
+
+
+@message
+class DeletableGroupResult:
+    group_id: str
+    error_code: Int16
+
+
+@message
+class DeleteGroupsResponse:
+    throttle_time_ms: Int32 = 0
+    results: Sequence[DeletableGroupResult]
+
+
+API = Api(
+    key=42,
+    name="DeleteGroups",
+    versions=(0, 2),
+    flexible_since=2,
+    request=DeleteGroupsRequest,
+    response=DeleteGroupsResponse,
+)

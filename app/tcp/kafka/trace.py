@@ -1,0 +1,73 @@
+"""Follows a connection: one line a request and a response, with the bytes where they are wanted.
+
+``stele serve --trace-connections`` switches it on, ``--hex`` adds the frames as
+Wireshark's *import from hex dump* takes them (ADR-0014).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from .headers import RequestHead
+
+logger = logging.getLogger("stele.trace")
+
+# A produce may be megabytes; its head is what is looked at.
+HEX_BYTES_MAX = 4096
+_LINE_BYTES = 16
+
+
+class Tracer:
+    """Writes to the log; costs nothing where there is none."""
+
+    def __init__(self, *, with_hex: bool) -> None:
+        self._with_hex = with_hex
+
+    def request(self, peer: str, api: str, head: RequestHead, client_id: str, frame: memoryview) -> None:
+        logger.info(
+            "%s > %s v%d correlation=%d client=%r size=%d%s",
+            peer,
+            api,
+            head.version,
+            head.correlation_id,
+            client_id,
+            len(frame),
+            self._hex([frame]),
+        )
+
+    def response(
+        self, peer: str, api: str, head: RequestHead, size: int, parts: Sequence[bytes | bytearray]
+    ) -> None:
+        logger.info(
+            "%s < %s v%d correlation=%d size=%d%s",
+            peer,
+            api,
+            head.version,
+            head.correlation_id,
+            size - 4,
+            self._hex(parts, skip=4),
+        )
+
+    def _hex(self, parts: Sequence[bytes | bytearray | memoryview], *, skip: int = 0) -> str:
+        if not self._with_hex:
+            return ""
+        shown = bytearray()
+        for part in parts:
+            shown += part[: HEX_BYTES_MAX + skip - len(shown)]
+        return "\n" + hex_dump(bytes(shown[skip:]), total=sum(map(len, parts)) - skip)
+
+
+def hex_dump(data: bytes, *, total: int) -> str:
+    """Offset, bytes and text, sixteen a line; a last line says what was left out."""
+    lines = [
+        f"{at:06x}  {data[at : at + _LINE_BYTES].hex(' '):<47}  {_text(data[at : at + _LINE_BYTES])}"
+        for at in range(0, len(data), _LINE_BYTES)
+    ]
+    if total > len(data):
+        lines.append(f"# {total - len(data)} more bytes")
+    return "\n".join(lines)
+
+
+def _text(data: bytes) -> str:
+    return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
