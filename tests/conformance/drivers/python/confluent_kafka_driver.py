@@ -163,7 +163,8 @@ class ConfluentKafkaDriver(PythonDriver):
         return {"partitions": partitions}
 
     def op_fetch(self, command: Command) -> Any:
-        offset: int = _OFFSETS.get(command["offset"], command["offset"])
+        wanted = command["offset"]
+        offset = _OFFSETS[wanted] if isinstance(wanted, str) else int(wanted)
         deadline = deadline_of(command)
         consumer = Consumer({**self._config, "group.id": "none", "enable.auto.commit": False})
         try:

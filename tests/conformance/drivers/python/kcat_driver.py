@@ -154,9 +154,9 @@ class KcatDriver(PythonDriver):
         topic = ["-P", "-t", command["topic"], "-z", command["codec"], "-X", f"acks={command['acks']}"]
         if command["idempotent"]:
             topic += ["-X", "enable.idempotence=true"]
-        # One run takes records that differ in key and value only.
+        # One run takes records that differ in key and value only; order counts inside a partition.
         runs: list[tuple[list[str], list[bytes]]] = []
-        for record in command["records"]:
+        for record in sorted(command["records"], key=lambda record: record["partition"]):
             key, value = from_b64(record["key"]), from_b64(record["value"])
             options = ["-p", str(record["partition"]), "-D", _BETWEEN_RECORDS]
             for name, content in headers_of(record):
@@ -172,8 +172,30 @@ class KcatDriver(PythonDriver):
                 runs.append((options, []))
             runs[-1][1].append(text + _BETWEEN_RECORDS.encode())
         for options, texts in runs:
-            self._kcat(command, *topic, *options, given=b"".join(texts))
+            if command["acks"] == "0":
+                self._send_and_stay(command, [*topic, *options], texts)
+            else:
+                self._kcat(command, *topic, *options, given=b"".join(texts))
         return {"offsets": [-1] * len(command["records"])}
+
+    def _send_and_stay(self, command: Command, options: list[str], texts: list[bytes]) -> None:
+        """Without acks kcat ends as soon as it has sent, and its closed connection can take records with it.
+
+        So it is kept waiting for more until the broker has what it sent.
+        """
+        partition = int(options[options.index("-p") + 1])
+        place = {**command, "op": "offsets", "partition": partition, "at": "latest"}
+        before = self.op_offsets(place)["offset"]
+        deadline = deadline_of(command)
+        with subprocess.Popen(["kcat", "-b", self.bootstrap, *options], stdin=subprocess.PIPE) as process:
+            stdin = cast("IO[bytes]", process.stdin)
+            stdin.write(b"".join(texts))
+            stdin.flush()
+            while self.op_offsets(place)["offset"] < before + len(texts):
+                if deadline.is_over:
+                    process.kill()
+                deadline.check("the arrival of the records")
+            stdin.close()
 
     def op_produce_keyed(self, command: Command) -> Any:
         keys = [cast("bytes", from_b64(key)) for key in command["keys"]]

@@ -1,0 +1,190 @@
+"""One specification for every client: the broker, a driver of each client, topics and groups of one's own.
+
+``STELE_CONFORMANCE_CLIENTS`` (a comma list, or ``all``) chooses the clients,
+``STELE_CONFORMANCE_BOOTSTRAP`` a broker that runs already,
+``STELE_CONFORMANCE_TABLE`` the page whose table is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stele.testing import BrokerProcess, run_broker
+
+from tests.conformance.clients import REFERENCE, Client, Missing, selected
+from tests.conformance.driver import Driver
+from tests.conformance.support import MakeTopic, StartDriver, a_name
+from tests.conformance.table import NOT_OFFERED, Outcomes
+
+BOOTSTRAP = os.environ.get("STELE_CONFORMANCE_BOOTSTRAP")
+
+BROKER_SETTINGS = {
+    # Three seconds for further members to come would be waited for in every test of a group.
+    "STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    page = os.environ.get("STELE_CONFORMANCE_TABLE")
+    # The page is about Stele.
+    if page and not BOOTSTRAP:
+        config.pluginmanager.register(Outcomes(Path(page)), "conformance-table")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "client" in metafunc.fixturenames:
+        clients = selected(os.environ.get("STELE_CONFORMANCE_CLIENTS"))
+        metafunc.parametrize("client", clients, ids=str, scope="session")
+
+
+def _capability(request: pytest.FixtureRequest) -> str:
+    marker = request.node.get_closest_marker("capability")
+    assert marker, "a test of this suite says which capability it is about"
+    return str(marker.args[0])
+
+
+# ── the broker ──
+
+
+@pytest.fixture(scope="session")
+def stele_broker() -> Iterator[BrokerProcess]:
+    """Our own broker with all its doors."""
+    with run_broker(arguments=["--kafka-port", "0"], environment=BROKER_SETTINGS) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    if BOOTSTRAP:
+        return BOOTSTRAP
+    broker: Any = request.getfixturevalue("stele_broker")
+    return str(broker.kafka_bootstrap)
+
+
+@pytest.fixture
+def stele(request: pytest.FixtureRequest) -> BrokerProcess:
+    """Our own broker, for what has other doors; skips where the tests run against another."""
+    if BOOTSTRAP:
+        pytest.skip("the broker at STELE_CONFORMANCE_BOOTSTRAP may have no other doors")
+    broker: BrokerProcess = request.getfixturevalue("stele_broker")
+    return broker
+
+
+# ── drivers ──
+
+
+class _Pool:
+    """Drivers that wait for the next test: to start one costs up to a second."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._idle: dict[str, list[Driver]] = {}
+        self._missing: dict[str, str] = {}
+        self._installed: set[str] = set()
+
+    def take(self, client: Client) -> Driver:
+        idle = self._idle.setdefault(client.name, [])
+        while idle:
+            driver = idle.pop()
+            if driver.is_clean:
+                return driver
+            driver.kill()
+        self._install(client)
+        return Driver(client.command, self._bootstrap)
+
+    def give_back(self, client: Client, driver: Driver) -> None:
+        if driver.is_clean:
+            self._idle.setdefault(client.name, []).append(driver)
+        else:
+            driver.kill()
+
+    def close(self) -> None:
+        for drivers in self._idle.values():
+            for driver in drivers:
+                driver.close()
+
+    def _install(self, client: Client) -> None:
+        if client.name in self._installed:
+            return
+        if client.name not in self._missing:
+            try:
+                client.install()
+            except Missing as missing:
+                self._missing[client.name] = str(missing)
+            else:
+                self._installed.add(client.name)
+                return
+        message = f"{client.name}: {self._missing[client.name]}"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def driver_pool(bootstrap: str) -> Iterator[_Pool]:
+    pool = _Pool(bootstrap)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def start_driver(client: Client, driver_pool: _Pool, request: pytest.FixtureRequest) -> Iterator[StartDriver]:
+    """Further drivers of the client under test, each a process of its own."""
+    capability = _capability(request)
+    taken: list[Driver] = []
+
+    def start() -> Driver:
+        driver = driver_pool.take(client)
+        taken.append(driver)
+        name = ("client", f"{client.name} {driver.version}")
+        if name not in request.node.user_properties:
+            request.node.user_properties.append(name)
+        if not driver.offers(capability):
+            pytest.skip(f"{client.name} {NOT_OFFERED}: {capability}")
+        return driver
+
+    yield start
+    for driver in taken:
+        driver_pool.give_back(client, driver)
+
+
+@pytest.fixture
+def driver(start_driver: StartDriver) -> Driver:
+    """The client under test."""
+    return start_driver()
+
+
+@pytest.fixture
+def reference(driver_pool: _Pool) -> Iterator[Driver]:
+    """A client that is known to work: it makes topics, and writes what the one under test reads."""
+    driver = driver_pool.take(REFERENCE)
+    yield driver
+    driver_pool.give_back(REFERENCE, driver)
+
+
+# ── names ──
+
+
+@pytest.fixture
+def make_topic(reference: Driver) -> MakeTopic:
+    def make(partitions: int = 1, configs: dict[str, str] | None = None) -> str:
+        topic = a_name("topic")
+        reference.create_topic(topic, partitions=partitions, configs=configs)
+        return topic
+
+    return make
+
+
+@pytest.fixture
+def topic(make_topic: MakeTopic) -> str:
+    """A topic of one partition."""
+    return make_topic()
+
+
+@pytest.fixture
+def group() -> str:
+    return a_name("group")
