@@ -26,6 +26,7 @@ from .api.application import create_application
 from .broker.broker import Broker
 from .clock import SystemClock
 from .cluster.sqlite import SqliteCatalog
+from .cluster.sqlite_groups import SqliteGroupStore
 from .errors import SteleError
 from .groups.coordinator import GroupCoordinator
 from .settings import Settings

@@ -103,8 +103,8 @@ def kafka_python_class(name: str) -> Any:
 def test_kafka_python_reads_and_writes_the_same_bytes(api: Api) -> None:
     compared = 0
     for cls, kind, version, message, data in cases(api):
-        if getattr(message, "error_code", 0) == 35 and cls is ApiVersionsResponse:
-            # To a client this code says that the body is of v0, whatever was asked for (KIP-511).
+        if getattr(message, "error_code", 0) and cls is ApiVersionsResponse:
+            # To a client an error says that the body is of v0, whatever was asked for (KIP-511).
             continue
         theirs: type[ApiMessage] = kafka_python_class(f"{api.name}{kind.name.title()}")
         if not theirs.min_version <= version <= theirs.max_version:
