@@ -1,6 +1,6 @@
 """Servers that do a part of the work and store nothing: what Stele is compared with.
 
-Run as ``python -m load.yardsticks frames|ndjson|sendfile [FILE]``; the port is printed.
+Run as ``python -m load.yardsticks frames|ndjson|relay|sendfile [FILE]``; the port is printed.
 """
 
 from __future__ import annotations
@@ -101,6 +101,35 @@ def _serve_ndjson() -> None:
     server.run(sockets=[listening])
 
 
+class _RelayEnd(asyncio.Protocol):
+    """Gives what it receives to its other end, which is the connection that came before or after it."""
+
+    waiting: _RelayEnd | None = None
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._other: _RelayEnd | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        other, _RelayEnd.waiting = _RelayEnd.waiting, None
+        if other is None:
+            _RelayEnd.waiting = self
+        else:
+            self._other, other._other = other, self
+
+    def data_received(self, data: bytes) -> None:
+        assert self._other is not None
+        assert self._other._transport is not None
+        self._other._transport.write(data)
+
+
+async def _serve_relay() -> None:
+    server = await asyncio.get_running_loop().create_server(_RelayEnd, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
 def _serve_sendfile(path: Path) -> None:
     """For each connection: the whole file, by ``socket.sendfile``, again and again."""
     listening = socket.create_server(("127.0.0.1", 0))
@@ -122,6 +151,8 @@ def main() -> None:
         uvloop.run(_serve_frames())
     elif kind == "ndjson":
         _serve_ndjson()
+    elif kind == "relay":
+        uvloop.run(_serve_relay())
     elif kind == "sendfile":
         _serve_sendfile(Path(sys.argv[2]))
     else:
