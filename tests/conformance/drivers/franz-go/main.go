@@ -39,7 +39,12 @@ func main() {
 		os.Exit(2)
 	}
 	bootstrap := os.Args[1]
-	admin, err := kgo.NewClient(kgo.SeedBrokers(bootstrap))
+	admin, err := kgo.NewClient(
+		kgo.SeedBrokers(bootstrap),
+		// kadm answers from metadata up to this old (5 s by default), and would
+		// not see what another client has just made or taken away.
+		kgo.MetadataMinAge(10*time.Millisecond),
+	)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
