@@ -1,5 +1,5 @@
 # The broker in a container: built as the wheel that users install, run without root.
-#   docker build -t stele . && docker run -p 8080:8080 -p 9009:9009 -v stele:/data stele
+#   docker build -t stele . && docker run -p 8080:8080 -p 9009:9009 -p 9092:9092 -v stele:/data stele
 
 FROM python:3.11-slim AS build
 WORKDIR /src
@@ -23,7 +23,7 @@ ENV PATH=/opt/stele/bin:$PATH \
     STELE_DATA_DIR=/data
 USER 10001:10001
 VOLUME /data
-EXPOSE 8080 9009
+EXPOSE 8080 9009 9092
 # The broker ends a shutdown within STELE_SHUTDOWN_TIMEOUT_MS (10 s) after SIGTERM.
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \

@@ -32,7 +32,7 @@ help: ## list the targets
 setup: $(DEVELOPMENT) ## install everything that is needed to work on Stele, into .venv
 	@echo "ready: $(BIN)/stele, and make run, test, lint, bench, load, demo"
 
-run: $(RUNTIME) ## start a broker on 127.0.0.1 (HTTP 8080, binary 9009, data in ./data)
+run: $(RUNTIME) ## start a broker on 127.0.0.1 (HTTP 8080, binary 9009, Kafka 9092, data in ./data)
 	@echo "starting a broker; ctrl-c stops it, http://127.0.0.1:8080/docs shows its HTTP API"
 	@exec $(BIN)/stele serve $(ARGS)
 

@@ -23,7 +23,7 @@ import uvicorn
 from pydantic import ValidationError
 
 from .api.application import create_application
-from .broker.broker import Broker
+from .broker.broker import Broker, Endpoint
 from .clock import SystemClock
 from .cluster.sqlite import SqliteCatalog
 from .cluster.sqlite_groups import SqliteGroupStore
@@ -168,19 +168,20 @@ async def run(settings: Settings) -> None:
 
     http_address, binary_address = _address(http_socket), _address(binary_socket)
     kafka_address = _address(kafka_socket)
-    advertised = settings.advertised_host or binary_address[0]
-    door = Door(broker=broker, host=advertised, port=binary_address[1])
+    broker.endpoints = {
+        "http": Endpoint(settings.advertised_host or http_address[0], http_address[1]),
+        "binary": Endpoint(settings.advertised_host or binary_address[0], binary_address[1]),
+        "kafka": Endpoint(
+            settings.advertised_host or kafka_address[0], settings.advertised_kafka_port or kafka_address[1]
+        ),
+    }
+    door = Door(broker=broker, **broker.endpoints["binary"]._asdict())
     binary = TcpServer(
         "binary",
         lambda server: BinaryConnection(door=door, settings=settings, registry=server),
         connections_max=settings.connections_max,
     )
-    kafka_door = KafkaDoor(
-        broker=broker,
-        groups=groups,
-        host=advertised,
-        port=settings.advertised_kafka_port or kafka_address[1],
-    )
+    kafka_door = KafkaDoor(broker=broker, groups=groups, **broker.endpoints["kafka"]._asdict())
     tracer = Tracer(with_hex=settings.trace_hex) if settings.trace_connections else None
     kafka = TcpServer(
         "kafka",

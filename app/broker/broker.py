@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import count
+from typing import NamedTuple
 
 from stele.wire import record_batch as rb
 from stele.wire.messages import ANY_PARTITION, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Durability
@@ -46,6 +47,13 @@ _KEYS_REMEMBERED = 16_384
 MAX_TIMESTAMP = -3
 
 
+class Endpoint(NamedTuple):
+    """What clients are told: a host and a port that they can reach."""
+
+    host: str
+    port: int
+
+
 @dataclass(slots=True)
 class Counts:
     """What went through the broker since it began; plain integers, for metrics to read."""
@@ -64,6 +72,8 @@ class Broker:
         self.cluster_id = ""
         self.broker_id = 0
         self.counts = Counts()
+        # Where clients reach each door, by its name; the composition root knows.
+        self.endpoints: dict[str, Endpoint] = {}
         self._engine = engine
         self._catalog = catalog
         self._clock = clock

@@ -52,7 +52,11 @@ async def cluster(request: Request) -> Response:
         "cluster_id": broker.cluster_id,
         "version": VERSION,
         "brokers": [
-            {"id": broker.broker_id, "host": broker.settings.advertised_host or broker.settings.host}
+            {
+                "id": broker.broker_id,
+                "host": broker.settings.advertised_host or broker.settings.host,
+                **{f"{door}_port": endpoint.port for door, endpoint in broker.endpoints.items()},
+            }
         ],
         "topics": len(topics),
         "partitions": sum(topic.partitions for topic in topics),
