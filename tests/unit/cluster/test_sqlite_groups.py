@@ -1,0 +1,232 @@
+"""The embedded group store: what it keeps, and whom it refuses."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from app.cluster.group_store import (
+    DeleteGroup,
+    DeleteOffset,
+    DeleteTopicOffsets,
+    GroupChange,
+    GroupRecord,
+    MemberProtocol,
+    MemberRecord,
+    OffsetRecord,
+)
+from app.cluster.sqlite_groups import SqliteGroupStore
+from app.errors import CoordinatorFenced, GroupStoreFailed
+
+TOPIC_ID = UUID(int=7)
+
+
+def member(member_id: str, instance_id: str | None = None) -> MemberRecord:
+    return MemberRecord(
+        member_id=member_id,
+        instance_id=instance_id,
+        client_id="client\0 Ω",
+        client_host="127.0.0.1",
+        session_timeout_ms=6_000,
+        rebalance_timeout_ms=60_000,
+        protocols=(MemberProtocol("z", b"\x00\xff"), MemberProtocol("a", b"")),
+        assignment=b"\x00" * 9,
+    )
+
+
+def group(name: str, *members: MemberRecord, generation: int = 3) -> GroupRecord:
+    return GroupRecord(
+        group=name,
+        generation=generation,
+        protocol_type="consumer",
+        protocol_name="z" if members else None,
+        leader=members[0].member_id if members else None,
+        emptied_at_ms=None if members else 1_767_225_600_000,
+        members=members,
+    )
+
+
+def offset(
+    partition: int, value: int, *, of: str = "g", topic: str = "orders", topic_id: UUID = TOPIC_ID
+) -> OffsetRecord:
+    return OffsetRecord(
+        group=of,
+        topic=topic,
+        topic_id=topic_id,
+        partition=partition,
+        offset=value,
+        leader_epoch=-1,
+        metadata="Ω",
+        committed_at_ms=1_767_225_600_000,
+        expires_at_ms=None if partition else 2**63 - 1,
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "groups.sqlite"
+
+
+def written(path: Path, *changes: GroupChange) -> None:
+    store = SqliteGroupStore(path)
+    store.open()
+    store.write(changes)
+    store.close()
+
+
+def reopened(path: Path) -> tuple[list[GroupRecord], list[OffsetRecord]]:
+    store = SqliteGroupStore(path)
+    stored = store.open()
+    store.close()
+    return list(stored.groups), list(stored.offsets)
+
+
+def test_a_new_store_is_empty(path: Path) -> None:
+    assert reopened(path) == ([], [])
+
+
+def test_what_was_written_is_there_after_opening_again(path: Path) -> None:
+    # Members in the order in which they came, which is not that of their ids.
+    groups = [group("g", member("m2", "i"), member("m1")), group("h")]
+    offsets = [offset(0, 2**63 - 1), offset(1, 0), offset(0, 5, of="simple")]
+    written(path, *groups, *offsets)
+    assert reopened(path) == (groups, offsets)
+
+
+def test_a_record_takes_the_place_of_the_one_before(path: Path) -> None:
+    written(path, group("g", member("m1"), member("m2")), offset(1, 5), offset(2, 6))
+    after = group("g", member("m3"), generation=4)
+    written(path, after, offset(1, 7), offset(1, 8))
+    assert reopened(path) == ([after], [offset(1, 8), offset(2, 6)])
+
+
+def test_a_group_is_deleted_with_its_offsets_and_no_others(path: Path) -> None:
+    written(path, group("g", member("m")), group("h", member("m")), offset(0, 1), offset(0, 2, of="h"))
+    written(path, DeleteGroup(group="g"), DeleteGroup(group="no such group"))
+    assert reopened(path) == ([group("h", member("m"))], [offset(0, 2, of="h")])
+
+
+def test_offsets_are_deleted_one_by_one_or_with_their_topic(path: Path) -> None:
+    new_id = uuid4()
+    made_anew = offset(0, 1, of="k", topic_id=new_id)
+    other = offset(0, 9, topic="payments")
+    written(path, offset(0, 1), offset(1, 2), offset(1, 3, of="h"), made_anew, other)
+    written(path, DeleteOffset(group="g", topic="orders", partition=1))
+    assert reopened(path)[1] == [offset(0, 1), other, offset(1, 3, of="h"), made_anew]
+    written(path, DeleteTopicOffsets(topic="orders", besides=new_id))
+    assert reopened(path)[1] == [other, made_anew]
+    written(path, DeleteTopicOffsets(topic="orders", besides=None))
+    assert reopened(path)[1] == [other]
+
+
+def test_changes_are_made_in_their_order(path: Path) -> None:
+    written(path, offset(0, 1), DeleteGroup(group="g"), offset(1, 2))
+    assert reopened(path)[1] == [offset(1, 2)]
+
+
+def test_a_write_is_made_whole_or_not_at_all(path: Path) -> None:
+    store = SqliteGroupStore(path)
+    store.open()
+    store.write([offset(0, 1)])
+    with pytest.raises(OverflowError):
+        store.write([offset(0, 2), offset(1, 2**63)])
+    store.write([offset(2, 3)])
+    store.close()
+    assert reopened(path)[1] == [offset(0, 1), offset(2, 3)]
+
+
+def test_who_opened_the_store_before_is_fenced(path: Path) -> None:
+    old, new = SqliteGroupStore(path), SqliteGroupStore(path)
+    old.open()
+    old.write([offset(0, 1)])
+    assert list(new.open().offsets) == [offset(0, 1)]
+    with pytest.raises(CoordinatorFenced) as error:
+        old.write([offset(0, 2)])
+    assert (error.value.epoch, error.value.current_epoch) == (1, 2)
+    new.write([offset(0, 3)])
+    with pytest.raises(CoordinatorFenced):
+        old.write([DeleteGroup(group="g")])
+    old.close()
+    new.close()
+    assert reopened(path)[1] == [offset(0, 3)]
+
+
+def test_a_store_of_a_newer_release_is_not_touched(path: Path) -> None:
+    written(path, offset(0, 1))
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(GroupStoreFailed, match="newer release"):
+        SqliteGroupStore(path).open()
+
+
+def test_a_file_that_is_no_database_is_told(path: Path) -> None:
+    path.write_bytes(b"no database at all" * 100)
+    with pytest.raises(GroupStoreFailed, match=r"groups\.sqlite"):
+        SqliteGroupStore(path).open()
+
+
+def test_after_an_error_of_the_disk_nothing_more_is_promised(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteGroupStore(path)
+    store.open()
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr("app.cluster.sqlite_groups._apply", fail)
+        with pytest.raises(GroupStoreFailed):
+            store.write([offset(0, 1)])
+    with pytest.raises(GroupStoreFailed, match="disk I/O error"):
+        store.write([offset(0, 2)])
+    store.close()
+    assert reopened(path)[1] == []
+
+
+def test_a_full_disk_may_get_room_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteGroupStore(path)
+    store.open()
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorcode = sqlite3.SQLITE_FULL
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr("app.cluster.sqlite_groups._apply", fail)
+        with pytest.raises(GroupStoreFailed):
+            store.write([offset(0, 1)])
+    store.write([offset(0, 2)])
+    store.close()
+    assert reopened(path)[1] == [offset(0, 2)]
+
+
+def test_what_was_answered_survives_a_kill(path: Path) -> None:
+    script = """
+import os, signal, sys
+from pathlib import Path
+from uuid import UUID
+from app.cluster.group_store import OffsetRecord
+from app.cluster.sqlite_groups import SqliteGroupStore
+store = SqliteGroupStore(Path(sys.argv[1]))
+store.open()
+for n in range(50):
+    store.write([OffsetRecord(group="g", topic="orders", topic_id=UUID(int=7), partition=n % 3, offset=n,
+                              leader_epoch=-1, metadata="", committed_at_ms=0, expires_at_ms=None)])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    root = Path(__file__).resolve().parents[3]
+    environment = {**os.environ, "PYTHONPATH": f"{root}:{root / 'clients' / 'python'}"}
+    done = subprocess.run([sys.executable, "-c", script, str(path)], env=environment, check=False)
+    assert done.returncode == -9
+    assert {o.partition: o.offset for o in reopened(path)[1]} == {0: 48, 1: 49, 2: 47}
