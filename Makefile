@@ -18,16 +18,18 @@ DEVELOPMENT := $(VENV)/.installed-development
 ARGS ?=
 # The demo replays this many flights; 0 is all of them.
 DEMO_FLIGHTS ?= 0
+# The Kafka clients that make conformance runs: all, or a comma list such as sarama,java.
+CLIENTS ?= all
 LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
 export LOAD_SECONDS LOAD_USERS
 
-.PHONY: help setup run test lint format bench load demo torture clean
+.PHONY: help setup run test conformance lint format bench load demo torture clean
 
 help: ## list the targets
 	@echo "Stele, a log broker. Targets:"
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | \
-		while IFS=$$'\t' read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
+		while IFS=$$'\t' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 setup: $(DEVELOPMENT) ## install everything that is needed to work on Stele, into .venv
 	@echo "ready: $(BIN)/stele, and make run, test, lint, bench, load, demo"
@@ -39,6 +41,11 @@ run: $(RUNTIME) ## start a broker on 127.0.0.1 (HTTP 8080, binary 9009, Kafka 90
 test: $(DEVELOPMENT) ## run all tests but the unbounded ones, in random order
 	@echo "running the tests, with the wheel built and installed into an empty environment among them"
 	$(BIN)/python -m pytest -m "not torture" $(ARGS)
+
+conformance: $(DEVELOPMENT) ## drive the Kafka door with CLIENTS (all of them), write the table of docs/conformance.md
+	@echo "running the conformance tests; what is downloaded and built for them goes to .conformance"
+	STELE_CONFORMANCE_CLIENTS=$(CLIENTS) STELE_CONFORMANCE_TABLE=docs/conformance.md \
+		$(BIN)/python -m pytest tests/conformance $(ARGS)
 
 lint: $(DEVELOPMENT) ## check style, format, types, layers and the Dockerfile
 	$(BIN)/ruff check .
@@ -67,7 +74,7 @@ torture: $(DEVELOPMENT) ## run the unbounded crash, power-cut and fuzz tests (ho
 	STELE_TORTURE=1 $(BIN)/python -m pytest -m torture $(ARGS)
 
 clean: ## remove .venv, caches, builds and reports (never ./data)
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist build load/reports
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .conformance dist build load/reports
 
 $(BIN)/python:
 	@if [ -z "$(PYTHON)" ]; then \

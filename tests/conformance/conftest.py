@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from stele.testing import BrokerProcess, run_broker
 
 from tests.conformance.clients import REFERENCE, Client, Missing, selected
 from tests.conformance.driver import Driver
-from tests.conformance.support import MakeTopic, StartDriver, a_name
+from tests.conformance.support import MakeTopic, StartDriver, a_name, eventually
 from tests.conformance.table import NOT_OFFERED, Outcomes
 
 BOOTSTRAP = os.environ.get("STELE_CONFORMANCE_BOOTSTRAP")
@@ -53,7 +52,7 @@ def _capability(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def stele_broker() -> Iterator[BrokerProcess]:
     """Our own broker with all its doors."""
-    with run_broker(arguments=["--kafka-port", "0"], environment=BROKER_SETTINGS) as broker:
+    with run_broker(environment=BROKER_SETTINGS) as broker:
         yield broker
 
 
@@ -61,8 +60,8 @@ def stele_broker() -> Iterator[BrokerProcess]:
 def bootstrap(request: pytest.FixtureRequest) -> str:
     if BOOTSTRAP:
         return BOOTSTRAP
-    broker: Any = request.getfixturevalue("stele_broker")
-    return str(broker.kafka_bootstrap)
+    broker: BrokerProcess = request.getfixturevalue("stele_broker")
+    return broker.kafka_bootstrap
 
 
 @pytest.fixture
@@ -174,6 +173,8 @@ def make_topic(reference: Driver) -> MakeTopic:
     def make(partitions: int = 1, configs: dict[str, str] | None = None) -> str:
         topic = a_name("topic")
         reference.create_topic(topic, partitions=partitions, configs=configs)
+        # Apache Kafka's brokers hear of a topic a moment after its creation.
+        eventually(lambda: topic in reference.list_topics(), "the topic is there")
         return topic
 
     return make

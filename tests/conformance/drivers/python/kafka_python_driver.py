@@ -172,6 +172,10 @@ class KafkaPythonDriver(PythonDriver):
         )
         member = _Member(consumer)
         self._members[command["member"]] = member
+        # Metadata that comes while this member, as the leader, hands out partitions is taken for what it
+        # handed out: it would have none for the next five minutes. So they come before.
+        for topic in command["topics"]:
+            consumer.partitions_for_topic(topic)
         consumer.subscribe(command["topics"], listener=_Listener(member))
         deadline = deadline_of(command)
         while not member.was_assigned:

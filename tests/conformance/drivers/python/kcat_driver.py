@@ -172,30 +172,8 @@ class KcatDriver(PythonDriver):
                 runs.append((options, []))
             runs[-1][1].append(text + _BETWEEN_RECORDS.encode())
         for options, texts in runs:
-            if command["acks"] == "0":
-                self._send_and_stay(command, [*topic, *options], texts)
-            else:
-                self._kcat(command, *topic, *options, given=b"".join(texts))
+            self._kcat(command, *topic, *options, given=b"".join(texts))
         return {"offsets": [-1] * len(command["records"])}
-
-    def _send_and_stay(self, command: Command, options: list[str], texts: list[bytes]) -> None:
-        """Without acks kcat ends as soon as it has sent, and its closed connection can take records with it.
-
-        So it is kept waiting for more until the broker has what it sent.
-        """
-        partition = int(options[options.index("-p") + 1])
-        place = {**command, "op": "offsets", "partition": partition, "at": "latest"}
-        before = self.op_offsets(place)["offset"]
-        deadline = deadline_of(command)
-        with subprocess.Popen(["kcat", "-b", self.bootstrap, *options], stdin=subprocess.PIPE) as process:
-            stdin = cast("IO[bytes]", process.stdin)
-            stdin.write(b"".join(texts))
-            stdin.flush()
-            while self.op_offsets(place)["offset"] < before + len(texts):
-                if deadline.is_over:
-                    process.kill()
-                deadline.check("the arrival of the records")
-            stdin.close()
 
     def op_produce_keyed(self, command: Command) -> Any:
         keys = [cast("bytes", from_b64(key)) for key in command["keys"]]
