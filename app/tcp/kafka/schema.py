@@ -31,6 +31,10 @@ Tagged fields are ``count, then (tag, size, bytes)`` in varints; unknown ones ar
 
 Every length and count is held against the bytes that are left before anything
 of that size is made, so a decoder never allocates more than its input warrants.
+An object takes some fifty times the bytes that it is read from, so a message may
+have ``ELEMENTS_MAX`` elements in its arrays, whatever its size. A string has at
+most ``STRING_BYTES_MAX`` bytes, in flexible versions too, as in Kafka: what came in
+one version can be told in every other.
 """
 
 from __future__ import annotations
@@ -59,6 +63,9 @@ Uuid = Annotated[bytes, "uuid"]
 Records = Annotated[bytes | bytearray | memoryview, "records"]
 
 NO_UUID = bytes(16)
+STRING_BYTES_MAX = 32767
+# Ten times the partitions of a large broker.
+ELEMENTS_MAX = 100_000
 # Reads and writes of one varint go no further: 32 bits.
 _VARINT_BYTES_MAX = 5
 
@@ -264,6 +271,14 @@ def _is_null(what: str) -> MalformedMessage:
     return MalformedMessage(f"{what} is null, or its length is negative")
 
 
+def _is_long(what: str) -> MalformedMessage:
+    return MalformedMessage(f"{what} is longer than the {STRING_BYTES_MAX} bytes of a string")
+
+
+def _is_many(what: str) -> MalformedMessage:
+    return MalformedMessage(f"with {what} there are more than {ELEMENTS_MAX} elements in one message")
+
+
 # ── the compiler ──
 
 
@@ -277,6 +292,8 @@ class _Code:
         self.names: dict[str, object] = {
             "short": _is_short,
             "null": _is_null,
+            "long": _is_long,
+            "many": _is_many,
             "read_varint": read_varint,
             "varint": varint,
             "skip": skip_tagged_fields,
@@ -372,6 +389,8 @@ class _Reader(_Code):
         elif kind.kind in ("string", "bytes", "records"):
             size = self.length(what, "h" if kind.kind == "string" else "i")
             self._null_or(size, name, what, nullable)
+            if kind.kind == "string" and self.flexible:
+                self.add(f"if {size} > {STRING_BYTES_MAX}: raise long({what!r})")
             self.add(f"e = p + {size}")
             self.add(f"if e > end: raise short({what!r})")
             made = {"string": "str(b[p:e], 'utf-8')", "bytes": "bytes(b[p:e])", "records": "b[p:e]"}
@@ -403,6 +422,8 @@ class _Reader(_Code):
         self._null_or(count, name, what, nullable)
         least = least_bytes(item, self.version, self.flexible)
         self.add(f"if {count} * {least} > end - p: raise short({what!r})")
+        self.add(f"room -= {count}")
+        self.add(f"if room < 0: raise many({what!r})")
         if item.kind == "uuid":
             self.add(f"{name} = [bytes(b[q:q + 16]) for q in range(p, p + {count} * 16, 16)]")
             self.add(f"p += {count} * 16")
@@ -584,6 +605,7 @@ def reader(cls: type[_T], version: int, flexible: bool) -> Callable[[Buffer, int
     """
     code = _Reader(version, flexible)
     code.add("end = len(b)")
+    code.add(f"room = {ELEMENTS_MAX}")
     made = code.structure(cls)
     code.add(f"return {made}, p")
     return code.compile("def codec(b, p):", f"read {cls.__name__} v{version}")

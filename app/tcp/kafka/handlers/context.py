@@ -73,8 +73,8 @@ def describe_error(error: SteleError) -> tuple[ErrorCode, str]:
 
 
 def find_topic(context: Context, name: str | None, topic_id: bytes) -> Topic:
-    """By name, or by id where the version carries ids. Raises ``UnknownTopic``, ``UnknownTopicId``, ``InvalidTopicName``."""
-    if name:
+    """By name, or by id if that is None. Raises ``UnknownTopic``, ``UnknownTopicId``, ``InvalidTopicName``."""
+    if name is not None:
         return context.broker.topic(name)
     topic = context.broker.topic_by_id(topic_id)
     if topic is None:

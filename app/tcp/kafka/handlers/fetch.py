@@ -25,6 +25,7 @@ _NO_OFFSET = -1
 # Fetch v0 and v1 know messages of magic 0, v2 and v3 of magic 1 (KIP-31).
 _FIRST_WITH_BATCHES = 4
 _FIRST_WITH_MAGIC_1 = 2
+_FIRST_WITH_TOPIC_IDS = 13
 
 
 @dataclass(slots=True)
@@ -55,7 +56,8 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     for number, topic in enumerate(request.topics):
         name, code = topic.topic, ErrorCode.NONE
         try:
-            name = find_topic(context, topic.topic, topic.topic_id).name
+            asked = None if context.version >= _FIRST_WITH_TOPIC_IDS else topic.topic
+            name = find_topic(context, asked, topic.topic_id).name
         except SteleError as error:
             code = error_code_of(error)
         for one in topic.partitions:

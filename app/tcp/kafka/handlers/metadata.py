@@ -8,7 +8,7 @@ from stele.wire.error_codes import ErrorCode
 
 from ....broker.broker import Broker
 from ....broker.topics import Topic
-from ....errors import SteleError
+from ....errors import InvalidRequest, SteleError
 from ...errors import error_code_of
 from ..schema import NO_UUID
 from ..schemas.describe_cluster import (
@@ -36,6 +36,8 @@ from .context import Context, describe_error, find_topic
 # Before v4 asking was creating (KIP-204); in v0 an empty list asks for all.
 _FIRST_WITH_CHOICE = 4
 _FIRST_WITH_NULL = 1
+# KIP-516: the field is there since v10, and works since v12.
+_FIRST_WITH_TOPIC_IDS = 12
 _BROKER_ENDPOINTS = 1
 _NAME_CHARACTERS_MAX = 1000
 
@@ -66,12 +68,18 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
 
 async def _asked(context: Context, asked: MetadataRequestTopic, *, may_create: bool) -> MetadataResponseTopic:
     try:
-        if asked.name and may_create:
+        if context.version < _FIRST_WITH_TOPIC_IDS and (asked.name is None or any(asked.topic_id)):
+            raise InvalidRequest(
+                f"topics are asked for by id from version {_FIRST_WITH_TOPIC_IDS} of Metadata on"
+            )
+        if asked.name is not None and may_create:
             topic = await context.broker.ensure_topic(asked.name)
         else:
             topic = find_topic(context, asked.name, asked.topic_id)
     except SteleError as error:
         name = None if asked.name is None else asked.name[:_NAME_CHARACTERS_MAX]
+        if name is None and context.version < _FIRST_WITH_TOPIC_IDS:
+            name = ""
         return MetadataResponseTopic(
             error_code=error_code_of(error), name=name, topic_id=asked.topic_id, partitions=()
         )
@@ -133,7 +141,7 @@ def describe_topic_partitions(
     for name in sorted(names):
         if first is not None and name < first.topic_name:
             continue
-        start = first.partition_index if first is not None and name == first.topic_name else 0
+        start = max(0, first.partition_index) if first is not None and name == first.topic_name else 0
         if left == 0:
             next_cursor = Cursor(topic_name=name, partition_index=start)
             break
@@ -143,8 +151,8 @@ def describe_topic_partitions(
             found.append(_not_described(name, error))
             continue
         end = min(topic.partitions, start + left)
-        found.append(_described(broker, topic, range(max(0, start), end)))
-        left -= end - start
+        found.append(_described(broker, topic, range(start, end)))
+        left -= max(0, end - start)
         if end < topic.partitions:
             next_cursor = Cursor(topic_name=name, partition_index=end)
             break

@@ -15,7 +15,7 @@ from stele.wire.error_codes import ErrorCode
 
 from ....broker.broker import Broker
 from ....broker.produce import Acks, PendingProduce
-from ....errors import InvalidBatch, InvalidRequest, RequestTimedOut, SteleError
+from ....errors import InvalidBatch, InvalidRequest, RequestTimedOut, SteleError, UnknownPartition
 from ..message_set import InvalidMessageSet, up_convert
 from ..schemas.produce import (
     PartitionProduceData,
@@ -29,6 +29,7 @@ from .context import Answer, Context, NoResponse, Pending, describe_error, find_
 # Behind base offset, length and leader epoch, in every format.
 _MAGIC_POSITION = 16
 _MAGIC_V2 = 2
+_FIRST_WITH_TOPIC_IDS = 13
 
 
 @dataclass(slots=True)
@@ -79,7 +80,8 @@ def _produce(context: Context, request: ProduceRequest) -> Answer:
         acks = error
     for topic in request.topic_data:
         try:
-            name: str | SteleError = find_topic(context, topic.name, topic.topic_id).name
+            asked = None if context.version >= _FIRST_WITH_TOPIC_IDS else topic.name
+            name: str | SteleError = find_topic(context, asked, topic.topic_id).name
         except SteleError as error:
             name = error
         parts = [_Part(one.index, _append(context, name, one, acks)) for one in topic.partition_data]
@@ -112,6 +114,9 @@ def _append(
         return topic
     if isinstance(acks, SteleError):
         return acks
+    if data.index < 0:
+        # To the broker -1 is "any".
+        return UnknownPartition(topic, data.index, partitions=context.broker.topic(topic).partitions)
     records = cast("memoryview | None", data.records)
     if records is None or len(records) <= _MAGIC_POSITION:
         return InvalidBatch("there is no batch")
