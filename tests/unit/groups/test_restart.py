@@ -1,0 +1,133 @@
+"""What a group is after the coordinator ended, in order or not."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from app.cluster.sqlite_groups import SqliteGroupStore
+from app.errors import CoordinatorFenced, CoordinatorNotAvailable, FencedInstance, UnknownMember
+from app.groups.group import GroupState
+from tests.support.groups import SESSION_MS, GroupBench
+from tests.support.simulated_time import simulated
+
+S = GroupState
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> GroupBench:
+    return GroupBench(tmp_path)
+
+
+@simulated
+async def test_members_go_on_after_a_restart_as_if_nothing_had_been(bench: GroupBench) -> None:
+    await bench.open()
+    generation, (leader, follower) = await bench.stable(members=2)
+    await bench.commit(5, generation=generation, member_id=follower)
+    before = bench.coordinator.describe("g")
+    await asyncio.sleep(SESSION_MS / 1000 - 1)
+    await bench.reopen()
+    assert bench.coordinator.describe("g") == before
+    assert bench.committed() == 5
+    # Their sessions begin anew: the broker was away, not they.
+    await asyncio.sleep(SESSION_MS / 1000 - 1)
+    bench.heartbeat(leader, generation)
+    bench.heartbeat(follower, generation)
+    assert await bench.commit(6, generation=generation, member_id=follower) == [None]
+    assert (await bench.sync(follower, generation)).assignment == follower.encode()
+    # And the followers' joins do not rebalance, while the leader's do.
+    assert (await bench.join(follower)).generation == generation
+    bench.join(leader)
+    both = [await bench.join(follower)]
+    assert both[0].generation == generation + 1
+    await bench.close()
+
+
+@simulated
+async def test_members_that_do_not_come_back_after_a_restart_expire(bench: GroupBench) -> None:
+    await bench.open()
+    generation, (leader, follower) = await bench.stable(members=2)
+    await bench.reopen()
+    await bench.stay_alive({follower: generation}, SESSION_MS / 1000 + 1)
+    assert bench.state() is S.PREPARING_REBALANCE
+    assert (await bench.join(follower)).leader == follower
+    with pytest.raises(UnknownMember):
+        bench.heartbeat(leader, generation)
+    await bench.close()
+
+
+@simulated
+async def test_an_instance_has_after_a_restart_the_member_id_it_was_answered_last(bench: GroupBench) -> None:
+    await bench.open()
+    first = await bench.join(instance_id="i")
+    await bench.settle([first])
+    second = await bench.join(instance_id="i")
+    await bench.reopen()
+    bench.heartbeat(second.member_id, 1, instance_id="i")
+    with pytest.raises(FencedInstance):
+        bench.heartbeat(first.member_id, 1, instance_id="i")
+    await bench.close()
+
+
+@simulated
+async def test_an_empty_group_counts_on_after_a_restart(bench: GroupBench) -> None:
+    await bench.open()
+    generation, (member_id,) = await bench.stable()
+    bench.leave(member_id)
+    await bench.reopen()
+    assert bench.state() is S.EMPTY
+    assert (await bench.join()).generation == generation + 2
+    await bench.close()
+
+
+@simulated
+async def test_a_group_that_was_rebalancing_is_after_a_restart_what_it_was_before(bench: GroupBench) -> None:
+    await bench.open()
+    generation, (member_id,) = await bench.stable()
+    joining = bench.join()
+    await bench.reopen()
+    with pytest.raises(CoordinatorNotAvailable):
+        await joining
+    bench.heartbeat(member_id, generation)
+    assert bench.state() is S.STABLE
+    await bench.close()
+
+
+@simulated
+async def test_commits_that_came_before_the_close_are_kept_and_answered(bench: GroupBench) -> None:
+    await bench.open()
+    waiting = bench.commit(5)
+    await bench.close()
+    assert await waiting == [None]
+    await bench.open()
+    assert bench.committed() == 5
+    await bench.close()
+
+
+@simulated
+async def test_a_coordinator_that_was_replaced_answers_nothing_any_more(bench: GroupBench) -> None:
+    await bench.open()
+    generation, (leader, _) = await bench.stable(members=2)
+    parked = bench.join(leader)
+    successor = SqliteGroupStore(bench.path / "groups.sqlite")
+    successor.open()
+    with pytest.raises(CoordinatorFenced):
+        await bench.commit(1, group="simple")
+    with pytest.raises(CoordinatorFenced):
+        await parked
+    for ask in (bench.join, bench.commit, lambda: bench.heartbeat(leader, generation)):
+        with pytest.raises(CoordinatorFenced):
+            ask()
+    successor.close()
+    await bench.close()
+
+
+@simulated
+async def test_before_it_is_open_it_answers_nothing(bench: GroupBench) -> None:
+    await bench.open()
+    await bench.stable()
+    await bench.close()
+    with pytest.raises(CoordinatorNotAvailable):
+        bench.join()
