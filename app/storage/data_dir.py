@@ -8,7 +8,7 @@
       start-record                         leader epoch of the last start, and its boot id once all is recovered
       recovery-point-offset-checkpoint     see checkpoint
       log-start-offset-checkpoint
-      metadata.sqlite                      the catalog (app/cluster)
+      metadata.sqlite groups.sqlite        the catalog; consumer groups and their offsets (app/cluster)
       orders-0/ orders-1/ …                one directory a partition (log)
       orders-2.<topic id>.deleted          a partition on its way out
 """
