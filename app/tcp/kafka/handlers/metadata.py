@@ -180,6 +180,9 @@ def _described(broker: Broker, topic: Topic, partitions: range) -> DescribeTopic
                 leader_epoch=broker.log_state(topic.name, partition).leader_epoch,
                 replica_nodes=here,
                 isr_nodes=here,
+                # Empty, not null: the Java client looks into them.
+                eligible_leader_replicas=(),
+                last_known_elr=(),
                 offline_replicas=(),
             )
             for partition in partitions
