@@ -103,6 +103,8 @@ class GroupCoordinator:
     async def open(self) -> None:
         """Take the store over, and begin where its last coordinator ended; the sessions of members start anew.
 
+        Topics must be known by now: offsets of those that are not are dropped.
+
         Raises:
             GroupStoreFailed: it cannot be read or written.
         """
@@ -417,9 +419,12 @@ class GroupCoordinator:
 
         A topic of the same name that was made since has another id, and keeps its offsets.
         """
-        self._check_open()
         besides = topic_id_of(self._topic, topic)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._refusal is not None:
+            # Too late; the next start finds offsets of a topic that is not there.
+            future.set_result(None)
+            return future
 
         def forgotten(error: SteleError | None) -> None:
             if error is None:

@@ -131,3 +131,18 @@ async def test_before_it_is_open_it_answers_nothing(bench: GroupBench) -> None:
     await bench.close()
     with pytest.raises(CoordinatorNotAvailable):
         bench.join()
+
+
+@simulated
+async def test_a_topic_that_is_deleted_while_the_broker_closes_is_forgotten_at_the_next_start(
+    bench: GroupBench,
+) -> None:
+    await bench.open()
+    await bench.commit(5)
+    bench.coordinator.begin_close()
+    topic_id = bench.topics.pop("orders").topic_id
+    await bench.coordinator.forget_topic("orders")
+    await bench.reopen()
+    bench.make_topic("orders", topic_id=topic_id)
+    assert bench.committed() == -1
+    await bench.close()
