@@ -467,6 +467,9 @@ class Broker:
         if epoch == state.leader_epoch:
             # Nothing need have been appended in it yet.
             return epoch, state.log_end_offset
+        if epoch > state.leader_epoch:
+            # It has not begun, so nobody knows where it will end.
+            return -1, -1
         return self._engine.epoch_end_offset(name, epoch)
 
     def producers(self, topic: str, partition: int) -> list[ProducerView]:
