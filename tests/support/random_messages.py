@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 from app.tcp.kafka.schema import Field, Type, fields_of
 
@@ -63,13 +64,15 @@ def leaves(message: Any, version: int) -> list[object]:
 
 def _collect(value: Any, version: int, found: list[object]) -> None:
     if isinstance(value, (list, tuple)):
-        items = [*value]  # type: ignore[misc]
+        items = list(cast("Sequence[Any]", value))
         found.append(len(items))
         for item in items:
             _collect(item, version, found)
     elif hasattr(value, "__dataclass_fields__"):
-        for one in fields_of(type(value)):
+        for one in fields_of(cast("type[Any]", type(value))):
             if version in one.versions:
                 _collect(getattr(value, one.name), version, found)
     else:
-        found.append(bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else value)
+        found.append(
+            bytes(cast("bytes", value)) if isinstance(value, (bytes, bytearray, memoryview)) else value
+        )

@@ -11,12 +11,13 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.record_batch import CorruptBatchError
 
 from ....broker.broker import Broker
 from ....broker.fetch import Fetched, PartitionFetch
 from ....errors import SteleError
 from ...errors import error_code_of
-from ..message_set import InvalidMessageSet, UnsupportedCodec, down_convert
+from ..message_set import UnsupportedCodec, down_convert
 from ..schemas.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, PartitionData
 from .context import Context, find_topic
 from .leader_epoch import check_leader_epoch
@@ -133,6 +134,6 @@ async def _as_message_set(context: Context, one: Fetched, offset: int) -> tuple[
         )
     except UnsupportedCodec:
         return one, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    except InvalidMessageSet:
+    except CorruptBatchError:
         return one, ErrorCode.CORRUPT_MESSAGE
     return replace(one, batches=converted), ErrorCode.NONE

@@ -123,7 +123,7 @@ def _append(
     try:
         batches: bytearray | memoryview = records
         if context.version < 3 and records[_MAGIC_POSITION] < _MAGIC_V2:
-            batches = up_convert(records, now_ms=context.broker.now_ms())
+            batches = up_convert(records)
         return context.broker.produce(topic, data.index, batches, acks=acks)
     except InvalidMessageSet as error:
         return InvalidBatch(str(error))

@@ -6,6 +6,7 @@ kio and by kafka-python, whose schemas come from Apache Kafka's own definitions.
 
 from __future__ import annotations
 
+import importlib
 import io
 import random
 from collections.abc import Iterator
@@ -13,7 +14,6 @@ from typing import Any
 
 import kio.index
 import pytest
-from kafka.protocol.api_message import ApiMessage
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
@@ -83,17 +83,8 @@ def test_kio_reads_and_writes_the_same_bytes(api: Api) -> None:
 
 
 def kafka_python_class(name: str) -> Any:
-    import kafka.protocol.admin
-    import kafka.protocol.consumer
-    import kafka.protocol.metadata
-    import kafka.protocol.producer
-
-    for module in (
-        kafka.protocol.admin,
-        kafka.protocol.consumer,
-        kafka.protocol.metadata,
-        kafka.protocol.producer,
-    ):
+    for part in ("admin", "consumer", "metadata", "producer"):
+        module = importlib.import_module(f"kafka.protocol.{part}")
         if hasattr(module, name):
             return getattr(module, name)
     raise LookupError(name)
@@ -106,7 +97,7 @@ def test_kafka_python_reads_and_writes_the_same_bytes(api: Api) -> None:
         if getattr(message, "error_code", 0) and cls is ApiVersionsResponse:
             # To a client an error says that the body is of v0, whatever was asked for (KIP-511).
             continue
-        theirs: type[ApiMessage] = kafka_python_class(f"{api.name}{kind.name.title()}")
+        theirs = kafka_python_class(f"{api.name}{kind.name.title()}")
         if not theirs.min_version <= version <= theirs.max_version:
             continue
         value: Any = theirs.decode(data, version=version)
