@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, cast
 
 from ...settings import Settings
 from ..connection import Buffers, ConnectionRegistry, OrderedConnection, WhenDone
@@ -138,11 +138,18 @@ class KafkaConnection(OrderedConnection):
             self._answer_nothing(answer)
         elif not isinstance(answer, Coroutine):
             self._answer_message(head, served, answer)
-        elif served.is_barrier is not None and served.is_barrier(self._door.broker, request):
+        else:
+            self._answer_later(head, served, request, cast("Coroutine[Any, Any, Any]", answer))
+
+    def _answer_later(
+        self, head: RequestHead, served: Served, request: Any, answer: Coroutine[Any, Any, Any]
+    ) -> None:
+        broker = self._door.broker
+        if served.is_barrier is not None and served.is_barrier(broker, request):
             self.pause_requests()
             self.answer_later(self._finish_barrier(head, served, answer), is_change=True)
         elif served.reads is not None:
-            bytes_max = served.reads(self._door.broker, request)
+            bytes_max = served.reads(broker, request)
             self.read_later(self._finish(head, served, answer), bytes_max=bytes_max)
         else:
             self.answer_later(self._finish(head, served, answer), is_change=served.changes)
