@@ -23,7 +23,6 @@ from ..cluster.group_store import (
     DeleteTopicOffsets,
     GroupChange,
     GroupStore,
-    OffsetRecord,
 )
 from ..errors import (
     CoordinatorFenced,
@@ -32,17 +31,16 @@ from ..errors import (
     GroupNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
-    InvalidGroupId,
-    InvalidRequest,
-    InvalidSessionTimeout,
     SteleError,
     TooManyGroups,
     UnknownMember,
 )
 from ..settings import Settings
 from ..storage.engine import Clock
+from .checks import check_group_id, check_join
+from .descriptions import description_of, listing_of
 from .group import CONSUMER, Event, Group, GroupState
-from .live_group import LiveGroup, answer
+from .live_group import LiveGroup
 from .messages import (
     NO_MEMBER,
     CommitRequest,
@@ -52,22 +50,16 @@ from .messages import (
     Joined,
     JoinRequest,
     LeavingMember,
-    MemberDescription,
     Results,
     Synced,
     SyncRequest,
 )
-from .offsets import is_due, offset_record, text_size, topic_id_of
+from .offsets import is_due, offset_records, topic_id_of
+from .parking import answer
 from .timers import Scheduler, Timer
 from .writer import StoreWriter
 
 logger = logging.getLogger(__name__)
-
-# Kafka has no limit but the size of a string; names this long are mistakes.
-GROUP_ID_LENGTH_MAX = 1024
-_INT32_MAX = 2**31 - 1
-# What a protocol costs in memory beside its bytes.
-_PROTOCOL_OVERHEAD_BYTES = 128
 
 
 class GroupCoordinator:
@@ -187,8 +179,8 @@ class GroupCoordinator:
             GroupStoreFailed: join again.
         """
         self._check_open()
-        self._check_group_id(request.group)
-        self._check_join(request)
+        check_group_id(request.group)
+        check_join(request, self.settings)
         live = self._groups.get(request.group)
         if live is not None:
             return live.join(request)
@@ -201,36 +193,6 @@ class GroupCoordinator:
             # One that was refused leaves no group behind.
             if not live.is_unused:
                 self._groups[request.group] = live
-
-    def _check_join(self, request: JoinRequest) -> None:
-        settings = self.settings
-        min_ms, max_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
-        if not min_ms <= request.session_timeout_ms <= max_ms:
-            raise InvalidSessionTimeout(
-                request.group, request.session_timeout_ms, min_ms=min_ms, max_ms=max_ms
-            )
-        if not 0 <= request.rebalance_timeout_ms <= _INT32_MAX:
-            raise InvalidRequest(
-                f"a rebalance timeout of {request.rebalance_timeout_ms} ms cannot be waited for"
-            )
-        if request.instance_id == "":
-            raise InvalidRequest("an instance id that is given must not be empty")
-        texts = (
-            ("member id", request.member_id),
-            ("instance id", request.instance_id or ""),
-            ("client id", request.client_id),
-            ("client host", request.client_host),
-            ("protocol type", request.protocol_type),
-            *(("protocol name", name) for name, _ in request.protocols),
-        )
-        size = sum(text_size(text, what) for what, text in texts) + sum(
-            len(metadata) + _PROTOCOL_OVERHEAD_BYTES for _, metadata in request.protocols
-        )
-        if size > settings.group_member_bytes_max:
-            raise InvalidRequest(
-                f"a member of {size} bytes is more than the {settings.group_member_bytes_max} that are allowed; "
-                "subscribe to fewer topics, or raise group_member_bytes_max of the broker"
-            )
 
     def sync(self, request: SyncRequest) -> asyncio.Future[Synced]:
         """Ask for the assignment, or as the leader give it. Completes when it is durable.
@@ -260,7 +222,7 @@ class GroupCoordinator:
         In the order of ``members``: None, ``UnknownMember`` or ``FencedInstance``.
         """
         self._check_open()
-        self._check_group_id(group)
+        check_group_id(group)
         live = self._groups.get(group)
         if live is None:
             return [UnknownMember(group, member.member_id) for member in members]
@@ -268,21 +230,11 @@ class GroupCoordinator:
 
     def _group_of(self, group: str, member_id: str) -> LiveGroup:
         self._check_open()
-        self._check_group_id(group)
+        check_group_id(group)
         live = self._groups.get(group)
         if live is None:
             raise UnknownMember(group, member_id)
         return live
-
-    def _check_group_id(self, group: str) -> None:
-        if not group:
-            raise InvalidGroupId(group, "it is empty")
-        if len(group) > GROUP_ID_LENGTH_MAX:
-            raise InvalidGroupId(group, f"it is longer than {GROUP_ID_LENGTH_MAX} characters")
-        try:
-            group.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidGroupId(group, "it is not valid Unicode") from error
 
     def _new_group(self, group: str) -> LiveGroup:
         """Not listed yet."""
@@ -305,7 +257,7 @@ class GroupCoordinator:
             GroupStoreFailed: nothing was kept; commit again.
         """
         self._check_open()
-        self._check_group_id(request.group)
+        check_group_id(request.group)
         live = self._groups.get(request.group)
         if live is None:
             if request.generation >= 0:
@@ -316,25 +268,12 @@ class GroupCoordinator:
         )
         if member is not None:
             live.keep_alive(member)
-        now_ms = self.now_ms()
-        records: list[OffsetRecord] = []
-        results: Results = []
-        for asked in request.offsets:
-            try:
-                records.append(
-                    offset_record(
-                        request.group,
-                        asked,
-                        topic=self._topic,
-                        now_ms=now_ms,
-                        metadata_bytes_max=self.settings.offset_metadata_bytes_max,
-                    )
-                )
-            except SteleError as error:
-                results.append(error)
-            else:
-                results.append(None)
-
+        records, results = offset_records(
+            request,
+            topic=self._topic,
+            now_ms=self.now_ms(),
+            metadata_bytes_max=self.settings.offset_metadata_bytes_max,
+        )
         future: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
         if not records:
             future.set_result(results)
@@ -447,10 +386,7 @@ class GroupCoordinator:
         self._check_open()
         wanted = {state.casefold() for state in states}
         kinds = {kind.casefold() for kind in types}
-        listings = [
-            GroupListing(group=name, protocol_type=live.group.protocol_type or "", state=live.group.state)
-            for name, live in sorted(self._groups.items())
-        ]
+        listings = [listing_of(live.group) for _, live in sorted(self._groups.items())]
         return [
             listing
             for listing in listings
@@ -460,26 +396,7 @@ class GroupCoordinator:
 
     def describe(self, group: str) -> GroupDescription:
         """Raises ``GroupNotFound``."""
-        found = self._existing(group).group
-        is_stable = found.state is GroupState.STABLE
-        return GroupDescription(
-            group=group,
-            state=found.state,
-            generation=found.generation,
-            protocol_type=found.protocol_type or "",
-            protocol_name=(found.protocol_name or "") if is_stable else "",
-            members=[
-                MemberDescription(
-                    member_id=member.member_id,
-                    instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    metadata=member.metadata_for(found.protocol_name) if is_stable else b"",
-                    assignment=member.assignment if is_stable else b"",
-                )
-                for member in found.members.values()
-            ],
-        )
+        return description_of(self._existing(group).group)
 
     def delete_group(self, group: str) -> asyncio.Future[None]:
         """Delete a group and its offsets. Raises ``GroupNotFound``, ``GroupNotEmpty``."""

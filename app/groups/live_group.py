@@ -18,8 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from ..cluster.group_store import GroupChange, MemberProtocol, OffsetRecord
 from ..errors import (
@@ -43,11 +42,10 @@ from .messages import (
     Synced,
     SyncRequest,
 )
-from .timers import Scheduler, Timer
+from .parking import Parking
+from .timers import Scheduler, Sessions, Timer
 
 logger = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 # A client id goes into the member id up to here; nobody parses it.
@@ -73,29 +71,9 @@ class Surroundings(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class _Parked:
-    """The answers that are due to one member."""
-
-    join: asyncio.Future[Joined] | None = None
-    sync: asyncio.Future[Synced] | None = None
-
-
 def _protocols(request: JoinRequest) -> tuple[MemberProtocol, ...]:
     # A door may hand over slices of its frames; what is kept must not keep those.
     return tuple(MemberProtocol(name, bytes(metadata)) for name, metadata in request.protocols)
-
-
-def answer(future: asyncio.Future[_T], result: _T | SteleError) -> None:
-    """Complete ``future``, if whoever asked still waits."""
-    if future.done():
-        return
-    if isinstance(result, SteleError):
-        future.set_exception(result)
-        # Marks it as seen: nobody may be there any more to look.
-        future.exception()
-    else:
-        future.set_result(result)
 
 
 class LiveGroup:
@@ -114,14 +92,14 @@ class LiveGroup:
         self.writes = 0
         self._around = around
         self._settings = around.settings
-        self._sessions: dict[str, Timer] = {}
-        self._parked: dict[str, _Parked] = {}
+        self.parking = Parking()
+        self.sessions = Sessions(around.scheduler, self._expire)
         self._join_timer = Timer(around.scheduler)
         self._sync_timer = Timer(around.scheduler)
         # The generation whose assignment is on its way to the store.
         self._assigning: int | None = None
         for member in group.members.values():
-            self._start_session(member.member_id, member.session_timeout_ms)
+            self._start_session(member)
 
     @property
     def is_unused(self) -> bool:
@@ -132,11 +110,11 @@ class LiveGroup:
     def close(self, error: SteleError) -> None:
         """Answer all who are parked, and stop the time for good."""
         self._is_closed = True
-        for timer in (*self._sessions.values(), self._join_timer, self._sync_timer):
-            timer.stop()
-        for member_id in list(self._parked):
-            self._answer_join(member_id, error)
-            self._answer_sync(member_id, error)
+        self.sessions.close()
+        self._join_timer.stop()
+        self._sync_timer.stop()
+        for member in self.group.members.values():
+            self.parking.refuse(member, error)
 
     # ── join ──
 
@@ -171,7 +149,7 @@ class LiveGroup:
             return self._replace_static(old, member_id, request)
         if request.instance_id is None and request.requires_known_member_id:
             group.pending.add(member_id)
-            self._start_session(member_id, request.session_timeout_ms)
+            self.sessions.start(member_id, request.session_timeout_ms)
             raise MemberIdRequired(group.name, member_id)
         return self._add(member_id, request)
 
@@ -190,8 +168,8 @@ class LiveGroup:
         ):
             # Its answer was lost, or nothing changed for it: tell it again what is the case.
             future = self._park_join(member)
-            self._answer_join(member_id, self._joined(member))
-            self._start_session(member_id, member.session_timeout_ms)
+            self.parking.answer_join(member, self._joined(member))
+            self._start_session(member)
             return future
         self._update(member, request)
         future = self._park_join(member)
@@ -216,7 +194,7 @@ class LiveGroup:
         group.add(member, request.protocol_type)
         self._has_newcomer = True
         future = self._park_join(member)
-        self._start_session(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self.sessions.start(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance_or_complete(f"member {member_id!r} joins", request.reason)
         return future
 
@@ -232,14 +210,13 @@ class LiveGroup:
         group = self.group
         assert old.instance_id is not None
         fenced = FencedInstance(group.name, old.instance_id)
-        self._answer_join(old.member_id, fenced)
-        self._answer_sync(old.member_id, fenced)
-        self._stop_session(old.member_id)
+        self.parking.refuse(old, fenced)
+        self.sessions.stop(old.member_id)
         leader_before = group.leader
         member = group.replace_static(old, member_id)
         self._update(member, request)
         future = self._park_join(member)
-        self._start_session(member_id, member.session_timeout_ms)
+        self._start_session(member)
         if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol_name:
             self._rebalance_or_complete(f"static member {old.instance_id!r} is back", request.reason)
             return future
@@ -247,7 +224,7 @@ class LiveGroup:
         generation = group.generation
 
         def kept(error: SteleError | None) -> None:
-            if self._is_closed or not self._is_parked(member_id, future):
+            if self._is_closed or not self.parking.is_parked(member, future):
                 return
             if error is not None:
                 # The store has the old member id. Nobody may go on with one that a restart would not know.
@@ -264,8 +241,8 @@ class LiveGroup:
                     with_members=skip,
                     skip_assignment=skip,
                 )
-                self._answer_join(member_id, joined)
-                self._start_session(member_id, member.session_timeout_ms)
+                self.parking.answer_join(member, joined)
+                self._start_session(member)
 
         self._around.persist([group.record()], kept)
         return future
@@ -321,7 +298,7 @@ class LiveGroup:
             f" ({reason[:200]!r})" if reason else "",
         )
         if group.state is GroupState.COMPLETING_REBALANCE:
-            self._answer_syncs(RebalanceInProgress(group.name))
+            self._refuse_syncs(RebalanceInProgress(group.name))
         self._sync_timer.stop()
         group.pending_sync.clear()
         group.handle(Event.REBALANCE)
@@ -381,8 +358,8 @@ class LiveGroup:
         self._sync_timer.start(group.rebalance_timeout_ms, self._expire_syncs)
         for member in group.awaiting_join:
             member.is_new = False
-            self._answer_join(member.member_id, self._joined(member))
-            self._start_session(member.member_id, member.session_timeout_ms)
+            self.parking.answer_join(member, self._joined(member))
+            self._start_session(member)
 
     def _logged(self, error: SteleError | None) -> None:
         if error is not None:
@@ -423,8 +400,8 @@ class LiveGroup:
             self._sync_timer.stop()
         future = self._park_sync(member)
         if group.state is GroupState.STABLE:
-            self._answer_sync(member.member_id, self._synced(member))
-            self._start_session(member.member_id, member.session_timeout_ms)
+            self.parking.answer_sync(member, self._synced(member))
+            self._start_session(member)
         elif group.leader == member.member_id and self._assigning != group.generation:
             self._assign(request.assignments)
         return future
@@ -445,14 +422,14 @@ class LiveGroup:
             ):
                 return
             if error is not None:
-                self._answer_syncs(error)
+                self._refuse_syncs(error)
                 self._begin_rebalance(f"its assignment could not be kept: {error}")
                 return
             group.assign(known)
             for member in group.members.values():
                 if member.is_awaiting_sync:
-                    self._answer_sync(member.member_id, self._synced(member))
-                    self._start_session(member.member_id, member.session_timeout_ms)
+                    self.parking.answer_sync(member, self._synced(member))
+                    self._start_session(member)
 
         self._around.persist([group.record(known)], kept)
 
@@ -478,7 +455,7 @@ class LiveGroup:
     def keep_alive(self, member: Member) -> None:
         """It was heard of. One that is parked as a new member stays on the longer timer."""
         if not member.is_new:
-            self._start_session(member.member_id, member.session_timeout_ms)
+            self._start_session(member)
 
     def leave(self, leaving: Sequence[LeavingMember]) -> Results:
         """One rebalance, however many leave."""
@@ -512,34 +489,20 @@ class LiveGroup:
 
     def _remove(self, member_id: str, error: SteleError) -> None:
         """``error`` answers what it is parked for."""
-        self._answer_join(member_id, error)
-        self._answer_sync(member_id, error)
-        self._stop_session(member_id)
+        self.parking.refuse(self.group.members[member_id], error)
+        self.sessions.stop(member_id)
         self.group.remove(member_id)
 
     def _forget_pending(self, member_id: str) -> None:
         """It will not come: nobody waits for it any more."""
         self.group.pending.discard(member_id)
-        self._stop_session(member_id)
+        self.sessions.stop(member_id)
         self._complete_join_if_all_joined()
 
     def forget_all_pending(self) -> None:
         """Ids that were handed out count no more: the group is deleted."""
         for member_id in list(self.group.pending):
             self._forget_pending(member_id)
-
-    def _start_session(self, member_id: str, timeout_ms: int) -> None:
-        if self._is_closed:
-            return
-        timer = self._sessions.get(member_id)
-        if timer is None:
-            timer = self._sessions[member_id] = Timer(self._around.scheduler, lambda: self._expire(member_id))
-        timer.start(timeout_ms)
-
-    def _stop_session(self, member_id: str) -> None:
-        timer = self._sessions.pop(member_id, None)
-        if timer is not None:
-            timer.stop()
 
     def _expire(self, member_id: str) -> None:
         group = self.group
@@ -556,46 +519,19 @@ class LiveGroup:
     # ── parking ──
 
     def _park_join(self, member: Member) -> asyncio.Future[Joined]:
-        # It asked again, over another connection: the first question has no reader any more.
-        self._answer_join(member.member_id, RebalanceInProgress(self.group.name))
-        self._answer_sync(member.member_id, RebalanceInProgress(self.group.name))
-        future: asyncio.Future[Joined] = asyncio.get_running_loop().create_future()
-        self._parked.setdefault(member.member_id, _Parked()).join = future
-        member.is_awaiting_join = True
-        return future
+        # It asked again, over another connection: what it asked before has no reader any more.
+        self.parking.refuse(member, RebalanceInProgress(self.group.name))
+        return self.parking.park_join(member)
 
     def _park_sync(self, member: Member) -> asyncio.Future[Synced]:
-        self._answer_sync(member.member_id, RebalanceInProgress(self.group.name))
-        future: asyncio.Future[Synced] = asyncio.get_running_loop().create_future()
-        self._parked.setdefault(member.member_id, _Parked()).sync = future
-        member.is_awaiting_sync = True
-        return future
+        self.parking.answer_sync(member, RebalanceInProgress(self.group.name))
+        return self.parking.park_sync(member)
 
-    def _is_parked(self, member_id: str, future: asyncio.Future[Joined]) -> bool:
-        parked = self._parked.get(member_id)
-        return parked is not None and parked.join is future
+    def _refuse_syncs(self, error: SteleError) -> None:
+        for member in self.group.members.values():
+            if member.is_awaiting_sync:
+                self.parking.answer_sync(member, error)
+                self._start_session(member)
 
-    def _answer_join(self, member_id: str, result: Joined | SteleError) -> None:
-        parked = self._parked.get(member_id)
-        if parked is not None and parked.join is not None:
-            future, parked.join = parked.join, None
-            self.group.members[member_id].is_awaiting_join = False
-            self._unpark(member_id, parked)
-            answer(future, result)
-
-    def _answer_sync(self, member_id: str, result: Synced | SteleError) -> None:
-        parked = self._parked.get(member_id)
-        if parked is not None and parked.sync is not None:
-            future, parked.sync = parked.sync, None
-            self.group.members[member_id].is_awaiting_sync = False
-            self._unpark(member_id, parked)
-            answer(future, result)
-
-    def _answer_syncs(self, error: SteleError) -> None:
-        for member in [m for m in self.group.members.values() if m.is_awaiting_sync]:
-            self._answer_sync(member.member_id, error)
-            self._start_session(member.member_id, member.session_timeout_ms)
-
-    def _unpark(self, member_id: str, parked: _Parked) -> None:
-        if parked.join is None and parked.sync is None:
-            del self._parked[member_id]
+    def _start_session(self, member: Member) -> None:
+        self.sessions.start(member.member_id, member.session_timeout_ms)

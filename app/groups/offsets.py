@@ -7,9 +7,10 @@ from uuid import UUID
 
 from ..broker.topics import Topic
 from ..cluster.group_store import OffsetRecord
-from ..errors import InvalidRequest, OffsetMetadataTooLarge, TopicError, UnknownPartition
+from ..errors import InvalidRequest, OffsetMetadataTooLarge, SteleError, TopicError, UnknownPartition
+from .checks import text_size
 from .group import Group, GroupState
-from .messages import OffsetToCommit
+from .messages import CommitRequest, OffsetToCommit, Results
 
 _INT64_MAX = 2**63 - 1
 _INT32_MAX = 2**31 - 1
@@ -55,12 +56,27 @@ def offset_record(
     )
 
 
-def text_size(text: str, what: str) -> int:
-    """Bytes of UTF-8. Raises ``InvalidRequest`` if it has none: a door let half a surrogate pair in."""
-    try:
-        return len(text.encode())
-    except UnicodeEncodeError as error:
-        raise InvalidRequest(f"{what} is not valid Unicode: {error.reason}") from error
+def offset_records(
+    request: CommitRequest, *, topic: Callable[[str], Topic], now_ms: int, metadata_bytes_max: int
+) -> tuple[list[OffsetRecord], Results]:
+    """What will be kept, and for each offset of ``request`` None or why it is not."""
+    records: list[OffsetRecord] = []
+    results: Results = []
+    for asked in request.offsets:
+        try:
+            record = offset_record(
+                request.group,
+                asked,
+                topic=topic,
+                now_ms=now_ms,
+                metadata_bytes_max=metadata_bytes_max,
+            )
+        except SteleError as error:
+            results.append(error)
+        else:
+            records.append(record)
+            results.append(None)
+    return records, results
 
 
 def is_due(record: OffsetRecord, group: Group, *, now_ms: int, retention_ms: int) -> bool:

@@ -69,3 +69,33 @@ class Timer:
         self._at_s = None
         assert self._ring is not None
         self._ring()
+
+
+class Sessions:
+    """One timer for each member, and for each id that was handed out."""
+
+    def __init__(self, scheduler: Scheduler, expire: Callable[[str], None]) -> None:
+        self.timers: dict[str, Timer] = {}
+        self._scheduler = scheduler
+        self._expire = expire
+        self._is_closed = False
+
+    def start(self, member_id: str, timeout_ms: int) -> None:
+        """Begin anew; the timer stays until ``stop``, also when it has rung."""
+        if self._is_closed:
+            return
+        timer = self.timers.get(member_id)
+        if timer is None:
+            timer = self.timers[member_id] = Timer(self._scheduler, lambda: self._expire(member_id))
+        timer.start(timeout_ms)
+
+    def stop(self, member_id: str) -> None:
+        timer = self.timers.pop(member_id, None)
+        if timer is not None:
+            timer.stop()
+
+    def close(self) -> None:
+        """Nobody expires from now on."""
+        self._is_closed = True
+        for timer in self.timers.values():
+            timer.stop()

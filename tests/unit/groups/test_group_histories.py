@@ -287,12 +287,12 @@ class GroupHistories(RuleBasedStateMachine):
     def the_group_is_sound(self) -> None:
         for live in self.bench.coordinator._groups.values() if hasattr(self.bench, "coordinator") else ():
             live.group.check()
-            assert set(live._parked) == {
+            assert live.parking.member_ids == {
                 m.member_id for m in live.group.members.values() if m.is_awaiting_join or m.is_awaiting_sync
             }
-            assert set(live._sessions) == {*live.group.members, *live.group.pending}
+            assert set(live.sessions.timers) == {*live.group.members, *live.group.pending}
             assert len(live.group.members) <= 5
-            for member_id, timer in live._sessions.items():
+            for member_id, timer in live.sessions.timers.items():
                 member = live.group.members.get(member_id)
                 # Who has no running session is parked: everybody else is found out one day.
                 assert timer.is_running or (

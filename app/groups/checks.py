@@ -1,0 +1,64 @@
+"""What a request must be like, whatever the group is like."""
+
+from __future__ import annotations
+
+from ..errors import InvalidGroupId, InvalidRequest, InvalidSessionTimeout
+from ..settings import Settings
+from .messages import JoinRequest
+
+# Kafka has no limit but the size of a string; names this long are mistakes.
+GROUP_ID_LENGTH_MAX = 1024
+_INT32_MAX = 2**31 - 1
+# What a protocol costs in memory beside its bytes.
+_PROTOCOL_OVERHEAD_BYTES = 128
+
+
+def check_group_id(group: str) -> None:
+    """Raises ``InvalidGroupId``."""
+    if not group:
+        raise InvalidGroupId(group, "it is empty")
+    if len(group) > GROUP_ID_LENGTH_MAX:
+        raise InvalidGroupId(group, f"it is longer than {GROUP_ID_LENGTH_MAX} characters")
+    try:
+        group.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidGroupId(group, "it is not valid Unicode") from error
+
+
+def check_join(request: JoinRequest, settings: Settings) -> None:
+    """
+    Raises:
+        InvalidSessionTimeout: outside the bounds of ``settings``.
+        InvalidRequest: any other number or text that cannot be, or more bytes than a member may bring.
+    """
+    min_ms, max_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+    if not min_ms <= request.session_timeout_ms <= max_ms:
+        raise InvalidSessionTimeout(request.group, request.session_timeout_ms, min_ms=min_ms, max_ms=max_ms)
+    if not 0 <= request.rebalance_timeout_ms <= _INT32_MAX:
+        raise InvalidRequest(f"a rebalance timeout of {request.rebalance_timeout_ms} ms cannot be waited for")
+    if request.instance_id == "":
+        raise InvalidRequest("an instance id that is given must not be empty")
+    texts = (
+        ("member id", request.member_id),
+        ("instance id", request.instance_id or ""),
+        ("client id", request.client_id),
+        ("client host", request.client_host),
+        ("protocol type", request.protocol_type),
+        *(("protocol name", name) for name, _ in request.protocols),
+    )
+    size = sum(text_size(text, what) for what, text in texts) + sum(
+        len(metadata) + _PROTOCOL_OVERHEAD_BYTES for _, metadata in request.protocols
+    )
+    if size > settings.group_member_bytes_max:
+        raise InvalidRequest(
+            f"a member of {size} bytes is more than the {settings.group_member_bytes_max} that are allowed; "
+            "subscribe to fewer topics, or raise group_member_bytes_max of the broker"
+        )
+
+
+def text_size(text: str, what: str) -> int:
+    """Bytes of UTF-8. Raises ``InvalidRequest`` if it has none: a door let half a surrogate pair in."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{what} is not valid Unicode: {error.reason}") from error

@@ -1,0 +1,33 @@
+"""What a group looks like to whoever lists or describes it."""
+
+from __future__ import annotations
+
+from .group import Group, GroupState
+from .messages import GroupDescription, GroupListing, MemberDescription
+
+
+def listing_of(group: Group) -> GroupListing:
+    return GroupListing(group=group.name, protocol_type=group.protocol_type or "", state=group.state)
+
+
+def description_of(group: Group) -> GroupDescription:
+    """What was chosen and assigned is shown only while it holds."""
+    is_stable = group.state is GroupState.STABLE
+    return GroupDescription(
+        group=group.name,
+        state=group.state,
+        generation=group.generation,
+        protocol_type=group.protocol_type or "",
+        protocol_name=(group.protocol_name or "") if is_stable else "",
+        members=[
+            MemberDescription(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                metadata=member.metadata_for(group.protocol_name) if is_stable else b"",
+                assignment=member.assignment if is_stable else b"",
+            )
+            for member in group.members.values()
+        ],
+    )
