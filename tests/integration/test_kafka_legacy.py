@@ -6,7 +6,9 @@ Messages are made and read here by hand, with ``struct`` and ``zlib`` alone.
 from __future__ import annotations
 
 import gzip
+import select
 import struct
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -292,3 +294,22 @@ def test_batches_and_message_sets_share_a_log(peer: KafkaPeer) -> None:
         assert only_partition(peer.call(produce("mixed", sent), version)).error_code == 0
     batches = only_partition(peer.call(fetch("mixed", 0), 12)).records
     assert records_in(batches) == [(0, b"batch"), (1, b"magic 0"), (2, b"magic 1")]
+
+
+def test_a_message_set_of_very_many_messages_holds_nobody_else_up(
+    broker: BrokerProcess, peer: KafkaPeer
+) -> None:
+    create_topic(peer, "many")
+    # Half a million of the smallest messages, over a second of work.
+    smallest = message_set(0, Message(0, None))
+    correlation = peer.post(produce("many", smallest * 500_000), 2)
+    started, longest = time.monotonic(), 0.0
+    with KafkaPeer(broker) as other:
+        while not select.select([peer.socket], [], [], 0)[0]:
+            asked = time.monotonic()
+            put(other, "few", b"x")
+            longest = max(longest, time.monotonic() - asked)
+    total = time.monotonic() - started
+    answered, done = peer.next_answer()
+    assert (answered, only_partition(done).error_code) == (correlation, ErrorCode.MESSAGE_TOO_LARGE)
+    assert longest < total / 2

@@ -118,7 +118,7 @@ _ROWS = (
         api=produce_schema.API,
         handle=produce.produce,
         changes=True,
-        is_barrier=lambda broker, request: bool(produce.missing_topics(broker, request)),
+        is_barrier=produce.must_prepare,
         carries_records=True,
     ),
     Served(api=fetch_schema.API, handle=fetch.fetch, reads=fetch.answer_bytes_max),

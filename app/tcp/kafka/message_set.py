@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from stele.wire import record_batch as rb
@@ -103,20 +103,21 @@ def up_convert(message_set: rb.Buffer) -> bytearray:
     budget = DECOMPRESSED_BYTES_MAX
     for outer in _messages(memoryview(message_set)):
         if outer.codec is Compression.NONE:
-            inner: Sequence[_Message] = (outer,)
+            inner: Iterable[_Message] = (outer,)
         else:
             body = _decompressed(outer, budget)
             budget -= len(body)
-            inner = list(_messages(memoryview(body)))
-            if any(one.codec is not Compression.NONE or one.magic != outer.magic for one in inner):
-                raise InvalidMessageSet(
-                    "a compressed message holds one that is compressed, or of another magic"
-                )
+            # One at a time: a message as an object takes many times its bytes.
+            inner = _messages(memoryview(body))
         if builder is None or kind != (outer.codec, outer.magic):
             out += builder.build() if builder is not None and builder.count else b""
             kind = (outer.codec, outer.magic)
             builder = rb.BatchBuilder(compression=outer.codec)
         for one in inner:
+            if one.codec is not Compression.NONE or one.magic != outer.magic:
+                raise InvalidMessageSet(
+                    "a compressed message holds one that is compressed, or of another magic"
+                )
             timestamp_ms = outer.timestamp_ms if outer.is_log_append_time else one.timestamp_ms
             builder.append(timestamp_ms=timestamp_ms, key=one.key, value=one.value)
     if builder is not None and builder.count:

@@ -7,8 +7,9 @@ written as they are. Message sets of the old formats (v0–2) become batches fir
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import cast
 
 from stele.wire.error_codes import ErrorCode
@@ -17,6 +18,7 @@ from ....broker.broker import Broker
 from ....broker.produce import Acks, PendingProduce
 from ....errors import InvalidBatch, InvalidRequest, RequestTimedOut, SteleError, UnknownPartition
 from ..message_set import InvalidMessageSet, up_convert
+from ..schema import Records
 from ..schemas.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -29,6 +31,7 @@ from .context import Answer, Context, NoResponse, Pending, describe_error, find_
 # Behind base offset, length and leader epoch, in every format.
 _MAGIC_POSITION = 16
 _MAGIC_V2 = 2
+_FIRST_WITH_BATCHES = 3
 _FIRST_WITH_TOPIC_IDS = 13
 
 
@@ -49,9 +52,23 @@ class _TopicParts:
 
 def produce(context: Context, request: ProduceRequest) -> Answer:
     missing = missing_topics(context.broker, request)
-    if missing:
-        return _create_and_produce(context, request, missing)
+    converts = context.version < _FIRST_WITH_BATCHES and has_message_sets(request)
+    if missing or converts:
+        return _prepare_and_produce(context, request, missing, converts=converts)
     return _produce(context, request)
+
+
+def must_prepare(broker: Broker, request: ProduceRequest) -> bool:
+    """True if topics are made or records converted before the append, which nothing may overtake."""
+    return has_message_sets(request) or bool(missing_topics(broker, request))
+
+
+def has_message_sets(request: ProduceRequest) -> bool:
+    return any(_is_message_set(one.records) for topic in request.topic_data for one in topic.partition_data)
+
+
+def _is_message_set(records: Records | None) -> bool:
+    return records is not None and len(records) > _MAGIC_POSITION and records[_MAGIC_POSITION] < _MAGIC_V2
 
 
 def missing_topics(broker: Broker, request: ProduceRequest) -> list[str]:
@@ -61,16 +78,40 @@ def missing_topics(broker: Broker, request: ProduceRequest) -> list[str]:
     return [topic.name for topic in request.topic_data if topic.name and not broker.has_topic(topic.name)]
 
 
-async def _create_and_produce(context: Context, request: ProduceRequest, missing: Iterable[str]) -> Answer:
+async def _prepare_and_produce(
+    context: Context, request: ProduceRequest, missing: Iterable[str], *, converts: bool
+) -> Answer:
     for name in missing:
         try:
             await context.broker.ensure_topic(name)
         except SteleError:
             continue
-    return _produce(context, request)
+    # By position, for what has no batches after all.
+    failures = await _convert(request) if converts else {}
+    return _produce(context, request, failures)
 
 
-def _produce(context: Context, request: ProduceRequest) -> Answer:
+async def _convert(request: ProduceRequest) -> dict[tuple[int, int], InvalidBatch]:
+    """Put batches in the place of message sets; says which could not be converted."""
+    failures: dict[tuple[int, int], InvalidBatch] = {}
+    for number, topic in enumerate(request.topic_data):
+        for place, one in enumerate(topic.partition_data):
+            if one.records is None or not _is_message_set(one.records):
+                continue
+            try:
+                # Every message is decoded, of which a compressed set may hold millions: not on the loop
+                # that serves everybody.
+                one.records = await asyncio.to_thread(up_convert, one.records)
+            except InvalidMessageSet as error:
+                failures[number, place] = InvalidBatch(str(error))
+    return failures
+
+
+def _produce(
+    context: Context,
+    request: ProduceRequest,
+    failures: Mapping[tuple[int, int], SteleError] = MappingProxyType({}),
+) -> Answer:
     topics: list[_TopicParts] = []
     try:
         acks: Acks | SteleError = Acks.parse(request.acks)
@@ -78,17 +119,20 @@ def _produce(context: Context, request: ProduceRequest) -> Answer:
             acks = InvalidRequest("transactions are not served; produce without a transactional id")
     except SteleError as error:
         acks = error
-    for topic in request.topic_data:
+    for number, topic in enumerate(request.topic_data):
         try:
             asked = None if context.version >= _FIRST_WITH_TOPIC_IDS else topic.name
             name: str | SteleError = find_topic(context, asked, topic.topic_id).name
         except SteleError as error:
             name = error
-        parts = [_Part(one.index, _append(context, name, one, acks)) for one in topic.partition_data]
+        parts = [
+            _Part(one.index, failures.get((number, place)) or _append(context, name, one, acks))
+            for place, one in enumerate(topic.partition_data)
+        ]
         topics.append(_TopicParts(topic.name, topic.topic_id, parts))
     if acks is Acks.NONE:
-        failures = (p.outcome for t in topics for p in t.parts if isinstance(p.outcome, SteleError))
-        return NoResponse(next(failures, None))
+        failed = (p.outcome for t in topics for p in t.parts if isinstance(p.outcome, SteleError))
+        return NoResponse(next(failed, None))
     waiting = {
         future
         for topic in topics
@@ -117,16 +161,11 @@ def _append(
     if data.index < 0:
         # To the broker -1 is "any".
         return UnknownPartition(topic, data.index, partitions=context.broker.topic(topic).partitions)
-    records = cast("memoryview | None", data.records)
+    records = cast("bytearray | memoryview | None", data.records)
     if records is None or len(records) <= _MAGIC_POSITION:
         return InvalidBatch("there is no batch")
     try:
-        batches: bytearray | memoryview = records
-        if context.version < 3 and records[_MAGIC_POSITION] < _MAGIC_V2:
-            batches = up_convert(records)
-        return context.broker.produce(topic, data.index, batches, acks=acks)
-    except InvalidMessageSet as error:
-        return InvalidBatch(str(error))
+        return context.broker.produce(topic, data.index, records, acks=acks)
     except SteleError as error:
         return error
 
