@@ -41,8 +41,7 @@ func (c *client) join(ctx context.Context, command *driver.Command) (any, error)
 		kgo.ConsumeTopics(command.Topics...),
 		kgo.ConsumeResetOffset(start),
 		kgo.SessionTimeout(command.SessionTimeout()),
-		// The default of 3 s is too slow for the short sessions that tests ask for.
-		kgo.HeartbeatInterval(min(3*time.Second, command.SessionTimeout()/3)),
+		kgo.HeartbeatInterval(driver.HeartbeatInterval),
 		kgo.DisableAutoCommit(),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, gained map[string][]int32) {
 			m.gain(gained)

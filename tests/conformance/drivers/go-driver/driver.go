@@ -16,6 +16,10 @@ import (
 	"time"
 )
 
+// HeartbeatInterval is that of all members: by its heartbeat a member learns of
+// a rebalance, which the clients' default of 3 s would make slow.
+const HeartbeatInterval = 500 * time.Millisecond
+
 const (
 	defaultTimeout        = 30 * time.Second
 	defaultSessionTimeout = 6 * time.Second

@@ -72,9 +72,9 @@ export async function join (kafka, command, signal) {
   const member = new Member(kafka.consumer({
     groupId: group,
     sessionTimeout,
-    // The default of 3 s is too slow for the short sessions that tests ask for. Heartbeats are sent between
-    // fetches, so that a fetch must not wait for its default of 5 s either.
-    heartbeatInterval: Math.min(3000, Math.floor(sessionTimeout / 3)),
+    // A member learns of a rebalance by its heartbeat; the default of 3 s would make the tests slow. Heartbeats
+    // are sent between fetches, so that a fetch must not wait for its default of 5 s either.
+    heartbeatInterval: 500,
     maxWaitTimeInMs: 500
   }))
   try {

@@ -44,8 +44,7 @@ func (c *client) join(ctx context.Context, command *driver.Command) (any, error)
 		config.Consumer.Offsets.Initial = sarama.OffsetNewest
 	}
 	config.Consumer.Group.Session.Timeout = command.SessionTimeout()
-	// The default of 3 s is too slow for the short sessions that tests ask for.
-	config.Consumer.Group.Heartbeat.Interval = min(3*time.Second, command.SessionTimeout()/3)
+	config.Consumer.Group.Heartbeat.Interval = driver.HeartbeatInterval
 	config.Consumer.Group.InstanceId = command.InstanceID
 	group, err := sarama.NewConsumerGroup(c.bootstrap, command.Group, config)
 	if err != nil {
