@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from app.cluster.group_store import MemberProtocol
+from app.cluster.group_store import GroupChange, MemberProtocol
 from app.errors import (
     CoordinatorNotAvailable,
     FencedInstance,
@@ -19,6 +20,7 @@ from app.errors import (
     InvalidSessionTimeout,
     MemberIdRequired,
     RebalanceInProgress,
+    SteleError,
     TooManyGroups,
     UnknownMember,
 )
@@ -721,6 +723,85 @@ async def test_an_unknown_instance_with_a_member_id_is_unknown(bench: GroupBench
         bench.join(member_id, instance_id="i")
     with pytest.raises(InvalidRequest):
         bench.join(instance_id="")
+    await bench.close()
+
+
+# ── what overtakes a write ──
+
+
+class HeldWrites:
+    """What is persisted waits for ``release``: a slow disk."""
+
+    def __init__(self, bench: GroupBench, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._persist = bench.coordinator.persist
+        self._held: list[tuple[Sequence[GroupChange], Callable[[SteleError | None], None]]] = []
+        monkeypatch.setattr(bench.coordinator, "persist", self._hold)
+
+    def _hold(self, changes: Sequence[GroupChange], done: Callable[[SteleError | None], None]) -> None:
+        self._held.append((changes, done))
+
+    async def release(self) -> None:
+        held, self._held = self._held, []
+        for changes, done in held:
+            self._persist(changes, done)
+        await asyncio.sleep(1)
+
+
+@simulated
+async def test_an_assignment_that_a_rebalance_overtook_is_given_to_nobody(
+    bench: GroupBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.open()
+    writes = HeldWrites(bench, monkeypatch)
+    joined = await bench.join()
+    overtaken = bench.sync(joined.member_id, 1, {joined.member_id: b"old"})
+    newcomer = bench.join()
+    with pytest.raises(RebalanceInProgress):
+        await overtaken
+    await gathered(bench.join(joined.member_id), newcomer)
+    waiting = bench.sync(newcomer.result().member_id, 2)
+    await writes.release()
+    assert bench.state() is S.COMPLETING_REBALANCE
+    assert not waiting.done()
+    bench.sync(joined.member_id, 2, {newcomer.result().member_id: b"new"})
+    await writes.release()
+    assert (await waiting).assignment == b"new"
+    await bench.close()
+
+
+@simulated
+async def test_a_leader_that_assigns_twice_is_answered_what_was_kept(
+    bench: GroupBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.open()
+    writes = HeldWrites(bench, monkeypatch)
+    joined = await bench.join()
+    lost = bench.sync(joined.member_id, 1, {joined.member_id: b"first"})
+    again = bench.sync(joined.member_id, 1, {joined.member_id: b"second"})
+    with pytest.raises(RebalanceInProgress):
+        await lost
+    await writes.release()
+    assert (await again).assignment == b"first"
+    await bench.reopen()
+    assert bench.coordinator.describe("g").members[0].assignment == b"first"
+    await bench.close()
+
+
+@simulated
+async def test_an_instance_that_a_rebalance_overtook_joins_the_next_generation(
+    bench: GroupBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bench.open()
+    await bench.settle([await bench.join(instance_id="i")])
+    pending = bench.member_id()
+    writes = HeldWrites(bench, monkeypatch)
+    back = bench.join(instance_id="i")
+    third = bench.join(instance_id="k")
+    await writes.release()
+    assert bench.state() is S.PREPARING_REBALANCE
+    assert not back.done()
+    fourth = bench.join(pending)
+    assert {one.generation for one in await gathered(back, third, fourth)} == {2}
     await bench.close()
 
 
