@@ -52,7 +52,9 @@ def test_an_idle_broker_ends_at_once_with_zero(number: signal.Signals) -> None:
 
 def test_a_second_broker_on_the_same_directory_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     with run_broker(tmp_path) as broker:
-        refused = serve("--data-dir", str(tmp_path), "--http-port", "0", "--binary-port", "0", "--kafka-port", "0")
+        refused = serve(
+            "--data-dir", str(tmp_path), "--http-port", "0", "--binary-port", "0", "--kafka-port", "0"
+        )
 
         assert refused.returncode == 1
         assert "in use by another broker" in refused.stderr
@@ -66,7 +68,9 @@ def test_a_second_broker_on_the_same_directory_is_refused_and_the_first_goes_on(
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        refused = serve("--data-dir", str(tmp_path), "--http-port", "0", "--binary-port", port, "--kafka-port", "0")
+        refused = serve(
+            "--data-dir", str(tmp_path), "--http-port", "0", "--binary-port", port, "--kafka-port", "0"
+        )
 
     assert refused.returncode == 1
     assert f"the binary door cannot listen on 127.0.0.1:{port}" in refused.stderr

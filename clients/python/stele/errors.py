@@ -243,6 +243,8 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.UNSUPPORTED_VERSION: UnsupportedOperationError,
     ErrorCode.TOPIC_ALREADY_EXISTS: TopicExistsError,
     ErrorCode.INVALID_PARTITIONS: InvalidRequestError,
+    ErrorCode.INVALID_REPLICATION_FACTOR: InvalidRequestError,
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT: InvalidRequestError,
     ErrorCode.INVALID_CONFIG: InvalidRequestError,
     ErrorCode.INVALID_REQUEST: InvalidRequestError,
     ErrorCode.POLICY_VIOLATION: InvalidRequestError,
@@ -253,6 +255,9 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.UNKNOWN_PRODUCER_ID: ProducerStateError,
     ErrorCode.NON_EMPTY_GROUP: GroupError,
     ErrorCode.GROUP_ID_NOT_FOUND: GroupError,
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND: InvalidRequestError,
+    ErrorCode.FENCED_LEADER_EPOCH: InvalidRequestError,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: InvalidRequestError,
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: InvalidRequestError,
     ErrorCode.MEMBER_ID_REQUIRED: GroupError,
     ErrorCode.GROUP_MAX_SIZE_REACHED: GroupError,
@@ -260,6 +265,8 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: GroupError,
     ErrorCode.INVALID_RECORD: InvalidRequestError,
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: ThrottledError,
+    ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopicError,
+    ErrorCode.UNSUPPORTED_ENDPOINT_TYPE: InvalidRequestError,
 }
 
 
