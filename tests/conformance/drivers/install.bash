@@ -21,6 +21,10 @@ ready() {
         echo "$version"
         find "${@:1:$#-1}" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
     } | sha256sum)"
+    mkdir -p "$(dirname "$build")"
+    # Held until this script ends: whoever installs the same meanwhile finds it done.
+    exec 9>"$build.lock"
+    if command -v flock >/dev/null; then flock 9; fi
     [ "$(cat "$build/fingerprint" 2>/dev/null)" = "$fingerprint" ] && return 0
     rm -rf "$build"
     mkdir -p "$build"
