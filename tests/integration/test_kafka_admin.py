@@ -27,6 +27,7 @@ from app.tcp.kafka.schemas import (
 )
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
+    WITHOUT_RETENTION,
     KafkaPeer,
     create_topic,
     fetch,
@@ -43,7 +44,7 @@ TOPIC, BROKER = 2, 4
 @pytest.fixture(scope="module")
 def broker() -> Iterator[BrokerProcess]:
     """One broker for this file; each test has topics of its own."""
-    with run_broker(arguments=["--num-partitions", "2"]) as broker:
+    with run_broker(arguments=["--num-partitions", "2"], environment=WITHOUT_RETENTION) as broker:
         yield broker
 
 
@@ -620,7 +621,7 @@ def test_producers_that_a_partition_remembers_are_described(peer: KafkaPeer) -> 
 
 
 def test_topics_are_described_page_by_page() -> None:
-    with run_broker() as broker, KafkaPeer(broker) as peer:
+    with run_broker(environment=WITHOUT_RETENTION) as broker, KafkaPeer(broker) as peer:
         for name, partitions in (("a", 3), ("b", 1), ("c", 5)):
             create_topic(peer, name, partitions=partitions)
         pages = list(pages_of(peer, [], limit=4))

@@ -29,6 +29,7 @@ from app.tcp.kafka.schemas import offset_for_leader_epoch as leader_epoch
 from app.tcp.kafka.schemas import produce as produce_schema
 from tests.support.batches import batch_of, batch_of_times
 from tests.support.kafka_peer import (
+    WITHOUT_RETENTION,
     KafkaPeer,
     array,
     blob,
@@ -59,7 +60,7 @@ SOON_S = 10
 @pytest.fixture(scope="module")
 def broker() -> Iterator[BrokerProcess]:
     """One broker for this file; each test has topics of its own."""
-    with run_broker() as broker:
+    with run_broker(environment=WITHOUT_RETENTION) as broker:
         yield broker
 
 
@@ -606,7 +607,7 @@ def test_five_batches_in_flight_sent_again_after_a_lost_connection_are_stored_on
 
 def test_a_duplicate_is_known_after_a_kill_and_a_restart(tmp_path: Path) -> None:
     batches = [batch_of([b"x"], producer_id=77, base_sequence=n) for n in range(3)]
-    with run_broker(tmp_path) as broker:
+    with run_broker(tmp_path, environment=WITHOUT_RETENTION) as broker:
         with KafkaPeer(broker) as peer:
             create_topic(peer, "durable")
             for batch in batches:
@@ -824,7 +825,7 @@ def test_a_client_with_an_older_or_a_newer_leader_epoch_is_sent_for_metadata(tmp
         (found,) = response.topics[0].partitions
         return found.error_code, found.leader_epoch, found.end_offset
 
-    with run_broker(tmp_path) as broker:
+    with run_broker(tmp_path, environment=WITHOUT_RETENTION) as broker:
         with KafkaPeer(broker) as peer:
             put_and_sync(peer, "epochs", b"a", b"b")
             (topic,) = peer.call(metadata_of("epochs"), 9).topics
@@ -1019,7 +1020,7 @@ def test_sigterm_answers_what_was_received_and_stores_nothing_that_it_did_not_an
         request_frame(produce("stopping", batch_of([b"x" * 100]), acks=-1), 9, correlation=number)
         for number in range(count)
     ]
-    with run_broker(tmp_path) as broker:
+    with run_broker(tmp_path, environment=WITHOUT_RETENTION) as broker:
         with KafkaPeer(broker) as peer, KafkaPeer(broker) as waiting:
             create_topic(peer, "stopping")
             create_topic(peer, "silent")

@@ -17,6 +17,7 @@ from app.tcp.kafka.dispatch import SERVED
 from app.tcp.kafka.schemas import api_versions
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
+    WITHOUT_RETENTION,
     KafkaPeer,
     fetch,
     framed,
@@ -40,7 +41,7 @@ _QUICK = sorted(key for key in SERVED if key not in (11, 14))
 @pytest.fixture(scope="module")
 def broker() -> Iterator[BrokerProcess]:
     # Partitions are files: a fuzzer must not make a million of them. Nor may it make a fetch wait.
-    limits = {"STELE_PARTITIONS_MAX": "50", "STELE_FETCH_WAIT_MS_MAX": "10"}
+    limits = {"STELE_PARTITIONS_MAX": "50", "STELE_FETCH_WAIT_MS_MAX": "10"} | WITHOUT_RETENTION
     with run_broker(environment=limits) as running:
         with KafkaPeer(running) as peer:
             put(peer, "witness", b"warm")

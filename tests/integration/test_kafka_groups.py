@@ -28,6 +28,7 @@ from app.tcp.kafka.schemas import (
 )
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
+    WITHOUT_RETENTION,
     KafkaPeer,
     array,
     blob,
@@ -51,7 +52,7 @@ PROTOCOL = "range"
 @pytest.fixture(scope="module")
 def broker() -> Iterator[BrokerProcess]:
     """One broker for this file; each test has groups and topics of its own."""
-    with run_broker() as broker:
+    with run_broker(environment=WITHOUT_RETENTION) as broker:
         yield broker
 
 
@@ -390,7 +391,11 @@ def test_a_member_that_vanishes_while_it_joins_does_not_hold_up_those_that_answe
 
 
 def test_a_join_that_waits_is_answered_when_the_broker_closes() -> None:
-    with run_broker() as broker, KafkaPeer(broker) as peer, KafkaPeer(broker) as other:
+    with (
+        run_broker(environment=WITHOUT_RETENTION) as broker,
+        KafkaPeer(broker) as peer,
+        KafkaPeer(broker) as other,
+    ):
         first = stable(peer, "closing")
         waiting = other.call(joining("closing"), JOIN)
         other.post(joining("closing", waiting.member_id), JOIN)
@@ -535,7 +540,7 @@ def test_a_deleted_topic_takes_its_offsets_along(peer: KafkaPeer) -> None:
 
 
 def test_committed_offsets_are_there_after_a_kill_and_a_restart(tmp_path: Path) -> None:
-    with run_broker(tmp_path) as broker:
+    with run_broker(tmp_path, environment=WITHOUT_RETENTION) as broker:
         with KafkaPeer(broker) as peer:
             create_topic(peer, "kept", partitions=2)
             joined = stable(peer, "keeper")

@@ -21,6 +21,7 @@ from stele.wire.compression import Compression, compress, decompress
 from stele.wire.error_codes import ErrorCode
 
 from tests.support.kafka_peer import (
+    WITHOUT_RETENTION,
     KafkaPeer,
     array,
     blob,
@@ -40,7 +41,7 @@ NO_TIMESTAMP = -1
 @pytest.fixture(scope="module")
 def broker() -> Iterator[BrokerProcess]:
     """One broker for this file; each test has topics of its own."""
-    with run_broker() as broker:
+    with run_broker(environment=WITHOUT_RETENTION) as broker:
         yield broker
 
 
