@@ -1,0 +1,119 @@
+"""The table of what is served: what clients of all ages find in it, and that its rows fit together."""
+
+from __future__ import annotations
+
+import inspect
+from typing import cast
+
+import pytest
+
+from app.tcp.kafka import schema
+from app.tcp.kafka.api import Api
+from app.tcp.kafka.dispatch import API_VERSIONS_KEY, SERVED, Served, unsupported_api_versions
+from app.tcp.kafka.handlers.context import Context, KafkaDoor
+from app.tcp.kafka.schemas import api_versions
+
+ROWS = [pytest.param(row, id=row.api.name) for row in SERVED.values()]
+
+# What a client must find to work at all: (key, a version of it). The first clients that had them
+# and those of today, KIP-896 between them.
+NEEDED = {
+    "Kafka's oldest consumers": [(1, 0), (2, 1), (3, 0), (8, 2), (9, 0), (10, 0), (11, 0), (12, 0), (13, 0), (14, 0)],
+    "librdkafka's feature detection": [(0, 0), (0, 3), (1, 4), (2, 2), (18, 0), (22, 0)],
+    "kcat 1.7": [(0, 7), (1, 11), (2, 2), (3, 4), (8, 7), (9, 7), (10, 2), (11, 5)],
+    "KafkaJS 2.2": [(0, 7), (1, 11), (2, 3), (3, 6), (8, 5), (9, 4), (10, 2), (11, 5), (18, 2), (19, 3), (20, 1)],
+    "Java, at the least it speaks": [(0, 3), (1, 4), (2, 1), (3, 0), (8, 2), (9, 1), (10, 0), (11, 0), (22, 0), (32, 1)],
+    "Java 4.3": [(0, 13), (1, 18), (2, 11), (3, 13), (8, 10), (9, 10), (10, 6), (11, 9), (12, 4), (13, 5), (14, 5),
+                 (15, 6), (16, 5), (18, 4), (19, 7), (20, 6), (21, 2), (22, 5), (23, 4), (32, 4), (33, 2), (35, 5),
+                 (37, 3), (42, 2), (44, 1), (47, 0), (60, 2), (61, 0), (75, 0)],
+}  # fmt: skip
+# Clients change their ways when they see these: transactions, sessions of another kind, telemetry.
+NEVER_SAID = [24, 25, 26, 28, 65, 66, 68, 69, 71, 72, 76, 77, 78, 79]
+
+
+@pytest.mark.parametrize("needed", NEEDED.values(), ids=NEEDED)
+def test_clients_find_the_versions_they_need(needed: list[tuple[int, int]]) -> None:
+    missing = [(key, version) for key, version in needed if not SERVED[key].api.serves(version)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("key", NEVER_SAID)
+def test_what_is_not_done_is_not_said(key: int) -> None:
+    assert key not in SERVED
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_has_a_key_of_its_own_and_versions_in_order(row: Served) -> None:
+    first, last = row.api.versions
+    assert SERVED[row.api.key] is row
+    assert 0 <= first <= last
+    assert row.api.name == row.api.request.__name__.removesuffix("Request")
+    assert row.api.name == row.api.response.__name__.removesuffix("Response")
+    assert row.api.flexible_since is None or 0 <= row.api.flexible_since <= last
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_a_handler_takes_a_context_and_the_request_of_its_row(row: Served) -> None:
+    parameters = inspect.get_annotations(row.handle, eval_str=True)
+    assert list(parameters.values())[:2] == [Context, row.api.request]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_version_of_a_row_compiles(row: Served) -> None:
+    first, last = row.api.versions
+    for version in range(first, last + 1):
+        flexible = row.api.is_flexible(version)
+        schema.reader(cast("type[object]", row.api.request), version, flexible)
+        schema.gathering_writer(cast("type[object]", row.api.response), version, flexible)
+
+
+def test_only_a_produce_carries_records() -> None:
+    assert [row.api.name for row in SERVED.values() if row.carries_records] == ["Produce"]
+
+
+def test_a_change_goes_on_when_its_client_is_gone() -> None:
+    changing = {row.api.name for row in SERVED.values() if row.changes}
+    assert changing == {
+        "Produce", "OffsetCommit", "OffsetDelete", "CreateTopics", "DeleteTopics", "DeleteRecords",
+        "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs", "DeleteGroups",
+    }  # fmt: skip
+
+
+def api_versions_of(version: int, **asked: str) -> api_versions.ApiVersionsResponse:
+    # The handler looks at nothing but the version.
+    context = Context(door=cast("KafkaDoor", None), version=version, client_id="", client_host="")
+    return cast(
+        "api_versions.ApiVersionsResponse",
+        SERVED[API_VERSIONS_KEY].handle(context, api_versions.ApiVersionsRequest(**asked)),
+    )
+
+
+def test_api_versions_is_the_table() -> None:
+    said = [(one.api_key, one.min_version, one.max_version) for one in api_versions_of(0).api_keys]
+    assert said == sorted((key, *row.api.versions) for key, row in SERVED.items())
+
+
+def test_no_feature_is_said_to_be_final() -> None:
+    # transaction.version=2 among them would make clients speak of transactions in another way (KIP-890).
+    answer = api_versions_of(4, client_software_name="c", client_software_version="1")
+    assert (answer.supported_features, answer.finalized_features) == ((), ())
+
+
+def test_in_an_unknown_version_only_api_versions_itself_is_told() -> None:
+    answer = unsupported_api_versions()
+    (only,) = answer.api_keys
+    assert (answer.error_code, only.api_key) == (35, API_VERSIONS_KEY)
+    assert (only.min_version, only.max_version) == SERVED[API_VERSIONS_KEY].api.versions
+
+
+def test_an_api_without_flexible_versions_has_none() -> None:
+    api = Api(
+        key=0,
+        name="Old",
+        versions=(1, 2),
+        flexible_since=None,
+        request=api_versions.ApiVersionsRequest,
+        response=api_versions.ApiVersionsResponse,
+    )
+    assert [api.serves(version) for version in range(-1, 4)] == [False, False, True, True, False]
+    assert not api.is_flexible(2)
