@@ -8,6 +8,7 @@ offsets and the order of answers. ``test_kafka_admin``, ``test_kafka_groups`` an
 from __future__ import annotations
 
 import os
+import re
 import signal
 import struct
 import time
@@ -1049,3 +1050,38 @@ def test_sigterm_answers_what_was_received_and_stores_nothing_that_it_did_not_an
         broker.start()
         with KafkaPeer(broker) as peer:
             assert offset_at(peer, "stopping", LATEST).offset == len(offsets)
+
+
+# ── debugging ──
+
+
+def dumps_in(log: str) -> list[tuple[str, bytes]]:
+    """What was traced: the line up to the version, and the bytes below it."""
+    found: list[tuple[str, bytes]] = []
+    for line in log.splitlines():
+        if " stele.trace: " in line:
+            _, _, told = line.partition(") ")
+            found.append((told.partition(" correlation=")[0], b""))
+        elif found and (dump := re.match(r"[0-9a-f]{6}  ((?:[0-9a-f]{2} ?)+)", line)):
+            found[-1] = found[-1][0], found[-1][1] + bytes.fromhex(dump[1])
+    return found
+
+
+def test_a_traced_connection_is_told_request_by_request_and_byte_by_byte() -> None:
+    asked = [framed(3, 1, array(text("traced")), client_id="who"), framed(18, 0, b"")]
+    with run_broker(arguments=["--trace-connections", "--hex"]) as broker, KafkaPeer(broker) as peer:
+        answers = [peer.ask(frame) for frame in asked]
+        assert "client='who'" in broker.stderr
+        assert dumps_in(broker.stderr) == [
+            ("> Metadata v1", asked[0][4:]),
+            ("< Metadata v1", answers[0]),
+            ("> ApiVersions v0", asked[1][4:]),
+            ("< ApiVersions v0", answers[1]),
+        ]
+
+
+def test_a_trace_without_hex_is_a_line_each_and_none_by_default(broker: BrokerProcess) -> None:
+    with run_broker(arguments=["--trace-connections"]) as traced, KafkaPeer(traced) as peer:
+        peer.ask(framed(18, 0, b""))
+        assert [told for told, _ in dumps_in(traced.stderr)] == ["> ApiVersions v0", "< ApiVersions v0"]
+    assert dumps_in(broker.stderr) == []
