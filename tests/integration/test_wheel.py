@@ -66,9 +66,12 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python.parent
 
 
-def test_the_wheel_has_the_broker_as_stele_server_and_nothing_at_the_top_but_stele(wheel: Path) -> None:
+def test_the_wheel_has_the_broker_as_stele_server_and_nothing_foreign_at_the_top(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"stele"}
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
+        "stele",
+        "pyspark_stele",
+    }
     modules = {path.relative_to(ROOT / "app").as_posix() for path in (ROOT / "app").rglob("*.py")}
     assert {f"stele/server/{module}" for module in modules} <= set(names)
     assert "stele/py.typed" in names

@@ -1,0 +1,92 @@
+"""``spark.read.format("stele")``: a range of offsets, fixed when the query is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from .fetching import Broker
+from .offsets import OffsetRange, ranges, split
+from .options import Connection, ReadOptions
+from .planning import end_offsets, start_offsets
+
+if TYPE_CHECKING:
+    from .arrow import RecordBatch
+
+Columns = tuple[tuple[str, bool], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangePartition(InputPartition):
+    """What one task reads; holds all that it needs, for tasks share nothing."""
+
+    range: OffsetRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeReader:
+    """Reads ranges in the executors. Knows no state: every ``read`` opens its connection, and closes it."""
+
+    connection: Connection
+    columns: Columns
+    fetch_bytes: int
+    fail_on_data_loss: bool
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        # Spark plans an InputPartition(None) where there is nothing to read.
+        if isinstance(partition, RangePartition):
+            yield from self._read(partition.range)
+
+    def _read(self, wanted: OffsetRange) -> Iterator[RecordBatch]:
+        from .decode import Decoder
+        from .schema import arrow_schema_of
+
+        decoder = Decoder(
+            topic=wanted.topic, partition=wanted.partition, schema=arrow_schema_of(self.columns)
+        )
+        with Broker(self.connection) as broker:
+            fetched = broker.read(
+                wanted, fetch_bytes=self.fetch_bytes, fail_on_data_loss=self.fail_on_data_loss
+            )
+            for batches, start in fetched:
+                yield from decoder.decode(batches, start, wanted.end)
+
+
+class BatchReader(DataSourceReader):
+    """Plans the ranges in the driver; the offsets of ``latest`` are those of that moment."""
+
+    def __init__(self, options: ReadOptions, columns: Columns) -> None:
+        self._options = options
+        self._ranges = range_reader(options, columns)
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        with Broker(options.connection) as broker:
+            names = broker.partitions(options.selection)
+            start = start_offsets(broker, options, names)
+            end = end_offsets(broker, options, names)
+        return task_partitions(ranges(start, end), options)
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        return self._ranges.read(partition)
+
+
+def range_reader(options: ReadOptions, columns: Columns) -> RangeReader:
+    return RangeReader(
+        connection=options.connection,
+        columns=columns,
+        fetch_bytes=options.fetch_bytes,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+
+
+def task_partitions(whole: list[OffsetRange], options: ReadOptions) -> list[InputPartition]:
+    parts = split(
+        whole,
+        min_partitions=options.min_partitions,
+        max_records_per_partition=options.max_records_per_partition,
+    )
+    return [RangePartition(range=part) for part in parts]

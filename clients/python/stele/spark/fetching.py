@@ -1,0 +1,231 @@
+"""How driver and executors talk to the broker: topics, offsets, and batches as they lie in the log.
+
+A broker that restarts under a running query is waited for, up to ``brokerTimeoutMs``;
+all calls here may be repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+from ..client import Client
+from ..errors import OffsetOutOfRangeError, SteleClientError, UnknownTopicError, error_for
+from ..operations.base import HttpAnswer, HttpRequest, Operation, expect
+from ..operations.fetch import Fetch
+from ..records import TopicPartition
+from ..transport.base import retry_pause_s
+from ..wire import messages as m
+from ..wire.error_codes import ErrorCode
+from ..wire.record_batch import iter_headers
+from .offsets import OffsetRange, Offsets
+from .options import Assign, Connection, Selection, Subscribe
+
+logger = logging.getLogger("stele.spark")
+R = TypeVar("R")
+
+
+class DataLossError(SteleClientError):
+    """Records that the query had still to read are not there any more."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code=ErrorCode.OFFSET_OUT_OF_RANGE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawBatches:
+    """``batches`` as they lie in the log; the first may begin before the offset that was asked for."""
+
+    batches: bytes
+    high_watermark: int
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawFetch(Operation[RawBatches]):
+    """A fetch of one partition that leaves the decoding to whoever needs the records."""
+
+    is_repeatable = True
+    topic: str
+    partition: int
+    offset: int
+    max_bytes: int
+
+    def _fetch(self) -> Fetch:
+        asked = m.FetchPartition(
+            topic=self.topic, partition=self.partition, offset=self.offset, max_bytes=self.max_bytes
+        )
+        return Fetch(partitions=(asked,), max_bytes=self.max_bytes)
+
+    def to_frame(self) -> m.Request:
+        return self._fetch().to_frame()
+
+    def from_frame(self, response: m.Response) -> RawBatches:
+        (fetched,) = expect(response, m.FetchResponse).partitions
+        if fetched.code is not ErrorCode.NONE:
+            error = error_for(fetched.code, fetched.message or fetched.code.name)
+            if isinstance(error, OffsetOutOfRangeError):
+                error.log_start_offset = fetched.log_start_offset
+                error.high_watermark = fetched.high_watermark
+            raise error
+        return RawBatches(
+            batches=fetched.batches,
+            high_watermark=fetched.high_watermark,
+            log_start_offset=fetched.log_start_offset,
+        )
+
+    def to_http(self) -> HttpRequest:
+        return self._fetch().to_http()
+
+    def from_http(self, answer: HttpAnswer) -> RawBatches:
+        return RawBatches(
+            batches=answer.body,
+            high_watermark=answer.header_int("High-Watermark"),
+            log_start_offset=answer.header_int("Log-Start-Offset"),
+        )
+
+
+class Broker:
+    """One client, patient as the options say; use it in a ``with``."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.client = Client(connection.url)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+
+    def patiently(self, call: Callable[[], R]) -> R:
+        """``call``, again and again while the broker is away; only for what may be repeated.
+
+        Raises:
+            SteleClientError: not a matter of waiting, or ``brokerTimeoutMs`` is over.
+        """
+        give_up_s = time.monotonic() + self._connection.broker_timeout_ms / 1000
+        failures = 0
+        while True:
+            try:
+                return call()
+            except SteleClientError as error:
+                pause_s = retry_pause_s(failures)
+                if not error.retriable or time.monotonic() + pause_s >= give_up_s:
+                    raise
+                if not failures:
+                    logger.warning("waiting for the broker: %s", error)
+            failures += 1
+            time.sleep(pause_s)
+
+    def partitions(self, selection: Selection) -> list[TopicPartition]:
+        """What ``selection`` selects now, in order.
+
+        Raises:
+            UnknownTopicError: a topic or a partition that is named is not there.
+        """
+        counts = {t.topic: t.partitions for t in self.patiently(self.client.topics)}
+        match selection:
+            case Subscribe():
+                self._require(selection.topics, counts)
+                wanted = selection.topics
+            case Assign():
+                self._require((topic for topic, _ in selection.partitions), counts)
+                for topic, partition in selection.partitions:
+                    if partition >= counts[topic]:
+                        raise UnknownTopicError(
+                            f"option assign names {topic}-{partition}, and {topic} has {counts[topic]} "
+                            f"partitions, from 0 to {counts[topic] - 1}"
+                        )
+                return [TopicPartition(*one) for one in selection.partitions]
+            case _:
+                matches = re.compile(selection.pattern).fullmatch
+                wanted = [topic for topic in counts if matches(topic)]
+        return sorted(TopicPartition(topic, p) for topic in wanted for p in range(counts[topic]))
+
+    def _require(self, topics: Iterable[str], counts: Mapping[str, int]) -> None:
+        missing = sorted({topic for topic in topics if topic not in counts})
+        if missing:
+            raise UnknownTopicError(
+                f"{self._connection.url} has no topic {', '.join(missing)}; create it before the query starts "
+                f"(it has {', '.join(sorted(counts)[:10]) or 'none at all'})"
+            )
+
+    def offset_at(self, name: TopicPartition, timestamp_ms: int) -> int | None:
+        """The offset of a time in ms, ``EARLIEST`` or ``LATEST``; None if no record is that late."""
+        at = {m.EARLIEST_TIMESTAMP: "earliest", m.LATEST_TIMESTAMP: "latest"}.get(timestamp_ms, timestamp_ms)
+        return self.patiently(
+            lambda: self.client.list_offset(name.topic, name.partition, at)  # pyright: ignore[reportArgumentType]
+        )
+
+    def earliest(self, names: Iterable[TopicPartition]) -> Offsets:
+        return {name: self.offset_at(name, m.EARLIEST_TIMESTAMP) or 0 for name in names}
+
+    def latest(self, names: Iterable[TopicPartition]) -> Offsets:
+        return {name: self.offset_at(name, m.LATEST_TIMESTAMP) or 0 for name in names}
+
+    def read(
+        self, wanted: OffsetRange, *, fetch_bytes: int, fail_on_data_loss: bool
+    ) -> Iterator[tuple[bytes, int]]:
+        """All of ``wanted`` as ``(batches, the offset to read them from)``, one fetch ahead of the caller.
+
+        Raises:
+            DataLossError: some of it is gone, and ``fail_on_data_loss`` is set; else it is
+                reported as a warning, and what is left is read.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="stele-fetch") as ahead:
+
+            def fetch(offset: int) -> Future[RawBatches]:
+                operation = RawFetch(
+                    topic=wanted.topic, partition=wanted.partition, offset=offset, max_bytes=fetch_bytes
+                )
+                return ahead.submit(self.patiently, lambda: self.client.call(operation))
+
+            offset = wanted.start
+            under_way = fetch(offset)
+            while True:
+                lost_to, found = offset, None
+                try:
+                    found = under_way.result()
+                except OffsetOutOfRangeError as error:
+                    low = error.log_start_offset
+                    lost_to = min(max(low, offset), wanted.end) if low > offset else wanted.end
+                except UnknownTopicError:
+                    lost_to = wanted.end
+                if found is not None and not found.batches:
+                    # The broker was asked for what it had, and it does not reach that far any more.
+                    lost_to = wanted.end
+                if lost_to > offset:
+                    report_loss(wanted.topic, wanted.partition, offset, lost_to, fail=fail_on_data_loss)
+                    offset = lost_to
+                    if offset >= wanted.end:
+                        return
+                    under_way = fetch(offset)
+                    continue
+                assert found is not None
+                following = max(header.next_offset for header in iter_headers(found.batches))
+                if following < wanted.end:
+                    under_way = fetch(following)
+                yield found.batches, offset
+                offset = following
+                if offset >= wanted.end:
+                    return
+
+
+def report_loss(topic: str, partition: int, start: int, end: int, *, fail: bool) -> None:
+    """Records from ``start`` on and before ``end`` are gone: say so, or fail."""
+    what = (
+        f"{end - start} records of {topic}-{partition} are lost to this query: offsets {start} to {end - 1} are "
+        "not in the log any more. Retention overtook it, or the topic was deleted or cut"
+    )
+    if fail:
+        raise DataLossError(
+            f"{what}. Make retention.ms or retention.bytes of the topic larger; to go on without these "
+            "records set failOnDataLoss=false"
+        )
+    logger.warning("%s. It goes on without them, because failOnDataLoss is false", what)

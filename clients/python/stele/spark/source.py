@@ -1,0 +1,44 @@
+"""The data source ``stele``: what Spark asks for first, and what it is given.
+
+No filters are pushed down: PySpark 4.3 keeps one plan for each DataFrame and
+overwrites it when a filter is pushed, so ``df.count()`` after ``df.where(…)`` would
+count the filtered rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from .options import FORMAT, ReadOptions, Use, parse_read_options
+from .schema import read_columns, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from .batch_reader import BatchReader, Columns
+
+
+class SteleDataSource(DataSource):
+    """``format("stele")`` for ``spark.read``, ``readStream``, ``write`` and ``writeStream``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        # Spark has not said yet whether it reads a batch or a stream; the names are checked when it has.
+        include = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
+        return spark_schema(include_headers=include)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        from .batch_reader import BatchReader
+
+        options = parse_read_options(self.options, Use.BATCH_READ)
+        return BatchReader(options, _columns(schema, options))
+
+
+def _columns(schema: StructType, options: ReadOptions) -> Columns:
+    read_columns(schema, include_headers=options.include_headers)
+    return tuple((field.name, field.nullable) for field in schema.fields)
