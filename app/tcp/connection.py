@@ -292,7 +292,8 @@ class OrderedConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing() or self._linger_until_s is not None:
             return
-        must_pause = self._closing_after_answers or self._is_full
+        # Requests that wait for their turn are as many as the peer sent before it was paused, and no more.
+        must_pause = self._closing_after_answers or self._is_full or self.has_held_requests()
         if must_pause and not self._is_read_paused:
             self._is_read_paused = True
             transport.pause_reading()

@@ -147,7 +147,9 @@ async def test_reads_under_way_are_bounded_by_what_they_may_bring(open_door: Ope
     client = await door.connect()
     size = tcp.READING_BYTES_MAX // 4
     await client.send(*(f"read {number} {size}" for number in range(10)), "now z")
-    await door.works.until(lambda: not door.works.connections[0].is_reading)
+    await door.works.until(lambda: len(door.works.taken) == 4)
+    (connection,) = door.works.connections
+    await door.works.until(lambda: not connection.is_reading)
     assert len(door.works.taken) == 4
     door.works.finish(*map(str, range(10)))
     assert await client.answers(11) == [*map(str, range(10)), "z"]
