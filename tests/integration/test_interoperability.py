@@ -1,9 +1,9 @@
-"""One log, two doors: the story that Stele is for, told in order on one broker.
+"""One log, three doors: the story that Stele is for, told in order on one broker.
 
-Every record written through one door is read through the other, and is the same
+Every record written through one door is read through the others, and is the same
 record there: offset, key, value, headers, timestamp. REST is spoken with plain
-HTTP requests and TCP with the client library and with raw frames, so that no
-step can lean on our own client twice.
+HTTP requests, TCP with the client library and with raw frames, Kafka with
+Confluent's client, so that no step can lean on our own client twice.
 """
 
 from __future__ import annotations
@@ -12,15 +12,19 @@ import asyncio
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, cast
 
+import confluent_kafka
 import httpx
 import pytest
-from stele import AsyncClient, NewRecord
+from stele import AsyncClient, Client, NewRecord
 from stele.testing import BrokerProcess, run_broker
 from stele.wire.compression import Compression
+from stele.wire.error_codes import ErrorCode
 from stele.wire.messages import FetchPartition, FetchRequest
+
+from tests.support import kafka_peer
 
 pytestmark = pytest.mark.in_written_order
 
@@ -77,6 +81,54 @@ def consume_frames(
         position += 12 + size
     assert position == len(frame)
     return next_offset, messages
+
+
+# A record as Kafka's clients see it: offset, key, value, headers, timestamp.
+KafkaRecord = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]], int]
+
+
+def consume_over_kafka(
+    broker: BrokerProcess, topic: str, count: int, *, offset: int = 0
+) -> list[KafkaRecord]:
+    """``count`` records of partition 0 with Confluent's consumer."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": broker.kafka_bootstrap, "group.id": "reader", "enable.auto.commit": False}
+    )
+    try:
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, offset)])
+        messages = consumer.consume(count, timeout=30)
+    finally:
+        consumer.close()
+    assert [message.error() for message in messages] == [None] * count
+    return [kafka_record(message) for message in messages]
+
+
+def kafka_record(message: confluent_kafka.Message) -> KafkaRecord:
+    offset, headers = message.offset(), cast("list[tuple[str, bytes | None]]", message.headers() or [])
+    assert offset is not None
+    return offset, message.key(), message.value(), headers, message.timestamp()[1]
+
+
+def produce_over_kafka(
+    broker: BrokerProcess, topic: str, records: Sequence[dict[str, Any]], **config: Any
+) -> list[tuple[int, int]]:
+    """Produce with Confluent's producer, idempotent as is its custom; partition and offset of each."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": broker.kafka_bootstrap, "enable.idempotence": True, **config}
+    )
+    places: dict[int, tuple[int, int]] = {}
+
+    def place_of(number: int) -> Callable[[object, confluent_kafka.Message], None]:
+        def delivered(error: object, message: confluent_kafka.Message) -> None:
+            assert error is None
+            places[number] = cast("int", message.partition()), cast("int", message.offset())
+
+        return delivered
+
+    for number, record in enumerate(records):
+        producer.produce(topic, on_delivery=place_of(number), **record)
+    assert producer.flush(30) == 0
+    return [places[number] for number in range(len(records))]
 
 
 # ── the five steps ──
@@ -226,7 +278,7 @@ async def test_8_what_is_posted_as_ndjson_is_the_same_record_over_tcp(
     ]
 
 
-async def test_9_the_batches_themselves_are_the_same_bytes_through_both_doors(
+async def test_9_the_batches_themselves_are_the_same_bytes_through_all_doors(
     broker: BrokerProcess, async_rest: httpx.AsyncClient
 ) -> None:
     over_http = await async_rest.get(
@@ -241,8 +293,12 @@ async def test_9_the_batches_themselves_are_the_same_bytes_through_both_doors(
         (length,) = struct.unpack(">I", stream.read(4))
         frame = stream.read(length - 4)
 
+    with kafka_peer.KafkaPeer(broker) as peer:
+        over_kafka = kafka_peer.only_partition(peer.call(kafka_peer.fetch(ROSETTA, 0), 12)).records
+
     assert len(over_http.content) > 0
     assert frame.endswith(over_http.content)
+    assert over_kafka == over_http.content
 
 
 @pytest.mark.parametrize("codec", list(Compression))
@@ -322,7 +378,198 @@ async def test_14_a_time_finds_the_same_offset_through_both_doors(
     assert answer.json()["offset"] == over_tcp == 5
 
 
-def test_15_all_of_it_is_there_after_a_kill_and_a_restart(broker: BrokerProcess, rest: httpx.Client) -> None:
+# ── and with Kafka's clients, as if it were Kafka ──
+
+
+def test_15_what_was_written_over_rest_and_tcp_is_consumed_over_kafka(
+    broker: BrokerProcess, rest: httpx.Client
+) -> None:
+    letters = consume_over_kafka(broker, TOPIC, 100)
+    assert [(offset, value) for offset, _, value, _, _ in letters] == [
+        (record["offset"], record["value"].encode()) for record in read_over_rest(rest, TOPIC)
+    ]
+
+    assert consume_over_kafka(broker, ROSETTA, 8) == [
+        # over TCP
+        (0, b"k1", b"plain", [("lang", b"grc"), ("lang", b"egy")], 1_700_000_000_001),
+        (1, b"k1", None, [], 1_700_000_000_002),
+        (2, b"\x80", b"\xff\x00\xfe", [("none", None)], 1_700_000_000_003),
+        (3, None, b"", [], 1_700_000_000_004),
+        # over REST
+        (4, b"k2", b"text", [("h", b"1")], 1_700_000_000_005),
+        (5, None, b'{"nested":[1,2.5]}', [], 1_700_000_000_006),
+        (6, b"k2", None, [], 1_700_000_000_007),
+        (7, b"\x80", b"\xff\x00\xfe", [], 1_700_000_000_008),
+    ]
+
+
+def test_16_what_is_produced_over_kafka_is_the_same_record_over_rest_and_tcp(
+    broker: BrokerProcess, rest: httpx.Client
+) -> None:
+    headers = [("lang", b"dem"), ("lang", b"grc"), ("none", None)]
+    places = produce_over_kafka(
+        broker,
+        ROSETTA,
+        [
+            {"key": b"k3", "value": b"from kafka", "timestamp": 1_700_000_000_009, "headers": headers},
+            {"key": b"k3", "value": None, "timestamp": 1_700_000_000_010},
+            {"key": b"\x80", "value": b"\xff", "timestamp": 1_700_000_000_011},
+        ],
+    )
+    assert places == [(0, 8), (0, 9), (0, 10)]
+
+    with Client(broker.binary_url) as client:
+        fetched = client.fetch(ROSETTA, 0, 8)
+    assert [(r.offset, r.key, r.value, r.headers, r.timestamp) for r in fetched.records] == [
+        (8, b"k3", b"from kafka", tuple(headers), 1_700_000_000_009),
+        (9, b"k3", None, (), 1_700_000_000_010),
+        (10, b"\x80", b"\xff", (), 1_700_000_000_011),
+    ]
+    first, second, third = read_over_rest(rest, ROSETTA)[8:]
+    assert first == {
+        "partition": 0,
+        "offset": 8,
+        "timestamp": 1_700_000_000_009,
+        "key": "k3",
+        "value": "from kafka",
+        "headers": [
+            {"key": "lang", "value": "dem"},
+            {"key": "lang", "value": "grc"},
+            {"key": "none", "value": None},
+        ],
+    }
+    assert (second["offset"], second["key"], second["value"]) == (9, "k3", None)
+    assert (third["offset"], third["key_b64"], third["value_b64"]) == (10, "gA==", "/w==")
+    assert consume_frames(broker, ROSETTA, 8, 1) == (9, [(8, b"from kafka")])
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_17_a_compressed_batch_over_kafka_is_plain_records_over_rest_and_tcp(
+    broker: BrokerProcess, rest: httpx.Client, codec: str
+) -> None:
+    topic = f"{ROSETTA}-kafka-{codec}"
+    values = [f"line {n} of the same text".encode() for n in range(200)]
+    produce_over_kafka(
+        broker, topic, [{"value": value} for value in values], **{"compression.type": codec, "linger.ms": 50}
+    )
+
+    assert [record["value"].encode() for record in read_over_rest(rest, topic)] == values
+    with Client(broker.binary_url) as client:
+        assert [record.value for record in client.fetch(topic, 0, 0).records] == values
+
+
+def test_18_a_key_goes_to_the_same_partition_through_all_doors(
+    broker: BrokerProcess, rest: httpx.Client
+) -> None:
+    keys = [f"N{n}" for n in range(40)]
+    answer = rest.post(
+        "/v1/topics/keyed/records", json={"records": [{"key": key, "value": "r"} for key in keys]}
+    )
+    over_rest = [result["partition"] for result in answer.json()["records"]]
+
+    places = produce_over_kafka(
+        broker, "keyed", [{"key": key.encode(), "value": b"k"} for key in keys], partitioner="murmur2_random"
+    )
+
+    assert [partition for partition, _ in places] == over_rest
+
+
+def test_19_a_consumer_group_over_kafka_goes_on_where_it_stopped_with_what_came_over_rest_and_tcp(
+    broker: BrokerProcess, rest: httpx.Client
+) -> None:
+    config: dict[str, Any] = {
+        "bootstrap.servers": broker.kafka_bootstrap,
+        "group.id": "scribes",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+
+    def read_and_commit(count: int) -> list[bytes | None]:
+        consumer = confluent_kafka.Consumer(config)
+        try:
+            consumer.subscribe(["scroll"])
+            values: list[bytes | None] = []
+            while len(values) < count:
+                message = consumer.poll(30)
+                assert message is not None
+                assert message.error() is None, message.error()
+                values.append(message.value())
+            consumer.commit(asynchronous=False)
+        finally:
+            consumer.close()
+        return values
+
+    rest.put("/v1/topics/scroll", json={"partitions": 1}).raise_for_status()
+    rest.post("/v1/topics/scroll/records", json={"records": [{"value": "a"}]}).raise_for_status()
+    with Client(broker.binary_url) as client:
+        client.simple_produce("scroll", b"b")
+    assert read_and_commit(2) == [b"a", b"b"]
+
+    with Client(broker.binary_url) as client:
+        client.simple_produce("scroll", b"c")
+    rest.post("/v1/topics/scroll/records", json={"records": [{"value": "d"}]}).raise_for_status()
+    assert read_and_commit(2) == [b"c", b"d"]
+
+
+async def test_20_a_long_poll_through_any_door_ends_with_a_produce_through_another(
+    broker: BrokerProcess, async_rest: httpx.AsyncClient
+) -> None:
+    def over_kafka(offset: int) -> list[KafkaRecord]:
+        return consume_over_kafka(broker, "chime", 1, offset=offset)
+
+    (await async_rest.put("/v1/topics/chime", json={"partitions": 1})).raise_for_status()
+    async with AsyncClient(broker.binary_url) as client:
+        # Whether the poll or the produce comes first, the answer is the same and nobody waits 30 s.
+        waiting = asyncio.create_task(asyncio.to_thread(over_kafka, 0))
+        await client.simple_produce("chime", b"tcp")
+        assert (await waiting)[0][2] == b"tcp"
+
+        waiting = asyncio.create_task(asyncio.to_thread(over_kafka, 1))
+        await async_rest.post("/v1/topics/chime/records", json={"records": [{"value": "rest"}]})
+        assert (await waiting)[0][2] == b"rest"
+
+        over_tcp = asyncio.create_task(client.fetch("chime", 0, 2, wait_ms=30_000))
+        over_rest = asyncio.create_task(
+            async_rest.get(
+                "/v1/topics/chime/partitions/0/records", params={"from": 2, "wait_ms": 30_000}, timeout=60
+            )
+        )
+        await asyncio.to_thread(produce_over_kafka, broker, "chime", [{"value": b"kafka"}])
+        assert [record.value for record in (await over_tcp).records] == [b"kafka"]
+        assert [record["value"] for record in (await over_rest).json()["records"]] == ["kafka"]
+
+
+async def test_21_three_doors_write_one_log_at_once_and_each_reads_all_of_it(
+    broker: BrokerProcess, async_rest: httpx.AsyncClient
+) -> None:
+    (await async_rest.put("/v1/topics/choir", json={"partitions": 1})).raise_for_status()
+    async with AsyncClient(broker.binary_url) as client:
+        await asyncio.gather(
+            *(
+                async_rest.post("/v1/topics/choir/records", json={"records": [{"value": f"rest {n}"}]})
+                for n in range(33)
+            ),
+            *(client.simple_produce("choir", f"tcp {n}".encode()) for n in range(33)),
+            asyncio.to_thread(
+                produce_over_kafka, broker, "choir", [{"value": f"kafka {n}".encode()} for n in range(33)]
+            ),
+        )
+        over_tcp = [(record.offset, record.value) for record in (await client.fetch("choir", 0, 0)).records]
+
+    assert [offset for offset, _ in over_tcp] == list(range(99))
+    assert {value for _, value in over_tcp} == {
+        f"{door} {n}".encode() for door in ("rest", "tcp", "kafka") for n in range(33)
+    }
+    answer = await async_rest.get("/v1/topics/choir/partitions/0/records", params={"from": 0})
+    assert [(r["offset"], r["value"].encode()) for r in answer.json()["records"]] == over_tcp
+    over_kafka = await asyncio.to_thread(consume_over_kafka, broker, "choir", 99)
+    assert [(offset, value) for offset, _, value, _, _ in over_kafka] == over_tcp
+
+
+# ── the end of the story ──
+
+
+def test_22_all_of_it_is_there_after_a_kill_and_a_restart(broker: BrokerProcess, rest: httpx.Client) -> None:
     before = {topic: read_over_rest(rest, topic) for topic in (TOPIC, ROSETTA, "bell")}
     rest.post("/v1/flush").raise_for_status()
 
@@ -331,12 +578,17 @@ def test_15_all_of_it_is_there_after_a_kill_and_a_restart(broker: BrokerProcess,
 
     with httpx.Client(base_url=broker.http_url) as again:
         assert {topic: read_over_rest(again, topic) for topic in before} == before
-    assert consume_frames(broker, TOPIC, 99, 10) == (100, [(99, before[TOPIC][99]["value"].encode())])
+    last = before[TOPIC][99]["value"].encode()
+    assert consume_frames(broker, TOPIC, 99, 10) == (100, [(99, last)])
+    assert [value for _, _, value, _, _ in consume_over_kafka(broker, TOPIC, 1, offset=99)] == [last]
 
 
-def test_16_a_deleted_topic_is_gone_through_both_doors(broker: BrokerProcess) -> None:
+def test_23_a_deleted_topic_is_gone_through_all_doors(broker: BrokerProcess) -> None:
     with httpx.Client(base_url=broker.http_url) as rest:
         assert rest.delete(f"/v1/topics/{TOPIC}").status_code == 204
         assert rest.get(f"/v1/topics/{TOPIC}").status_code == 404
     with pytest.raises(AssertionError, match="does not exist"):
         consume_frames(broker, TOPIC, 0, 1)
+    with kafka_peer.KafkaPeer(broker) as peer:
+        gone = kafka_peer.only_partition(peer.call(kafka_peer.fetch(TOPIC, 0), 12))
+        assert gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,4 +1,4 @@
-"""kill -9 in the middle of produce, again and again on the same data, over both doors, with a ledger of acks.
+"""kill -9 in the middle of produce, again and again on the same data, over all doors, with a ledger of acks.
 
 The ledger lives in this process. After every restart: nothing that was acked is
 lost or changed, offsets have no holes, and nothing of an idempotent producer is
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import struct
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -21,13 +22,21 @@ import pytest
 from stele import AsyncClient
 from stele.testing import BrokerProcess, run_broker
 from stele.wire import messages as m
+from stele.wire.error_codes import ErrorCode
 from stele.wire.framing import FrameReader
 from stele.wire.record_batch import build_rows
+
+from app.tcp.kafka.schemas import produce as produce_schema
+from app.tcp.kafka.schemas.init_producer_id import InitProducerIdRequest
+from tests.support import kafka_peer
+from tests.support.batches import batch_of
 
 ROUNDS = 15
 TORTURE_ROUNDS = int(os.environ.get("STELE_TORTURE_ROUNDS", "200"))
 IDEMPOTENT_PARTITIONS = 3
 IN_FLIGHT = 64
+KAFKA_IN_FLIGHT = 5
+KAFKA_PRODUCE, KAFKA_VERSION = produce_schema.API, 9
 
 Place = tuple[str, int]
 
@@ -157,9 +166,84 @@ async def produce_over_http(broker: BrokerProcess, ledger: Ledger, name: str) ->
             await ledger.ack(("web", 0), base_offset, [value.encode() for value in values])
 
 
+@asynccontextmanager
+async def kafka_connection_of(
+    broker: BrokerProcess,
+) -> AsyncGenerator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection(broker.host, broker.kafka_port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def kafka_produced(reader: asyncio.StreamReader) -> int:
+    """The first offset in the next response. Raises ``IncompleteReadError`` when the broker is gone."""
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    _, response = kafka_peer.read_response(await reader.readexactly(size), KAFKA_PRODUCE, KAFKA_VERSION)
+    done = kafka_peer.only_partition(response)
+    assert done.error_code == ErrorCode.NONE, done
+    return done.base_offset
+
+
+async def produce_over_kafka(broker: BrokerProcess, ledger: Ledger, name: str) -> None:
+    """Batches over the Kafka door, many in flight, acked in turn when in the log and when synced."""
+    waiting: list[list[bytes]] = []
+    number = 0
+    async with kafka_connection_of(broker) as (reader, writer):
+
+        def send() -> None:
+            nonlocal number
+            values = [f"{name}-{number}-{i}".encode() for i in range(1 + number % 3)]
+            waiting.append(values)
+            request = kafka_peer.produce("kafka", batch_of(values), acks=-1 if number % 4 == 0 else 1)
+            writer.write(kafka_peer.request_frame(request, KAFKA_VERSION, correlation=number))
+            number += 1
+
+        for _ in range(IN_FLIGHT):
+            send()
+        while True:
+            await ledger.ack(("kafka", 0), await kafka_produced(reader), waiting.pop(0))
+            send()
+
+
+@dataclass
+class KafkaIdempotentProducer:
+    """As ``IdempotentProducer``, over the Kafka door with five batches in flight, as Kafka's clients do it."""
+
+    producer_id: int
+    sequence: int = 0
+    number: int = 0
+    # Sequence and values of what was sent and not acked, in order.
+    unacked: list[tuple[int, list[bytes]]] = field(default_factory=list[tuple[int, list[bytes]]])
+
+    async def run(self, broker: BrokerProcess, ledger: Ledger, rng: random.Random) -> None:
+        async with kafka_connection_of(broker) as (reader, writer):
+            for sequence, values in self.unacked:
+                writer.write(self._request(sequence, values, rng))
+            while True:
+                while len(self.unacked) < KAFKA_IN_FLIGHT:
+                    values = [f"k-idem-{self.number + i}".encode() for i in range(rng.randint(1, 20))]
+                    self.number += len(values)
+                    self.unacked.append((self.sequence, values))
+                    writer.write(self._request(self.sequence, values, rng))
+                    self.sequence += len(values)
+                base_offset = await kafka_produced(reader)
+                _, values = self.unacked[0]
+                await ledger.ack(("kafka-idempotent", 0), base_offset, values)
+                del self.unacked[0]
+
+    def _request(self, sequence: int, values: list[bytes], rng: random.Random) -> bytes:
+        batch = batch_of(values, producer_id=self.producer_id, base_sequence=sequence)
+        request = kafka_peer.produce("kafka-idempotent", batch, acks=rng.choice([1, -1]))
+        return kafka_peer.request_frame(request, KAFKA_VERSION)
+
+
 async def until_the_broker_dies(work: object) -> None:
     assert asyncio.iscoroutine(work)
-    with suppress(ConnectionError, httpx.TransportError, StopAsyncIteration):
+    with suppress(ConnectionError, httpx.TransportError, StopAsyncIteration, asyncio.IncompleteReadError):
         await work
 
 
@@ -179,7 +263,7 @@ async def verify(broker: BrokerProcess, ledger: Ledger) -> None:
             for offset, value in acked.items():
                 assert offset < len(seen), f"offset {offset} of {place} was acked and is lost"
                 assert seen[offset] == value, f"offset {offset} of {place} holds another record"
-            if place[0] == "idempotent":
+            if place[0] in ("idempotent", "kafka-idempotent"):
                 assert len(set(seen)) == len(seen), f"{place} holds a record twice"
 
 
@@ -196,12 +280,24 @@ async def kill_and_recover(data_dir: Path, rounds: int, seed: int) -> None:
                 "idempotent", partitions=IDEMPOTENT_PARTITIONS, configs={"segment.bytes": "8192"}
             )
             await client.create_topic("simple", configs={"segment.bytes": "65536"})
+            await client.create_topic("kafka", configs={"segment.bytes": "65536", "retention.ms": "-1"})
+            await client.create_topic(
+                "kafka-idempotent", configs={"segment.bytes": "8192", "retention.ms": "-1"}
+            )
+        with kafka_peer.KafkaPeer(broker) as peer:
+            kafka_producer = KafkaIdempotentProducer(
+                peer.call(
+                    InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 4
+                ).producer_id
+            )
         for number in range(rounds):
             enough = ledger.acks + rng.randint(1, 2000)
             works = [
                 produce_simply(broker, ledger, f"simple-{number}"),
                 produce_over_http(broker, ledger, f"web-{number}"),
                 *(producer.run(broker, ledger, rng) for producer in producers),
+                produce_over_kafka(broker, ledger, f"kafka-{number}"),
+                kafka_producer.run(broker, ledger, rng),
             ]
             running = asyncio.gather(*map(until_the_broker_dies, works))
             async with ledger.moved:
@@ -216,6 +312,13 @@ async def kill_and_recover(data_dir: Path, rounds: int, seed: int) -> None:
         ledger.seen.clear()
         await verify(broker, ledger)
         assert broker.stop() == 0
+    assert {topic for topic, _ in ledger.acked} == {
+        "simple",
+        "web",
+        "idempotent",
+        "kafka",
+        "kafka-idempotent",
+    }
     print(f"{rounds} kills, {ledger.acks} records acked")
 
 
