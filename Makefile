@@ -20,11 +20,12 @@ ARGS ?=
 DEMO_FLIGHTS ?= 0
 # The Kafka clients that make conformance runs: all, or a comma list such as sarama,java.
 CLIENTS ?= all
+FUZZ_SECONDS ?= 60
 LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
 export LOAD_SECONDS LOAD_USERS
 
-.PHONY: help setup run test conformance lint format bench load demo torture clean
+.PHONY: help setup run test conformance lint format bench load demo fuzz torture clean
 
 help: ## list the targets
 	@echo "Stele, a log broker. Targets:"
@@ -68,6 +69,13 @@ load: $(DEVELOPMENT) ## load a broker of its own over HTTP and TCP for LOAD_SECO
 
 demo: $(DEVELOPMENT) ## replay 336,776 flights through both doors and read each back through the other
 	$(BIN)/python -m load.demo_flights --flights $(DEMO_FLIGHTS) $(ARGS)
+
+fuzz: $(DEVELOPMENT) ## fuzz what reads the Kafka door's bytes for FUZZ_SECONDS (60), guided by coverage
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: atheris || { \
+		echo "atheris could not be installed: it has wheels for Linux on x86_64 only."; \
+		echo "Without it, make test fuzzes the same decoders with hypothesis, less deeply."; exit 1; }
+	$(BIN)/python -m tests.fuzz.kafka_decoders -max_total_time=$(FUZZ_SECONDS) $(ARGS)
 
 torture: $(DEVELOPMENT) ## run the unbounded crash, power-cut and fuzz tests (hours)
 	@echo "running the torture tests; the seed of a failure is printed with it"
