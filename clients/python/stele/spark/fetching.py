@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Self, TypeVar
@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 from ..client import Client
 from ..errors import OffsetOutOfRangeError, SteleClientError, UnknownTopicError, error_for
 from ..operations.base import HttpAnswer, HttpRequest, Operation, expect
-from ..operations.fetch import Fetch
+from ..operations.fetch import Fetch, ListOffset
 from ..records import TopicPartition
 from ..transport.base import retry_pause_s
 from ..wire import messages as m
@@ -123,51 +123,71 @@ class Broker:
             failures += 1
             time.sleep(pause_s)
 
-    def partitions(self, selection: Selection) -> list[TopicPartition]:
+    def partitions(self, selection: Selection, *, skip_missing: bool = False) -> list[TopicPartition]:
         """What ``selection`` selects now, in order.
 
         Raises:
-            UnknownTopicError: a topic or a partition that is named is not there.
+            UnknownTopicError: a topic or a partition that is named is not there; with
+                ``skip_missing`` it is left out instead.
         """
         counts = {t.topic: t.partitions for t in self.patiently(self.client.topics)}
         match selection:
             case Subscribe():
-                self._require(selection.topics, counts)
-                wanted = selection.topics
+                wanted = [TopicPartition(t, p) for t in selection.topics for p in range(counts.get(t, 1))]
             case Assign():
-                self._require((topic for topic, _ in selection.partitions), counts)
-                for topic, partition in selection.partitions:
-                    if partition >= counts[topic]:
-                        raise UnknownTopicError(
-                            f"option assign names {topic}-{partition}, and {topic} has {counts[topic]} "
-                            f"partitions, from 0 to {counts[topic] - 1}"
-                        )
-                return [TopicPartition(*one) for one in selection.partitions]
+                wanted = [TopicPartition(*one) for one in selection.partitions]
             case _:
                 matches = re.compile(selection.pattern).fullmatch
-                wanted = [topic for topic in counts if matches(topic)]
-        return sorted(TopicPartition(topic, p) for topic in wanted for p in range(counts[topic]))
-
-    def _require(self, topics: Iterable[str], counts: Mapping[str, int]) -> None:
-        missing = sorted({topic for topic in topics if topic not in counts})
-        if missing:
+                topics = [topic for topic in counts if matches(topic)]
+                wanted = [TopicPartition(topic, p) for topic in topics for p in range(counts[topic])]
+        missing = sorted(name for name in wanted if name.partition >= counts.get(name.topic, 0))
+        if missing and not skip_missing:
+            name = missing[0]
+            if name.topic in counts:
+                raise UnknownTopicError(
+                    f"there is no {name}: {name.topic} has {counts[name.topic]} partitions, from 0 on; "
+                    "correct the option assign"
+                )
             raise UnknownTopicError(
-                f"{self._connection.url} has no topic {', '.join(missing)}; create it before the query starts "
+                f"{self._connection.url} has no topic {name.topic}; create it before the query starts "
                 f"(it has {', '.join(sorted(counts)[:10]) or 'none at all'})"
             )
+        return sorted(set(wanted) - set(missing))
+
+    def offsets_at(
+        self, names: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int | None]:
+        """Of each, the offset of a time in ms, ``EARLIEST`` or ``LATEST``; None if no record is that late."""
+        names = list(names)
+        operations = [
+            ListOffset(topic=n.topic, partition=n.partition, timestamp_ms=timestamp_ms) for n in names
+        ]
+        timeout_s = self.client.config.timeout_s
+
+        def ask() -> list[int | None]:
+            found: list[int | None] = []
+            for outcome in self.client.transport.call_all(operations, timeout_s=timeout_s):
+                if isinstance(outcome, SteleClientError):
+                    raise outcome
+                found.append(outcome)
+            return found
+
+        return dict(zip(names, self.patiently(ask), strict=True))
 
     def offset_at(self, name: TopicPartition, timestamp_ms: int) -> int | None:
-        """The offset of a time in ms, ``EARLIEST`` or ``LATEST``; None if no record is that late."""
-        at = {m.EARLIEST_TIMESTAMP: "earliest", m.LATEST_TIMESTAMP: "latest"}.get(timestamp_ms, timestamp_ms)
-        return self.patiently(
-            lambda: self.client.list_offset(name.topic, name.partition, at)  # pyright: ignore[reportArgumentType]
-        )
-
-    def earliest(self, names: Iterable[TopicPartition]) -> Offsets:
-        return {name: self.offset_at(name, m.EARLIEST_TIMESTAMP) or 0 for name in names}
+        """As ``offsets_at``, of one."""
+        return self.offsets_at([name], timestamp_ms)[name]
 
     def latest(self, names: Iterable[TopicPartition]) -> Offsets:
-        return {name: self.offset_at(name, m.LATEST_TIMESTAMP) or 0 for name in names}
+        """Where the log ends: the offset of the next record to come."""
+        return {name: offset or 0 for name, offset in self.offsets_at(names, m.LATEST_TIMESTAMP).items()}
+
+    def log_start(self, topic: str, partition: int) -> int | None:
+        """The offset of the first record that is there; None if the partition is not."""
+        try:
+            return self.offset_at(TopicPartition(topic, partition), m.EARLIEST_TIMESTAMP)
+        except UnknownTopicError:
+            return None
 
     def read(
         self, wanted: OffsetRange, *, fetch_bytes: int, fail_on_data_loss: bool
@@ -229,3 +249,17 @@ def report_loss(topic: str, partition: int, start: int, end: int, *, fail: bool)
             "records set failOnDataLoss=false"
         )
     logger.warning("%s. It goes on without them, because failOnDataLoss is false", what)
+
+
+def report_cut(topic: str, partition: int, offset: int, latest: int | None, *, fail: bool) -> None:
+    """A query had read up to ``offset``, and the log ends before it, at ``latest``, or is not there at all."""
+    state = "is not there any more" if latest is None else f"ends at offset {latest} now"
+    what = (
+        f"{topic}-{partition} {state}, and this query had read it up to offset {offset}: the topic was deleted, "
+        "deleted and made anew, or lost its tail with the power"
+    )
+    if fail:
+        raise DataLossError(
+            f"{what}. Start the query with a new checkpoint; to go on with what is there set failOnDataLoss=false"
+        )
+    logger.warning("%s. It goes on with what is there, because failOnDataLoss is false", what)

@@ -73,9 +73,9 @@ def _resolve(
 ) -> dict[TopicPartition, int | None]:
     match bound:
         case AtEnd():
-            return {name: broker.offset_at(name, bound.offset) for name in names}
+            return broker.offsets_at(names, bound.offset)
         case AtTimestamp():
-            return {name: broker.offset_at(name, bound.timestamp_ms) for name in names}
+            return broker.offsets_at(names, bound.timestamp_ms)
         case AtTimestamps():
             _require_all(bound.timestamps, names, f"{word}ingOffsetsByTimestamp")
             return {n: broker.offset_at(n, bound.timestamps[n.topic][n.partition]) for n in names}

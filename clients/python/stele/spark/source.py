@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from .batch_reader import BatchReader, Columns
+    from .stream_reader import StreamReader
 
 
 class SteleDataSource(DataSource):
@@ -37,6 +38,12 @@ class SteleDataSource(DataSource):
 
         options = parse_read_options(self.options, Use.BATCH_READ)
         return BatchReader(options, _columns(schema, options))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+        from .stream_reader import StreamReader
+
+        options = parse_read_options(self.options, Use.STREAM_READ)
+        return StreamReader(options, _columns(schema, options))
 
 
 def _columns(schema: StructType, options: ReadOptions) -> Columns:

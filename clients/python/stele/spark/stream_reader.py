@@ -1,0 +1,139 @@
+"""``spark.readStream.format("stele")``: micro-batches of offset ranges.
+
+One object lives in the driver for as long as the query runs and decides what each
+micro-batch holds; the records are read in the executors, as those of a batch. All
+that must survive is in the offsets, which Spark keeps in the checkpoint: a
+micro-batch that is repeated has the same ranges, split among tasks in the same way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from .batch_reader import Columns, range_reader, task_partitions
+from .fetching import Broker, report_cut, report_loss
+from .offsets import OffsetRange, Offsets, OffsetsJson, from_json, limited, ranges, to_json
+from .options import ReadOptions
+from .planning import start_offsets
+
+if TYPE_CHECKING:
+    from .arrow import RecordBatch
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches in the driver (its process keeps one), and reads ranges in the executors (stateless)."""
+
+    def __init__(self, options: ReadOptions, columns: Columns) -> None:
+        self._options = options
+        self._ranges = range_reader(options, columns)
+        # Made when first used: Spark pickles a reader to send it to the executors.
+        self._connected: Broker | None = None
+        # What there was when a Trigger.AvailableNow began: no micro-batch goes beyond it.
+        self._target: Offsets | None = None
+        self._seen_latest: Offsets = {}
+        self._released_s = time.monotonic()
+
+    @property
+    def _broker(self) -> Broker:
+        if self._connected is None:
+            self._connected = Broker(self._options.connection)
+        return self._connected
+
+    def initialOffset(self) -> OffsetsJson:  # noqa: N802 - Spark's name
+        names = self._broker.partitions(self._options.selection)
+        return to_json(start_offsets(self._broker, self._options, names))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        # Spark takes one limit from a Python source; the least is looked at besides in latestOffset.
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._target = self._latest()
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> OffsetsJson:  # noqa: N802 - Spark's name
+        begin = from_json(start)
+        end = self._reachable(begin)
+        known = {name: begin.get(name, 0) for name in end}
+        waiting = sum(max(0, offset - known[name]) for name, offset in end.items())
+        if self._must_wait(waiting, limit):
+            return to_json(begin)
+        if waiting:
+            self._released_s = time.monotonic()
+        if isinstance(limit, ReadMaxRows):
+            end = limited(known, end, limit.max_rows)
+        return to_json(end)
+
+    def _latest(self) -> Offsets:
+        # A topic that has gone is noticed by what the query had read of it, in _reachable.
+        names = self._broker.partitions(self._options.selection, skip_missing=True)
+        self._seen_latest = self._broker.latest(names)
+        return self._seen_latest
+
+    def _reachable(self, begin: Offsets) -> Offsets:
+        """Where the log ends, or the target if there is one, in each partition that is there."""
+        latest = self._latest()
+        fail = self._options.fail_on_data_loss
+        for name, offset in begin.items():
+            if name not in latest:
+                report_cut(name.topic, name.partition, offset, None, fail=fail)
+            elif latest[name] < offset:
+                report_cut(name.topic, name.partition, offset, latest[name], fail=fail)
+        if self._target is None:
+            return latest
+        # Partitions that came later wait for the next run; what this one has begun it keeps.
+        target = self._target
+        return {
+            name: min(offset, max(target.get(name, 0), begin.get(name, 0)))
+            for name, offset in latest.items()
+            if name in target or name in begin
+        }
+
+    def _must_wait(self, waiting: int, limit: ReadLimit) -> bool:
+        least = self._options.min_offsets_per_trigger
+        # AvailableNow has an end, at which there may be fewer; Trigger.Once takes everything.
+        if least is None or self._target is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        delay_s = time.monotonic() - self._released_s
+        return waiting < least and delay_s * 1000 < self._options.max_trigger_delay_ms
+
+    def reportLatestOffset(self) -> OffsetsJson | None:  # noqa: N802 - Spark's name
+        return to_json(self._seen_latest) if self._seen_latest else None
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
+        begin, until = from_json(start), from_json(end)
+        # A partition that was added while the query ran is read from its first record on.
+        planned = ranges({name: begin.get(name, 0) for name in until}, until)
+        return task_partitions([r for r in map(self._still_there, planned) if r.size > 0], self._options)
+
+    def _still_there(self, planned: OffsetRange) -> OffsetRange:
+        """``planned`` without what retention has deleted: said here once, before many tasks find out."""
+        earliest = self._broker.log_start(planned.topic, planned.partition)
+        if earliest is None or earliest <= planned.start:
+            return planned
+        start = min(earliest, planned.end)
+        report_loss(
+            planned.topic, planned.partition, planned.start, start, fail=self._options.fail_on_data_loss
+        )
+        return OffsetRange(topic=planned.topic, partition=planned.partition, start=start, end=planned.end)
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        return self._ranges.read(partition)
+
+    def stop(self) -> None:
+        if self._connected is not None:
+            self._connected.client.close()
