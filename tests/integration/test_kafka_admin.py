@@ -19,11 +19,13 @@ from app.tcp.kafka.schemas import (
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_groups,
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
     incremental_alter_configs,
     metadata,
+    offset_fetch,
 )
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
@@ -683,3 +685,55 @@ def test_a_connection_that_vanishes_in_the_middle_of_a_change_leaves_topics_that
         for number in range(20):
             put(witness, f"left-{number}", b"x")
             put(witness, f"left-too-{number}", b"x")
+
+
+# ── short questions with long answers ──
+
+
+def test_what_is_asked_for_again_and_again_is_told_once(peer: KafkaPeer) -> None:
+    create_topic(peer, "echo", partitions=50)
+    create_topic(peer, "echo-2")
+    times = 2_000
+    names = [*["echo"] * times, "echo-2"]
+
+    topics = peer.call(
+        metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=name) for name in names]), 4
+    ).topics
+    assert [topic.name for topic in topics] == ["echo", "echo-2"]
+
+    resources = [
+        describe_configs.DescribeConfigsResource(
+            resource_type=TOPIC, resource_name=name, configuration_keys=None
+        )
+        for name in names
+    ]
+    results = peer.call(describe_configs.DescribeConfigsRequest(resources=resources), 4).results
+    assert [result.resource_name for result in results] == ["echo", "echo-2"]
+
+    groups = peer.call(describe_groups.DescribeGroupsRequest(groups=names), 5).groups
+    assert [group.group_id for group in groups] == ["echo", "echo-2"]
+
+    asked = [describe_producers.TopicRequest(name="echo", partition_indexes=[0, 1] * times)] * 3
+    (topic,) = peer.call(describe_producers.DescribeProducersRequest(topics=asked), 0).topics
+    assert [one.partition_index for one in topic.partitions] == [0, 1]
+
+    of_old = offset_fetch.OffsetFetchRequest(
+        group_id="g",
+        topics=[
+            offset_fetch.OffsetFetchRequestTopic(name="echo", partition_indexes=partitions)
+            for partitions in ([0] * times, [1, 0])
+        ],
+    )
+    (topic,) = peer.call(of_old, 7).topics
+    assert [one.partition_index for one in topic.partitions] == [0, 1]
+
+    of_now = offset_fetch.OffsetFetchRequestGroup(
+        group_id="g",
+        topics=[
+            offset_fetch.OffsetFetchRequestTopics(name="echo", partition_indexes=partitions)
+            for partitions in ([0] * times, [1, 0])
+        ],
+    )
+    (group,) = peer.call(offset_fetch.OffsetFetchRequest(groups=[of_now] * 20), 8).groups
+    (topic,) = group.topics
+    assert [one.partition_index for one in topic.partitions] == [0, 1]

@@ -115,15 +115,18 @@ def _commit_response(
 
 def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.version >= _FIRST_WITH_GROUPS:
-        return OffsetFetchResponse(groups=[_fetch_group(context, group) for group in request.groups])
+        # Once each, as topics and partitions below: names are short, and what is told of them is not.
+        asked_groups = {group.group_id: group for group in request.groups}
+        return OffsetFetchResponse(groups=[_fetch_group(context, group) for group in asked_groups.values()])
     if request.topics is None:
         found = _by_topic(context.groups.committed(request.group_id, None))
     else:
+        asked: dict[str, dict[int, None]] = {}
+        for topic in request.topics:
+            asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
         found = {
-            topic.name: context.groups.committed(
-                request.group_id, [(topic.name, partition) for partition in topic.partition_indexes]
-            )
-            for topic in request.topics
+            name: context.groups.committed(request.group_id, [(name, partition) for partition in partitions])
+            for name, partitions in asked.items()
         }
     return OffsetFetchResponse(
         topics=[
@@ -161,20 +164,21 @@ def _fetch_group(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetc
             )
             topics.append(_fetched_topic(name, topic_id, offsets, ErrorCode.NONE))
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+    asked: dict[tuple[str, bytes], dict[int, None]] = {}
     for topic in group.topics:
-        name, code = topic.name, ErrorCode.NONE
+        asked.setdefault((topic.name, topic.topic_id), {}).update(dict.fromkeys(topic.partition_indexes))
+    for (name, topic_id), partitions in asked.items():
+        code = ErrorCode.NONE
         if context.version >= _FIRST_WITH_TOPIC_IDS:
             try:
-                name = find_topic(context, None, topic.topic_id).name
+                name = find_topic(context, None, topic_id).name
             except SteleError as error:
                 code = error_code_of(error)
         if code:
-            offsets = [CommittedOffset(topic=name, partition=one) for one in topic.partition_indexes]
+            offsets = [CommittedOffset(topic=name, partition=one) for one in partitions]
         else:
-            offsets = context.groups.committed(
-                group.group_id, [(name, partition) for partition in topic.partition_indexes]
-            )
-        topics.append(_fetched_topic(name, topic.topic_id, offsets, code))
+            offsets = context.groups.committed(group.group_id, [(name, one) for one in partitions])
+        topics.append(_fetched_topic(name, topic_id, offsets, code))
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
 

@@ -125,8 +125,10 @@ def _text(value: object) -> str:
 
 
 def describe_configs(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    # Once each: a name is short, and what is told of a resource is not.
+    asked = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
     return DescribeConfigsResponse(
-        results=[_describe(context.broker, resource, request) for resource in request.resources]
+        results=[_describe(context.broker, resource, request) for resource in asked.values()]
     )
 
 

@@ -39,7 +39,9 @@ def list_groups(context: Context, request: ListGroupsRequest) -> ListGroupsRespo
 
 
 def describe_groups(context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(groups=[_describe(context, group) for group in request.groups])
+    # Once each: a name is short, and what is told of a group is not.
+    asked = dict.fromkeys(request.groups)
+    return DescribeGroupsResponse(groups=[_describe(context, group) for group in asked])
 
 
 def _describe(context: Context, group: str) -> DescribedGroup:

@@ -55,7 +55,9 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
         topics = [_known(broker, topic) for topic in broker.topics()]
     else:
         may_create = context.version < _FIRST_WITH_CHOICE or request.allow_auto_topic_creation
-        topics = [await _asked(context, topic, may_create=may_create) for topic in request.topics]
+        # Once each, however often it is asked for: a name is short, and what is told of a topic is not.
+        asked = {(topic.name, topic.topic_id): topic for topic in request.topics}
+        topics = [await _asked(context, topic, may_create=may_create) for topic in asked.values()]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=context.door.host, port=context.door.port)

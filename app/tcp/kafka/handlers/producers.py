@@ -38,13 +38,17 @@ async def init_producer_id(context: Context, request: InitProducerIdRequest) -> 
 
 
 def describe_producers(context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    # Once each: a number is short, and what is told of a partition is not.
+    asked: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
         topics=[
             TopicResponse(
-                name=topic.name,
-                partitions=[_describe(context, topic.name, index) for index in topic.partition_indexes],
+                name=name,
+                partitions=[_describe(context, name, index) for index in partitions],
             )
-            for topic in request.topics
+            for name, partitions in asked.items()
         ]
     )
 
