@@ -1052,6 +1052,29 @@ def test_sigterm_answers_what_was_received_and_stores_nothing_that_it_did_not_an
             assert offset_at(peer, "stopping", LATEST).offset == len(offsets)
 
 
+# ── limits ──
+
+
+def test_a_connection_too_many_is_closed_and_the_others_are_served() -> None:
+    with run_broker(environment={"STELE_CONNECTIONS_MAX": "2"}) as broker:
+        with KafkaPeer(broker) as first, KafkaPeer(broker) as second:
+            for peer in (first, second):
+                assert len(peer.ask(framed(18, 0, b""))) > 100
+            with KafkaPeer(broker) as third:
+                assert third.rest() == b""
+            assert len(first.ask(framed(18, 0, b""))) > 100
+        assert "too many connections" in broker.stderr
+
+
+def test_a_request_that_never_ends_and_a_client_that_says_nothing_are_closed_in_time() -> None:
+    limits = {"STELE_FRAME_TIMEOUT_MS": "300", "STELE_IDLE_TIMEOUT_MS": "1000"}
+    with run_broker(environment=limits) as broker, KafkaPeer(broker) as endless, KafkaPeer(broker) as silent:
+        endless.send(framed(18, 0, b"")[:-1])
+        assert endless.rest() == b""
+        assert len(silent.ask(framed(18, 0, b""))) > 100
+        assert silent.rest() == b""
+
+
 # ── debugging ──
 
 
