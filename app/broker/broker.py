@@ -19,11 +19,13 @@ from stele.wire import record_batch as rb
 from stele.wire.messages import ANY_PARTITION, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Durability
 from stele.wire.partitioner import partition_for_key
 
-from ..cluster.catalog import Catalog
+from ..clock import Clock, PatientClock
+from ..cluster.catalog import Catalog, NamedProducer
 from ..errors import (
     BatchTooLarge,
     BrokerClosing,
     InvalidBatch,
+    InvalidRequest,
     OffsetOutOfRange,
     SteleError,
     StorageError,
@@ -31,7 +33,7 @@ from ..errors import (
     UnknownTopic,
 )
 from ..settings import Settings
-from ..storage.engine import AppendTicket, Clock, FetchSpec, LogEngine, LogState, TopicPartition
+from ..storage.engine import AppendTicket, FetchSpec, LogEngine, LogState, TopicPartition
 from .fetch import Fetched, PartitionFetch
 from .produce import Acks, PendingProduce
 from .producer_state import ProducerStates, ProducerView, StoredBatch
@@ -43,6 +45,10 @@ logger = logging.getLogger(__name__)
 _PRODUCER_ID_BLOCK = 1000
 _EXPIRE_PRODUCERS_S = 600.0
 _KEYS_REMEMBERED = 16_384
+# Longer than anybody leaves a job half done; a name is some hundred bytes, and jobs make new ones.
+_NAMED_PRODUCERS_KEPT_MS = 30 * 24 * 3_600_000
+PRODUCER_NAME_CHARACTERS_MAX = 500
+PRODUCER_VERSION_MAX = 2**63 - 1
 # Kafka's number for it in ListOffsets; the binary protocol has only the other two.
 MAX_TIMESTAMP = -3
 
@@ -135,15 +141,14 @@ class Broker:
         return states
 
     async def _expire_producers(self) -> None:
-        wall_start_ms, monotonic_start_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        clock = PatientClock(self._clock)
         while True:
             await asyncio.sleep(_EXPIRE_PRODUCERS_S)
-            # Never ahead of the time that really passed: a clock that jumps must not forget anybody.
-            passed_ms = self._clock.monotonic_ms() - monotonic_start_ms
-            now_ms = min(self._clock.now_ms(), wall_start_ms + passed_ms)
-            before_ms = now_ms - self.settings.producer_id_expiration_ms
+            before_ms = clock.now_ms() - self.settings.producer_id_expiration_ms
             for states in self._producers.values():
                 states.expire(before_ms)
+            kept_ms = max(_NAMED_PRODUCERS_KEPT_MS, 2 * self.settings.producer_id_expiration_ms)
+            await self._topics.in_thread(self._catalog.forget_named_producers, clock.now_ms() - kept_ms)
 
     # ── topics ──
 
@@ -276,7 +281,7 @@ class Broker:
         try:
             headers = rb.check_produced(batches)
         except rb.CorruptBatchError as error:
-            raise InvalidBatch(str(error)) from error
+            raise InvalidBatch(str(error), is_damaged=isinstance(error, rb.CrcMismatchError)) from error
         name = TopicPartition(topic, partition)
         for header in headers:
             if header.size > found.config.max_message_bytes:
@@ -328,6 +333,41 @@ class Broker:
                 self._producer_ids = iter(range(first + 1, first + _PRODUCER_ID_BLOCK))
                 producer_id = first
             return producer_id, 0
+
+    async def begin_producer_version(self, name: str, version: int) -> NamedProducer:
+        """The producer id and epoch for ``version`` of what ``name`` writes; the same ones when asked again.
+
+        So a job that is run again finds what it had stored: its producer's records with
+        that epoch. A newer version means that the one before is complete, and fences it.
+
+        Raises:
+            InvalidRequest: a newer version has begun, or this one so long ago that the
+                partitions may have forgotten what they have of it.
+        """
+        if not 0 < len(name) <= PRODUCER_NAME_CHARACTERS_MAX:
+            raise InvalidRequest(
+                f"a producer's name has {len(name)} characters; it must have 1 to {PRODUCER_NAME_CHARACTERS_MAX}"
+            )
+        if not 0 <= version <= PRODUCER_VERSION_MAX:
+            raise InvalidRequest(f"a producer's version is {version}; it must be 0 or more")
+        fresh_id, _ = await self.init_producer_id()
+        now_ms = self._clock.now_ms()
+        begin = partial(self._catalog.begin_producer_version, name, version, fresh_id=fresh_id, now_ms=now_ms)
+        producer = await self._topics.in_thread(begin)
+        if producer.version != version:
+            raise InvalidRequest(
+                f"version {version} of producer {name!r} is older than version {producer.version}, which has "
+                "begun: it is complete, or belongs to a checkpoint that was replaced; go on from that version, "
+                "or choose a new name"
+            )
+        forgotten_ms = self.settings.producer_id_expiration_ms
+        if producer.is_resumed and now_ms - producer.begun_at_ms > forgotten_ms:
+            raise InvalidRequest(
+                f"version {version} of producer {name!r} began more than {forgotten_ms} ms ago "
+                "(STELE_PRODUCER_ID_EXPIRATION_MS): what is stored of it can not be told any more; choose a new "
+                "name, after looking at what the topic has"
+            )
+        return producer
 
     async def flush(self, topic: str | None = None) -> None:
         """Sync everything appended before the call, in one topic or in all.
@@ -475,6 +515,10 @@ class Broker:
     def producers(self, topic: str, partition: int) -> list[ProducerView]:
         """The idempotent producers that a partition remembers."""
         return self._producers[self._partition(topic, partition)].views()
+
+    def producer(self, topic: str, partition: int, producer_id: int) -> ProducerView | None:
+        """What a partition remembers of one producer. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        return self._producers[self._partition(topic, partition)].view(producer_id)
 
     def log_state(self, topic: str, partition: int) -> LogState:
         """Raises ``UnknownTopic``, ``UnknownPartition``."""

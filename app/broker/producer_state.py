@@ -23,8 +23,8 @@ from typing import NamedTuple
 import crc32c
 from stele.wire.record_batch import BatchHeader
 
+from ..clock import Clock
 from ..errors import DuplicateSequence, InvalidBatch, OutOfOrderSequence, ProducerFenced
-from ..storage.engine import Clock
 
 # Kafka's bound on max.in.flight.requests.per.connection with idempotence.
 BATCHES_REMEMBERED = 5
@@ -50,11 +50,15 @@ class StoredBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerView:
-    """A producer as an operator sees it; ``last_timestamp_ms`` is when it was last heard."""
+    """A producer as an operator sees it; ``last_timestamp_ms`` is when it was last heard.
+
+    ``last_sequence`` and ``last_offset`` are those of its last record in the partition.
+    """
 
     producer_id: int
     epoch: int
     last_sequence: int
+    last_offset: int
     last_timestamp_ms: int
 
 
@@ -77,18 +81,23 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._producers)
 
+    def view(self, producer_id: int) -> ProducerView | None:
+        """One producer, as it stands."""
+        state = self._producers.get(producer_id)
+        if state is None or not state.batches:
+            return None
+        last = state.batches[-1]
+        return ProducerView(
+            producer_id=producer_id,
+            epoch=state.epoch,
+            last_sequence=last.last_sequence,
+            last_offset=last.last_offset,
+            last_timestamp_ms=state.timestamp_ms,
+        )
+
     def views(self) -> list[ProducerView]:
         """All producers, as they stand."""
-        return [
-            ProducerView(
-                producer_id=producer_id,
-                epoch=state.epoch,
-                last_sequence=state.batches[-1].last_sequence,
-                last_timestamp_ms=state.timestamp_ms,
-            )
-            for producer_id, state in self._producers.items()
-            if state.batches
-        ]
+        return [view for producer_id in self._producers if (view := self.view(producer_id)) is not None]
 
     def check(self, header: BatchHeader) -> StoredBatch | None:
         """May this batch be appended now?

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ..broker.topics import Topic
+from ..clock import Clock, PatientClock
 from ..cluster.group_store import (
     DeleteGroup,
     DeleteOffset,
@@ -36,7 +37,6 @@ from ..errors import (
     UnknownMember,
 )
 from ..settings import Settings
-from ..storage.engine import Clock
 from .checks import check_group_id, check_join
 from .descriptions import description_of, listing_of
 from .group import CONSUMER, Event, Group, GroupState
@@ -87,8 +87,7 @@ class GroupCoordinator:
         self._groups: dict[str, LiveGroup] = {}
         self._sweep_timer: Timer | None = None
         self._refusal: Callable[[], SteleError] | None = lambda: CoordinatorNotAvailable("they are not open")
-        self._wall_start_ms = clock.now_ms()
-        self._monotonic_start_ms = clock.monotonic_ms()
+        self._patient_clock = PatientClock(clock)
 
     # ── life ──
 
@@ -439,9 +438,7 @@ class GroupCoordinator:
 
     def sweep(self) -> None:
         """Drop the offsets that are due, and groups in which nothing is left."""
-        # Never ahead of the time that really passed: a clock that jumps must not forget anybody.
-        passed_ms = self._clock.monotonic_ms() - self._monotonic_start_ms
-        now_ms = min(self.now_ms(), self._wall_start_ms + passed_ms)
+        now_ms = self._patient_clock.now_ms()
         for live in list(self._groups.values()):
             if live.writes:
                 # What is on its way may be newer than what is due.

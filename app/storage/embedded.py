@@ -22,10 +22,11 @@ from typing import TypeVar
 from stele.wire.messages import Durability
 from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader, CorruptBatchError, set_log_append_time
 
+from ..clock import Clock, PatientClock
 from ..errors import CorruptLog, LogDirFailed, SteleError, StorageError, StorageFull, UnknownTopic
 from .checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
 from .data_dir import DataDir, Start
-from .engine import AppendTicket, Clock, FetchPlan, FetchSpec, LogState, PartitionSpec, TopicPartition
+from .engine import AppendTicket, FetchPlan, FetchSpec, LogState, PartitionSpec, TopicPartition
 from .files import DISK_FULL, Files
 from .flusher import Flusher, SyncObserver
 from .log import DELETED_SUFFIX, DiskLog
@@ -79,8 +80,7 @@ class EmbeddedEngine:
         self._housekeeping = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._wall_start_ms = clock.now_ms()
-        self._monotonic_start_ms = clock.monotonic_ms()
+        self._patient_clock = PatientClock(clock)
 
     # ── life ──
 
@@ -578,16 +578,8 @@ class EmbeddedEngine:
     async def _retain(self) -> None:
         await self.enforce_retention()
 
-    def retention_now_ms(self) -> int:
-        """The wall clock, but never ahead of the time that really passed since the start.
-
-        A clock that jumps years ahead must not delete anything early.
-        """
-        elapsed = self._clock.monotonic_ms() - self._monotonic_start_ms
-        return min(self._clock.now_ms(), self._wall_start_ms + elapsed)
-
     async def enforce_retention(self) -> int:
-        now_ms = self.retention_now_ms()
+        now_ms = self._patient_clock.now_ms()
         deleted = sum(log.expire(now_ms) for log in self._memory.values())
         for log in list(self._disk.values()):
             if self._failure is not None:

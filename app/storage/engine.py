@@ -39,18 +39,6 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class Clock(Protocol):
-    """Time, injected: a test may turn it."""
-
-    def now_ms(self) -> int:
-        """Wall clock, ms since the epoch; it may jump."""
-        ...
-
-    def monotonic_ms(self) -> int:
-        """Never goes back; from an arbitrary start."""
-        ...
-
-
 class BatchLedger(Protocol):
     """State that follows from the batches of one partition and is kept beside them.
 

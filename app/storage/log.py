@@ -28,9 +28,10 @@ from uuid import UUID
 
 from stele.wire import record_batch as rb
 
+from ..clock import Clock
 from ..errors import OffsetOutOfRange, StorageError
 from .checkpoint import LeaderEpochs
-from .engine import BatchLedger, Clock, PartitionSpec
+from .engine import BatchLedger, PartitionSpec
 from .files import DISK_FULL, File, Files, read_file, write_file
 from .recovery import Crash, recover_segments
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Extent, Segment, segment_name

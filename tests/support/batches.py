@@ -10,7 +10,8 @@ import crc32c
 from stele.wire import record_batch as rb
 
 from app.broker.producer_state import ProducerStates
-from app.storage.engine import Clock, PartitionSpec, TopicPartition
+from app.clock import Clock
+from app.storage.engine import PartitionSpec, TopicPartition
 from app.storage.topic_config import TopicConfig
 
 ORDERS = TopicPartition("orders", 0)
