@@ -20,6 +20,9 @@ from .context import Context
 
 async def describe_log_dirs(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     broker = context.broker
+    path = broker.settings.data_dir.absolute()
+    # First, so that nothing is waited for below: meanwhile a topic may be deleted.
+    usage = await asyncio.to_thread(shutil.disk_usage, path)
     if request.topics is None:
         wanted = [(topic, range(topic.partitions)) for topic in broker.topics()]
     else:
@@ -31,8 +34,6 @@ async def describe_log_dirs(context: Context, request: DescribeLogDirsRequest) -
             for one in request.topics
             if broker.has_topic(one.topic)
         ]
-    path = broker.settings.data_dir.absolute()
-    usage = await asyncio.to_thread(shutil.disk_usage, path)
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
