@@ -1,7 +1,8 @@
 """Fetch: batches as they lie on the disk, with a long poll that the append ends.
 
 There are no fetch sessions: every answer says session 0, which tells a client to
-name all its partitions each time (KIP-227). There are no transactions either, so
+name all its partitions each time (KIP-227). One that goes on with a session it got
+elsewhere names only what changed, so it is told to begin anew. There are no transactions either, so
 the last stable offset is the high watermark and nothing is ever aborted.
 """
 
@@ -23,6 +24,8 @@ from .context import Context, find_topic
 from .leader_epoch import check_leader_epoch
 
 _NO_OFFSET = -1
+# Session epochs of a request that names all its partitions, whatever session it is done with.
+_NO_SESSION, _NEW_SESSION = -1, 0
 # Fetch v0 and v1 know messages of magic 0, v2 and v3 of magic 1 (KIP-31).
 _FIRST_WITH_BATCHES = 4
 _FIRST_WITH_MAGIC_1 = 2
@@ -45,7 +48,7 @@ def answer_bytes_max(broker: Broker, request: FetchRequest) -> int:
 
 
 async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
-    if request.session_id:
+    if request.session_epoch not in (_NO_SESSION, _NEW_SESSION):
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=())
     answers = [
         FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=[])
