@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from stele.wire.error_codes import ErrorCode
 
 from ....errors import (
+    InvalidConfig,
     InvalidPartitionCount,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
@@ -69,7 +70,7 @@ async def _create(
         topic = await context.broker.create_topic(
             asked.name,
             partitions=_partitions(context, asked),
-            configs={config.name: config.value for config in asked.configs if config.value is not None},
+            configs=_configs(asked),
             validate_only=validate_only,
         )
     except SteleError as error:
@@ -87,6 +88,15 @@ async def _create(
             for one in topic_config_values(topic)
         ],
     )
+
+
+def _configs(asked: CreatableTopic) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for config in asked.configs:
+        if config.value is None:
+            raise InvalidConfig(config.name, None, "a value is needed; for the default leave it out")
+        configs[config.name] = config.value
+    return configs
 
 
 def _partitions(context: Context, asked: CreatableTopic) -> int | None:
