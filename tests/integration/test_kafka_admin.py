@@ -114,7 +114,7 @@ def test_a_topic_is_created_as_asked_in_every_version(peer: KafkaPeer, version: 
 
 
 def test_a_topic_without_numbers_gets_those_of_the_broker(peer: KafkaPeer) -> None:
-    (made,) = creation(peer, topic_of("of-defaults", configs={"retention.ms": None}))
+    (made,) = creation(peer, topic_of("of-defaults"))
     assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 2, 1)
 
 
