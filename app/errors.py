@@ -153,9 +153,12 @@ class InvalidReplicaAssignment(RequestError):
 
 
 class InvalidBatch(RequestError):
-    def __init__(self, reason: str) -> None:
+    """``is_damaged``: its CRC says that it was valid when it was made, so the same again may be."""
+
+    def __init__(self, reason: str, *, is_damaged: bool = False) -> None:
         super().__init__(f"the record batch is not valid: {reason}; nothing of it was stored")
         self.reason = reason
+        self.is_damaged = is_damaged
 
 
 class BatchTooLarge(RequestError):

@@ -454,7 +454,7 @@ def test_many_partitions_in_one_produce_have_an_answer_each_and_one_that_is_bad_
     corrupt[-1] ^= 1
     asked = [
         ("many-a", 0, batch_of([b"a", b"b"]), 0),
-        ("many-a", 1, corrupt, ErrorCode.INVALID_RECORD),
+        ("many-a", 1, corrupt, ErrorCode.CORRUPT_MESSAGE),
         ("many-a", 2, batch_of([b"c"]), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("many-a", -1, batch_of([b"c"]), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("many-a", 1, None, ErrorCode.INVALID_RECORD),

@@ -11,8 +11,21 @@ from pathlib import Path
 
 import pytest
 from stele.broker_process import BrokerProcess, run_broker
+from stele.wire.error_codes import ErrorCode
 
-from tests.support.kafka_peer import KafkaPeer, create_topic, fetch, put, request_frame
+from app.tcp.kafka.schemas import create_topics, delete_topics
+from app.tcp.kafka.schemas.describe_log_dirs import DescribeLogDirsRequest
+from tests.support.batches import batch_of
+from tests.support.kafka_peer import (
+    KafkaPeer,
+    create_topic,
+    fetch,
+    only_partition,
+    produce,
+    put,
+    records_in,
+    request_frame,
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +74,83 @@ def test_requests_that_wait_for_their_turn_stay_with_the_peer(broker: BrokerProc
     reader.join()
     writer.close()
     assert highest < 32 * 1024, f"{highest} KiB for the {sent >> 20} MiB that were sent"
+
+
+# ── what Kafka answers ──
+
+
+def test_a_batch_that_was_damaged_on_the_way_is_asked_for_again(peer: KafkaPeer) -> None:
+    create_topic(peer, "damaged")
+    good = batch_of([b"x"])
+    damaged = bytearray(good)
+    damaged[-1] ^= 1
+    # Clients send again what is answered with this, and give up at INVALID_RECORD.
+    refused = only_partition(peer.call(produce("damaged", damaged), 9))
+    assert (refused.error_code, refused.base_offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
+    torn = only_partition(peer.call(produce("damaged", good[:-1]), 9))
+    assert torn.error_code == ErrorCode.INVALID_RECORD
+    assert only_partition(peer.call(produce("damaged", good), 9)).base_offset == 0
+
+
+@pytest.mark.parametrize("session_id", [0, 5])
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+def test_a_fetch_that_names_all_its_partitions_is_answered_whatever_session_it_leaves(
+    peer: KafkaPeer, session_id: int, session_epoch: int
+) -> None:
+    topic = f"session-{session_id}-{session_epoch}"
+    create_topic(peer, topic)
+    put(peer, topic, b"x")
+    asked = fetch(topic, 0, session_id=session_id, session_epoch=session_epoch)
+    answered = peer.call(asked, 12)
+    assert (answered.error_code, answered.session_id) == (ErrorCode.NONE, 0)
+    assert records_in(only_partition(answered).records) == [(0, b"x")]
+
+
+@pytest.mark.parametrize("session_id", [0, 5])
+def test_a_fetch_that_names_what_changed_in_a_session_is_told_that_there_is_none(
+    peer: KafkaPeer, session_id: int
+) -> None:
+    answered = peer.call(fetch("nothing", 0, session_id=session_id, session_epoch=1), 12)
+    assert answered.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert list(answered.responses) == []
+
+
+def test_a_configuration_without_a_value_makes_no_topic(peer: KafkaPeer) -> None:
+    asked = create_topics.CreatableTopic(
+        name="valueless",
+        num_partitions=1,
+        replication_factor=1,
+        assignments=(),
+        configs=[create_topics.CreatableTopicConfig(name="retention.ms", value=None)],
+    )
+    (made,) = peer.call(create_topics.CreateTopicsRequest(topics=[asked]), 7).topics
+    assert made.error_code == ErrorCode.INVALID_CONFIG
+
+
+# ── while topics come and go ──
+
+
+def test_log_dirs_are_told_while_topics_are_deleted(broker: BrokerProcess, peer: KafkaPeer) -> None:
+    is_done = threading.Event()
+
+    def come_and_go() -> None:
+        creation = create_topics.CreateTopicsRequest(
+            topics=[
+                create_topics.CreatableTopic(
+                    name="fleeting", num_partitions=1, replication_factor=1, assignments=(), configs=()
+                )
+            ]
+        )
+        deletion = delete_topics.DeleteTopicsRequest(topic_names=["fleeting"], timeout_ms=30_000)
+        with KafkaPeer(broker) as other:
+            for _ in range(100):
+                other.call(creation, 5)
+                other.call(deletion, 5)
+        is_done.set()
+
+    changer = threading.Thread(target=come_and_go)
+    changer.start()
+    while not is_done.is_set():
+        (directory,) = peer.call(DescribeLogDirsRequest(topics=None), 4).results
+        assert directory.error_code == ErrorCode.NONE
+    changer.join()

@@ -103,7 +103,7 @@ async def _convert(request: ProduceRequest) -> dict[tuple[int, int], InvalidBatc
                 # that serves everybody.
                 one.records = await asyncio.to_thread(up_convert, one.records)
             except InvalidMessageSet as error:
-                failures[number, place] = InvalidBatch(str(error))
+                failures[number, place] = InvalidBatch(str(error), is_damaged=error.is_corrupt)
     return failures
 
 
@@ -220,4 +220,7 @@ def _part_response(part: _Part, timeout_ms: int) -> PartitionProduceResponse:
                 log_start_offset=produced.log_start_offset,
             )
     code, message = describe_error(outcome)
+    if isinstance(outcome, InvalidBatch) and outcome.is_damaged:
+        # The one that clients send again.
+        code = ErrorCode.CORRUPT_MESSAGE
     return PartitionProduceResponse(index=part.index, error_code=code, base_offset=-1, error_message=message)

@@ -79,6 +79,10 @@ class TruncatedBatchError(CorruptBatchError):
     """The buffer ends before the batch does."""
 
 
+class CrcMismatchError(CorruptBatchError):
+    """A batch that was damaged after it was made."""
+
+
 class RecordView(Protocol):
     """A decoded record. ``timestamp`` is in ms since the epoch; ``value`` None is a tombstone."""
 
@@ -175,7 +179,8 @@ def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
 
     Raises:
         TruncatedBatchError: the buffer ends inside the batch.
-        CorruptBatchError: not a batch, or its CRC does not match.
+        CrcMismatchError: its CRC does not match.
+        CorruptBatchError: not a batch.
     """
     header = read_header(buffer, position)
     end = position + header.size
@@ -183,7 +188,7 @@ def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
         raise TruncatedBatchError("the batch is cut short", position=position)
     actual = crc32c.crc32c(memoryview(buffer)[position + CRC_START : end])
     if actual != header.crc:
-        raise CorruptBatchError(
+        raise CrcMismatchError(
             f"CRC-32C is {actual:#010x}, the batch says {header.crc:#010x}", position=position
         )
     return header
