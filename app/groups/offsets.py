@@ -29,13 +29,14 @@ def offset_record(
     Raises:
         UnknownTopic, UnknownPartition, InvalidTopicName: there is no such partition.
         OffsetMetadataTooLarge: more than ``metadata_bytes_max`` bytes of UTF-8.
-        InvalidRequest: an offset below 0.
+        InvalidRequest: an offset that is no 64-bit number.
     """
     found = topic(asked.topic)
     if not 0 <= asked.partition < found.partitions:
         raise UnknownPartition(asked.topic, asked.partition, partitions=found.partitions)
-    if not 0 <= asked.offset <= _INT64_MAX:
-        raise InvalidRequest(f"offset {asked.offset} cannot be committed; offsets begin at 0")
+    # Below 0 it is a client's own word: KafkaJS commits -2, the earliest, when its position was deleted.
+    if not -_INT64_MAX <= asked.offset <= _INT64_MAX:
+        raise InvalidRequest(f"offset {asked.offset} cannot be committed; it has more than 64 bits")
     metadata = asked.metadata or ""
     size = text_size(metadata, "metadata")
     if size > metadata_bytes_max:

@@ -134,7 +134,7 @@ async def test_each_partition_of_a_commit_has_its_own_answer(bench: GroupBench) 
         OffsetToCommit(topic="orders", partition=4, offset=7),
         OffsetToCommit(topic="orders", partition=-1, offset=7),
         OffsetToCommit(topic="nothing", partition=0, offset=8),
-        OffsetToCommit(topic="orders", partition=2, offset=-1),
+        OffsetToCommit(topic="orders", partition=2, offset=-(2**63)),
         OffsetToCommit(topic="orders", partition=2, offset=2**63),
         OffsetToCommit(topic="orders", partition=2, offset=1, metadata="\ud800"),
         OffsetToCommit(topic="orders", partition=3, offset=2**63 - 1),
@@ -155,6 +155,16 @@ async def test_each_partition_of_a_commit_has_its_own_answer(bench: GroupBench) 
         CommittedOffset(topic="orders", partition=0, offset=5, leader_epoch=3, metadata=long),
         CommittedOffset(topic="orders", partition=3, offset=2**63 - 1),
     ]
+    await bench.close()
+
+
+@simulated
+async def test_a_clients_own_word_for_a_position_is_kept_as_it_is(bench: GroupBench) -> None:
+    # KafkaJS commits -2 (the earliest) when the position it had was deleted, and reads it back.
+    await bench.open()
+    asked = [OffsetToCommit(topic="orders", partition=0, offset=-2)]
+    assert await bench.coordinator.commit(CommitRequest(group="g", offsets=asked)) == [None]
+    assert bench.coordinator.committed("g") == [CommittedOffset(topic="orders", partition=0, offset=-2)]
     await bench.close()
 
 
