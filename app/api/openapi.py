@@ -182,16 +182,59 @@ PRODUCE: Operation = {
 }
 
 PRODUCERS: Operation = {
+    "parameters": [
+        _query("name", {"type": "string", "minLength": 1, "maxLength": 500}, "whose records; with version"),
+        _query(
+            "version",
+            {"type": "integer", "minimum": 0, "maximum": 9223372036854775807},
+            "of which run: the same again resumes it, a greater one fences it",
+        ),
+    ],
     "responses": _answers(
+        400,
         503,
         ok=_json(
             {
                 "type": "object",
-                "properties": {"producer_id": {"type": "integer"}, "producer_epoch": {"type": "integer"}},
+                "properties": {
+                    "producer_id": {"type": "integer"},
+                    "producer_epoch": {"type": "integer"},
+                    "is_resumed": {
+                        "type": "boolean",
+                        "description": "of a named producer: it had begun before",
+                    },
+                },
             }
         ),
         ok_status=201,
-    )
+    ),
+}
+PRODUCER_STATE: Operation = {
+    "parameters": [
+        _TOPIC_NAME,
+        _PARTITION,
+        {
+            "name": "producer_id",
+            "in": "path",
+            "required": True,
+            "schema": {"type": "integer", "minimum": 0, "maximum": 9223372036854775807},
+            "example": 1,
+        },
+    ],
+    "responses": _answers(
+        400,
+        404,
+        ok=_json(
+            {
+                "type": "object",
+                "properties": {
+                    "producer_epoch": {"type": "integer"},
+                    "last_sequence": {"type": "integer"},
+                    "last_offset": {"type": "integer"},
+                },
+            }
+        ),
+    ),
 }
 
 READ: Operation = {

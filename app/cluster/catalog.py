@@ -23,6 +23,22 @@ class TopicRecord:
     configs: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedProducer:
+    """The producer that writes version ``version`` of what ``name`` writes (ADR-0015).
+
+    ``begun_at_ms`` is when that version began. ``is_resumed``: it had begun before
+    this call, so some of it may be stored.
+    """
+
+    name: str
+    version: int
+    producer_id: int
+    epoch: int
+    begun_at_ms: int
+    is_resumed: bool
+
+
 class Catalog(Protocol):
     def cluster_id(self) -> str:
         """Made at the first start, and the same ever after."""
@@ -40,6 +56,19 @@ class Catalog(Protocol):
     def delete_topic(self, topic_id: UUID) -> bool: ...
     def next_producer_id_block(self, size: int) -> int:
         """The first of ``size`` producer ids that nobody was ever given."""
+        ...
+
+    def begin_producer_version(self, name: str, version: int, *, fresh_id: int, now_ms: int) -> NamedProducer:
+        """The producer of ``name`` for ``version``: begun now, or resumed if it had begun.
+
+        A newer version raises the epoch; ``fresh_id`` is taken if there is no producer
+        of that name, or its epochs are used up. A version that is older than the one
+        that has begun changes nothing: the answer is that newer one.
+        """
+        ...
+
+    def forget_named_producers(self, before_ms: int) -> None:
+        """Those whose version began before that."""
         ...
 
     def close(self) -> None: ...

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .catalog import TopicRecord
+from .catalog import NamedProducer, TopicRecord
 
 # One step for each change of the schema, in order; user_version counts those done.
 _MIGRATIONS = (
@@ -23,7 +23,19 @@ _MIGRATIONS = (
     );
     CREATE TABLE numbers (name TEXT PRIMARY KEY, value TEXT NOT NULL);
     """,
+    """
+    CREATE TABLE named_producers (
+        name TEXT PRIMARY KEY,
+        version INTEGER NOT NULL,
+        producer_id INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        begun_at_ms INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    """,
 )
+
+# A batch holds it in 16 bits.
+_EPOCH_MAX = 2**15 - 1
 
 
 class SqliteCatalog:
@@ -101,6 +113,42 @@ class SqliteCatalog:
                 (str(first + size),),
             )
             return first
+
+    def begin_producer_version(self, name: str, version: int, *, fresh_id: int, now_ms: int) -> NamedProducer:
+        with self._transaction() as database:
+            row = database.execute(
+                "SELECT version, producer_id, epoch, begun_at_ms FROM named_producers WHERE name = ?", (name,)
+            ).fetchone()
+            producer_id, epoch = fresh_id, 0
+            if row is not None:
+                begun, last_id, last_epoch, begun_at_ms = (int(number) for number in row)
+                if version <= begun:
+                    return NamedProducer(
+                        name=name,
+                        version=begun,
+                        producer_id=last_id,
+                        epoch=last_epoch,
+                        begun_at_ms=begun_at_ms,
+                        is_resumed=True,
+                    )
+                if last_epoch < _EPOCH_MAX:
+                    producer_id, epoch = last_id, last_epoch + 1
+            database.execute(
+                "INSERT OR REPLACE INTO named_producers VALUES (?, ?, ?, ?, ?)",
+                (name, version, producer_id, epoch, now_ms),
+            )
+        return NamedProducer(
+            name=name,
+            version=version,
+            producer_id=producer_id,
+            epoch=epoch,
+            begun_at_ms=now_ms,
+            is_resumed=False,
+        )
+
+    def forget_named_producers(self, before_ms: int) -> None:
+        with self._transaction() as database:
+            database.execute("DELETE FROM named_producers WHERE begun_at_ms < ?", (before_ms,))
 
     def close(self) -> None:
         self._database.close()

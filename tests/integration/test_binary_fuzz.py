@@ -33,6 +33,8 @@ VALID = [
     m.DeleteTopicRequest(topic="fuzz").encode(),
     m.InitProducerIdRequest().encode(),
     m.FlushTopicRequest(topic="fuzz").encode(),
+    m.NamedProducerRequest(name="fuzz", version=0).encode(),
+    m.ProducerStateRequest(topic="fuzz", partition=0, producer_id=1).encode(),
 ]
 
 

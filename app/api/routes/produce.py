@@ -18,7 +18,14 @@ from .. import openapi
 from ..errors import HttpError, http_problem, problem_response
 from ..ndjson_upload import NdjsonUpload, all_refused
 from ..record_json import NewRecord, decode_produce_body, decode_record
-from ..requests import INT32_MAX, INT64_MAX, content_type, integer_parameter, read_body
+from ..requests import (
+    INT32_MAX,
+    INT64_MAX,
+    content_type,
+    integer_parameter,
+    path_integer,
+    read_body,
+)
 from ..state import api_state, broker_of
 from ..upload import ProducerIdentity, Upload, errors_of, pause, results_of, settle_all
 
@@ -181,7 +188,44 @@ async def _finish(upload: Upload, timeout_ms: int) -> Response:
 
 @router.post("/v1/producers", status_code=201, openapi_extra=openapi.PRODUCERS, summary="Get a producer id")
 async def init_producer_id(request: Request) -> Response:
-    """A producer id of one's own, for `Producer-Id` and `Producer-Epoch`; sequences begin at 0 in each partition."""
-    producer_id, producer_epoch = await broker_of(request).init_producer_id()
-    content = msgspec.json.encode({"producer_id": producer_id, "producer_epoch": producer_epoch})
-    return Response(content, 201, media_type=_JSON)
+    """A producer id of one's own, for `Producer-Id` and `Producer-Epoch`; sequences begin at 0 in each partition.
+
+    With `name` and `version` it is the one of that run of a job, and the same when asked again: so a run that is
+    repeated finds what it had stored (`is_resumed`). A greater version is a new run, and fences the one before.
+    """
+    broker = broker_of(request)
+    name = request.query_params.get("name")
+    version = integer_parameter(request, "version", -1, minimum=0, maximum=INT64_MAX)
+    if (name is None) != (version < 0):
+        raise InvalidRequest("name and version go together; leave both out for a producer id of one's own")
+    if name is None:
+        producer_id, producer_epoch = await broker.init_producer_id()
+        answer: dict[str, int | bool] = {"producer_id": producer_id, "producer_epoch": producer_epoch}
+    else:
+        producer = await broker.begin_producer_version(name, version)
+        answer = {
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.epoch,
+            "is_resumed": producer.is_resumed,
+        }
+    return Response(msgspec.json.encode(answer), 201, media_type=_JSON)
+
+
+@router.get(
+    "/v1/topics/{topic}/partitions/{partition}/producers/{producer_id}",
+    openapi_extra=openapi.PRODUCER_STATE,
+    summary="See what is stored of a producer",
+)
+async def producer_state(request: Request) -> Response:
+    """Epoch, sequence and offset of the last record that a partition has of an idempotent producer; -1 if none."""
+    text = str(request.path_params["producer_id"])
+    if not text.isascii() or not text.isdigit() or int(text[:20]) > INT64_MAX:
+        raise HttpError(404, f"producer_id is {text[:40]!r}; it must be a number from POST /v1/producers")
+    partition = path_integer(request, "partition")
+    view = broker_of(request).producer(request.path_params["topic"], partition, int(text))
+    answer = {
+        "producer_epoch": -1 if view is None else view.epoch,
+        "last_sequence": -1 if view is None else view.last_sequence,
+        "last_offset": -1 if view is None else view.last_offset,
+    }
+    return Response(msgspec.json.encode(answer), media_type=_JSON)

@@ -254,6 +254,22 @@ async def init_producer_id(door: Door, request: m.InitProducerIdRequest) -> Buff
     return m.InitProducerIdResponse(producer_id=producer_id, producer_epoch=producer_epoch).encode()
 
 
+async def named_producer(door: Door, request: m.NamedProducerRequest) -> Buffers:
+    producer = await door.broker.begin_producer_version(request.name, request.version)
+    return m.NamedProducerResponse(
+        producer_id=producer.producer_id, producer_epoch=producer.epoch, is_resumed=producer.is_resumed
+    ).encode()
+
+
+def producer_state(door: Door, request: m.ProducerStateRequest) -> Answer:
+    view = door.broker.producer(request.topic, request.partition, request.producer_id)
+    return m.ProducerStateResponse(
+        producer_epoch=-1 if view is None else view.epoch,
+        last_sequence=-1 if view is None else view.last_sequence,
+        last_offset=-1 if view is None else view.last_offset,
+    ).encode()
+
+
 async def flush_topic(door: Door, request: m.FlushTopicRequest) -> Buffers:
     await door.broker.flush(request.topic)
     return m.FlushTopicResponse().encode()
@@ -273,6 +289,8 @@ HANDLERS: dict[type[m.Request], Callable[[Door, Any], Answer]] = {
     m.AlterTopicRequest: alter_topic,
     m.InitProducerIdRequest: init_producer_id,
     m.FlushTopicRequest: flush_topic,
+    m.NamedProducerRequest: named_producer,
+    m.ProducerStateRequest: producer_state,
 }
 
 

@@ -33,6 +33,8 @@ REQUESTS: list[m.Request] = [
     m.AlterTopicRequest(topic="t", partitions=9, configs=(("retention.ms", None),)),
     m.InitProducerIdRequest(),
     m.FlushTopicRequest(topic="t"),
+    m.NamedProducerRequest(name="jobs/größe", version=2**40),
+    m.ProducerStateRequest(topic="t", partition=2, producer_id=2**40),
 ]
 
 RESPONSES: list[m.Response | m.ErrorResponse] = [
@@ -77,6 +79,9 @@ RESPONSES: list[m.Response | m.ErrorResponse] = [
     m.AlterTopicResponse(topic_id=bytes(16), partitions=3, configs=(("a", None),)),
     m.InitProducerIdResponse(producer_id=2**40, producer_epoch=0),
     m.FlushTopicResponse(),
+    m.NamedProducerResponse(producer_id=2**40, producer_epoch=7, is_resumed=True),
+    m.ProducerStateResponse(producer_epoch=-1, last_sequence=-1, last_offset=-1),
+    m.ProducerStateResponse(producer_epoch=7, last_sequence=999, last_offset=2**40),
     m.ErrorResponse(response_type=m.MessageType.ERROR, message="what is this?"),
     m.ErrorResponse(response_type=m.MessageType.CONSUME_RESPONSE, message=""),
     m.ErrorResponse(

@@ -140,6 +140,94 @@ class InitProducerId(Operation[tuple[int, int]]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamedProducer:
+    """``is_resumed``: this version had begun before, so some of it may be stored."""
+
+    producer_id: int
+    producer_epoch: int
+    is_resumed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeginProducerVersion(Operation[NamedProducer]):
+    """The producer for ``version`` of what ``name`` writes, the same when asked again (ADR-0015).
+
+    An InvalidRequestError answers a version that is older than one that has begun.
+    """
+
+    is_repeatable = True
+    name: str
+    version: int
+
+    def to_frame(self) -> m.Request:
+        return m.NamedProducerRequest(name=self.name, version=self.version)
+
+    def from_frame(self, response: m.Response) -> NamedProducer:
+        answer = expect(response, m.NamedProducerResponse)
+        return NamedProducer(
+            producer_id=answer.producer_id,
+            producer_epoch=answer.producer_epoch,
+            is_resumed=answer.is_resumed,
+        )
+
+    def to_http(self) -> HttpRequest:
+        params = {"name": self.name, "version": str(self.version)}
+        return HttpRequest(method="POST", path="/v1/producers", params=params)
+
+    def from_http(self, answer: HttpAnswer) -> NamedProducer:
+        document = answer.json()
+        return NamedProducer(
+            producer_id=int(document["producer_id"]),
+            producer_epoch=int(document["producer_epoch"]),
+            is_resumed=bool(document["is_resumed"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerState:
+    """A producer's last record in a partition; all -1 if there is none."""
+
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetProducerState(Operation[ProducerState]):
+    """What a partition has of a producer."""
+
+    is_repeatable = True
+    topic: str
+    partition: int
+    producer_id: int
+
+    def to_frame(self) -> m.Request:
+        return m.ProducerStateRequest(
+            topic=self.topic, partition=self.partition, producer_id=self.producer_id
+        )
+
+    def from_frame(self, response: m.Response) -> ProducerState:
+        answer = expect(response, m.ProducerStateResponse)
+        return ProducerState(
+            producer_epoch=answer.producer_epoch,
+            last_sequence=answer.last_sequence,
+            last_offset=answer.last_offset,
+        )
+
+    def to_http(self) -> HttpRequest:
+        path = topic_path(self.topic, "partitions", str(self.partition), "producers", str(self.producer_id))
+        return HttpRequest(method="GET", path=path)
+
+    def from_http(self, answer: HttpAnswer) -> ProducerState:
+        document = answer.json()
+        return ProducerState(
+            producer_epoch=int(document["producer_epoch"]),
+            last_sequence=int(document["last_sequence"]),
+            last_offset=int(document["last_offset"]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleProduce(Operation[int]):
     """ADR-0009 PRODUCE: one record without key into partition 0, acks=1; the result is its offset."""
 

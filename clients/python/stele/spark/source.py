@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from .options import FORMAT, ReadOptions, Use, parse_read_options
+from .options import FORMAT, OptionError, ReadOptions, Use, parse_read_options, parse_write_options
 from .schema import read_columns, spark_schema
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from .batch_reader import BatchReader, Columns
     from .stream_reader import StreamReader
+    from .writer import BatchWriter, StreamWriter
 
 
 class SteleDataSource(DataSource):
@@ -44,6 +45,19 @@ class SteleDataSource(DataSource):
 
         options = parse_read_options(self.options, Use.STREAM_READ)
         return StreamReader(options, _columns(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        from .writer import BatchWriter
+
+        if overwrite:
+            raise OptionError('a log can not be overwritten; write mode("append")')
+        return BatchWriter(parse_write_options(self.options, Use.BATCH_WRITE), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        from .writer import StreamWriter
+
+        # In the output mode complete every micro-batch is the whole result, and is appended as any other.
+        return StreamWriter(parse_write_options(self.options, Use.STREAM_WRITE), schema)
 
 
 def _columns(schema: StructType, options: ReadOptions) -> Columns:

@@ -60,6 +60,10 @@ class MessageType(IntEnum):
     INIT_PRODUCER_ID_RESPONSE = 0x18
     FLUSH_TOPIC_REQUEST = 0x19
     FLUSH_TOPIC_RESPONSE = 0x1A
+    NAMED_PRODUCER_REQUEST = 0x1B
+    NAMED_PRODUCER_RESPONSE = 0x1C
+    PRODUCER_STATE_REQUEST = 0x1D
+    PRODUCER_STATE_RESPONSE = 0x1E
 
 
 LAST_ADR_0009_TYPE = MessageType.FLUSH_RESPONSE
@@ -871,6 +875,85 @@ class FlushTopicResponse(_EmptyResponse):
     TYPE = MessageType.FLUSH_TOPIC_RESPONSE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedProducerRequest(Request):
+    """``name text, version:8``: the producer id for ``version`` of what ``name`` writes (ADR-0015)."""
+
+    TYPE = MessageType.NAMED_PRODUCER_REQUEST
+    name: str
+    version: int
+
+    def _encode_body(self) -> bytes:
+        return _text(self.name) + _I64.pack(self.version)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> NamedProducerRequest:
+        return cls(name=fields.text("name"), version=fields.i64("version"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedProducerResponse(Response):
+    """``producer id:8, producer epoch:2, is resumed:1``; resumed: this version had begun before."""
+
+    TYPE = MessageType.NAMED_PRODUCER_RESPONSE
+    producer_id: int
+    producer_epoch: int
+    is_resumed: bool
+
+    def _encode_body(self) -> bytes:
+        return struct.pack(">qhb", self.producer_id, self.producer_epoch, self.is_resumed)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> NamedProducerResponse:
+        return cls(
+            producer_id=fields.i64("producer id"),
+            producer_epoch=fields.i16("producer epoch"),
+            is_resumed=fields.i8("is resumed") != 0,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerStateRequest(Request):
+    """``topic text, partition:4, producer id:8``: what the partition has of this producer."""
+
+    TYPE = MessageType.PRODUCER_STATE_REQUEST
+    topic: str
+    partition: int
+    producer_id: int
+
+    def _encode_body(self) -> bytes:
+        return _text(self.topic) + struct.pack(">iq", self.partition, self.producer_id)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> ProducerStateRequest:
+        return cls(
+            topic=fields.text("topic"),
+            partition=fields.i32("partition"),
+            producer_id=fields.i64("producer id"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerStateResponse(Response):
+    """``producer epoch:2, last sequence:4, last offset:8``, of its last record there; all -1 if there is none."""
+
+    TYPE = MessageType.PRODUCER_STATE_RESPONSE
+    producer_epoch: int
+    last_sequence: int
+    last_offset: int
+
+    def _encode_body(self) -> bytes:
+        return struct.pack(">hiq", self.producer_epoch, self.last_sequence, self.last_offset)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> ProducerStateResponse:
+        return cls(
+            producer_epoch=fields.i16("producer epoch"),
+            last_sequence=fields.i32("last sequence"),
+            last_offset=fields.i64("last offset"),
+        )
+
+
 # ── dispatch ──────────────────────────────────────────────────────────────────
 
 REQUESTS: dict[int, type[Request]] = {
@@ -889,6 +972,8 @@ REQUESTS: dict[int, type[Request]] = {
         AlterTopicRequest,
         InitProducerIdRequest,
         FlushTopicRequest,
+        NamedProducerRequest,
+        ProducerStateRequest,
     )
 }
 RESPONSES: dict[int, type[Response]] = {
@@ -907,6 +992,8 @@ RESPONSES: dict[int, type[Response]] = {
         AlterTopicResponse,
         InitProducerIdResponse,
         FlushTopicResponse,
+        NamedProducerResponse,
+        ProducerStateResponse,
     )
 }
 

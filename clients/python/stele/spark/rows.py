@@ -1,0 +1,117 @@
+"""The rows that a sink takes, from Arrow: by the columns of spark-sql-kafka, and ``timestamp`` besides."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .arrow import RecordBatch, pa
+from .options import OptionError
+from .schema import COLUMNS
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+RecordHeaders = list[tuple[str, bytes | None]]
+
+_TYPES: dict[str, tuple[str, ...]] = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string"),
+    "headers": (COLUMNS["headers"].simpleString(),),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+# What reading gives besides: a DataFrame that was read may be written as it is.
+_IGNORED = ("offset", "timestampType")
+
+
+class RowError(ValueError):
+    """A row that can not be a record."""
+
+
+class SinkRow(NamedTuple):
+    """A record to be; ``timestamp_ms`` is now where the row has none."""
+
+    topic: str
+    partition: int | None
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: RecordHeaders
+
+
+def require_columns(schema: StructType, *, has_topic: bool) -> None:
+    """Raises ``OptionError``: a column is missing, unknown, or of another type."""
+    for field in schema.fields:
+        types = _TYPES.get(field.name)
+        if types is None:
+            if field.name in _IGNORED:
+                continue
+            raise OptionError(
+                f"a record has no column {field.name!r}; there are {', '.join(_TYPES)}: "
+                "put what you have into value, for example select(to_json(struct('*')).alias('value'))"
+            )
+        found = field.dataType.simpleString()
+        if found not in types:
+            raise OptionError(
+                f"column {field.name} is {found}, and must be {' or '.join(types)}; cast it in a select"
+            )
+    if "value" not in schema.fieldNames():
+        raise OptionError("there is no column value; select(to_json(struct('*')).alias('value')) makes one")
+    if not has_topic and "topic" not in schema.fieldNames():
+        raise OptionError("say where to write: the option topic, or a column topic")
+
+
+class SinkRows:
+    """Makes rows of Arrow batches; the option ``topic`` goes before a column of that name."""
+
+    def __init__(self, *, topic: str | None) -> None:
+        self._topic = topic
+
+    @staticmethod
+    def has_timestamps(batch: RecordBatch) -> bool:
+        return "timestamp" in batch.schema.names
+
+    def of(self, batch: RecordBatch) -> Iterator[SinkRow]:
+        count = batch.num_rows
+        names = batch.schema.names
+
+        def column(name: str, kind: Any = None) -> list[Any]:
+            if name not in names:
+                return [None] * count
+            values = batch.column(names.index(name))
+            return (values if kind is None else values.cast(kind)).to_pylist()
+
+        topics: list[Any] = column("topic") if self._topic is None else [self._topic] * count
+        now_ms = time.time_ns() // 1_000_000
+        times = column("timestamp")
+        if "timestamp" in names:
+            times = batch.column(names.index("timestamp")).cast(pa.int64()).to_pylist()
+        rows = zip(
+            topics,
+            column("partition"),
+            times,
+            column("key", pa.binary()),
+            column("value", pa.binary()),
+            column("headers"),
+            strict=True,
+        )
+        for topic, partition, micros, key, value, headers in rows:
+            if topic is None:
+                raise RowError(
+                    "a row has no topic: its column topic is null; fill it, or set the option topic"
+                )
+            if micros is None and "timestamp" in names:
+                raise RowError(
+                    "a row has no timestamp: fill the column, or leave it out to have the time of writing"
+                )
+            yield SinkRow(
+                topic,
+                partition,
+                now_ms if micros is None else micros // 1000,
+                key,
+                value,
+                [(h["key"], h["value"]) for h in headers] if headers else [],
+            )

@@ -1,0 +1,382 @@
+"""Rows → batches → the broker, from one task: idempotent, a few batches ahead, and without what is stored already."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from types import TracebackType
+from typing import Self
+
+from ..errors import ProducerStateError, SteleClientError, UnknownTopicError
+from ..operations.base import HttpAnswer, HttpRequest, Operation, expect
+from ..operations.produce import BeginProducerVersion, GetProducerState, InitProducerId, Produce
+from ..records import OutgoingRecord
+from ..transport.base import retry_pause_s
+from ..wire import messages as m
+from ..wire.compression import Compression
+from ..wire.error_codes import ErrorCode
+from ..wire.partitioner import partition_for_key
+from ..wire.record_batch import (
+    LOG_OVERHEAD_BYTES,
+    BatchBuilder,
+    BatchHeader,
+    Row,
+    build_rows,
+    check_batch,
+    decode_records,
+)
+from .fetching import Broker, DataLossError, RawFetch
+from .options import WriteOptions
+from .rows import RecordHeaders, SinkRow
+
+# Below the 1 MiB that a topic takes by default, with room for the batch's own header.
+CHUNK_BYTES = 900 * 1024
+_HEADER_ROOM_BYTES = 4096
+# One less than the broker remembers of a producer in each partition: any of them may be sent again.
+CHUNKS_AHEAD = 4
+_FETCH_BYTES = 1024 * 1024
+_KEYS_REMEMBERED = 16_384
+_SEQUENCE_MODULUS = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Whose records, and of which run: see ``BeginProducerVersion``."""
+
+    name: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceChunk(Operation[None]):
+    """One idempotent batch; who needs no receipts pays for none."""
+
+    is_repeatable = True
+    topic: str
+    partition: int
+    rows: list[Row]
+    acks: int
+    timeout_ms: int
+    compression: Compression
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+    def to_frame(self) -> m.Request:
+        batch = build_rows(
+            self.rows,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+        )
+        if self.compression is not Compression.NONE:
+            batch = self._compressed()
+        return m.ProduceBatchRequest(
+            topic=self.topic,
+            partition=self.partition,
+            acks=self.acks,
+            timeout_ms=self.timeout_ms,
+            batches=batch,
+        )
+
+    def _compressed(self) -> bytearray:
+        builder = BatchBuilder(
+            compression=self.compression,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+        )
+        for timestamp_ms, key, value, headers in self.rows:
+            builder.append(timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
+        return builder.build()
+
+    def from_frame(self, response: m.Response) -> None:
+        expect(response, m.ProduceBatchResponse)
+
+    def _produce(self) -> Produce:
+        return Produce(
+            topic=self.topic,
+            partition=self.partition,
+            records=[OutgoingRecord(*row) for row in self.rows],
+            acks=self.acks,
+            timeout_ms=self.timeout_ms,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+        )
+
+    def to_http(self) -> HttpRequest:
+        return self._produce().to_http()
+
+    def from_http(self, answer: HttpAnswer) -> None:
+        for outcome in self._produce().from_http(answer):
+            if isinstance(outcome, SteleClientError):
+                raise outcome
+
+
+@dataclass(slots=True)
+class _Partition:
+    next_sequence: int = 0
+    rows: list[Row] = field(default_factory=list[Row])
+    size: int = 0
+
+
+@dataclass(slots=True)
+class _Topic:
+    partitions: list[_Partition]
+    chunk_bytes: int
+    # What attempts before this one have stored, in any partition, and this one has not met yet.
+    stored: Counter[bytes]
+    # Rows without key and partition go to one partition until its batch is full.
+    turn: int
+    keys: dict[bytes, int] = field(default_factory=dict[bytes, int])
+
+
+class TopicWriter:
+    """What one task writes, to any number of topics; used in a ``with``.
+
+    Without an identity its producer is a new one: then a retry within it is
+    harmless, and another attempt of the task is not.
+    """
+
+    def __init__(self, options: WriteOptions, identity: Identity | None, *, task_partition: int) -> None:
+        self.written = 0
+        self.repeated = 0
+        self._options = options
+        self._acks = m.ACKS_ALL if options.acks == "all" else 1
+        self._compression = Compression[options.compression.upper()]
+        self._identity = identity
+        self._task_partition = task_partition
+        self._topics: dict[str, _Topic] = {}
+        self._ready: list[ProduceChunk] = []
+        self._broker = Broker(options.connection)
+        self._timeout_ms = int(self._broker.client.config.timeout_s * 1000)
+        self._begin()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._broker.client.close()
+
+    def _begin(self) -> None:
+        client, identity = self._broker.client, self._identity
+        self._is_resumed = False
+        if identity is None:
+            self._id, self._epoch = self._broker.patiently(lambda: client.call(InitProducerId()))
+            return
+        begin = BeginProducerVersion(name=identity.name, version=identity.version)
+        producer = self._broker.patiently(lambda: client.call(begin))
+        self._id, self._epoch = producer.producer_id, producer.producer_epoch
+        # Also if the answer to this very question got lost: then looking finds nothing, and costs little.
+        self._is_resumed = producer.is_resumed
+
+    @property
+    def strays(self) -> int:
+        """Rows that were stored by an attempt before this one, and did not come again."""
+        return sum(topic.stored.total() for topic in self._topics.values())
+
+    def add(self, row: SinkRow, *, match_timestamp: bool) -> None:
+        """Take one row; ``match_timestamp``: its time is a part of it, not the time of writing."""
+        topic = self._topics.get(row.topic)
+        if topic is None:
+            topic = self._topics[row.topic] = self._open(row.topic, match_timestamp=match_timestamp)
+        if topic.stored:
+            mark = _mark(row.key, row.value, row.headers, row.timestamp_ms if match_timestamp else None)
+            if topic.stored[mark] > 0:
+                topic.stored[mark] -= 1
+                if not topic.stored[mark]:
+                    del topic.stored[mark]
+                self.repeated += 1
+                return
+        number = self._choose(topic, row)
+        partition = topic.partitions[number]
+        size = _size(row)
+        if partition.rows and partition.size + size > topic.chunk_bytes:
+            self._close_chunk(row.topic, number)
+            # Rows that may go anywhere go on with the next partition from the next row on.
+            topic.turn += row.partition is None and row.key is None
+        partition.rows.append((row.timestamp_ms, row.key, row.value, row.headers))
+        partition.size += size
+        self.written += 1
+
+    def _choose(self, topic: _Topic, row: SinkRow) -> int:
+        partitions = len(topic.partitions)
+        if row.partition is not None:
+            if not 0 <= row.partition < partitions:
+                raise UnknownTopicError(
+                    f"a row asks for {row.topic}-{row.partition}, and {row.topic} has {partitions} partitions, "
+                    "from 0 on; correct the column partition, or leave it null"
+                )
+            return row.partition
+        if row.key is None:
+            return topic.turn % partitions
+        number = topic.keys.get(row.key)
+        if number is None:
+            if len(topic.keys) >= _KEYS_REMEMBERED:
+                topic.keys.clear()
+            number = topic.keys[row.key] = partition_for_key(row.key, partitions)
+        return number
+
+    def flush(self) -> None:
+        """Returns when every row is stored, as ``acks`` says.
+
+        Raises:
+            SteleClientError: some are not; the task must be run again.
+        """
+        for name, topic in self._topics.items():
+            for number, partition in enumerate(topic.partitions):
+                if partition.rows:
+                    self._close_chunk(name, number)
+        self._send()
+
+    def _close_chunk(self, name: str, number: int) -> None:
+        partition = self._topics[name].partitions[number]
+        self._ready.append(
+            ProduceChunk(
+                topic=name,
+                partition=number,
+                rows=partition.rows,
+                acks=self._acks,
+                timeout_ms=self._timeout_ms,
+                compression=self._compression,
+                producer_id=self._id,
+                producer_epoch=self._epoch,
+                base_sequence=partition.next_sequence,
+            )
+        )
+        partition.next_sequence = (partition.next_sequence + len(partition.rows)) % _SEQUENCE_MODULUS
+        partition.rows, partition.size = [], 0
+        if len(self._ready) >= CHUNKS_AHEAD:
+            self._send()
+
+    def _send(self) -> None:
+        """Send what is ready, in order, and again what was not answered, while the broker is away."""
+        give_up_s = time.monotonic() + self._options.connection.broker_timeout_ms / 1000
+        failures = 0
+        while self._ready:
+            outcomes = self._broker.client.transport.call_all(
+                self._ready, timeout_s=self._broker.client.config.timeout_s
+            )
+            left: list[ProduceChunk] = []
+            cause: SteleClientError | None = None
+            behind: set[tuple[str, int]] = set()
+            for chunk, outcome in zip(self._ready, outcomes, strict=True):
+                place = chunk.topic, chunk.partition
+                # Stored, too long ago to say where: that is all this needs to know.
+                if outcome is None or outcome.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                    continue
+                follows_failure = isinstance(outcome, ProducerStateError) and place in behind
+                if not outcome.retriable and not follows_failure:
+                    raise outcome
+                behind.add(place)
+                left.append(chunk)
+                cause = cause or outcome
+            self._ready = left
+            if cause is not None:
+                pause_s = retry_pause_s(failures)
+                failures += 1
+                if time.monotonic() + pause_s >= give_up_s:
+                    raise cause
+                time.sleep(pause_s)
+
+    # ── what is stored already ──
+
+    def _open(self, name: str, *, match_timestamp: bool) -> _Topic:
+        client = self._broker.client
+        partitions = self._broker.patiently(lambda: client.partition_count(name, auto_create=True))
+        configs = self._broker.patiently(lambda: client.describe_topic(name)).configs
+        limit = int(configs.get("max.message.bytes", CHUNK_BYTES + _HEADER_ROOM_BYTES))
+        topic = _Topic(
+            partitions=[_Partition() for _ in range(partitions)],
+            chunk_bytes=max(1, min(CHUNK_BYTES, limit - _HEADER_ROOM_BYTES)),
+            stored=Counter(),
+            turn=self._task_partition,
+        )
+        if self._is_resumed:
+            for number, partition in enumerate(topic.partitions):
+                self._recall(name, number, partition, topic.stored, match_timestamp=match_timestamp)
+        return topic
+
+    def _recall(
+        self,
+        topic: str,
+        number: int,
+        partition: _Partition,
+        stored: Counter[bytes],
+        *,
+        match_timestamp: bool,
+    ) -> None:
+        """Read back what attempts before this one have stored in a partition, and go on behind it."""
+        get = GetProducerState(topic=topic, partition=number, producer_id=self._id)
+        state = self._broker.patiently(lambda: self._broker.client.call(get))
+        if state.producer_epoch != self._epoch or state.last_sequence < 0:
+            return
+        wanted = state.last_sequence + 1
+        window = wanted
+        while True:
+            start = max(0, state.last_offset + 1 - window)
+            marks = list(self._own(topic, number, start, state.last_offset, match_timestamp=match_timestamp))
+            if len(marks) >= wanted:
+                break
+            log_start = self._broker.log_start(topic, number) or 0
+            if start <= log_start:
+                raise DataLossError(
+                    f"{wanted} records of this task were stored in {topic}-{number} before it failed, and only "
+                    f"{len(marks)} of them are still there: which rows are missing can not be told. Make "
+                    "retention.ms or retention.bytes of the topic larger; go on with another txnAppId"
+                )
+            # Others have written in between.
+            window *= 4
+        stored.update(marks)
+        partition.next_sequence = wanted % _SEQUENCE_MODULUS
+
+    def _own(
+        self, topic: str, partition: int, start: int, last: int, *, match_timestamp: bool
+    ) -> Iterator[bytes]:
+        """The marks of this producer's records between two offsets (both included)."""
+        offset = max(start, self._broker.log_start(topic, partition) or 0)
+        while offset <= last:
+            fetch = RawFetch(topic=topic, partition=partition, offset=offset, max_bytes=_FETCH_BYTES)
+            fetched = self._broker.patiently(lambda fetch=fetch: self._broker.client.call(fetch))
+            position, size = 0, len(fetched.batches)
+            if size < LOG_OVERHEAD_BYTES:
+                return
+            while position < size and offset <= last:
+                header = check_batch(fetched.batches, position)
+                position += header.size
+                offset = header.next_offset
+                if header.producer_id == self._id and header.producer_epoch == self._epoch:
+                    yield from _marks(fetched.batches, header, match_timestamp=match_timestamp)
+
+
+def _marks(batches: bytes, header: BatchHeader, *, match_timestamp: bool) -> Iterator[bytes]:
+    for record in decode_records(batches, header):
+        timestamp_ms = record.timestamp if match_timestamp else None
+        yield _mark(record.key, record.value, record.headers, timestamp_ms)
+
+
+def _mark(key: bytes | None, value: bytes | None, headers: RecordHeaders, timestamp_ms: int | None) -> bytes:
+    """16 bytes that stand for a record: equal for equal ones, and for no others."""
+    digest = blake2b(digest_size=16)
+    parts: list[bytes | None] = [key, value]
+    for name, content in headers:
+        parts += (name.encode(), content)
+    for part in parts:
+        digest.update(b"\xff" if part is None else len(part).to_bytes(5, "big") + part)
+    digest.update(b"" if timestamp_ms is None else timestamp_ms.to_bytes(8, "big", signed=True))
+    return digest.digest()
+
+
+def _size(row: SinkRow) -> int:
+    """About the bytes it takes in a batch; never less."""
+    size = 32 + len(row.key or b"") + len(row.value or b"")
+    for name, content in row.headers:
+        # A character of UTF-8 takes at most 4 bytes.
+        size += 10 + 4 * len(name) + len(content or b"")
+    return size
