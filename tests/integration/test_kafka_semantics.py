@@ -13,7 +13,7 @@ import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
 
-from app.tcp.kafka.schemas import create_topics, delete_topics
+from app.tcp.kafka.schemas import create_topics, delete_topics, metadata
 from app.tcp.kafka.schemas.describe_log_dirs import DescribeLogDirsRequest
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
@@ -74,6 +74,16 @@ def test_requests_that_wait_for_their_turn_stay_with_the_peer(broker: BrokerProc
     reader.join()
     writer.close()
     assert highest < 32 * 1024, f"{highest} KiB for the {sent >> 20} MiB that were sent"
+
+
+def test_a_topic_is_told_once_whatever_ids_stand_beside_its_name(peer: KafkaPeer) -> None:
+    create_topic(peer, "once", partitions=100)
+    asked = [
+        metadata.MetadataRequestTopic(name="once", topic_id=number.to_bytes(16, "big"))
+        for number in range(1000)
+    ]
+    (told,) = peer.call(metadata.MetadataRequest(topics=asked), 13).topics
+    assert (told.name, len(told.partitions)) == ("once", 100)
 
 
 # ── what Kafka answers ──

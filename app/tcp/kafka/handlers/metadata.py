@@ -56,7 +56,8 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
     else:
         may_create = context.version < _FIRST_WITH_CHOICE or request.allow_auto_topic_creation
         # Once each, however often it is asked for: a name is short, and what is told of a topic is not.
-        asked = {(topic.name, topic.topic_id): topic for topic in request.topics}
+        # Where there is a name, nobody looks at the id beside it.
+        asked = {topic.topic_id if topic.name is None else topic.name: topic for topic in request.topics}
         topics = [await _asked(context, topic, may_create=may_create) for topic in asked.values()]
     return MetadataResponse(
         brokers=[
