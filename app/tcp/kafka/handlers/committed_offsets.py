@@ -117,7 +117,14 @@ def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetFetchRe
     if context.version >= _FIRST_WITH_GROUPS:
         # Once each, as topics and partitions below: names are short, and what is told of them is not.
         asked_groups = {group.group_id: group for group in request.groups}
-        return OffsetFetchResponse(groups=[_fetch_group(context, group) for group in asked_groups.values()])
+        return OffsetFetchResponse(groups=[_fetch_or_refuse(context, one) for one in asked_groups.values()])
+    try:
+        return _fetch_offsets(context, request)
+    except SteleError as error:
+        return _refused(request, error_code_of(error))
+
+
+def _fetch_offsets(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if request.topics is None:
         found = _by_topic(context.groups.committed(request.group_id, None))
     else:
@@ -153,6 +160,35 @@ def _by_topic(offsets: Sequence[CommittedOffset]) -> dict[str, list[CommittedOff
     for one in offsets:
         found.setdefault(one.topic, []).append(one)
     return found
+
+
+def _refused(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
+    return OffsetFetchResponse(
+        error_code=code,
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=partition,
+                        committed_offset=-1,
+                        committed_leader_epoch=-1,
+                        metadata="",
+                        error_code=code,
+                    )
+                    for partition in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ],
+    )
+
+
+def _fetch_or_refuse(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    try:
+        return _fetch_group(context, group)
+    except SteleError as error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code_of(error))
 
 
 def _fetch_group(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:

@@ -22,6 +22,12 @@ _DEAD = "Dead"
 
 
 def list_groups(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+    try:
+        found = context.groups.list_groups(
+            states=list(request.states_filter), types=list(request.types_filter)
+        )
+    except SteleError as error:
+        return ListGroupsResponse(error_code=error_code_of(error), groups=())
     return ListGroupsResponse(
         error_code=ErrorCode.NONE,
         groups=[
@@ -31,9 +37,7 @@ def list_groups(context: Context, request: ListGroupsRequest) -> ListGroupsRespo
                 group_state=one.state.value,
                 group_type=one.type,
             )
-            for one in context.groups.list_groups(
-                states=list(request.states_filter), types=list(request.types_filter)
-            )
+            for one in found
         ],
     )
 

@@ -1,0 +1,71 @@
+"""Handlers of groups when the coordinator refuses: an answer with a code, and not the end of the connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn, cast
+
+import pytest
+from stele.wire.error_codes import ErrorCode
+
+from app.errors import CoordinatorNotAvailable
+from app.tcp.kafka.handlers.committed_offsets import offset_fetch
+from app.tcp.kafka.handlers.context import Context, KafkaDoor
+from app.tcp.kafka.handlers.groups import describe_groups, list_groups
+from app.tcp.kafka.schemas import describe_groups as describing
+from app.tcp.kafka.schemas import list_groups as listing
+from app.tcp.kafka.schemas import offset_fetch as fetching
+
+
+class _ClosedGroups:
+    """A coordinator that was closed."""
+
+    def __getattr__(self, name: str) -> Callable[..., NoReturn]:
+        def refuse(*_: object, **__: object) -> NoReturn:
+            raise CoordinatorNotAvailable("the broker is shutting down")
+
+        return refuse
+
+
+def context_of(version: int) -> Context:
+    door = KafkaDoor(broker=cast("Any", None), groups=cast("Any", _ClosedGroups()), host="h", port=1)
+    return Context(door=door, version=version, client_id="", client_host="")
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_offsets_are_refused(version: int) -> None:
+    asked = [fetching.OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
+    answer = offset_fetch(
+        context_of(version), fetching.OffsetFetchRequest(group_id="g", topics=asked, groups=())
+    )
+    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    (topic,) = answer.topics
+    # Before version 2 there is no other place for it.
+    assert [(one.partition_index, one.committed_offset, one.error_code) for one in topic.partitions] == [
+        (0, -1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (1, -1, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    ]
+
+
+def test_all_offsets_are_refused() -> None:
+    answer = offset_fetch(context_of(7), fetching.OffsetFetchRequest(group_id="g", topics=None, groups=()))
+    assert (answer.error_code, list(answer.topics)) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
+
+
+@pytest.mark.parametrize(
+    "topics", [None, [fetching.OffsetFetchRequestTopics(name="t", partition_indexes=[0])]]
+)
+def test_offsets_of_groups_are_refused_group_by_group(topics: Any) -> None:
+    asked = [fetching.OffsetFetchRequestGroup(group_id=name, topics=topics) for name in ("a", "b")]
+    answer = offset_fetch(context_of(8), fetching.OffsetFetchRequest(groups=asked))
+    assert [(one.group_id, one.error_code, list(one.topics)) for one in answer.groups] == [
+        ("a", ErrorCode.COORDINATOR_NOT_AVAILABLE, []),
+        ("b", ErrorCode.COORDINATOR_NOT_AVAILABLE, []),
+    ]
+
+
+def test_groups_are_not_listed_and_not_described() -> None:
+    listed = list_groups(context_of(4), listing.ListGroupsRequest(states_filter=(), types_filter=()))
+    assert (listed.error_code, list(listed.groups)) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
+    (described,) = describe_groups(context_of(4), describing.DescribeGroupsRequest(groups=["g"])).groups
+    assert described.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
