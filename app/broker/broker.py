@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 _PRODUCER_ID_BLOCK = 1000
 _EXPIRE_PRODUCERS_S = 600.0
 _KEYS_REMEMBERED = 16_384
+# Enough for whoever makes a topic anew while producers write to it.
+_DELETED_REMEMBERED = 10_000
 # Longer than anybody leaves a job half done; a name is some hundred bytes, and jobs make new ones.
 _NAMED_PRODUCERS_KEPT_MS = 30 * 24 * 3_600_000
 PRODUCER_NAME_CHARACTERS_MAX = 500
@@ -84,6 +86,8 @@ class Broker:
         self._catalog = catalog
         self._clock = clock
         self._producers: dict[TopicPartition, ProducerStates] = {}
+        # Names of topics that were deleted in this run, the oldest first.
+        self._deleted: dict[str, None] = {}
         self._topics = Topics(
             catalog=catalog,
             engine=engine,
@@ -137,7 +141,9 @@ class Broker:
         return self._is_closing
 
     def _make_ledger(self, topic_partition: TopicPartition) -> ProducerStates:
-        states = self._producers[topic_partition] = ProducerStates(self._clock)
+        # Producers number what they send to a name: they do not begin anew with the topic (as in Kafka).
+        is_complete = topic_partition.topic not in self._deleted
+        states = self._producers[topic_partition] = ProducerStates(self._clock, is_complete=is_complete)
         return states
 
     async def _expire_producers(self) -> None:
@@ -228,6 +234,9 @@ class Broker:
         for topic_partition in await self._topics.delete(name):
             self._producers.pop(topic_partition, None)
         self._turns.pop(name, None)
+        self._deleted[name] = None
+        if len(self._deleted) > _DELETED_REMEMBERED:
+            del self._deleted[next(iter(self._deleted))]
         for observer in self._deletion_observers:
             observer(name)
 

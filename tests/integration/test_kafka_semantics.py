@@ -19,6 +19,7 @@ from tests.support.batches import batch_of
 from tests.support.kafka_peer import (
     KafkaPeer,
     create_topic,
+    delete_topic,
     fetch,
     only_partition,
     produce,
@@ -138,6 +139,22 @@ def test_a_configuration_without_a_value_makes_no_topic(peer: KafkaPeer) -> None
 
 
 # ── while topics come and go ──
+
+
+def test_an_idempotent_producer_goes_on_when_its_topic_is_deleted_and_made_anew(peer: KafkaPeer) -> None:
+    def send(sequence: int) -> tuple[int, int]:
+        batch = batch_of([b"x"], producer_id=4_000_000, producer_epoch=0, base_sequence=sequence)
+        done = only_partition(peer.call(produce("anew", batch, acks=-1), 9))
+        return done.error_code, done.base_offset
+
+    create_topic(peer, "anew")
+    assert [send(0), send(1)] == [(ErrorCode.NONE, 0), (ErrorCode.NONE, 1)]
+    delete_topic(peer, "anew")
+    create_topic(peer, "anew")
+    # It counts by the topic's name, and to librdkafka a sequence that is refused is fatal.
+    assert [send(2), send(3)] == [(ErrorCode.NONE, 0), (ErrorCode.NONE, 1)]
+    assert send(5) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+    assert send(2) == (ErrorCode.NONE, 0)
 
 
 def test_log_dirs_are_told_while_topics_are_deleted(broker: BrokerProcess, peer: KafkaPeer) -> None:
