@@ -1,0 +1,110 @@
+"""One SparkSession for each module, small, on this very interpreter; and what happens where Spark is missing."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from stele import Client
+from stele.broker_process import BrokerProcess, run_broker
+from stele.spark.java import SparkMissingError, require_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+_numbers = itertools.count()
+
+
+def _missing() -> str | None:
+    try:
+        require_spark()
+    except SparkMissingError as error:
+        return str(error)
+    return None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            # PySpark leaves sockets to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spark_is_there() -> None:
+    why = _missing()
+    if why is None:
+        return
+    if os.environ.get("CI"):
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+def make_session(name: str) -> SparkSession:
+    """The smallest that does: two cores, a heap of 1 GB, no web page."""
+    from pyspark.sql import SparkSession
+
+    # Workers must be able to import what the driver can.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    return (
+        SparkSession.builder.master("local[2]")
+        .appName(name)
+        .config("spark.driver.memory", "1g")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+
+
+@pytest.fixture(scope="module")
+def spark(request: pytest.FixtureRequest, spark_is_there: None) -> Iterator[SparkSession]:
+    session = make_session(request.module.__name__)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def broker(spark_is_there: None) -> Iterator[BrokerProcess]:
+    with run_broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(broker: BrokerProcess) -> Iterator[Client]:
+    with Client(broker.binary_url) as connected:
+        yield connected
+
+
+@pytest.fixture
+def topic() -> str:
+    """A name nobody else uses, for the broker is shared."""
+    return f"spark-{next(_numbers)}"
+
+
+@pytest.fixture
+def fill(client: Client) -> Callable[..., None]:
+    """Put ``count`` records ``v<first>…`` into each partition of a topic."""
+    from stele import NewRecord
+
+    def put(topic: str, count: int, *, partitions: int = 1, first: int = 0) -> None:
+        for partition in range(partitions):
+            client.produce_many(
+                topic,
+                [
+                    NewRecord(b"v%d" % i, key=b"k%d" % (i % 5), partition=partition)
+                    for i in range(first, first + count)
+                ],
+            )
+
+    return put

@@ -1,0 +1,181 @@
+"""Options of the Spark source: what each means, and the words in which a wrong one is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from stele.spark import options as o
+from stele.spark.options import OptionError, Use
+
+READ = {"url": "stele://broker:9009", "subscribe": "orders"}
+WRITE = {"url": "stele://broker:9009", "topic": "orders"}
+
+
+def read(use: Use = Use.BATCH_READ, **more: str) -> o.ReadOptions:
+    return o.parse_read_options({**READ, **more}, use)
+
+
+def write(use: Use = Use.BATCH_WRITE, **more: str) -> o.WriteOptions:
+    return o.parse_write_options({**WRITE, **more}, use)
+
+
+def test_a_batch_reads_everything_and_a_stream_what_comes() -> None:
+    batch, stream = read(), read(Use.STREAM_READ)
+    assert (batch.start, batch.end) == (o.AtEnd(offset=o.EARLIEST), o.AtEnd(offset=o.LATEST))
+    assert stream.start == o.AtEnd(offset=o.LATEST)
+    assert batch.fail_on_data_loss
+    assert not batch.include_headers
+
+
+def test_names_and_words_are_taken_in_any_case() -> None:
+    parsed = read(STARTINGOFFSETS="Earliest", failondataloss="FALSE")
+    assert parsed.start == o.AtEnd(offset=o.EARLIEST)
+    assert not parsed.fail_on_data_loss
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ({"url": "stele://b:9009"}, "stele://b:9009"),
+        ({"url": "http://b:8080"}, "http://b:8080"),
+        ({"kafka.bootstrap.servers": "b:9009"}, "stele://b:9009"),
+        ({"kafka.bootstrap.servers": "b"}, "stele://b:9009"),
+        ({"kafka.bootstrap.servers": "b:1,c:2"}, "stele://b:1"),
+        ({"kafka.bootstrap.servers": "b", "transport": "http"}, "http://b:8080"),
+        ({"kafka.bootstrap.servers": "[::1]:7", "transport": "TCP"}, "stele://[::1]:7"),
+        ({"url": "http://b:8080", "kafka.bootstrap.servers": "http://b:8080"}, "http://b:8080"),
+    ],
+)
+def test_the_broker_may_be_named_in_either_way(given: dict[str, str], url: str) -> None:
+    assert o.parse_read_options({"subscribe": "t", **given}, Use.BATCH_READ).connection.url == url
+
+
+def test_topics_are_selected_in_three_ways() -> None:
+    assert read(subscribe="a, b,a").selection == o.Subscribe(topics=("a", "b"))
+    given = {"url": "stele://b", "subscribePattern": "a.*"}
+    assert o.parse_read_options(given, Use.BATCH_READ).selection == o.SubscribePattern(pattern="a.*")
+    given = {"url": "stele://b", "assign": '{"b": [1, 0], "a": [2]}'}
+    expected = o.Assign(partitions=(("a", 2), ("b", 0), ("b", 1)))
+    assert o.parse_read_options(given, Use.BATCH_READ).selection == expected
+
+
+def test_offsets_and_times_are_given_by_partition_or_for_all() -> None:
+    assert read(startingOffsets='{"orders": {"0": 23, "1": -2}}').start == o.AtOffsets(
+        offsets={"orders": {0: 23, 1: -2}}
+    )
+    assert read(endingOffsets='{"orders": {"0": -1}}').end == o.AtOffsets(offsets={"orders": {0: -1}})
+    assert read(startingOffsetsByTimestamp='{"orders": {"0": 5}}').start == o.AtTimestamps(
+        timestamps={"orders": {0: 5}}
+    )
+    assert read(endingTimestamp="7").end == o.AtTimestamp(timestamp_ms=7)
+
+
+def test_the_more_general_time_goes_first_and_times_go_before_offsets() -> None:
+    parsed = read(
+        startingTimestamp="7", startingOffsetsByTimestamp='{"orders": {"0": 5}}', startingOffsets="earliest"
+    )
+    assert parsed.start == o.AtTimestamp(timestamp_ms=7)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"), [("15m", 900_000), ("30 s", 30_000), ("1h", 3_600_000), ("250", 250)]
+)
+def test_a_delay_is_a_number_with_a_unit(text: str, milliseconds: int) -> None:
+    assert read(Use.STREAM_READ, maxTriggerDelay=text).max_trigger_delay_ms == milliseconds
+
+
+def test_a_writer_is_exact_unless_told_otherwise() -> None:
+    parsed = write()
+    assert (parsed.exactly_once, parsed.acks, parsed.compression) == (True, "all", "none")
+    assert write(exactlyOnce="false", acks="1").exactly_once is False
+    assert write(txnAppId="job", txnVersion="3").version == 3
+    assert write(Use.STREAM_WRITE, txnAppId="job").application_id == "job"
+
+
+WRONG_READS = [
+    (Use.BATCH_READ, {"subcribe": "t"}, "subcribe does not exist.*did you mean subscribe"),
+    (Use.BATCH_READ, {"frobnicate": "1"}, "frobnicate does not exist.*there are kafka.bootstrap.servers"),
+    (Use.BATCH_READ, {"kafka.group.id": "g"}, "kafka.group.id is one of Kafka's clients.*leave it out"),
+    (Use.BATCH_READ, {"maxOffsetsPerTrigger": "5"}, "is for spark.readStream, not for spark.read; leave"),
+    (Use.STREAM_READ, {"endingOffsets": "latest"}, "is for spark.read, not for spark.readStream"),
+    (Use.BATCH_READ, {"topic": "t"}, "topic is for write and writeStream"),
+    (Use.BATCH_READ, {"url": ""}, "url is '': it is empty"),
+    (Use.BATCH_READ, {"url": "ftp://b"}, "write stele://HOST:9009"),
+    (Use.BATCH_READ, {"url": "b:x"}, "write HOST:PORT"),
+    (Use.BATCH_READ, {"transport": "udp"}, "write tcp or http"),
+    (Use.BATCH_READ, {"transport": "http"}, "is the other one; write http://HOST:8080"),
+    (Use.BATCH_READ, {"kafka.bootstrap.servers": "c:1"}, "both name the broker"),
+    (Use.BATCH_READ, {"assign": '{"t": [0]}'}, "subscribe and assign exclude each other"),
+    (Use.BATCH_READ, {"subscribe": "a,,b"}, "a name in it is empty"),
+    (Use.BATCH_READ, {"startingOffsets": "latest"}, "is empty; write earliest or JSON"),
+    (Use.BATCH_READ, {"startingOffsets": "soon"}, "write earliest, latest, or"),
+    (Use.BATCH_READ, {"startingOffsets": "{"}, "it is not JSON"),
+    (Use.BATCH_READ, {"startingOffsets": '{"orders": 5}'}, "'orders' has no object of partitions"),
+    (Use.BATCH_READ, {"startingOffsets": '{"orders": {"x": 5}}'}, "'x' of 'orders' is no partition"),
+    (Use.BATCH_READ, {"startingOffsets": '{"orders": {"0": -3}}'}, "orders-0 has -3"),
+    (Use.BATCH_READ, {"startingOffsets": '{"orders": {"0": -1}}'}, "-1 \\(latest\\) can not start a batch"),
+    (Use.BATCH_READ, {"endingOffsets": "earliest"}, "is empty; write latest"),
+    (Use.BATCH_READ, {"endingOffsets": '{"orders": {"0": -2}}'}, "-2 \\(earliest\\) can not end"),
+    (Use.BATCH_READ, {"startingTimestamp": "yesterday"}, "write a whole number"),
+    (Use.BATCH_READ, {"failOnDataLoss": "no"}, "write true or false"),
+    (Use.BATCH_READ, {"minPartitions": "0"}, "greater than 0"),
+    (Use.BATCH_READ, {"fetchBytes": "1"}, "write a number from 65536 to"),
+    (Use.BATCH_READ, {"startingOffsetsByTimestampStrategy": "guess"}, "write error or latest"),
+    (Use.STREAM_READ, {"maxTriggerDelay": "soon"}, "write a time such as"),
+    (
+        Use.STREAM_READ,
+        {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"},
+        "greater than maxOffsetsPerTrigger",
+    ),
+]
+
+
+@pytest.mark.parametrize(("use", "more", "words"), WRONG_READS)
+def test_a_wrong_option_of_a_read_is_refused_with_advice(use: Use, more: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        read(use, **more)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"subscribe": "t"}, "option url is missing: name the broker"),
+        ({"url": "stele://b"}, "say what to read"),
+        ({"url": "stele://b", "subscribePattern": "("}, "no regular expression"),
+        ({"url": "stele://b", "assign": '{"t": 0}'}, "has no list of partitions"),
+        ({"url": "stele://b", "assign": '{"t": [-1]}'}, "is no partition"),
+    ],
+)
+def test_what_must_be_said_is_asked_for(given: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        o.parse_read_options(given, Use.BATCH_READ)
+
+
+@pytest.mark.parametrize(
+    ("use", "more", "words"),
+    [
+        (Use.BATCH_WRITE, {"acks": "0"}, "write all or 1"),
+        (Use.BATCH_WRITE, {"compression": "rar"}, "write none, gzip"),
+        (Use.BATCH_WRITE, {"txnAppId": "a"}, "go together"),
+        (Use.BATCH_WRITE, {"txnVersion": "1"}, "go together"),
+        (Use.STREAM_WRITE, {"txnVersion": "1"}, "is for write, not for writeStream"),
+        (Use.STREAM_WRITE, {"txnAppId": "a", "exactlyOnce": "false"}, "leave one of the two out"),
+        (Use.STREAM_WRITE, {"txnAppId": "a" * 201}, "longer than 200"),
+        (Use.STREAM_WRITE, {"subscribe": "a"}, "is for spark.read and spark.readStream"),
+    ],
+)
+def test_a_wrong_option_of_a_write_is_refused_with_advice(use: Use, more: dict[str, str], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        write(use, **more)
+
+
+def test_what_spark_puts_among_the_options_is_let_through() -> None:
+    assert write(Use.STREAM_WRITE, checkpointLocation="/x", path="/y", queryName="q").topic == "orders"
+
+
+def test_every_option_is_in_the_documents_and_no_other() -> None:
+    page = (Path(__file__).resolve().parents[4] / "docs" / "spark.md").read_text()
+    rows = re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE)
+    assert sorted(rows) == sorted(o.ALL_NAMES)
