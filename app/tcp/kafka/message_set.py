@@ -50,6 +50,8 @@ _CRC = struct.Struct(">I")
 _LENGTH = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
 _CRC_BYTES = 4
+# Decoded at a time.
+_RECORDS_PER_SLICE = 1000
 # CRC, magic, attributes, two lengths.
 _MESSAGE_BYTES_MIN = 14
 
@@ -72,6 +74,10 @@ class InvalidMessageSet(ValueError):
 
 class UnsupportedCodec(ValueError):
     """A batch compressed by a codec that message sets do not have: zstd."""
+
+
+class MessageSetTooLarge(ValueError):
+    """A batch whose records would not fit into ``DECOMPRESSED_BYTES_MAX`` as messages: it is meant to do harm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +215,7 @@ def down_convert(batches: rb.Buffer, *, magic: int, from_offset: int, max_bytes:
 
     Raises:
         UnsupportedCodec: a batch is compressed by zstd.
+        MessageSetTooLarge: a batch whose records are too many.
         rb.CorruptBatchError: stored bytes that do not parse.
     """
     out = bytearray()
@@ -222,21 +229,33 @@ def down_convert(batches: rb.Buffer, *, magic: int, from_offset: int, max_bytes:
                 f"the batch at offset {header.base_offset} is compressed by zstd, which this version of Fetch "
                 "cannot express; use a client that fetches with version 10 or newer"
             )
-        records = [r for r in rb.decode_records(batches, header) if r.offset >= from_offset]
-        if records:
-            out += _as_messages(header, records, magic)
+        out += _as_messages(batches, header, magic=magic, from_offset=from_offset)
     return bytes(out)
 
 
-def _as_messages(header: rb.BatchHeader, records: list[rb.RecordView], magic: int) -> bytes:
+def _as_messages(batches: rb.Buffer, header: rb.BatchHeader, *, magic: int, from_offset: int) -> bytes:
     codec = Compression(header.compression)
+    is_relative = magic == 1 and codec is not Compression.NONE
     clock = _LOG_APPEND_TIME if header.is_log_append_time else 0
-    if codec is Compression.NONE:
-        return b"".join(_encoded(r.offset, magic, clock, r.timestamp, r.key, r.value) for r in records)
-    first, last = records[0].offset, records[-1].offset
-    start = first if magic == 1 else 0
-    inner = b"".join(_encoded(r.offset - start, magic, clock, r.timestamp, r.key, r.value) for r in records)
-    body = compress(codec, inner)
+    messages = bytearray()
+    start, last = 0, -1
+    # A small batch may hold millions of records, and a decoded one takes fifty times its bytes.
+    for records in rb.decode_slices(batches, header, _RECORDS_PER_SLICE):
+        for record in records:
+            if record.offset < from_offset:
+                continue
+            if is_relative and not messages:
+                start = record.offset
+            last = record.offset
+            messages += _encoded(last - start, magic, clock, record.timestamp, record.key, record.value)
+        if len(messages) > DECOMPRESSED_BYTES_MAX:
+            raise MessageSetTooLarge(
+                f"the records of the batch at offset {header.base_offset} are more than "
+                f"{DECOMPRESSED_BYTES_MAX} bytes as messages; use a client that fetches with version 4 or newer"
+            )
+    if codec is Compression.NONE or not messages:
+        return bytes(messages)
+    body = compress(codec, bytes(messages))
     if codec is Compression.LZ4 and magic == 0:
         body = with_lz4_checksum(body, over_magic=True)
     return _encoded(last, magic, clock | codec, header.max_timestamp, None, body)

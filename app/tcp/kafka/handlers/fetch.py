@@ -18,7 +18,7 @@ from ....broker.broker import Broker
 from ....broker.fetch import Fetched, PartitionFetch
 from ....errors import SteleError
 from ...errors import error_code_of
-from ..message_set import UnsupportedCodec, down_convert
+from ..message_set import MessageSetTooLarge, UnsupportedCodec, down_convert
 from ..schemas.fetch import FetchableTopicResponse, FetchPartition, FetchRequest, FetchResponse, PartitionData
 from .context import Context, find_topic
 from .leader_epoch import check_leader_epoch
@@ -137,6 +137,8 @@ async def _as_message_set(context: Context, one: Fetched, offset: int) -> tuple[
         )
     except UnsupportedCodec:
         return one, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    except MessageSetTooLarge:
+        return one, ErrorCode.MESSAGE_TOO_LARGE
     except CorruptBatchError:
         return one, ErrorCode.CORRUPT_MESSAGE
     return replace(one, batches=converted), ErrorCode.NONE

@@ -261,3 +261,21 @@ def test_a_set_that_was_tampered_with_behind_its_crc_is_read_or_refused(
     struct.pack_into(">I", data, 12, zlib.crc32(data[16 : 12 + size]))
     with contextlib.suppress(InvalidMessageSet):
         up_convert(data)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_batch_whose_records_are_too_many_as_messages_is_not_sent(
+    magic: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message_set, "DECOMPRESSED_BYTES_MAX", 10_000)
+    monkeypatch.setattr(message_set, "_RECORDS_PER_SLICE", 10)
+    small, large = (
+        rb.BatchBuilder(compression=Compression.GZIP),
+        rb.BatchBuilder(compression=Compression.GZIP),
+    )
+    for builder, count in ((small, 200), (large, 1000)):
+        for _ in range(count):
+            builder.append(timestamp_ms=1_000, value=None)
+    assert down_convert(small.build(), magic=magic, from_offset=0, max_bytes=1 << 20)
+    with pytest.raises(message_set.MessageSetTooLarge):
+        down_convert(large.build(), magic=magic, from_offset=0, max_bytes=1 << 20)
