@@ -459,9 +459,9 @@ class DiskLog:
             if header.last_offset < self.log_start_offset or header.max_timestamp < timestamp_ms:
                 continue
             raw = segment.read(Extent(segment=segment, position=header.position, size=header.size))
-            for record in rb.decode_records(raw):
-                if record.offset >= self.log_start_offset and record.timestamp >= timestamp_ms:
-                    return record.offset, record.timestamp, header.partition_leader_epoch
+            record = rb.first_record(raw, from_offset=self.log_start_offset, timestamp_ms=timestamp_ms)
+            if record is not None:
+                return record.offset, record.timestamp, header.partition_leader_epoch
         return None
 
     # ── retention ──

@@ -126,7 +126,9 @@ class MemoryLog:
         for stored in self._batches:
             if stored.header.max_timestamp < timestamp_ms:
                 continue
-            for record in rb.decode_records(stored.data):
-                if record.offset >= self.log_start_offset and record.timestamp >= timestamp_ms:
-                    return record.offset, record.timestamp, stored.header.partition_leader_epoch
+            record = rb.first_record(
+                stored.data, from_offset=self.log_start_offset, timestamp_ms=timestamp_ms
+            )
+            if record is not None:
+                return record.offset, record.timestamp, stored.header.partition_leader_epoch
         return None

@@ -610,7 +610,7 @@ class Segment:
             except rb.CorruptBatchError as error:
                 raise _MisfitError(header.position, error.reason) from error
             try:
-                records = rb.decode_records(raw)
+                record = rb.first_record(raw, timestamp_ms=timestamp_ms)
             except rb.CorruptBatchError as error:
                 # As its producer sent it: the CRC is right.
                 raise CorruptLog(
@@ -620,7 +620,6 @@ class Segment:
                     next_offset=header.next_offset,
                     reason=error.reason,
                 ) from error
-            for record in records:
-                if record.timestamp >= timestamp_ms:
-                    return record.offset, record.timestamp, header.partition_leader_epoch
+            if record is not None:
+                return record.offset, record.timestamp, header.partition_leader_epoch
         return None

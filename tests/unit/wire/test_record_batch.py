@@ -170,3 +170,21 @@ def test_a_bomb_in_a_batch_is_told() -> None:
     batch = build([(0, None, b"\x00" * (64 * 1024 * 1024), [])], compression=Compression.ZSTD)
     with pytest.raises(rb.CorruptBatchError):
         rb.decode_records(batch, rb.check_batch(batch))
+
+
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
+def test_the_first_record_at_a_time_is_found_in_a_batch_of_several_slices(
+    codec: Compression, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rb, "_RECORDS_PER_SLICE", 3)
+    builder = rb.BatchBuilder(compression=codec)
+    for timestamp_ms in (10, 50, 20, 30, 40, 10, 60, 20):
+        builder.append(timestamp_ms=timestamp_ms, value=b"v")
+    batch = builder.build()
+
+    def offset(*, timestamp_ms: int, from_offset: int = 0) -> int | None:
+        found = rb.first_record(batch, from_offset=from_offset, timestamp_ms=timestamp_ms)
+        return None if found is None else found.offset
+
+    assert [offset(timestamp_ms=at) for at in (0, 10, 11, 50, 51, 60, 61)] == [0, 0, 1, 1, 6, 6, None]
+    assert [offset(timestamp_ms=30, from_offset=at) for at in range(8)] == [1, 1, 3, 3, 4, 6, 6, None]

@@ -64,6 +64,8 @@ _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 
 Headers = Sequence[tuple[str, bytes | None]]
+# Decoded at a time where one is looked for.
+_RECORDS_PER_SLICE = 1000
 
 
 class CorruptBatchError(ValueError):
@@ -373,6 +375,21 @@ def decode_records(batch: Buffer, header: BatchHeader | None = None) -> list[Rec
     return [
         record for records in decode_slices(batch, header, header.record_count or 1) for record in records
     ]
+
+
+def first_record(batch: Buffer, *, from_offset: int = 0, timestamp_ms: int) -> RecordView | None:
+    """The first record of the batch at byte 0 that is at or after both.
+
+    Decodes no more than it must: a small batch may hold millions of records.
+
+    Raises:
+        CorruptBatchError: as ``decode_records``, for what comes before it.
+    """
+    for records in decode_slices(batch, read_header(batch), _RECORDS_PER_SLICE):
+        for record in records:
+            if record.offset >= from_offset and record.timestamp >= timestamp_ms:
+                return record
+    return None
 
 
 def decode_slices(batch: Buffer, header: BatchHeader, size: int) -> Iterator[list[RecordView]]:
