@@ -27,6 +27,9 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from kafka.version import __version__ as kafka_version
 
 _POLL_MS = 100
+# A member's poll that ends while its rebalance is under way leaves it joining twice, and then with every
+# poll anew (with Apache Kafka as well). The others hear of a rebalance by their next heartbeat.
+_MEMBER_POLL_MS = 2 * HEARTBEAT_INTERVAL_MS
 
 
 class _Member:
@@ -180,7 +183,7 @@ class KafkaPythonDriver(PythonDriver):
         deadline = deadline_of(command)
         while not member.was_assigned:
             deadline.check("an assignment")
-            self._meet(member, _POLL_MS)
+            self._meet(member, _MEMBER_POLL_MS)
         return self._assignment(member)
 
     def _meet(self, member: _Member, timeout_ms: float) -> None:
@@ -194,14 +197,14 @@ class KafkaPythonDriver(PythonDriver):
         member = self._members[command["member"]]
         deadline = Deadline(command.get("poll_ms", POLL_DEFAULT_MS))
         while not deadline.is_over:
-            self._meet(member, min(_POLL_MS, deadline.left_s * 1000))
+            self._meet(member, _MEMBER_POLL_MS)
         return self._assignment(member)
 
     def op_poll(self, command: Command) -> Any:
         member = self._members[command["member"]]
         deadline = deadline_of(command)
         while len(member.met) < command["count"] and not deadline.is_over:
-            self._meet(member, min(_POLL_MS, deadline.left_s * 1000))
+            self._meet(member, _MEMBER_POLL_MS)
         met, member.met = member.met[: command["count"]], member.met[command["count"] :]
         return {"records": [_record(message, with_topic=True) for message in met]}
 
