@@ -9,7 +9,6 @@ one) carries HTTP and TCP; when all doors listen, one line says so::
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import ipaddress
 import logging
@@ -17,12 +16,11 @@ import signal
 import socket
 import sqlite3
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import uvicorn
 from pydantic import ValidationError
 
-from .api.application import create_application
 from .broker.broker import Broker, Endpoint
 from .clock import SystemClock
 from .cluster.sqlite import SqliteCatalog
@@ -38,6 +36,9 @@ from .tcp.kafka.connection import KafkaConnection
 from .tcp.kafka.handlers.context import KafkaDoor
 from .tcp.kafka.trace import Tracer
 from .tcp.server import TcpServer
+
+if TYPE_CHECKING:
+    from .api.server import HttpServer
 
 logger = logging.getLogger(__name__)
 
@@ -94,20 +95,11 @@ async def open_groups(broker: Broker) -> GroupCoordinator:
     return groups
 
 
-class _HttpServer(uvicorn.Server):
-    """uvicorn, with the signals left to ``run``, since the doors close together, and a word when it listens."""
+def _load_http_server() -> type[HttpServer]:
+    """Half of what a start takes is importing the HTTP door; the others need not wait for it."""
+    from .api.server import HttpServer
 
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
+    return HttpServer
 
 
 def _listen(host: str, port: int, door: str) -> socket.socket:
@@ -188,23 +180,10 @@ async def run(settings: Settings) -> None:
         lambda server: KafkaConnection(door=kafka_door, settings=settings, registry=server, tracer=tracer),
         connections_max=settings.connections_max,
     )
-    http = _HttpServer(
-        uvicorn.Config(
-            create_application(broker, settings),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            http="httptools",
-            ws="none",
-            backlog=_BACKLOG,
-            limit_concurrency=settings.connections_max,
-            h11_max_incomplete_event_size=None,
-            timeout_graceful_shutdown=max(1, settings.shutdown_timeout_ms // 1000),
-            server_header=False,
-        )
-    )
     await binary.start(binary_socket)
     await kafka.start(kafka_socket)
+    http_server = await asyncio.to_thread(_load_http_server)
+    http = http_server(broker, backlog=_BACKLOG)
     http_task = asyncio.create_task(http.serve(sockets=[http_socket]))
     listening = asyncio.create_task(http.listening.wait())
     await asyncio.wait((listening, http_task), return_when=asyncio.FIRST_COMPLETED)
