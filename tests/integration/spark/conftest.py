@@ -68,7 +68,7 @@ def make_session(name: str) -> SparkSession:
 
 @pytest.fixture(scope="module")
 def spark(request: pytest.FixtureRequest, spark_is_there: None) -> Iterator[SparkSession]:
-    session = make_session(request.module.__name__)
+    session = make_session(str(request.node.name))
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="pip install 'stele-broker[spark]'")
 pytest.importorskip("pyspark", reason="pip install 'stele-broker[spark]'")
 
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas import types as spark_arrow
 from stele.spark.decode import ROWS_WANTED, Decoder
 from stele.spark.options import OptionError
 from stele.spark.schema import COLUMNS, arrow_schema, read_columns, spark_schema
@@ -117,7 +117,8 @@ def test_times_that_no_calendar_holds_do_not_wrap_round() -> None:
 
 
 def test_the_arrow_schema_is_the_one_that_spark_asks_for() -> None:
-    assert arrow_schema(SCHEMA).equals(to_arrow_schema(SCHEMA, timezone="UTC"))
+    convert: Any = spark_arrow.to_arrow_schema  # pyright: ignore[reportUnknownVariableType]
+    assert arrow_schema(SCHEMA).equals(convert(SCHEMA, timezone="UTC"))
     assert [field.name for field in spark_schema(include_headers=False)] == list(COLUMNS)[:-1]
 
 

@@ -158,6 +158,7 @@ def test_what_must_be_said_is_asked_for(given: dict[str, str], words: str) -> No
     [
         (Use.BATCH_WRITE, {"acks": "0"}, "write all or 1"),
         (Use.BATCH_WRITE, {"compression": "rar"}, "write none, gzip"),
+        (Use.BATCH_WRITE, {"url": "http://b", "compression": "zstd"}, "made by the broker; write stele://"),
         (Use.BATCH_WRITE, {"txnAppId": "a"}, "go together"),
         (Use.BATCH_WRITE, {"txnVersion": "1"}, "go together"),
         (Use.STREAM_WRITE, {"txnVersion": "1"}, "is for write, not for writeStream"),

@@ -1,0 +1,77 @@
+"""Named producers in the embedded catalog: the same version, the same producer; a newer one, a newer epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.cluster.sqlite import SqliteCatalog
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqliteCatalog]:
+    opened = SqliteCatalog(tmp_path / "catalog.db")
+    yield opened
+    opened.close()
+
+
+def begin(
+    catalog: SqliteCatalog, version: int, *, fresh_id: int, name: str = "job", now_ms: int = 0
+) -> tuple[int, int, int, bool]:
+    found = catalog.begin_producer_version(name, version, fresh_id=fresh_id, now_ms=now_ms)
+    return found.version, found.producer_id, found.epoch, found.is_resumed
+
+
+def test_a_version_that_is_begun_again_has_the_same_producer(catalog: SqliteCatalog) -> None:
+    assert begin(catalog, 5, fresh_id=1) == (5, 1, 0, False)
+    assert begin(catalog, 5, fresh_id=2) == (5, 1, 0, True)
+    assert begin(catalog, 5, fresh_id=3, name="other") == (5, 3, 0, False)
+
+
+def test_a_newer_version_raises_the_epoch_and_an_older_one_changes_nothing(catalog: SqliteCatalog) -> None:
+    begin(catalog, 5, fresh_id=1)
+    assert begin(catalog, 9, fresh_id=2) == (9, 1, 1, False)
+    assert begin(catalog, 5, fresh_id=3) == (9, 1, 1, True)
+    assert begin(catalog, 9, fresh_id=4) == (9, 1, 1, True)
+
+
+def test_when_the_epochs_are_used_up_another_producer_begins(catalog: SqliteCatalog) -> None:
+    for version in range(2**15):
+        assert begin(catalog, version, fresh_id=version + 1)[1:] == (1, version, False)
+    assert begin(catalog, 2**15, fresh_id=77) == (2**15, 77, 0, False)
+
+
+def test_named_producers_survive_a_restart(tmp_path: Path) -> None:
+    first = SqliteCatalog(tmp_path / "catalog.db")
+    begin(first, 5, fresh_id=1)
+    first.close()
+    second = SqliteCatalog(tmp_path / "catalog.db")
+    assert begin(second, 5, fresh_id=2) == (5, 1, 0, True)
+    second.close()
+
+
+def test_the_time_of_a_version_is_that_of_its_beginning_and_old_ones_are_forgotten(
+    catalog: SqliteCatalog,
+) -> None:
+    begin(catalog, 5, fresh_id=1, now_ms=1_000)
+    again = catalog.begin_producer_version("job", 5, fresh_id=2, now_ms=9_000)
+    assert again.begun_at_ms == 1_000
+    catalog.forget_named_producers(1_000)
+    assert begin(catalog, 5, fresh_id=3)[3] is True
+    catalog.forget_named_producers(1_001)
+    assert begin(catalog, 5, fresh_id=4) == (5, 4, 0, False)
+
+
+def test_a_catalog_of_the_release_before_is_taken_over(tmp_path: Path) -> None:
+    import sqlite3
+
+    path = tmp_path / "catalog.db"
+    SqliteCatalog(path).close()
+    database = sqlite3.connect(path)
+    database.executescript("DROP TABLE named_producers; PRAGMA user_version = 1;")
+    database.close()
+    opened = SqliteCatalog(path)
+    assert begin(opened, 0, fresh_id=1) == (0, 1, 0, False)
+    opened.close()
