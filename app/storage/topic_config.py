@@ -31,6 +31,11 @@ class TopicConfig:
     flush_ms: int = -1
     cleanup_policy: Literal["delete"] = "delete"
     message_timestamp_type: TimestampType = "CreateTime"
+    # What Kafka's tools set as a matter of course: taken as long as it asks for what is so anyway.
+    compression_type: Literal["producer"] = "producer"
+    min_insync_replicas: int = 1
+    unclean_leader_election_enable: Literal["false"] = "false"
+    preallocate: Literal["false"] = "false"
     index_interval_bytes: int = 4096
     storage: StorageKind = "disk"
     memory_records: int = 10_000
@@ -104,6 +109,16 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
     "message.timestamp.type": ConfigEntry(
         "message_timestamp_type", _choice("CreateTime", "LogAppendTime"), "Whose clock stamps records."
     ),
+    "compression.type": ConfigEntry(
+        "compression_type", _choice("producer"), "Batches stay as their producer compressed them."
+    ),
+    "min.insync.replicas": ConfigEntry(
+        "min_insync_replicas", _integer(1, 1), "There is one replica, and acks=all waits for its disk."
+    ),
+    "unclean.leader.election.enable": ConfigEntry(
+        "unclean_leader_election_enable", _choice("false"), "There is no other leader to elect."
+    ),
+    "preallocate": ConfigEntry("preallocate", _choice("false"), "Segments grow as they are written."),
     "index.interval.bytes": ConfigEntry(
         "index_interval_bytes", _integer(0, _INT32_MAX), "Log bytes between two index entries."
     ),

@@ -208,11 +208,6 @@ class OrderedConnection(asyncio.Protocol):
     def is_closed(self) -> bool:
         return self._transport is None or self._transport.is_closing()
 
-    @property
-    def is_ending(self) -> bool:
-        """True once nothing more is taken, after ``close_after_answers``."""
-        return self._closing_after_answers
-
     def pause_requests(self) -> None:
         """Take nothing more until ``resume_requests``."""
         self._is_held = True

@@ -25,6 +25,8 @@ from .trace import Tracer
 
 logger = logging.getLogger(__name__)
 
+# Requests begun in one turn of the loop: many small ones must not hold up everybody else.
+REQUESTS_PER_TURN = 64
 # A request that carries no records; the largest are the assignments of large groups.
 PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
 
@@ -47,6 +49,8 @@ class KafkaConnection(OrderedConnection):
         self._partial = bytearray()
         self._needed = SIZE.size
         self._has_held_requests = False
+        # True once nothing that follows in the stream can be understood or answered.
+        self._is_broken = False
 
     # ── stream → requests ──
 
@@ -73,6 +77,7 @@ class KafkaConnection(OrderedConnection):
         view = memoryview(buffer)
         self._has_held_requests = False
         self._needed = SIZE.size
+        left = REQUESTS_PER_TURN
         while end - position >= SIZE.size:
             (size,) = SIZE.unpack_from(buffer, position)
             if not REQUEST_BYTES_MIN <= size <= self._frame_bytes_max:
@@ -90,13 +95,18 @@ class KafkaConnection(OrderedConnection):
             position += SIZE.size
             self._take_request(view[position : position + size])
             position += size
-            if self.is_ending:
+            if self._is_broken:
                 return end
+            left -= 1
+            if not left and self.may_take:
+                self.pause_requests()
+                self._loop.call_soon(self.resume_requests)
         return position
 
     def _end(self, reason: str) -> None:
         """Nothing that follows can be answered; the peer sees the answers before it, then the end."""
         logger.warning("kafka: %s is closed: %s", self.peer, reason)
+        self._is_broken = True
         self.close_after_answers()
 
     def refusal(self, reason: str) -> bytes:

@@ -89,9 +89,21 @@ def topic_config_values(topic: Topic) -> list[ConfigValue]:
     ]
 
 
+# Where Kafka's type is not what the value looks like.
+_VALUE_TYPES = {
+    "cleanup.policy": ValueType.LIST,
+    "index.interval.bytes": ValueType.INT,
+    "max.message.bytes": ValueType.INT,
+    "min.insync.replicas": ValueType.INT,
+    "preallocate": ValueType.BOOLEAN,
+    "segment.bytes": ValueType.INT,
+    "unclean.leader.election.enable": ValueType.BOOLEAN,
+}
+
+
 def _value_type(name: str, value: str) -> ValueType:
-    if name == "cleanup.policy":
-        return ValueType.LIST
+    if name in _VALUE_TYPES:
+        return _VALUE_TYPES[name]
     return ValueType.LONG if value.lstrip("-").isdigit() else ValueType.STRING
 
 
