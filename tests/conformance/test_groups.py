@@ -59,7 +59,10 @@ def await_shares(members: list[tuple[Driver, str]], topic: str) -> list[set[Plac
             and set().union(*shares) == places_of(topic, PARTITIONS)
         )
 
-    eventually(are_settled, "every partition has exactly one owner, and every member a partition")
+    try:
+        eventually(are_settled, "every partition has exactly one owner, and every member a partition")
+    except pytest.fail.Exception as failure:
+        pytest.fail(f"{failure}; the members have {shares}")
     return shares
 
 
