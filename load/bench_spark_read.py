@@ -1,6 +1,6 @@
 """Spark reads records of 100 bytes from Stele, the broker's part included, beside the same rows from Parquet.
 
-``--kafka`` adds spark-sql-kafka over the Kafka door; Spark fetches its jars from Maven.
+``--kafka-jars DIR`` adds spark-sql-kafka over the Kafka door, where its jars are at hand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from stele.broker_process import BrokerProcess
-from stele.spark.java import require_spark
+from stele.spark.java import SparkMissingError, require_spark
 from stele.wire import messages as m
 from stele.wire.record_batch import build_rows
 
@@ -34,7 +34,6 @@ BATCH_RECORDS = 150
 PARTITIONS = (1, 4, 8)
 TRIGGERS = 20
 GOAL_RECORDS = 1_500_000
-KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0"
 
 
 class JsonReader(DataSourceReader):
@@ -100,7 +99,7 @@ def fill(broker: BrokerProcess, topic: str, partitions: int) -> list[int]:
     return [each * BATCH_RECORDS] * partitions
 
 
-def make_session(kafka: bool) -> SparkSession:
+def make_session(kafka_jars: Path | None) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -110,8 +109,8 @@ def make_session(kafka: bool) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
-    if kafka:
-        builder = builder.config("spark.jars.packages", KAFKA_PACKAGE)
+    if kafka_jars is not None:
+        builder = builder.config("spark.jars", ",".join(str(jar) for jar in sorted(kafka_jars.glob("*.jar"))))
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(JsonSource)
@@ -173,7 +172,8 @@ def compare_reads(
             yardstick="the same over TCP",
             goal=0.5,
         )
-    json_rate(spark, broker, topic, ends)
+        if partitions == PARTITIONS[-1]:
+            json_rate(spark, broker, topic, ends)
 
 
 def print_goal(comparison: Comparison) -> None:
@@ -223,14 +223,22 @@ def trigger_overhead(spark: SparkSession, broker: BrokerProcess, home: Path) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kafka", action="store_true", help=f"also {KAFKA_PACKAGE}, from Maven")
+    parser.add_argument(
+        "--kafka-jars", type=Path, help="a directory with spark-sql-kafka-0-10 and what it needs"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
-    require_spark()
+    try:
+        require_spark()
+    except SparkMissingError as error:
+        print(f"left out: {error}")
+        return
     with tempfile.TemporaryDirectory(prefix="bench-spark-") as scratch, running_broker() as broker:
-        spark = make_session(given.kafka)
+        spark = make_session(given.kafka_jars)
         try:
-            compare_reads(spark, broker, Path(scratch), kafka=given.kafka, rounds=given.rounds)
+            compare_reads(
+                spark, broker, Path(scratch), kafka=given.kafka_jars is not None, rounds=given.rounds
+            )
             trigger_overhead(spark, broker, Path(scratch))
         finally:
             spark.stop()
