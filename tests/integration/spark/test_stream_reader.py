@@ -1,0 +1,137 @@
+"""What each micro-batch holds, asked of the reader itself as Spark's driver asks it; no JVM takes part."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+from stele import Client
+from stele.broker_process import BrokerProcess
+
+pytest.importorskip("pyspark", reason="pip install 'stele-broker[spark]'")
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+from stele.spark.batch_reader import RangePartition
+from stele.spark.options import Use, parse_read_options
+from stele.spark.schema import spark_schema
+from stele.spark.stream_reader import StreamReader
+
+Fill = Callable[..., None]
+Make = Callable[..., StreamReader]
+
+
+@pytest.fixture
+def make(broker: BrokerProcess, topic: str) -> Iterator[Make]:
+    made: list[StreamReader] = []
+
+    def reader(**options: str) -> StreamReader:
+        given = {"url": broker.binary_url, "subscribe": topic, "startingOffsets": "earliest", **options}
+        columns = tuple((field.name, True) for field in spark_schema(include_headers=False))
+        made.append(StreamReader(parse_read_options(given, Use.STREAM_READ), columns))
+        return made[-1]
+
+    yield reader
+    for one in made:
+        one.stop()
+
+
+def test_a_limit_is_handed_to_spark_and_held(client: Client, topic: str, fill: Fill, make: Make) -> None:
+    client.create_topic(topic, partitions=2)
+    fill(topic, 100, partitions=2)
+    reader = make(maxOffsetsPerTrigger="30")
+    start = reader.initialOffset()
+    assert start == {topic: {"0": 0, "1": 0}}
+    assert reader.getDefaultReadLimit() == ReadMaxRows(30)
+    assert reader.latestOffset(start, ReadMaxRows(30)) == {topic: {"0": 15, "1": 15}}
+    # Trigger.Once takes everything, whatever the options say.
+    assert reader.latestOffset(start, ReadAllAvailable()) == {topic: {"0": 100, "1": 100}}
+    assert reader.reportLatestOffset() == {topic: {"0": 100, "1": 100}}
+
+
+def test_a_least_is_waited_for_but_not_longer_than_the_delay(
+    client: Client, topic: str, fill: Fill, make: Make
+) -> None:
+    client.create_topic(topic, partitions=1)
+    fill(topic, 10)
+    reader = make(minOffsetsPerTrigger="20")
+    start = reader.initialOffset()
+    assert reader.getDefaultReadLimit() == ReadMinRows(20)
+    assert reader.latestOffset(start, ReadMinRows(20)) == start
+    fill(topic, 10, first=10)
+    assert reader.latestOffset(start, ReadMinRows(20)) == {topic: {"0": 20}}
+    impatient = make(minOffsetsPerTrigger="2000", maxTriggerDelay="0ms")
+    assert impatient.latestOffset(start, ReadMinRows(2000)) == {topic: {"0": 20}}
+
+
+def test_a_run_with_an_end_does_not_wait_for_a_least(
+    client: Client, topic: str, fill: Fill, make: Make
+) -> None:
+    client.create_topic(topic, partitions=1)
+    fill(topic, 10)
+    reader = make(minOffsetsPerTrigger="2000")
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(reader.initialOffset(), ReadMinRows(2000)) == {topic: {"0": 10}}
+
+
+def test_a_run_with_an_end_leaves_what_comes_later(
+    client: Client, topic: str, fill: Fill, make: Make
+) -> None:
+    client.create_topic(topic, partitions=1)
+    fill(topic, 10)
+    reader = make()
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    fill(topic, 10, first=10)
+    client.alter_topic(topic, partitions=2)
+    fill(topic, 10, partitions=2)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end == {topic: {"0": 10}}
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    # The checkpoint of a run before may hold a partition that this reader has not seen begin.
+    assert reader.latestOffset({topic: {"0": 10, "1": 4}}, ReadAllAvailable()) == {topic: {"0": 10, "1": 4}}
+
+
+def test_the_same_micro_batch_is_split_in_the_same_way_and_an_empty_one_has_no_tasks(
+    client: Client, topic: str, fill: Fill, make: Make
+) -> None:
+    client.create_topic(topic, partitions=2)
+    fill(topic, 100, partitions=2)
+    reader, again = make(minPartitions="5"), make(minPartitions="5")
+    start, end = {topic: {"0": 10, "1": 90}}, {topic: {"0": 100, "1": 100}}
+    planned = reader.partitions(start, end)
+    ranges = [p.range for p in planned if isinstance(p, RangePartition)]
+    assert ranges == [p.range for p in again.partitions(start, end) if isinstance(p, RangePartition)]
+    assert sum(r.size for r in ranges) == 100
+    assert reader.partitions(end, end) == []
+
+
+def test_what_was_lost_is_said_where_the_query_goes_on(
+    client: Client, topic: str, fill: Fill, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.create_topic(topic, partitions=1, configs={"stele.storage": "memory", "stele.memory.records": 50})
+    fill(topic, 200)
+    reader = make(failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING, logger="stele.spark"):
+        (planned,) = reader.partitions({topic: {"0": 100}}, {topic: {"0": 200}})
+        assert isinstance(planned, RangePartition)
+        assert (planned.range.start, planned.range.end) == (150, 200)
+        assert sum(len(batch) for batch in reader.read(planned)) == 50
+    assert caplog.messages == [
+        f"50 records of {topic}-0 are lost to this query: offsets 100 to 149 are not in the log any more. "
+        "Retention overtook it, or the topic was deleted or cut. It goes on without them, because "
+        "failOnDataLoss is false"
+    ]
+
+
+def test_what_is_lost_while_a_task_reads_is_stepped_over_too(
+    client: Client, topic: str, fill: Fill, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.create_topic(topic, partitions=1, configs={"stele.storage": "memory", "stele.memory.records": 50})
+    fill(topic, 50)
+    reader = make(failOnDataLoss="false")
+    (planned,) = reader.partitions({topic: {"0": 0}}, {topic: {"0": 50}})
+    fill(topic, 30, first=50)
+    with caplog.at_level(logging.WARNING, logger="stele.spark"):
+        found = [offset for batch in reader.read(planned) for offset in batch.column(4).to_pylist()]
+    assert found == list(range(30, 50))
+    assert "offsets 0 to 29" in caplog.text
