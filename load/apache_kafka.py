@@ -167,7 +167,7 @@ class ApacheKafka:
         if self.port:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
-        self.port, self._controller_port = _free_ports(self.host, 2)
+        self.port, self._controller_port = free_ports(self.host, 2)
         lines = [f"{name}={value}\n" for name, value in self._all_properties().items()]
         self._configuration.write_text("".join(lines))
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -259,7 +259,7 @@ class ApacheKafka:
         }
 
 
-def _free_ports(host: str, count: int) -> list[int]:
+def free_ports(host: str, count: int) -> list[int]:
     # All are held until all are known, or the same one could come twice.
     with ExitStack() as held:
         return [held.enter_context(_bound(host)).getsockname()[1] for _ in range(count)]
