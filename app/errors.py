@@ -37,6 +37,10 @@
     │       ├── GroupNotEmpty
     │       ├── GroupNotFound
     │       ├── GroupSubscribedToTopic
+    │       ├── PartitionNotAssigned
+    │       ├── PartitionOwned       by another member
+    │       ├── PartitionNotOwned    claim it first
+    │       ├── LeaseFenced          what it held is somebody else's by now
     │       └── OffsetMetadataTooLarge
     ├── RequestTimedOut              nothing is wrong but the clock; try again
     ├── BrokerClosing                try again when it is back
@@ -350,6 +354,61 @@ class GroupSubscribedToTopic(GroupError):
             group=group,
         )
         self.topic = topic
+
+
+class OwnershipError(GroupError):
+    """A member may not do that with this partition."""
+
+    def __init__(self, message: str, *, group: str, topic: str, partition: int) -> None:
+        super().__init__(message, group=group)
+        self.topic = topic
+        self.partition = partition
+
+
+class PartitionNotAssigned(OwnershipError):
+    def __init__(self, group: str, topic: str, partition: int, *, member_id: str) -> None:
+        super().__init__(
+            f"{_short(topic)}-{partition} is not assigned to member {_short(member_id)!r} of group "
+            f"{_short(group)!r}; a heartbeat says what is",
+            group=group,
+            topic=topic,
+            partition=partition,
+        )
+        self.member_id = member_id
+
+
+class PartitionOwned(OwnershipError):
+    def __init__(self, group: str, topic: str, partition: int, *, owner: str) -> None:
+        super().__init__(
+            f"{_short(topic)}-{partition} is owned by member {_short(owner)!r} of group {_short(group)!r}; "
+            "claim it again when that one has released it",
+            group=group,
+            topic=topic,
+            partition=partition,
+        )
+        self.owner = owner
+
+
+class PartitionNotOwned(OwnershipError):
+    def __init__(self, group: str, topic: str, partition: int, *, member_id: str) -> None:
+        super().__init__(
+            f"member {_short(member_id)!r} of group {_short(group)!r} does not own {_short(topic)}-{partition}; "
+            "claim it first",
+            group=group,
+            topic=topic,
+            partition=partition,
+        )
+        self.member_id = member_id
+
+
+class LeaseFenced(GroupError):
+    def __init__(self, group: str, reason: str) -> None:
+        super().__init__(
+            f"the lease on group {_short(group)!r} does not hold any more: {reason}; "
+            "what it held is delivered again: poll, and do not repeat this request",
+            group=group,
+        )
+        self.reason = reason
 
 
 class OffsetMetadataTooLarge(GroupError):

@@ -27,6 +27,8 @@ from .cluster.sqlite import SqliteCatalog
 from .cluster.sqlite_groups import SqliteGroupStore
 from .errors import SteleError
 from .groups.coordinator import GroupCoordinator
+from .groups.lease_desk import LeaseDesk
+from .groups.services import Groups
 from .settings import Settings
 from .storage.embedded import EmbeddedEngine, EngineOptions
 from .storage.files import RealFiles
@@ -81,18 +83,20 @@ async def open_broker(settings: Settings) -> Broker:
     return broker
 
 
-async def open_groups(broker: Broker) -> GroupCoordinator:
+async def open_groups(broker: Broker) -> Groups:
     """The groups of ``broker``, as they were left. Raises ``GroupStoreFailed``."""
     settings = broker.settings
-    groups = GroupCoordinator(
+    clock = SystemClock()
+    coordinator = GroupCoordinator(
         store=SqliteGroupStore(settings.data_dir.absolute() / GROUPS),
-        clock=SystemClock(),
+        clock=clock,
         settings=settings,
         topic=broker.topic,
     )
-    await groups.open()
-    broker.observe_deletions(groups.forget_topic)
-    return groups
+    await coordinator.open()
+    broker.observe_deletions(coordinator.forget_topic)
+    broker.observe_topics(coordinator.topics_changed)
+    return Groups(coordinator, LeaseDesk(broker=broker, coordinator=coordinator, clock=clock))
 
 
 def _load_http_server() -> type[HttpServer]:
@@ -173,7 +177,7 @@ async def run(settings: Settings) -> None:
         lambda server: BinaryConnection(door=door, settings=settings, registry=server),
         connections_max=settings.connections_max,
     )
-    kafka_door = KafkaDoor(broker=broker, groups=groups, **broker.endpoints["kafka"]._asdict())
+    kafka_door = KafkaDoor(broker=broker, groups=groups.coordinator, **broker.endpoints["kafka"]._asdict())
     tracer = Tracer(with_hex=settings.trace_hex) if settings.trace_connections else None
     kafka = TcpServer(
         "kafka",
@@ -183,7 +187,7 @@ async def run(settings: Settings) -> None:
     await binary.start(binary_socket)
     await kafka.start(kafka_socket)
     http_server = await asyncio.to_thread(_load_http_server)
-    http = http_server(broker, backlog=_BACKLOG)
+    http = http_server(broker, groups, backlog=_BACKLOG)
     http_task = asyncio.create_task(http.serve(sockets=[http_socket]))
     listening = asyncio.create_task(http.listening.wait())
     await asyncio.wait((listening, http_task), return_when=asyncio.FIRST_COMPLETED)

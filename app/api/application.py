@@ -17,17 +17,19 @@ from starlette.responses import Response
 
 from ..broker.broker import Broker
 from ..errors import SteleError
+from ..groups.services import Groups
 from ..settings import Settings
 from . import openapi
 from .errors import HttpError, error_response, http_problem, problem_response
 from .metrics import HttpMetrics, metrics, observe_broker
+from .routes import groups as group_routes
 from .routes import produce, records, status, topics
 from .state import ApiState
 
 logger = logging.getLogger(__name__)
 
 
-def create_application(broker: Broker, settings: Settings) -> FastAPI:
+def create_application(broker: Broker, groups: Groups, settings: Settings) -> FastAPI:
     """The application; ``/docs`` and ``/redoc`` work without a network."""
     app: FastAPI = FastAPIOffline(
         title="Stele",
@@ -36,10 +38,10 @@ def create_application(broker: Broker, settings: Settings) -> FastAPI:
         license_info={"name": "Apache-2.0"},
     )
     registry = CollectorRegistry()
-    app.state.stele = ApiState(broker, settings)
+    app.state.stele = ApiState(broker, groups, settings)
     app.state.registry = registry
     observe_broker(broker, registry)
-    for router in (topics.router, produce.router, records.router, status.router):
+    for router in (topics.router, produce.router, records.router, group_routes.router, status.router):
         app.include_router(router)
     app.add_route("/metrics", metrics, methods=["GET"], include_in_schema=False)
     app.add_middleware(HttpMetrics, registry=registry)

@@ -111,6 +111,16 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
         "Group is subscribed to the topic",
         ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
     ),
+    errors.PartitionNotAssigned: ProblemKind(
+        409, "partition-not-assigned", "Partition is not assigned", ErrorCode.PARTITION_NOT_ASSIGNED
+    ),
+    errors.PartitionOwned: ProblemKind(
+        409, "partition-owned", "Partition is owned", ErrorCode.PARTITION_OWNED, retriable=True
+    ),
+    errors.PartitionNotOwned: ProblemKind(
+        409, "partition-not-owned", "Partition is not owned", ErrorCode.PARTITION_NOT_OWNED
+    ),
+    errors.LeaseFenced: ProblemKind(409, "lease-fenced", "Lease is fenced", ErrorCode.LEASE_FENCED),
     errors.OffsetMetadataTooLarge: ProblemKind(
         413,
         "offset-metadata-too-large",

@@ -249,11 +249,15 @@ READ: Operation = {
         _query("wait_ms", {"type": "integer", "minimum": 0, "maximum": 2000}, "wait so long for an append"),
         _query("min_bytes", {"type": "integer", "minimum": 0, "maximum": 2147483647}, "… until so many came"),
         _AS,
+        _query("group", {"type": "string"}, "read as the owner, in this group"),
+        _query("member_id", {"type": "string"}, "… of this member"),
+        _query("generation", {"type": "integer", "minimum": 0}, "… in this generation"),
     ],
     "responses": _answers(
         400,
         404,
         406,
+        409,
         410,
         416,
         500,
@@ -380,3 +384,164 @@ FLUSH: Operation = {"responses": _answers(503, ok=_json({"type": "object"}))}
 HEALTH: Operation = {"responses": _answers(ok=_json({"type": "object"}))}
 READY: Operation = {"responses": _answers(503, ok=_json({"type": "object"}))}
 CLUSTER: Operation = {"responses": _answers(ok=_json({"type": "object"}))}
+
+
+_GROUP = {
+    "name": "group",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 1024},
+    "example": "billing",
+}
+_MEMBER = {
+    "name": "member_id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string"},
+    "example": "http-0b5f",
+}
+_OWNED = [_GROUP, _TOPIC_NAME, _PARTITION]
+_GENERATION = {"type": "integer", "minimum": 0, "maximum": 2147483647}
+_TOPICS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+_OBJECT = _json({"type": "object"})
+_OWNER_BODY = {"member_id": {"type": "string"}, "generation": _GENERATION}
+
+
+def _body(properties: dict[str, Any], example: object, *, required: list[str]) -> dict[str, Any]:
+    schema = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+        "required": required,
+    }
+    return {"required": True, "content": _json(schema, example)}
+
+
+LIST_GROUPS: Operation = {
+    "parameters": [
+        _query("prefix", {"type": "string"}, "names that begin so"),
+        _query("limit", {"type": "integer", "minimum": 1, "maximum": 10000, "default": 1000}, "of one page"),
+        _query("after", {"type": "string"}, "next_after of the page before"),
+    ],
+    "responses": _answers(400, 503, ok=_OBJECT),
+}
+GET_GROUP: Operation = {"parameters": [_GROUP], "responses": _answers(404, 503, ok=_OBJECT)}
+DELETE_GROUP: Operation = {"parameters": [_GROUP], "responses": _answers(404, 409, 503, ok_status=204)}
+RESET_OFFSETS: Operation = {
+    "parameters": [
+        _GROUP,
+        _query("dry_run", {"type": "boolean", "default": False}, "only say what would be"),
+    ],
+    "requestBody": _body(
+        {
+            "to": {"type": ["string", "integer"], "examples": ["earliest", "latest", 42, "-1h"]},
+            "topics": _TOPICS,
+            "offsets": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["topic", "partition", "offset"],
+                    "properties": {
+                        "topic": {"type": "string"},
+                        "partition": {"type": "integer", "minimum": 0},
+                        "offset": {"type": "integer", "minimum": 0},
+                    },
+                },
+            },
+        },
+        {"to": "earliest", "topics": ["orders"]},
+        required=[],
+    ),
+    "responses": _answers(400, 404, 409, 413, 415, 503, ok=_OBJECT),
+}
+JOIN_GROUP: Operation = {
+    "parameters": [_GROUP],
+    "requestBody": _body(
+        {
+            "topics": _TOPICS,
+            "session_timeout_ms": {"type": "integer", "minimum": 6000, "maximum": 1800000, "default": 45000},
+            "member_id": {"type": "string"},
+            "client_id": {"type": "string"},
+        },
+        {"topics": ["orders"], "session_timeout_ms": 10000},
+        required=["topics"],
+    ),
+    "responses": _answers(400, 404, 409, 413, 415, 503, ok=_OBJECT, ok_status=201),
+}
+HEARTBEAT: Operation = {
+    "parameters": [_GROUP, _MEMBER],
+    "requestBody": _body({"generation": _GENERATION}, {"generation": 1}, required=["generation"]),
+    "responses": _answers(400, 404, 409, 413, 415, 503, ok=_OBJECT),
+}
+LEAVE_GROUP: Operation = {
+    "parameters": [_GROUP, _MEMBER],
+    "responses": _answers(400, 404, 503, ok_status=204),
+}
+CLAIM: Operation = {
+    "parameters": _OWNED,
+    "requestBody": _body(
+        _OWNER_BODY, {"member_id": "http-0b5f", "generation": 1}, required=["member_id", "generation"]
+    ),
+    "responses": _answers(400, 404, 409, 413, 415, 503, ok=_OBJECT),
+}
+RELEASE: Operation = {
+    "parameters": [
+        *_OWNED,
+        _query("member_id", {"type": "string"}, "in the place of a body"),
+        _query("generation", _GENERATION, "in the place of a body"),
+    ],
+    "responses": _answers(400, 404, 409, 413, 415, 503, ok_status=204),
+}
+COMMIT: Operation = {
+    "parameters": _OWNED,
+    "requestBody": _body(
+        {
+            **_OWNER_BODY,
+            "offset": {"type": "integer", "minimum": 0, "description": "of the next record to read"},
+            "metadata": {"type": "string"},
+        },
+        {"member_id": "http-0b5f", "generation": 1, "offset": 42},
+        required=["member_id", "generation", "offset"],
+    ),
+    "responses": _answers(400, 404, 409, 413, 415, 503, ok=_OBJECT),
+}
+COMMITTED: Operation = {"parameters": _OWNED, "responses": _answers(400, 404, 503, ok=_OBJECT)}
+_LEASE_MS = {"type": "integer", "minimum": 100, "maximum": 3600000, "default": 30000}
+_LEASE = {"lease": {"type": "string", "description": "as the poll gave it"}}
+_LEASE_EXAMPLE = {"lease": "WyJiaWxsaW5nIiwi…"}
+POLL: Operation = {
+    "parameters": [_GROUP],
+    "requestBody": _body(
+        {
+            "topics": _TOPICS,
+            "max_records": {"type": "integer", "minimum": 1, "maximum": 100000, "default": 500},
+            "max_bytes": {"type": "integer", "minimum": 1, "default": 1048576},
+            "wait_ms": {"type": "integer", "minimum": 0, "maximum": 2000, "default": 0},
+            "lease_ms": _LEASE_MS,
+            "from": {"type": "string", "enum": ["earliest", "latest"], "default": "earliest"},
+            "poll_id": {
+                "type": "string",
+                "description": "of your choice: the same again, while its lease holds, gets the same answer",
+            },
+        },
+        {"topics": ["orders"], "max_records": 500, "wait_ms": 1000, "lease_ms": 30000},
+        required=["topics"],
+    ),
+    "responses": _answers(400, 404, 409, 413, 415, 500, 503, ok=_OBJECT),
+}
+ACK: Operation = {
+    "parameters": [_GROUP],
+    "requestBody": _body(_LEASE, _LEASE_EXAMPLE, required=["lease"]),
+    "responses": _answers(400, 404, 409, 413, 415, 503, 504, ok=_OBJECT),
+}
+NACK: Operation = {
+    "parameters": [_GROUP],
+    "requestBody": _body(_LEASE, _LEASE_EXAMPLE, required=["lease"]),
+    "responses": _answers(400, 404, 409, 413, 415, 503, ok_status=204),
+}
+EXTEND: Operation = {
+    "parameters": [_GROUP],
+    "requestBody": _body({**_LEASE, "lease_ms": _LEASE_MS}, _LEASE_EXAMPLE, required=["lease"]),
+    "responses": _answers(400, 404, 409, 413, 415, 503, ok=_OBJECT),
+}

@@ -10,17 +10,18 @@ from collections.abc import Generator
 import uvicorn
 
 from ..broker.broker import Broker
+from ..groups.services import Groups
 from .application import create_application
 
 
 class HttpServer(uvicorn.Server):
     """uvicorn, with the signals left to the composition root, since the doors close together."""
 
-    def __init__(self, broker: Broker, *, backlog: int) -> None:
+    def __init__(self, broker: Broker, groups: Groups, *, backlog: int) -> None:
         settings = broker.settings
         super().__init__(
             uvicorn.Config(
-                create_application(broker, settings),
+                create_application(broker, groups, settings),
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -1,4 +1,4 @@
-"""What every route knows: the broker and the settings."""
+"""What every route knows: the broker, its groups and the settings."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import cast
 from starlette.requests import Request
 
 from ..broker.broker import Broker
+from ..groups.services import Groups
 from ..settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class ApiState:
     broker: Broker
+    groups: Groups
     settings: Settings
 
 
@@ -23,3 +25,7 @@ def api_state(request: Request) -> ApiState:
 
 def broker_of(request: Request) -> Broker:
     return api_state(request).broker
+
+
+def groups_of(request: Request) -> Groups:
+    return api_state(request).groups

@@ -102,6 +102,7 @@ class Broker:
             partial(partition_for_key, hash_name=settings.partitioner)
         )
         self._deletion_observers: list[Callable[[str], object]] = []
+        self._change_observers: list[Callable[[str], object]] = []
         self._expiry: asyncio.Task[None] | None = None
         self._is_closing = False
 
@@ -191,9 +192,12 @@ class Broker:
         """
         self._refuse_when_closing()
         partitions = self.settings.num_partitions if partitions is None else partitions
-        return await self._topics.create(
+        topic = await self._topics.create(
             name, partitions=partitions, configs=configs or {}, validate_only=validate_only
         )
+        if not validate_only:
+            self._topic_changed(name)
+        return topic
 
     async def ensure_topic(self, name: str) -> Topic:
         """The topic, created with the defaults if it is not there and that is allowed."""
@@ -224,9 +228,12 @@ class Broker:
         With ``validate_only`` nothing is changed, and it only raises what it would raise.
         """
         self._refuse_when_closing()
-        return await self._topics.alter(
+        topic = await self._topics.alter(
             name, partitions=partitions, configs=configs or {}, validate_only=validate_only
         )
+        if partitions is not None and not validate_only:
+            self._topic_changed(name)
+        return topic
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Raises ``UnknownTopic``."""
@@ -239,10 +246,19 @@ class Broker:
             del self._deleted[next(iter(self._deleted))]
         for observer in self._deletion_observers:
             observer(name)
+        self._topic_changed(name)
 
     def observe_deletions(self, observer: Callable[[str], object]) -> None:
         """Have ``observer`` called with the name of each topic that was deleted."""
         self._deletion_observers.append(observer)
+
+    def observe_topics(self, observer: Callable[[str], object]) -> None:
+        """Have ``observer`` called with the name of each topic that was made, deleted, or got more partitions."""
+        self._change_observers.append(observer)
+
+    def _topic_changed(self, name: str) -> None:
+        for observer in self._change_observers:
+            observer(name)
 
     def _refuse_when_closing(self) -> None:
         if self._is_closing:
@@ -412,6 +428,12 @@ class Broker:
             if have >= min_bytes or left_ms <= 0 or self._is_closing or any(r.error for r in results):
                 return results
             await self._engine.wait(positions, min_bytes - have, left_ms)
+
+    async def wait_for_append(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> None:
+        """Return when a record is at or behind one of the offsets, by topic and partition, or in time."""
+        if not self._is_closing:
+            names = {TopicPartition(*name): offset for name, offset in positions.items()}
+            await self._engine.wait(names, 1, timeout_ms)
 
     async def _fetch_now(
         self, requests: Sequence[PartitionFetch], max_bytes: int

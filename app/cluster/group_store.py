@@ -26,7 +26,10 @@ class MemberProtocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord:
-    """Times in ms. ``protocols`` in the order of preference."""
+    """Times in ms. ``protocols`` in the order of preference.
+
+    ``is_managed``: the broker joins, syncs and leads for it (ADR-0017).
+    """
 
     member_id: str
     instance_id: str | None
@@ -36,6 +39,17 @@ class MemberRecord:
     rebalance_timeout_ms: int
     protocols: tuple[MemberProtocol, ...]
     assignment: bytes
+    is_managed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerRecord:
+    """A member has claimed a partition that is assigned to it."""
+
+    group: str
+    topic: str
+    partition: int
+    member_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +67,7 @@ class GroupRecord:
     leader: str | None
     emptied_at_ms: int | None
     members: tuple[MemberRecord, ...]
+    owners: tuple[OwnerRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +93,15 @@ class DeleteGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOwner:
+    """A partition has no owner any more."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOffset:
     group: str
     topic: str
@@ -93,7 +117,9 @@ class DeleteTopicOffsets:
 
 
 # A record stands for: keep it, in the place of what was there.
-GroupChange: TypeAlias = GroupRecord | OffsetRecord | DeleteGroup | DeleteOffset | DeleteTopicOffsets
+GroupChange: TypeAlias = (
+    GroupRecord | OwnerRecord | OffsetRecord | DeleteGroup | DeleteOwner | DeleteOffset | DeleteTopicOffsets
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ Apart from the catalog's, so that no commit waits for a topic to be made::
     groups             what the last assignment, or the last leaving, made of each group
     members            of those groups, in the order in which they came
     member_protocols   what each member offers, in its order of preference
+    owners             which member has claimed which of its partitions
     offsets            committed offsets; a group may have some without standing in groups
 
 A commit is in the file when ``write`` returns: SQLite has synced its log. A
@@ -25,12 +26,14 @@ from ..errors import CoordinatorFenced, GroupStoreFailed
 from .group_store import (
     DeleteGroup,
     DeleteOffset,
+    DeleteOwner,
     DeleteTopicOffsets,
     GroupChange,
     GroupRecord,
     MemberProtocol,
     MemberRecord,
     OffsetRecord,
+    OwnerRecord,
     StoredGroups,
 )
 
@@ -77,6 +80,16 @@ _MIGRATIONS = (
         metadata TEXT NOT NULL,
         committed_at_ms INTEGER NOT NULL,
         expires_at_ms INTEGER,
+        PRIMARY KEY (group_id, topic, partition)
+    ) WITHOUT ROWID;
+    """,
+    """
+    ALTER TABLE members ADD COLUMN is_managed INTEGER NOT NULL DEFAULT 0;
+    CREATE TABLE owners (
+        group_id TEXT NOT NULL,
+        topic TEXT NOT NULL,
+        partition INTEGER NOT NULL,
+        member_id TEXT NOT NULL,
         PRIMARY KEY (group_id, topic, partition)
     ) WITHOUT ROWID;
     """,
@@ -176,6 +189,13 @@ def _apply(database: sqlite3.Connection, change: GroupChange) -> None:
         case GroupRecord():
             _delete_group(database, change.group)
             _insert_group(database, change)
+        case OwnerRecord():
+            _insert_owners(database, [change])
+        case DeleteOwner():
+            database.execute(
+                "DELETE FROM owners WHERE group_id = ? AND topic = ? AND partition = ?",
+                (change.group, change.topic, change.partition),
+            )
         case DeleteGroup():
             _delete_group(database, change.group)
             database.execute("DELETE FROM offsets WHERE group_id = ?", (change.group,))
@@ -192,7 +212,7 @@ def _apply(database: sqlite3.Connection, change: GroupChange) -> None:
 
 
 def _delete_group(database: sqlite3.Connection, group: str) -> None:
-    for table in ("groups", "members", "member_protocols"):
+    for table in ("groups", "members", "member_protocols", "owners"):
         database.execute(f"DELETE FROM {table} WHERE group_id = ?", (group,))  # noqa: S608 - names from above
 
 
@@ -211,7 +231,8 @@ def _insert_group(database: sqlite3.Connection, group: GroupRecord) -> None:
     )
     database.executemany(
         "INSERT INTO members (group_id, place, member_id, instance_id, client_id, client_host,"
-        " session_timeout_ms, rebalance_timeout_ms, assignment) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " session_timeout_ms, rebalance_timeout_ms, assignment, is_managed)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 group.group,
@@ -223,6 +244,7 @@ def _insert_group(database: sqlite3.Connection, group: GroupRecord) -> None:
                 member.session_timeout_ms,
                 member.rebalance_timeout_ms,
                 member.assignment,
+                member.is_managed,
             )
             for place, member in enumerate(group.members)
         ],
@@ -234,6 +256,14 @@ def _insert_group(database: sqlite3.Connection, group: GroupRecord) -> None:
             for member_place, member in enumerate(group.members)
             for place, (name, metadata) in enumerate(member.protocols)
         ],
+    )
+    _insert_owners(database, group.owners)
+
+
+def _insert_owners(database: sqlite3.Connection, owners: Sequence[OwnerRecord]) -> None:
+    database.executemany(
+        "INSERT OR REPLACE INTO owners (group_id, topic, partition, member_id) VALUES (?, ?, ?, ?)",
+        [(owner.group, owner.topic, owner.partition, owner.member_id) for owner in owners],
     )
 
 
@@ -255,9 +285,10 @@ def _groups(database: sqlite3.Connection) -> list[GroupRecord]:
         session,
         rebalance,
         assignment,
+        is_managed,
     ) in database.execute(
         "SELECT group_id, place, member_id, instance_id, client_id, client_host, session_timeout_ms,"
-        " rebalance_timeout_ms, assignment FROM members ORDER BY group_id, place"
+        " rebalance_timeout_ms, assignment, is_managed FROM members ORDER BY group_id, place"
     ):
         members[group_id].append(
             MemberRecord(
@@ -269,7 +300,15 @@ def _groups(database: sqlite3.Connection) -> list[GroupRecord]:
                 rebalance_timeout_ms=rebalance,
                 protocols=tuple(protocols[group_id, place]),
                 assignment=assignment,
+                is_managed=bool(is_managed),
             )
+        )
+    owners: defaultdict[str, list[OwnerRecord]] = defaultdict(list)
+    for group_id, topic, partition, member_id in database.execute(
+        "SELECT group_id, topic, partition, member_id FROM owners ORDER BY group_id, topic, partition"
+    ):
+        owners[group_id].append(
+            OwnerRecord(group=group_id, topic=topic, partition=partition, member_id=member_id)
         )
     return [
         GroupRecord(
@@ -280,6 +319,7 @@ def _groups(database: sqlite3.Connection) -> list[GroupRecord]:
             leader=leader,
             emptied_at_ms=emptied_at_ms,
             members=tuple(members[group_id]),
+            owners=tuple(owners[group_id]),
         )
         for group_id, generation, protocol_type, protocol_name, leader, emptied_at_ms in database.execute(
             "SELECT group_id, generation, protocol_type, protocol_name, leader, emptied_at_ms FROM groups"

@@ -12,6 +12,7 @@ Every call may raise ``CoordinatorNotAvailable`` (the broker is closing) and
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -21,9 +22,12 @@ from ..clock import Clock, PatientClock
 from ..cluster.group_store import (
     DeleteGroup,
     DeleteOffset,
+    DeleteOwner,
     DeleteTopicOffsets,
     GroupChange,
     GroupStore,
+    MemberProtocol,
+    OwnerRecord,
 )
 from ..errors import (
     CoordinatorFenced,
@@ -32,14 +36,19 @@ from ..errors import (
     GroupNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
+    InvalidRequest,
     SteleError,
     TooManyGroups,
+    TopicError,
     UnknownMember,
+    UnknownPartition,
 )
 from ..settings import Settings
+from .assignors import ASSIGNOR_NAMES
 from .checks import check_group_id, check_join
+from .consumer_protocol import encode_subscription
 from .descriptions import description_of, listing_of
-from .group import CONSUMER, Event, Group, GroupState
+from .group import CONSUMER, Claimant, Event, Group, GroupState
 from .live_group import LiveGroup
 from .messages import (
     NO_MEMBER,
@@ -50,6 +59,9 @@ from .messages import (
     Joined,
     JoinRequest,
     LeavingMember,
+    ManagedJoin,
+    Membership,
+    OffsetToCommit,
     Results,
     Synced,
     SyncRequest,
@@ -88,6 +100,7 @@ class GroupCoordinator:
         self._sweep_timer: Timer | None = None
         self._refusal: Callable[[], SteleError] | None = lambda: CoordinatorNotAvailable("they are not open")
         self._patient_clock = PatientClock(clock)
+        self._watchers: list[Callable[[str], None]] = []
 
     # ── life ──
 
@@ -151,6 +164,22 @@ class GroupCoordinator:
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
+    def partitions_of(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many each of those topics has that exist."""
+        found: dict[str, int] = {}
+        for name in topics:
+            with contextlib.suppress(TopicError):
+                found[name] = self._topic(name).partitions
+        return found
+
+    def watch(self, watcher: Callable[[str], None]) -> None:
+        """Have ``watcher`` called with the name of each group whose members or assignments have changed."""
+        self._watchers.append(watcher)
+
+    def changed(self, group: str) -> None:
+        for watcher in self._watchers:
+            watcher(group)
+
     def persist(self, changes: Sequence[GroupChange], done: Callable[[SteleError | None], None]) -> None:
         def written(error: SteleError | None) -> None:
             if isinstance(error, CoordinatorFenced):
@@ -192,6 +221,68 @@ class GroupCoordinator:
             # One that was refused leaves no group behind.
             if not live.is_unused:
                 self._groups[request.group] = live
+
+    def join_managed(self, request: ManagedJoin) -> asyncio.Future[Membership]:
+        """Join a group as a member for which the broker does the rest (ADR-0017), or join again with other topics.
+
+        Completes when the next generation is assigned: at once, where no Kafka member has to be waited for.
+
+        Raises, at once or from the future:
+            UnknownTopic, InvalidTopicName: subscribe to topics that exist.
+            InvalidRequest: no topics; and all that ``join`` raises.
+        """
+        self._check_open()
+        check_group_id(request.group)
+        if not request.topics:
+            raise InvalidRequest("a member subscribes to at least one topic")
+        for name in request.topics:
+            self._topic(name)
+        metadata = encode_subscription(frozenset(request.topics))
+        joining = JoinRequest(
+            group=request.group,
+            member_id=request.member_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            session_timeout_ms=request.session_timeout_ms,
+            rebalance_timeout_ms=request.session_timeout_ms,
+            protocol_type=CONSUMER,
+            protocols=tuple(MemberProtocol(name, metadata) for name in ASSIGNOR_NAMES),
+            is_managed=True,
+        )
+        check_join(joining, self.settings)
+        live = self._groups.get(request.group)
+        if live is not None:
+            return live.join_managed(joining)
+        if request.member_id != NO_MEMBER:
+            raise UnknownMember(request.group, request.member_id)
+        live = self._new_group(request.group)
+        try:
+            return live.join_managed(joining)
+        finally:
+            if not live.is_unused:
+                self._groups[request.group] = live
+
+    def membership(self, group: str, member_id: str, *, generation: int | None = None) -> Membership:
+        """The member is there (its session begins anew), and this is what the broker has assigned to it.
+
+        ``generation``: the one that the member knows; an older one is no fault here, it is told the current one.
+
+        Raises:
+            UnknownMember: join again.
+            IllegalGeneration: ``generation`` has not begun.
+        """
+        live = self._group_of(group, member_id)
+        member = live.group.check_member(member_id, None)
+        if generation is not None and not 0 <= generation <= live.group.generation:
+            raise IllegalGeneration(group, generation, current_generation=live.group.generation)
+        live.keep_alive(member)
+        return live.membership(member)
+
+    def topics_changed(self, topic: str) -> None:
+        """``topic`` was made, deleted, or has more partitions: groups that the broker leads are assigned anew."""
+        if self._refusal is None:
+            for live in list(self._groups.values()):
+                live.topics_changed(topic)
 
     def sync(self, request: SyncRequest) -> asyncio.Future[Synced]:
         """Ask for the assignment, or as the leader give it. Completes when it is durable.
@@ -267,6 +358,9 @@ class GroupCoordinator:
         )
         if member is not None:
             live.keep_alive(member)
+        return self._keep_offsets(live, request)
+
+    def _keep_offsets(self, live: LiveGroup, request: CommitRequest) -> asyncio.Future[Results]:
         records, results = offset_records(
             request,
             topic=self._topic,
@@ -288,6 +382,113 @@ class GroupCoordinator:
 
         self.persist(records, kept)
         return future
+
+    # ── ownership ──
+
+    def claim(self, claimant: Claimant) -> asyncio.Future[None]:
+        """Make a member the owner of a partition that is assigned to it. Completes when that is durable.
+
+        Nothing happens if it is the owner already.
+
+        Raises, at once or from the future:
+            UnknownTopic, UnknownPartition, UnknownMember, IllegalGeneration: see there.
+            PartitionNotAssigned, PartitionOwned: see there.
+            RebalanceInProgress: wait for the next generation.
+            GroupStoreFailed: it was not kept; claim again.
+        """
+        live = self._claimed_in(claimant)
+        group = live.group
+        group.check_claim(claimant)
+        live.keep_alive(group.members[claimant.member_id])
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if claimant.key in group.owners:
+            future.set_result(None)
+            return future
+        group.owners[claimant.key] = claimant.member_id
+
+        def kept(error: SteleError | None) -> None:
+            if error is not None and group.owners.get(claimant.key) == claimant.member_id:
+                del group.owners[claimant.key]
+            answer(future, error)
+
+        self.persist(
+            [
+                OwnerRecord(
+                    group=claimant.group,
+                    topic=claimant.topic,
+                    partition=claimant.partition,
+                    member_id=claimant.member_id,
+                )
+            ],
+            kept,
+        )
+        return future
+
+    def release(self, claimant: Claimant) -> asyncio.Future[None]:
+        """Give a partition back, which stays assigned to the member. Raises what ``check_owner`` raises."""
+        live = self._claimed_in(claimant)
+        live.group.check_owner(claimant)
+        live.keep_alive(live.group.members[claimant.member_id])
+        del live.group.owners[claimant.key]
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        change = DeleteOwner(group=claimant.group, topic=claimant.topic, partition=claimant.partition)
+        self.persist([change], lambda error: answer(future, error))
+        return future
+
+    def check_owner(self, claimant: Claimant) -> None:
+        """
+        Raises:
+            UnknownTopic, UnknownPartition, UnknownMember, IllegalGeneration, RebalanceInProgress: see ``claim``.
+            PartitionNotAssigned, PartitionOwned, PartitionNotOwned: see there.
+        """
+        live = self._claimed_in(claimant)
+        live.group.check_owner(claimant)
+        live.keep_alive(live.group.members[claimant.member_id])
+
+    def commit_owned(self, claimant: Claimant, offset: OffsetToCommit) -> asyncio.Future[Results]:
+        """Commit as the owner; raises what ``check_owner`` raises, and answers as ``commit``."""
+        self.check_owner(claimant)
+        request = CommitRequest(
+            group=claimant.group,
+            generation=claimant.generation,
+            member_id=claimant.member_id,
+            offsets=[offset],
+        )
+        return self._keep_offsets(self._groups[claimant.group], request)
+
+    def commit_assigned(
+        self, membership: Membership, group: str, offsets: Sequence[OffsetToCommit]
+    ) -> asyncio.Future[Results]:
+        """Commit for a member that has all of the partitions assigned, owner or not; answers as ``commit``.
+
+        Raises:
+            UnknownMember, IllegalGeneration, RebalanceInProgress, PartitionNotAssigned: nothing was committed.
+        """
+        live = self._group_of(group, membership.member_id)
+        for one in offsets:
+            claimant = Claimant(
+                group=group,
+                member_id=membership.member_id,
+                generation=membership.generation,
+                topic=one.topic,
+                partition=one.partition,
+            )
+            live.group.check_assigned(claimant)
+        request = CommitRequest(
+            group=group,
+            generation=membership.generation,
+            member_id=membership.member_id,
+            offsets=offsets,
+        )
+        return self._keep_offsets(live, request)
+
+    def _claimed_in(self, claimant: Claimant) -> LiveGroup:
+        found = self._topic(claimant.topic)
+        if not 0 <= claimant.partition < found.partitions:
+            raise UnknownPartition(claimant.topic, claimant.partition, partitions=found.partitions)
+        return self._group_of(claimant.group, claimant.member_id)
+
+    # ── what was committed ──
 
     def committed(
         self, group: str, partitions: Iterable[tuple[str, int]] | None = None

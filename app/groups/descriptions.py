@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .consumer_protocol import subscribed_topics
 from .group import Group, GroupState
 from .messages import GroupDescription, GroupListing, MemberDescription
 
@@ -27,6 +28,12 @@ def description_of(group: Group) -> GroupDescription:
                 client_host=member.client_host,
                 metadata=member.metadata_for(group.protocol_name) if is_stable else b"",
                 assignment=member.assignment if is_stable else b"",
+                is_managed=member.is_managed,
+                session_timeout_ms=member.session_timeout_ms,
+                topics=subscribed_topics(next((metadata for _, metadata in member.protocols), b""))
+                or frozenset(),
+                assigned=member.assigned if is_stable else frozenset(),
+                owned=frozenset(part for part, owner in group.owners.items() if owner == member.member_id),
             )
             for member in group.members.values()
         ],

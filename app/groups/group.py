@@ -24,15 +24,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from ..cluster.group_store import GroupRecord, MemberProtocol, MemberRecord
+from ..cluster.group_store import GroupRecord, MemberProtocol, MemberRecord, OwnerRecord
 from ..errors import (
     FencedInstance,
     IllegalGeneration,
     InconsistentGroupProtocol,
+    PartitionNotAssigned,
+    PartitionNotOwned,
+    PartitionOwned,
     RebalanceInProgress,
     UnknownMember,
 )
-from .subscription import subscribed_topics
+from .consumer_protocol import AssignedPartition, assigned_partitions, subscribed_topics
 
 # Members of this protocol type are consumers, whose metadata names their topics.
 CONSUMER = "consumer"
@@ -73,7 +76,8 @@ class Member:
 
     ``is_new``: its first join is not answered yet, so it does not know its id
     and cannot send heartbeats. ``is_awaiting_join``, ``is_awaiting_sync``: it is
-    parked, an answer is due to it.
+    parked, an answer is due to it. ``is_managed``: the broker joins, syncs and
+    leads for it (ADR-0017), so it joins every generation as soon as that is prepared.
     """
 
     member_id: str
@@ -87,6 +91,12 @@ class Member:
     is_new: bool = False
     is_awaiting_join: bool = False
     is_awaiting_sync: bool = False
+    is_managed: bool = False
+
+    @property
+    def assigned(self) -> frozenset[AssignedPartition]:
+        """Its assignment, as far as those are bytes that consumers understand."""
+        return assigned_partitions(self.assignment)
 
     @property
     def is_static(self) -> bool:
@@ -107,7 +117,23 @@ class Member:
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             protocols=self.protocols,
             assignment=assignment,
+            is_managed=self.is_managed,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimant:
+    """Who wants to own a partition, or says that it does."""
+
+    group: str
+    member_id: str
+    generation: int
+    topic: str
+    partition: int
+
+    @property
+    def key(self) -> AssignedPartition:
+        return AssignedPartition(self.topic, self.partition)
 
 
 class Group:
@@ -115,6 +141,8 @@ class Group:
 
     ``pending``: ids handed out for a join that has not come (KIP-394).
     ``pending_sync``: members of this generation that have not asked for their assignment.
+    ``owners``: member ids by what they claimed; who owns a partition has it assigned, or will lose it
+    with the next assignment.
     ``emptied_at_ms``: when the last member left; set by the owner, who has a clock.
     """
 
@@ -128,6 +156,7 @@ class Group:
         self.members: dict[str, Member] = {}
         self.pending: set[str] = set()
         self.pending_sync: set[str] = set()
+        self.owners: dict[AssignedPartition, str] = {}
         self.emptied_at_ms: int | None = None
         # A rebalance out of EMPTY: it waits for the delay, not for its members.
         self.is_initial_rebalance = False
@@ -151,6 +180,7 @@ class Group:
                 rebalance_timeout_ms=kept.rebalance_timeout_ms,
                 protocols=kept.protocols,
                 assignment=kept.assignment,
+                is_managed=kept.is_managed,
             )
             group.members[member.member_id] = member
             if member.instance_id is not None:
@@ -158,11 +188,17 @@ class Group:
         if group.members:
             group.leader = record.leader if record.leader in group.members else next(iter(group.members))
             group.state = GroupState.STABLE
+        for owner in record.owners:
+            member = group.members.get(owner.member_id)
+            part = AssignedPartition(owner.topic, owner.partition)
+            if member is not None and part in member.assigned:
+                group.owners[part] = owner.member_id
         group.check()
         return group
 
     def record(self, assignments: Mapping[str, bytes] | None = None) -> GroupRecord:
         """The group to be kept; with ``assignments``, by member id, in the place of those it has."""
+        owners = self.owners if assignments is None else self._owners_under(assignments)
         return GroupRecord(
             group=self.name,
             generation=self.generation,
@@ -175,6 +211,11 @@ class Group:
                     member.assignment if assignments is None else assignments.get(member.member_id, b"")
                 )
                 for member in self.members.values()
+            ),
+            owners=tuple(
+                OwnerRecord(group=self.name, topic=topic, partition=partition, member_id=member_id)
+                for (topic, partition), member_id in self.owners.items()
+                if (topic, partition) in owners
             ),
         )
 
@@ -195,6 +236,7 @@ class Group:
         assert (self.leader is None) == (not self.members)
         assert self.pending.isdisjoint(self.members)
         assert self.pending_sync <= set(self.members)
+        assert set(self.owners.values()) <= set(self.members)
         assert self._static == {
             member.instance_id: member_id
             for member_id, member in self.members.items()
@@ -231,6 +273,7 @@ class Group:
         """The first of the others leads if it was the leader."""
         member = self.members.pop(member_id)
         self.pending_sync.discard(member_id)
+        self.owners = {part: owner for part, owner in self.owners.items() if owner != member_id}
         if member.instance_id is not None:
             del self._static[member.instance_id]
         if self.leader == member_id:
@@ -246,6 +289,9 @@ class Group:
             for key, member in self.members.items()
         }
         self._static[old.instance_id] = member_id
+        for part, owner in self.owners.items():
+            if owner == old.member_id:
+                self.owners[part] = member_id
         if old.member_id in self.pending_sync:
             self.pending_sync.remove(old.member_id)
             self.pending_sync.add(member_id)
@@ -389,11 +435,59 @@ class Group:
         self.check()
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:
-        """The leader's assignment is kept; who is not in it gets nothing."""
+        """The leader's assignment is kept; who is not in it gets nothing, and owns nothing that it has lost."""
+        self.owners = self._owners_under(assignments)
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         self.handle(Event.ASSIGNED)
         self.check()
+
+    def _owners_under(self, assignments: Mapping[str, bytes]) -> dict[AssignedPartition, str]:
+        return {
+            part: owner
+            for part, owner in self.owners.items()
+            if part in assigned_partitions(assignments.get(owner, b""))
+        }
+
+    # ── ownership ──
+
+    def check_assigned(self, claimant: Claimant) -> None:
+        """It has the partition, in the current generation.
+
+        Raises:
+            UnknownMember, IllegalGeneration: of another time.
+            RebalanceInProgress: the generation is current, but what it assigns is not known yet.
+            PartitionNotAssigned: see there.
+        """
+        member = self.check_member(claimant.member_id, None)
+        self.check_generation(claimant.generation)
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            raise RebalanceInProgress(self.name)
+        if claimant.key not in member.assigned:
+            raise PartitionNotAssigned(
+                self.name, claimant.topic, claimant.partition, member_id=claimant.member_id
+            )
+
+    def check_owner(self, claimant: Claimant) -> None:
+        """As ``check_assigned``, and raises ``PartitionOwned`` or ``PartitionNotOwned``."""
+        self.check_assigned(claimant)
+        self._check_no_other(claimant)
+        if claimant.key not in self.owners:
+            raise PartitionNotOwned(
+                self.name, claimant.topic, claimant.partition, member_id=claimant.member_id
+            )
+
+    def check_claim(self, claimant: Claimant) -> None:
+        """As ``check_assigned``, and raises ``PartitionOwned`` or, as what is claimed now may be lost, ``RebalanceInProgress``."""
+        self.check_assigned(claimant)
+        self._check_no_other(claimant)
+        if self.state is not GroupState.STABLE:
+            raise RebalanceInProgress(self.name)
+
+    def _check_no_other(self, claimant: Claimant) -> None:
+        owner = self.owners.get(claimant.key, claimant.member_id)
+        if owner != claimant.member_id:
+            raise PartitionOwned(self.name, claimant.topic, claimant.partition, owner=owner)
 
     # ── topics ──
 

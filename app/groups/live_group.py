@@ -9,7 +9,8 @@ Timers, for one group::
     session   each member    restarted by its heartbeats, commits and syncs, and when an answer that it
                              was parked for leaves; who is parked never expires, but for new members
                              (their ids are unknown to them if their connection broke): 5 minutes
-    join      the group      a rebalance waits for its members at most this long
+    join      the group      a rebalance waits for its members at most this long; members that the broker
+                             joins for (``is_managed``) are never waited for
     sync      the group      members of a new generation must sync within this
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ..cluster.group_store import GroupChange, MemberProtocol, OffsetRecord
@@ -25,12 +26,15 @@ from ..errors import (
     FencedInstance,
     GroupFull,
     InconsistentGroupProtocol,
+    InvalidRequest,
     MemberIdRequired,
     RebalanceInProgress,
     SteleError,
     UnknownMember,
 )
 from ..settings import Settings
+from .assignors import ASSIGNORS, even
+from .consumer_protocol import AssignedPartition, encode_assignment, subscribed_topics
 from .group import Event, Group, GroupState, Member
 from .messages import (
     NO_MEMBER,
@@ -38,11 +42,12 @@ from .messages import (
     JoinedMember,
     JoinRequest,
     LeavingMember,
+    Membership,
     Results,
     Synced,
     SyncRequest,
 )
-from .parking import Parking
+from .parking import Parking, answer
 from .timers import Scheduler, Sessions, Timer
 
 logger = logging.getLogger(__name__)
@@ -64,6 +69,14 @@ class Surroundings(Protocol):
     def now_ms(self) -> int: ...
     def make_id(self) -> str:
         """Never the same twice."""
+        ...
+
+    def partitions_of(self, topics: Iterable[str]) -> Mapping[str, int]:
+        """How many each of those topics has that exist."""
+        ...
+
+    def changed(self, group: str) -> None:
+        """What its members are assigned is another, or somebody left: whoever watches may look."""
         ...
 
     def persist(self, changes: Sequence[GroupChange], done: Callable[[SteleError | None], None]) -> None:
@@ -98,6 +111,8 @@ class LiveGroup:
         self._sync_timer = Timer(around.scheduler)
         # The generation whose assignment is on its way to the store.
         self._assigning: int | None = None
+        # What the broker joined for, and waits to hear what it is assigned.
+        self._waiting: dict[str, asyncio.Future[Membership]] = {}
         for member in group.members.values():
             self._start_session(member)
 
@@ -115,6 +130,9 @@ class LiveGroup:
         self._sync_timer.stop()
         for member in self.group.members.values():
             self.parking.refuse(member, error)
+        for waiting in self._waiting.values():
+            answer(waiting, error)
+        self._waiting.clear()
 
     # ── join ──
 
@@ -189,6 +207,7 @@ class LiveGroup:
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             protocols=_protocols(request),
             is_new=True,
+            is_managed=request.is_managed,
         )
         group = self.group
         group.add(member, request.protocol_type)
@@ -197,6 +216,76 @@ class LiveGroup:
         self.sessions.start(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalance_or_complete(f"member {member_id!r} joins", request.reason)
         return future
+
+    # ── members that the broker joins for ──
+
+    def join_managed(self, request: JoinRequest) -> asyncio.Future[Membership]:
+        """Completes when the group is stable with this member in it."""
+        group = self.group
+        self._check_room(request.member_id, None)
+        if request.member_id == NO_MEMBER:
+            group.check_protocols(request.protocol_type, request.protocols)
+            member_id = f"{request.client_id[:_MEMBER_ID_PREFIX_MAX]}-{self._around.make_id()}"
+            waiting = self._waiting[member_id] = asyncio.get_running_loop().create_future()
+            self._add(member_id, request)
+            return waiting
+        member = group.check_member(request.member_id, None)
+        if not member.is_managed:
+            raise InvalidRequest(f"member {member.member_id[:80]!r} came through the Kafka door; join there")
+        group.check_protocols(request.protocol_type, request.protocols, besides=member.member_id)
+        waiting = self._await_assignment(member)
+        is_same = member.protocols == _protocols(request)
+        self._update(member, request)
+        self.keep_alive(member)
+        if not is_same:
+            self._rebalance_or_complete(f"member {member.member_id!r} reads other topics")
+        elif group.state is GroupState.STABLE:
+            self._answer_assigned(member)
+        return waiting
+
+    def _await_assignment(self, member: Member) -> asyncio.Future[Membership]:
+        before = self._waiting.pop(member.member_id, None)
+        if before is not None:
+            answer(before, RebalanceInProgress(self.group.name))
+        waiting = self._waiting[member.member_id] = asyncio.get_running_loop().create_future()
+        return waiting
+
+    def _answer_assigned(self, member: Member) -> None:
+        waiting = self._waiting.pop(member.member_id, None)
+        if waiting is not None:
+            member.is_new = False
+            answer(waiting, self.membership(member))
+            self._start_session(member)
+
+    def membership(self, member: Member) -> Membership:
+        return Membership(
+            member_id=member.member_id,
+            generation=self.group.generation,
+            assigned=member.assigned,
+            is_rebalancing=self.group.state is not GroupState.STABLE,
+        )
+
+    def topics_changed(self, topic: str) -> None:
+        """Partitions of ``topic`` came or went: assign anew, where the broker leads."""
+        group = self.group
+        leader = None if group.leader is None else group.members[group.leader]
+        if leader is not None and leader.is_managed and group.is_subscribed(topic):
+            self._rebalance_or_complete(f"the partitions of topic {topic!r} changed")
+
+    def _lead(self, previous: Mapping[str, frozenset[AssignedPartition]]) -> None:
+        """Assign for the leader, for whom the broker joins."""
+        group = self.group
+        assert group.protocol_name is not None
+        subscriptions = {
+            member.member_id: subscribed_topics(member.metadata_for(group.protocol_name)) or frozenset()
+            for member in group.members.values()
+        }
+        partitions = self._around.partitions_of(
+            {topic for topics in subscriptions.values() for topic in topics}
+        )
+        assign = ASSIGNORS.get(group.protocol_name, even)
+        assignments = assign(subscriptions, partitions, previous)
+        self._assign({member_id: encode_assignment(parts) for member_id, parts in assignments.items()})
 
     def _update(self, member: Member, request: JoinRequest) -> None:
         member.protocols = _protocols(request)
@@ -302,6 +391,9 @@ class LiveGroup:
         self._sync_timer.stop()
         group.pending_sync.clear()
         group.handle(Event.REBALANCE)
+        for member in group.members.values():
+            if member.is_managed and not member.is_awaiting_join:
+                self.parking.mark_joined(member)
         if group.is_initial_rebalance:
             self._wait_for_more(group.rebalance_timeout_ms)
         elif group.have_all_joined:
@@ -341,6 +433,7 @@ class LiveGroup:
         late = [m.member_id for m in group.members.values() if not (m.is_awaiting_join or m.is_static)]
         for member_id in late:
             self._remove(member_id, UnknownMember(group.name, member_id))
+        previous = {member.member_id: member.assigned for member in group.members.values()}
         if not group.elect_leader() and group.members:
             # Static members only, and none of them is back: they have until their sessions end.
             self._join_timer.start(max(group.rebalance_timeout_ms, _RETRY_MS_MIN), self._complete_join)
@@ -351,15 +444,24 @@ class LiveGroup:
             logger.info("group %r is empty in generation %d", group.name, group.generation)
             # Nobody waits for it; if it fails, a restart finds members that expire.
             self._around.persist([group.record()], self._logged)
+            self._around.changed(group.name)
             return
         logger.info(
             "group %r: generation %d with %d members", group.name, group.generation, len(group.members)
         )
         self._sync_timer.start(group.rebalance_timeout_ms, self._expire_syncs)
         for member in group.awaiting_join:
-            member.is_new = False
             self.parking.answer_join(member, self._joined(member))
-            self._start_session(member)
+            if member.is_managed:
+                group.pending_sync.discard(member.member_id)
+            if member.member_id not in self._waiting:
+                member.is_new = False
+                self._start_session(member)
+        if not group.pending_sync:
+            self._sync_timer.stop()
+        assert group.leader is not None
+        if group.members[group.leader].is_managed:
+            self._lead(previous)
 
     def _logged(self, error: SteleError | None) -> None:
         if error is not None:
@@ -373,6 +475,20 @@ class LiveGroup:
             self._remove(member_id, UnknownMember(group.name, member_id))
         if gone:
             self._changed(f"{len(gone)} members did not sync in time")
+
+    def _retry_rebalance(self, why: str) -> None:
+        """Where the broker joins for everybody, a store that is out of order must not be asked all the time."""
+        group = self.group
+        if not all(member.is_managed for member in group.members.values()):
+            self._begin_rebalance(why)
+            return
+        logger.warning("group %r tries again to assign: %s", group.name, why)
+        self._sync_timer.stop()
+        group.pending_sync.clear()
+        group.handle(Event.REBALANCE)
+        for member in group.members.values():
+            self.parking.mark_joined(member)
+        self._join_timer.start(_RETRY_MS_MIN, self._complete_join)
 
     def _changed(self, why: str) -> None:
         """Members are gone."""
@@ -423,13 +539,17 @@ class LiveGroup:
                 return
             if error is not None:
                 self._refuse_syncs(error)
-                self._begin_rebalance(f"its assignment could not be kept: {error}")
+                for member_id in list(self._waiting):
+                    self._remove(member_id, error)
+                self._retry_rebalance(f"its assignment could not be kept: {error}")
                 return
             group.assign(known)
             for member in group.members.values():
                 if member.is_awaiting_sync:
                     self.parking.answer_sync(member, self._synced(member))
                     self._start_session(member)
+                self._answer_assigned(member)
+            self._around.changed(group.name)
 
         self._around.persist([group.record(known)], kept)
 
@@ -490,6 +610,9 @@ class LiveGroup:
     def _remove(self, member_id: str, error: SteleError) -> None:
         """``error`` answers what it is parked for."""
         self.parking.refuse(self.group.members[member_id], error)
+        waiting = self._waiting.pop(member_id, None)
+        if waiting is not None:
+            answer(waiting, error)
         self.sessions.stop(member_id)
         self.group.remove(member_id)
 
@@ -510,7 +633,7 @@ class LiveGroup:
             self._forget_pending(member_id)
             return
         member = group.members[member_id]
-        if not member.is_new and (member.is_awaiting_join or member.is_awaiting_sync):
+        if not (member.is_new or member.is_managed) and (member.is_awaiting_join or member.is_awaiting_sync):
             # It waits for us; the answer starts its session anew.
             return
         self._remove(member_id, UnknownMember(group.name, member_id))

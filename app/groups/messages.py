@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..cluster.group_store import MemberProtocol
 from ..errors import SteleError
+from .consumer_protocol import AssignedPartition
 from .group import GroupState
 
 # A member that has no id yet sends this.
@@ -26,6 +27,7 @@ class JoinRequest:
     ``requires_known_member_id``: a new member without an instance id gets an id
     first and joins with it (KIP-394). Old protocols cannot do that.
     ``supports_skip_assignment``: the peer understands ``Joined.skip_assignment``.
+    ``is_managed``: the broker syncs, rejoins and leads for this member (ADR-0017).
     """
 
     group: str
@@ -39,6 +41,7 @@ class JoinRequest:
     protocols: Sequence[MemberProtocol]
     requires_known_member_id: bool = False
     supports_skip_assignment: bool = False
+    is_managed: bool = False
     reason: str | None = None
 
 
@@ -86,6 +89,31 @@ class Synced:
     protocol_type: str
     protocol_name: str
     assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedJoin:
+    """A join of a member for which the broker does the rest; with a member id it joins again."""
+
+    group: str
+    topics: Collection[str]
+    member_id: str = NO_MEMBER
+    client_id: str = ""
+    client_host: str = ""
+    session_timeout_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """What a member for which the broker joins is told: its generation, and what it may claim.
+
+    ``is_rebalancing``: the next generation is being made; ``assigned`` is what it was, or nothing yet.
+    """
+
+    member_id: str
+    generation: int
+    assigned: frozenset[AssignedPartition]
+    is_rebalancing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +169,10 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberDescription:
-    """``metadata`` and ``assignment`` are empty while the group is not stable."""
+    """``metadata`` and ``assignment`` are empty while the group is not stable.
+
+    ``assigned`` is the assignment as partitions, ``owned`` those of them that the member has claimed.
+    """
 
     member_id: str
     instance_id: str | None
@@ -149,6 +180,11 @@ class MemberDescription:
     client_host: str
     metadata: bytes
     assignment: bytes
+    is_managed: bool = False
+    session_timeout_ms: int = 0
+    topics: frozenset[str] = frozenset()
+    assigned: frozenset[AssignedPartition] = frozenset()
+    owned: frozenset[AssignedPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

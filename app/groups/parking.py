@@ -52,6 +52,10 @@ class Parking:
         member.is_awaiting_sync = True
         return future
 
+    def mark_joined(self, member: Member) -> None:
+        """It joins the next generation, and nobody waits for an answer: the broker joins for it."""
+        member.is_awaiting_join = True
+
     def is_parked(self, member: Member, future: asyncio.Future[Joined]) -> bool:
         """That join was not answered yet."""
         return self._joins.get(member.member_id) is future
@@ -60,7 +64,9 @@ class Parking:
         """Nothing happens if it is not parked; the same for syncs."""
         if member.is_awaiting_join:
             member.is_awaiting_join = False
-            answer(self._joins.pop(member.member_id), result)
+            future = self._joins.pop(member.member_id, None)
+            if future is not None:
+                answer(future, result)
 
     def answer_sync(self, member: Member, result: Synced | SteleError) -> None:
         if member.is_awaiting_sync:

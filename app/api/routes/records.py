@@ -20,8 +20,9 @@ from .. import openapi
 from ..errors import problem_of
 from ..record_json import encode, encode_record_lines, encode_records, record_out
 from ..requests import INT32_MAX, integer_parameter, negotiate, parse_time, path_integer
-from ..state import api_state, broker_of
+from ..state import api_state, broker_of, groups_of
 from ..upload import pause
+from .groups import owner_check
 
 router = APIRouter(tags=["records"])
 
@@ -58,6 +59,7 @@ async def offset_at(broker: Broker, topic: str, partition: int, text: str) -> in
 async def read(request: Request) -> Response:
     """Read records of one partition from an offset or a time on. A read never moves a position.
 
+    With `group`, `member_id` and `generation` only the owner of the partition is answered.
     `Next-Offset` is where to go on. With `wait_ms` an empty answer waits for the next append. With
     `Accept: text/event-stream` the answer goes on for ever, and `Last-Event-ID` resumes it.
     """
@@ -74,6 +76,7 @@ async def read(request: Request) -> Response:
     if media_type == _SSE:
         positions = await _positions(request, broker, topic, [partition], default="latest")
         return _events(broker, topic, positions, parse_values=parse_values, all_partitions=False)
+    claimant = owner_check(request, topic, partition)
     offset = await offset_at(broker, topic, partition, request.query_params.get("from", "earliest"))
     page = await _read_page(
         broker,
@@ -83,6 +86,9 @@ async def read(request: Request) -> Response:
         wait_ms=wait_ms,
         is_whole=media_type == _OCTETS,
     )
+    if claimant is not None:
+        # It may have lost the partition while it waited.
+        groups_of(request).coordinator.check_owner(claimant)
     headers = {
         "Next-Offset": str(page.next_offset),
         "High-Watermark": str(page.high_watermark),

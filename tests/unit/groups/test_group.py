@@ -15,7 +15,7 @@ from app.errors import (
     UnknownMember,
 )
 from app.groups.group import TRANSITIONS, Event, Group, GroupState, Member
-from app.groups.subscription import subscribed_topics
+from app.groups.consumer_protocol import subscribed_topics
 from tests.support.groups import subscription
 
 S = GroupState

@@ -57,6 +57,11 @@ class ErrorCode(IntEnum):
     THROTTLING_QUOTA_EXCEEDED = 89
     UNKNOWN_TOPIC_ID = 100
     UNSUPPORTED_ENDPOINT_TYPE = 115
+    # Stele's own: of ownership and leases, which Kafka does not have. No Kafka client is sent these.
+    PARTITION_NOT_ASSIGNED = 10_001
+    PARTITION_OWNED = 10_002
+    PARTITION_NOT_OWNED = 10_003
+    LEASE_FENCED = 10_004
 
     @property
     def retriable(self) -> bool:

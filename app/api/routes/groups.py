@@ -1,0 +1,587 @@
+"""Consumer groups over HTTP: membership and ownership, polls with leases, lag and resets (ADR-0017)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import msgspec
+from fastapi import APIRouter
+from msgspec import Raw, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...errors import InvalidRequest
+from ...groups.consumer_protocol import AssignedPartition
+from ...groups.group import Claimant
+from ...groups.lag import Target, group_lag, reset_offsets
+from ...groups.lease import Polled, PollRequest
+from ...groups.lease_desk import leased_records
+from ...groups.messages import NO_MEMBER, LeavingMember, ManagedJoin, Membership, OffsetToCommit
+from .. import openapi
+from ..errors import HttpError
+from ..record_json import encode, record_out
+from ..requests import INT64_MAX, content_type, integer_parameter, parse_time, path_integer, read_body
+from ..state import api_state, broker_of, groups_of
+from ..upload import pause
+
+router = APIRouter(tags=["groups"])
+
+_JSON = "application/json"
+_FORM = "application/x-www-form-urlencoded"
+SESSION_TIMEOUT_MS = 45_000
+_PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
+
+
+class JoinBody(Struct, forbid_unknown_fields=True):
+    topics: list[str]
+    session_timeout_ms: int = SESSION_TIMEOUT_MS
+    member_id: str = NO_MEMBER
+    client_id: str = "http"
+
+
+class HeartbeatBody(Struct, forbid_unknown_fields=True):
+    generation: int
+
+
+class OwnerBody(Struct, forbid_unknown_fields=True):
+    member_id: str
+    generation: int
+
+
+class CommitBody(Struct, forbid_unknown_fields=True):
+    member_id: str
+    generation: int
+    offset: int
+    metadata: str = ""
+
+
+class PollBody(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
+    topics: list[str]
+    max_records: int = 500
+    max_bytes: int = 1024 * 1024
+    wait_ms: int = 0
+    lease_ms: int = 30_000
+    start: str = "earliest"
+    poll_id: str | None = None
+
+
+class LeaseBody(Struct, forbid_unknown_fields=True):
+    lease: str
+
+
+class ExtendBody(Struct, forbid_unknown_fields=True):
+    lease: str
+    lease_ms: int = 30_000
+
+
+class OffsetBody(Struct, forbid_unknown_fields=True):
+    topic: str
+    partition: int
+    offset: int
+
+
+class ResetBody(Struct, forbid_unknown_fields=True):
+    """``to`` for all partitions of ``topics`` (those that the group has committed in), or ``offsets`` one by one."""
+
+    to: str | int | None = None
+    topics: list[str] | None = None
+    offsets: list[OffsetBody] | None = None
+
+
+_T = TypeVar("_T", bound=Struct)
+
+
+async def _body(request: Request, kind: type[_T], example: str) -> _T:
+    """Raises ``InvalidRequest``, ``HttpError``."""
+    raw = await read_body(request, api_state(request).settings.request_body_bytes_max)
+    media_type = content_type(request, _JSON)
+    if media_type not in (_JSON, _FORM):
+        raise HttpError(415, f"{media_type[:100]!r} is not taken; send {_JSON}")
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the body is not like {example}: {error}") from error
+
+
+def _answer(document: object, status: int = 200) -> Response:
+    return Response(encode(document), status, media_type=_JSON)
+
+
+def _host(request: Request) -> str:
+    return request.client.host if request.client is not None else ""
+
+
+# ── looking ──
+
+
+@router.get("/v1/groups", openapi_extra=openapi.LIST_GROUPS, summary="List groups")
+async def list_groups(request: Request) -> Response:
+    """Groups by name, a page at a time: `prefix` selects, `after` goes on behind the last name of a page."""
+    limit = integer_parameter(request, "limit", _PAGE_DEFAULT, minimum=1, maximum=_PAGE_MAX)
+    prefix, after = request.query_params.get("prefix", ""), request.query_params.get("after", "")
+    found = [
+        group
+        for group in groups_of(request).coordinator.list_groups()
+        if group.group.startswith(prefix) and group.group > after
+    ]
+    page = found[:limit]
+    return _answer(
+        {
+            "groups": [
+                {"group": one.group, "state": one.state.value, "protocol_type": one.protocol_type}
+                for one in page
+            ],
+            "next_after": page[-1].group if len(found) > limit else None,
+        }
+    )
+
+
+@router.get("/v1/groups/{group}", openapi_extra=openapi.GET_GROUP, summary="Describe a group")
+async def get_group(request: Request) -> Response:
+    """Its members with what they are assigned and own, the lag of each partition, and the leases in force."""
+    groups = groups_of(request)
+    name = str(request.path_params["group"])
+    described = groups.coordinator.describe(name)
+    lags = group_lag(broker_of(request), groups.coordinator, name)
+    return _answer(
+        {
+            "group": described.group,
+            "state": described.state.value,
+            "generation": described.generation,
+            "protocol_type": described.protocol_type,
+            "protocol": described.protocol_name,
+            "lag": sum(one.lag for one in lags),
+            "members": [
+                {
+                    "member_id": member.member_id,
+                    "instance_id": member.instance_id,
+                    "client_id": member.client_id,
+                    "client_host": member.client_host,
+                    "is_managed": member.is_managed,
+                    "topics": sorted(member.topics),
+                    "assignment": _by_topic(member.assigned),
+                    "owned": _by_topic(member.owned),
+                }
+                for member in described.members
+            ],
+            "partitions": [
+                {
+                    "topic": one.topic,
+                    "partition": one.partition,
+                    "committed": one.committed if one.committed != -1 else None,
+                    "metadata": one.metadata,
+                    "log_start_offset": one.log_start_offset,
+                    "high_watermark": one.high_watermark,
+                    "lag": one.lag,
+                    "member_id": one.member_id,
+                    "owner": one.owner,
+                }
+                for one in lags
+            ],
+            "leases": [
+                {
+                    "expires_at": expires_at_ms,
+                    "partitions": [
+                        {
+                            "topic": part.topic,
+                            "partition": part.partition,
+                            "offset": part.offset,
+                            "next_offset": part.next_offset,
+                            "deliveries": part.deliveries,
+                        }
+                        for part in lease.partitions
+                    ],
+                }
+                for lease, expires_at_ms in groups.leases.leases(name)
+            ],
+        }
+    )
+
+
+def _by_topic(parts: Iterable[AssignedPartition]) -> list[dict[str, Any]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(parts):
+        topics.setdefault(topic, []).append(partition)
+    return [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()]
+
+
+@router.delete(
+    "/v1/groups/{group}", status_code=204, openapi_extra=openapi.DELETE_GROUP, summary="Delete a group"
+)
+async def delete_group(request: Request) -> Response:
+    """Delete a group that has no members, with its offsets."""
+    groups = groups_of(request)
+    name = str(request.path_params["group"])
+    groups.leases.retire(name)
+    await groups.coordinator.delete_group(name)
+    return Response(status_code=204)
+
+
+@router.put("/v1/groups/{group}/offsets", openapi_extra=openapi.RESET_OFFSETS, summary="Reset offsets")
+async def put_offsets(request: Request) -> Response:
+    """Set where a group without members goes on; with `dry_run=true` only say what would be.
+
+    `to` is `earliest`, `latest`, an offset, a time like `2026-11-20T10:00Z` or a time ago like `-1h`.
+    """
+    broker, groups = broker_of(request), groups_of(request)
+    name = str(request.path_params["group"])
+    dry_run = request.query_params.get("dry_run", "false").lower()
+    if dry_run not in ("true", "false", "1", "0", ""):
+        raise InvalidRequest(f"dry_run is {dry_run[:40]!r}; it must be true or false")
+    body = await _body(request, ResetBody, '{"to": "earliest", "topics": ["orders"]}')
+    if (body.to is None) == (body.offsets is None):
+        raise InvalidRequest(
+            'give "to", or "offsets" with a topic, partition and offset each; one of the two'
+        )
+    is_dry = dry_run not in ("false", "0")
+    resets = await reset_offsets(
+        broker, groups.coordinator, groups.leases, name, _targets(request, name, body), dry_run=is_dry
+    )
+    return _answer(
+        {
+            "group": name,
+            "dry_run": is_dry,
+            "offsets": [
+                {
+                    "topic": one.topic,
+                    "partition": one.partition,
+                    "before": one.before if one.before != -1 else None,
+                    "after": one.after,
+                    "lag": one.lag,
+                }
+                for one in resets
+            ],
+        }
+    )
+
+
+def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
+    broker, coordinator = broker_of(request), groups_of(request).coordinator
+    if body.offsets is not None:
+        for one in body.offsets:
+            _check_offset(one.offset)
+        return [Target(topic=one.topic, partition=one.partition, offset=one.offset) for one in body.offsets]
+    text = str(body.to)
+    offset = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+    at = None if offset is not None else parse_time(text, broker.now_ms())
+    if offset is None and at is None:
+        raise InvalidRequest(
+            f"to is {text[:60]!r}; it must be earliest, latest, an offset, a time like 2026-11-20T10:00Z, "
+            "or a time ago like -1h (ms, s, m, h, d)"
+        )
+    topics = body.topics
+    if topics is None:
+        topics = sorted({one.topic for one in coordinator.committed(group)})
+        if not topics:
+            raise InvalidRequest(
+                f"group {group[:200]!r} has committed nothing; say which topics to set it on"
+            )
+    return [
+        Target(topic=topic, partition=partition, at=at, offset=offset)
+        for topic in topics
+        for partition in range(broker.topic(topic).partitions)
+    ]
+
+
+def _check_offset(offset: int) -> None:
+    if not 0 <= offset <= INT64_MAX:
+        raise InvalidRequest(f"offset is {offset}; it is the number of the next record to read, from 0 on")
+
+
+# ── members ──
+
+
+def _membership(membership: Membership) -> dict[str, Any]:
+    return {
+        "member_id": membership.member_id,
+        "generation": membership.generation,
+        "assignment": _by_topic(membership.assigned),
+        "rebalancing": membership.is_rebalancing,
+    }
+
+
+@router.post(
+    "/v1/groups/{group}/members", status_code=201, openapi_extra=openapi.JOIN_GROUP, summary="Join a group"
+)
+async def join(request: Request) -> Response:
+    """Join a group, or with a `member_id` change its topics. The answer comes with the next generation.
+
+    The broker divides the partitions evenly; members of the Kafka door share them. A member that sends no
+    heartbeat for `session_timeout_ms` is gone. Claim a partition before you read it.
+    """
+    body = await _body(request, JoinBody, '{"topics": ["orders"], "session_timeout_ms": 10000}')
+    membership = await groups_of(request).coordinator.join_managed(
+        ManagedJoin(
+            group=str(request.path_params["group"]),
+            topics=body.topics,
+            member_id=body.member_id,
+            client_id=body.client_id,
+            client_host=_host(request),
+            session_timeout_ms=body.session_timeout_ms,
+        )
+    )
+    return _answer(_membership(membership), 201)
+
+
+@router.post(
+    "/v1/groups/{group}/members/{member_id}/heartbeat",
+    openapi_extra=openapi.HEARTBEAT,
+    summary="Stay in a group",
+)
+async def heartbeat(request: Request) -> Response:
+    """Stay, and hear what is assigned: a higher generation than one's own says that there was a rebalance."""
+    body = await _body(request, HeartbeatBody, '{"generation": 1}')
+    membership = groups_of(request).coordinator.membership(
+        str(request.path_params["group"]), str(request.path_params["member_id"]), generation=body.generation
+    )
+    return _answer(_membership(membership))
+
+
+@router.delete(
+    "/v1/groups/{group}/members/{member_id}",
+    status_code=204,
+    openapi_extra=openapi.LEAVE_GROUP,
+    summary="Leave a group",
+)
+async def leave(request: Request) -> Response:
+    """Leave; the others get its partitions at once."""
+    member = LeavingMember(member_id=str(request.path_params["member_id"]))
+    (error,) = groups_of(request).coordinator.leave(str(request.path_params["group"]), [member])
+    if error is not None:
+        raise error
+    return Response(status_code=204)
+
+
+# ── ownership ──
+
+
+def _claimant(request: Request, member_id: str, generation: int) -> Claimant:
+    return Claimant(
+        group=str(request.path_params["group"]),
+        member_id=member_id,
+        generation=generation,
+        topic=str(request.path_params["topic"]),
+        partition=path_integer(request, "partition"),
+    )
+
+
+_OWNER_EXAMPLE = '{"member_id": "…", "generation": 1}'
+
+
+@router.put(
+    "/v1/groups/{group}/partitions/{topic}/{partition}/owner",
+    openapi_extra=openapi.CLAIM,
+    summary="Claim a partition",
+)
+async def claim(request: Request) -> Response:
+    """Become the owner of a partition that is assigned to the member in the current generation.
+
+    The owner stays it over a rebalance if the partition is still assigned to it.
+    """
+    body = await _body(request, OwnerBody, _OWNER_EXAMPLE)
+    claimant = _claimant(request, body.member_id, body.generation)
+    await groups_of(request).coordinator.claim(claimant)
+    return _answer(
+        {
+            "topic": claimant.topic,
+            "partition": claimant.partition,
+            "owner": claimant.member_id,
+            "generation": claimant.generation,
+        }
+    )
+
+
+@router.delete(
+    "/v1/groups/{group}/partitions/{topic}/{partition}/owner",
+    status_code=204,
+    openapi_extra=openapi.RELEASE,
+    summary="Release a partition",
+)
+async def release(request: Request) -> Response:
+    """Give a partition back; `member_id` and `generation` in the body or the query."""
+    member_id = request.query_params.get("member_id")
+    if member_id is None:
+        body = await _body(request, OwnerBody, _OWNER_EXAMPLE)
+    else:
+        body = OwnerBody(member_id, integer_parameter(request, "generation", -1))
+    await groups_of(request).coordinator.release(_claimant(request, body.member_id, body.generation))
+    return Response(status_code=204)
+
+
+@router.put(
+    "/v1/groups/{group}/partitions/{topic}/{partition}/offset",
+    openapi_extra=openapi.COMMIT,
+    summary="Commit an offset",
+)
+async def commit(request: Request) -> Response:
+    """Commit the offset of the next record to read, as the owner in the current generation. Durable when answered."""
+    body = await _body(request, CommitBody, '{"member_id": "…", "generation": 1, "offset": 42}')
+    claimant = _claimant(request, body.member_id, body.generation)
+    end = broker_of(request).log_state(claimant.topic, claimant.partition).high_watermark
+    _check_offset(body.offset)
+    if body.offset > end:
+        raise InvalidRequest(
+            f"offset {body.offset} cannot be committed: {claimant.topic}-{claimant.partition} ends at {end}"
+        )
+    offset = OffsetToCommit(
+        topic=claimant.topic, partition=claimant.partition, offset=body.offset, metadata=body.metadata
+    )
+    (error,) = await groups_of(request).coordinator.commit_owned(claimant, offset)
+    if error is not None:
+        raise error
+    return _answer(
+        {
+            "topic": claimant.topic,
+            "partition": claimant.partition,
+            "offset": body.offset,
+            "metadata": body.metadata,
+        }
+    )
+
+
+@router.get(
+    "/v1/groups/{group}/partitions/{topic}/{partition}/offset",
+    openapi_extra=openapi.COMMITTED,
+    summary="See a committed offset",
+)
+async def committed(request: Request) -> Response:
+    """The offset from which the group reads on; null if it has committed none."""
+    topic = str(request.path_params["topic"])
+    partition = path_integer(request, "partition")
+    broker_of(request).log_state(topic, partition)
+    coordinator = groups_of(request).coordinator
+    (one,) = coordinator.committed(str(request.path_params["group"]), [(topic, partition)])
+    return _answer(
+        {
+            "topic": topic,
+            "partition": partition,
+            "offset": one.offset if one.offset != -1 else None,
+            "metadata": one.metadata,
+        }
+    )
+
+
+# ── polls and leases ──
+
+
+@router.post("/v1/groups/{group}/poll", openapi_extra=openapi.POLL, summary="Get records under a lease")
+async def poll(request: Request) -> Response:
+    """Records from where the group is, and a lease on them: nobody else gets them until it is given up or runs out.
+
+    `ack` commits what the lease holds, `nack` gives it back. There is no member to be, and no instance to stick
+    to. `deliveries` of a partition says how often its records were given out, with this.
+    """
+    body = await _body(request, PollBody, '{"topics": ["orders"], "max_records": 500, "wait_ms": 1000}')
+    polled = await groups_of(request).leases.poll(
+        PollRequest(
+            group=str(request.path_params["group"]),
+            topics=frozenset(body.topics),
+            max_records=body.max_records,
+            max_bytes=body.max_bytes,
+            wait_ms=body.wait_ms,
+            lease_ms=body.lease_ms,
+            start=body.start,
+            poll_id=body.poll_id,
+            client_host=_host(request),
+        )
+    )
+    return Response(await _polled(polled), media_type=_JSON)
+
+
+async def _polled(polled: Polled) -> bytes:
+    texts: list[bytes] = []
+    for leased, fetched in polled.fetched:
+        topic = Raw(encode(leased.topic))
+        for records in leased_records(leased, fetched):
+            for record in records:
+                shown = encode(record_out(leased.partition, record, parse_values=False))
+                texts.append(b'{"topic":%s,%s' % (topic, shown[1:]))
+            await pause()
+    lease = polled.lease
+    rest = encode(
+        {
+            "lease": None if lease is None else lease.token(),
+            "expires_at": None if lease is None else polled.expires_at_ms,
+            "partitions": [
+                {
+                    "topic": part.topic,
+                    "partition": part.partition,
+                    "offset": part.offset,
+                    "next_offset": part.next_offset,
+                    "deliveries": part.deliveries,
+                }
+                for part in (() if lease is None else lease.partitions)
+            ],
+            "skipped": [
+                {
+                    "topic": one.topic,
+                    "partition": one.partition,
+                    "offset": one.offset,
+                    "next_offset": one.next_offset,
+                }
+                for one in polled.skipped
+            ],
+        }
+    )
+    return b'{"records":[' + b",".join(texts) + b"]," + rest[1:]
+
+
+_LEASE_EXAMPLE = '{"lease": "…"}'
+
+
+@router.post("/v1/groups/{group}/ack", openapi_extra=openapi.ACK, summary="Commit what a lease holds")
+async def ack(request: Request) -> Response:
+    """Commit; durable when answered. The same again is answered in the same way; 409 if the lease is fenced."""
+    body = await _body(request, LeaseBody, _LEASE_EXAMPLE)
+    parts = await groups_of(request).leases.ack(str(request.path_params["group"]), body.lease)
+    return _answer(
+        {
+            "committed": [
+                {"topic": part.topic, "partition": part.partition, "offset": part.next_offset}
+                for part in parts
+            ]
+        }
+    )
+
+
+@router.post(
+    "/v1/groups/{group}/nack", status_code=204, openapi_extra=openapi.NACK, summary="Give a lease back"
+)
+async def nack(request: Request) -> Response:
+    """Give the records to the next poll, at once."""
+    body = await _body(request, LeaseBody, _LEASE_EXAMPLE)
+    groups_of(request).leases.nack(str(request.path_params["group"]), body.lease)
+    return Response(status_code=204)
+
+
+@router.post("/v1/groups/{group}/extend", openapi_extra=openapi.EXTEND, summary="Hold a lease for longer")
+async def extend(request: Request) -> Response:
+    """Hold the lease for `lease_ms` from now on: for who needs longer than was thought."""
+    body = await _body(request, ExtendBody, '{"lease": "…", "lease_ms": 30000}')
+    expires_at_ms = groups_of(request).leases.extend(
+        str(request.path_params["group"]), body.lease, body.lease_ms
+    )
+    return _answer({"expires_at": expires_at_ms})
+
+
+def owner_check(request: Request, topic: str, partition: int) -> Claimant | None:
+    """Who reads as the owner, by the query of a read: checked now, and to be checked again before the answer.
+
+    Raises what ``GroupCoordinator.check_owner`` raises.
+    """
+    group = request.query_params.get("group")
+    if group is None:
+        return None
+    member_id = request.query_params.get("member_id")
+    if member_id is None or "generation" not in request.query_params:
+        raise InvalidRequest("to read as the owner give group, member_id and generation")
+    claimant = Claimant(
+        group=group,
+        member_id=member_id,
+        generation=integer_parameter(request, "generation", -1),
+        topic=topic,
+        partition=partition,
+    )
+    groups_of(request).coordinator.check_owner(claimant)
+    return claimant

@@ -1,0 +1,116 @@
+"""Who gets which partition, where the broker leads a group: pure functions.
+
+``even`` is for groups in which the broker joins for everybody. The other two
+are Kafka's, by Kafka's names, so that members of the Kafka door find one that
+they know, whoever of them leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from .consumer_protocol import AssignedPartition
+
+# By member id; members in the order in which they came.
+Subscriptions = Mapping[str, frozenset[str]]
+Assignments = dict[str, set[AssignedPartition]]
+# Topic → number of partitions; topics that do not exist are not in it.
+Partitions = Mapping[str, int]
+Previous = Mapping[str, frozenset[AssignedPartition]]
+
+
+def even(subscriptions: Subscriptions, partitions: Partitions, previous: Previous) -> Assignments:
+    """As even as the subscriptions allow, and each member keeps what it had as far as that allows.
+
+    Where all subscribe to the same topics no two members differ by more than one.
+    """
+    assignments: Assignments = {member: set() for member in subscriptions}
+    if not assignments:
+        return assignments
+    wanted = {topic for topics in subscriptions.values() for topic in topics}
+    everything = [
+        AssignedPartition(topic, partition)
+        for topic in sorted(wanted & partitions.keys())
+        for partition in range(partitions[topic])
+    ]
+    free = dict.fromkeys(everything)
+    quota, extra = divmod(len(everything), len(assignments))
+    # Who had most keeps one more than the others, as long as there are such places.
+    kept_by_member = {
+        member: sorted(
+            part for part in previous.get(member, ()) if part in free and part.topic in subscriptions[member]
+        )
+        for member in assignments
+    }
+    for member in sorted(assignments, key=lambda member: -len(kept_by_member[member])):
+        mine = [part for part in kept_by_member[member] if part in free]
+        room = quota
+        if len(mine) > quota and extra > 0:
+            room, extra = quota + 1, extra - 1
+        for part in mine[:room]:
+            assignments[member].add(part)
+            del free[part]
+    for part in free:
+        candidates = [member for member, topics in subscriptions.items() if part.topic in topics]
+        assignments[min(candidates, key=lambda member: len(assignments[member]))].add(part)
+    _balance(assignments, subscriptions)
+    return assignments
+
+
+def _balance(assignments: Assignments, subscriptions: Subscriptions) -> None:
+    """Move partitions from who has most to who has least and may have them; ends when no move helps."""
+    for _ in range(sum(map(len, assignments.values()))):
+        by_load = sorted(assignments, key=lambda member: len(assignments[member]))
+        move = next(
+            (
+                (rich, poor, part)
+                for rich in reversed(by_load)
+                for poor in by_load
+                if len(assignments[rich]) - len(assignments[poor]) > 1
+                for part in sorted(assignments[rich])
+                if part.topic in subscriptions[poor]
+            ),
+            None,
+        )
+        if move is None:
+            return
+        rich, poor, part = move
+        assignments[rich].remove(part)
+        assignments[poor].add(part)
+
+
+def in_ranges(subscriptions: Subscriptions, partitions: Partitions, previous: Previous) -> Assignments:
+    """Kafka's ``range``: each topic cut into as many runs as it has subscribers, the first ones longer."""
+    del previous
+    assignments: Assignments = {member: set() for member in subscriptions}
+    for topic, count in partitions.items():
+        members = sorted(member for member, topics in subscriptions.items() if topic in topics)
+        start = 0
+        for place, member in enumerate(members):
+            size = count // len(members) + (place < count % len(members))
+            assignments[member].update(AssignedPartition(topic, start + number) for number in range(size))
+            start += size
+    return assignments
+
+
+def in_turn(subscriptions: Subscriptions, partitions: Partitions, previous: Previous) -> Assignments:
+    """Kafka's ``roundrobin``: all partitions of all topics dealt out one by one."""
+    del previous
+    assignments: Assignments = {member: set() for member in subscriptions}
+    members = sorted(subscriptions)
+    turn = 0
+    for topic in sorted(partitions):
+        subscribed = [member for member in members if topic in subscriptions[member]]
+        for partition in range(partitions[topic] if subscribed else 0):
+            while topic not in subscriptions[members[turn % len(members)]]:
+                turn += 1
+            assignments[members[turn % len(members)]].add(AssignedPartition(topic, partition))
+            turn += 1
+    return assignments
+
+
+Assignor = Callable[[Subscriptions, Partitions, Previous], Assignments]
+
+# In the order in which members that the broker joins for offer them.
+ASSIGNORS: Mapping[str, Assignor] = {"stele-even": even, "range": in_ranges, "roundrobin": in_turn}
+ASSIGNOR_NAMES: Sequence[str] = tuple(ASSIGNORS)
