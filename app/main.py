@@ -171,7 +171,7 @@ async def run(settings: Settings) -> None:
             settings.advertised_host or kafka_address[0], settings.advertised_kafka_port or kafka_address[1]
         ),
     }
-    door = Door(broker=broker, **broker.endpoints["binary"]._asdict())
+    door = Door(broker=broker, groups=groups, **broker.endpoints["binary"]._asdict())
     binary = TcpServer(
         "binary",
         lambda server: BinaryConnection(door=door, settings=settings, registry=server),

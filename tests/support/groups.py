@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import struct
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -15,7 +16,7 @@ from app.cluster.group_store import GroupStore, MemberProtocol
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.errors import GroupError, MemberIdRequired, UnknownTopic
 from app.groups.coordinator import GroupCoordinator
-from app.groups.group import GroupState
+from app.groups.group import Claimant, GroupState
 from app.groups.messages import (
     NO_GENERATION,
     NO_MEMBER,
@@ -23,6 +24,8 @@ from app.groups.messages import (
     Joined,
     JoinRequest,
     LeavingMember,
+    ManagedJoin,
+    Membership,
     OffsetToCommit,
     Results,
     Synced,
@@ -54,6 +57,7 @@ class GroupBench:
         self.topics: dict[str, Topic] = {}
         self.make_topic("orders", partitions=4)
         self._ids = count(1)
+        self._blocker: sqlite3.Connection | None = None
         self.coordinator: GroupCoordinator
 
     def make_topic(self, name: str, *, partitions: int = 1, topic_id: UUID | None = None) -> None:
@@ -83,6 +87,26 @@ class GroupBench:
 
     async def close(self) -> None:
         await self.coordinator.close()
+
+    async def written(self) -> None:
+        """Let everything that is on its way to the store get there."""
+        await asyncio.sleep(0.1)
+
+    def break_store(self) -> None:
+        """Every write fails from now on: somebody else holds the database's lock, and does not wait for it."""
+        assert self._blocker is None
+        self._blocker = sqlite3.connect(self.path / "groups.sqlite", isolation_level=None)
+        store = self.coordinator._writer._store  # pyright: ignore[reportPrivateUsage]
+        assert isinstance(store, SqliteGroupStore)
+        assert store._opened is not None  # pyright: ignore[reportPrivateUsage]
+        store._opened.execute("PRAGMA busy_timeout = 0")  # pyright: ignore[reportPrivateUsage]
+        self._blocker.execute("BEGIN IMMEDIATE")
+
+    def mend_store(self) -> None:
+        assert self._blocker is not None
+        self._blocker.execute("ROLLBACK")
+        self._blocker.close()
+        self._blocker = None
 
     async def reopen(self) -> None:
         await self.close()
@@ -122,6 +146,33 @@ class GroupBench:
                 supports_skip_assignment=supports_skip_assignment,
             )
         )
+
+    def join_managed_later(
+        self, *, topics: Sequence[str] = ("orders",), member_id: str = NO_MEMBER, group: str = "g"
+    ) -> asyncio.Future[Membership]:
+        return self.coordinator.join_managed(
+            ManagedJoin(
+                group=group,
+                topics=topics,
+                member_id=member_id,
+                client_id="http",
+                client_host="127.0.0.1",
+                session_timeout_ms=SESSION_MS,
+            )
+        )
+
+    async def join_managed(
+        self, *, topics: Sequence[str] = ("orders",), member_id: str = NO_MEMBER, group: str = "g"
+    ) -> Membership:
+        """A member for which the broker joins."""
+        return await self.join_managed_later(topics=topics, member_id=member_id, group=group)
+
+    async def commit_owned(self, claimant: Claimant, offset: int) -> None:
+        """As the owner; raises what is wrong with the offset, too."""
+        asked = OffsetToCommit(topic=claimant.topic, partition=claimant.partition, offset=offset)
+        (error,) = await self.coordinator.commit_owned(claimant, asked)
+        if error is not None:
+            raise error
 
     def member_id(self, **kinds: Any) -> str:
         """An id that was handed out for a join that is still to come."""

@@ -19,6 +19,11 @@ from ...broker.fetch import PartitionFetch, records_from
 from ...broker.produce import Acks
 from ...broker.topics import Topic
 from ...errors import InvalidRequest, SteleError
+from ...groups.consumer_protocol import AssignedPartition
+from ...groups.group import Claimant
+from ...groups.lease import PollRequest
+from ...groups.messages import LeavingMember, ManagedJoin, OffsetToCommit
+from ...groups.services import Groups
 from ..connection import Buffers
 from ..errors import error_code_of
 
@@ -47,9 +52,10 @@ Answer = PendingAnswer | Buffers | Coroutine[Any, Any, Buffers]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """What handlers know beyond the request: the broker, and where clients reach this door."""
+    """What handlers know beyond the request: the broker, its groups, and where clients reach this door."""
 
     broker: Broker
+    groups: Groups
     host: str
     port: int
 
@@ -275,6 +281,172 @@ async def flush_topic(door: Door, request: m.FlushTopicRequest) -> Buffers:
     return m.FlushTopicResponse().encode()
 
 
+# ── groups (ADR-0017) ──
+
+
+def _assignment(assigned: frozenset[AssignedPartition]) -> list[tuple[str, list[int]]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(assigned):
+        topics.setdefault(topic, []).append(partition)
+    return list(topics.items())
+
+
+async def join_group(door: Door, request: m.JoinGroupRequest) -> Buffers:
+    membership = await door.groups.coordinator.join_managed(
+        ManagedJoin(
+            group=request.group,
+            topics=request.topics,
+            member_id=request.member_id,
+            client_id=request.client_id or "binary",
+            session_timeout_ms=request.session_timeout_ms,
+        )
+    )
+    return m.JoinGroupResponse(
+        member_id=membership.member_id,
+        generation=membership.generation,
+        is_rebalancing=membership.is_rebalancing,
+        assignment=_assignment(membership.assigned),
+    ).encode()
+
+
+def heartbeat(door: Door, request: m.HeartbeatRequest) -> Answer:
+    membership = door.groups.coordinator.membership(
+        request.group, request.member_id, generation=request.generation
+    )
+    return m.HeartbeatResponse(
+        member_id=membership.member_id,
+        generation=membership.generation,
+        is_rebalancing=membership.is_rebalancing,
+        assignment=_assignment(membership.assigned),
+    ).encode()
+
+
+def leave_group(door: Door, request: m.LeaveGroupRequest) -> Answer:
+    (error,) = door.groups.coordinator.leave(request.group, [LeavingMember(member_id=request.member_id)])
+    if error is not None:
+        raise error
+    return m.LeaveGroupResponse().encode()
+
+
+def _claimant(
+    request: m.ClaimRequest | m.ReleaseRequest | m.CommitRequest | m.OwnerFetchRequest,
+) -> Claimant:
+    return Claimant(
+        group=request.group,
+        member_id=request.member_id,
+        generation=request.generation,
+        topic=request.topic,
+        partition=request.partition,
+    )
+
+
+async def claim(door: Door, request: m.ClaimRequest) -> Buffers:
+    await door.groups.coordinator.claim(_claimant(request))
+    return m.ClaimResponse().encode()
+
+
+async def release(door: Door, request: m.ReleaseRequest) -> Buffers:
+    await door.groups.coordinator.release(_claimant(request))
+    return m.ReleaseResponse().encode()
+
+
+async def commit(door: Door, request: m.CommitRequest) -> Buffers:
+    claimant = _claimant(request)
+    end = door.broker.log_state(request.topic, request.partition).high_watermark
+    if not 0 <= request.offset <= end:
+        raise InvalidRequest(
+            f"offset {request.offset} cannot be committed: {request.topic}-{request.partition} ends at {end}"
+        )
+    offset = OffsetToCommit(
+        topic=request.topic, partition=request.partition, offset=request.offset, metadata=request.metadata
+    )
+    (error,) = await door.groups.coordinator.commit_owned(claimant, offset)
+    if error is not None:
+        raise error
+    return m.CommitResponse().encode()
+
+
+def committed(door: Door, request: m.CommittedRequest) -> Answer:
+    door.broker.log_state(request.topic, request.partition)
+    (one,) = door.groups.coordinator.committed(request.group, [(request.topic, request.partition)])
+    return m.CommittedResponse(offset=one.offset, metadata=one.metadata).encode()
+
+
+async def owner_fetch(door: Door, request: m.OwnerFetchRequest) -> Buffers:
+    claimant = _claimant(request)
+    door.groups.coordinator.check_owner(claimant)
+    max_bytes = max(0, request.max_bytes)
+    (fetched,) = await door.broker.fetch(
+        [
+            PartitionFetch(
+                topic=request.topic, partition=request.partition, offset=request.offset, max_bytes=max_bytes
+            )
+        ],
+        max_bytes=max_bytes,
+        max_wait_ms=max(0, request.max_wait_ms),
+    )
+    if fetched.error is not None:
+        raise fetched.error
+    # It may have lost the partition while it waited.
+    door.groups.coordinator.check_owner(claimant)
+    return m.OwnerFetchResponse(
+        high_watermark=fetched.high_watermark,
+        log_start_offset=fetched.log_start_offset,
+        batches=bytes(fetched.batches),
+    ).encode()
+
+
+async def poll(door: Door, request: m.PollRequest) -> Buffers:
+    polled = await door.groups.leases.poll(
+        PollRequest(
+            group=request.group,
+            topics=frozenset(request.topics),
+            max_records=request.max_records,
+            max_bytes=request.max_bytes,
+            wait_ms=request.max_wait_ms,
+            lease_ms=request.lease_ms,
+            start=request.start,
+            poll_id=request.poll_id,
+        )
+    )
+    return m.PollResponse(
+        lease=None if polled.lease is None else polled.lease.token(),
+        expires_at_ms=polled.expires_at_ms,
+        skipped=[
+            m.SkippedPartition(
+                topic=one.topic, partition=one.partition, offset=one.offset, next_offset=one.next_offset
+            )
+            for one in polled.skipped
+        ],
+        partitions=[
+            m.PolledPartition(
+                topic=leased.topic,
+                partition=leased.partition,
+                offset=leased.offset,
+                next_offset=leased.next_offset,
+                deliveries=leased.deliveries,
+                batches=bytes(fetched.batches),
+            )
+            for leased, fetched in polled.fetched
+        ],
+    ).encode()
+
+
+async def ack(door: Door, request: m.AckRequest) -> Buffers:
+    await door.groups.leases.ack(request.group, request.lease)
+    return m.AckResponse().encode()
+
+
+def nack(door: Door, request: m.NackRequest) -> Answer:
+    door.groups.leases.nack(request.group, request.lease)
+    return m.NackResponse().encode()
+
+
+def extend(door: Door, request: m.ExtendRequest) -> Answer:
+    expires_at_ms = door.groups.leases.extend(request.group, request.lease, request.lease_ms)
+    return m.ExtendResponse(expires_at_ms=expires_at_ms).encode()
+
+
 # ADR-0009 PRODUCE is not here: it arrives in runs, which ``protocol`` appends together.
 HANDLERS: dict[type[m.Request], Callable[[Door, Any], Answer]] = {
     m.ConsumeRequest: consume,
@@ -291,6 +463,18 @@ HANDLERS: dict[type[m.Request], Callable[[Door, Any], Answer]] = {
     m.FlushTopicRequest: flush_topic,
     m.NamedProducerRequest: named_producer,
     m.ProducerStateRequest: producer_state,
+    m.JoinGroupRequest: join_group,
+    m.HeartbeatRequest: heartbeat,
+    m.LeaveGroupRequest: leave_group,
+    m.ClaimRequest: claim,
+    m.ReleaseRequest: release,
+    m.CommitRequest: commit,
+    m.CommittedRequest: committed,
+    m.OwnerFetchRequest: owner_fetch,
+    m.PollRequest: poll,
+    m.AckRequest: ack,
+    m.NackRequest: nack,
+    m.ExtendRequest: extend,
 }
 
 
@@ -299,7 +483,7 @@ def answer_bytes_max(door: Door, request: m.Request) -> int | None:
     match request:
         case m.ConsumeRequest():
             return CONSUME_BYTES_MAX
-        case m.FetchRequest():
+        case m.FetchRequest() | m.OwnerFetchRequest() | m.PollRequest():
             return max(0, min(request.max_bytes, door.broker.settings.fetch_bytes_max))
         case m.MetadataRequest():
             return _METADATA_BYTES

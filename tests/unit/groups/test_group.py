@@ -14,8 +14,8 @@ from app.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from app.groups.group import TRANSITIONS, Event, Group, GroupState, Member
 from app.groups.consumer_protocol import subscribed_topics
+from app.groups.group import TRANSITIONS, Event, Group, GroupState, Member
 from tests.support.groups import subscription
 
 S = GroupState

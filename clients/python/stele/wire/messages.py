@@ -64,6 +64,30 @@ class MessageType(IntEnum):
     NAMED_PRODUCER_RESPONSE = 0x1C
     PRODUCER_STATE_REQUEST = 0x1D
     PRODUCER_STATE_RESPONSE = 0x1E
+    JOIN_GROUP_REQUEST = 0x1F
+    JOIN_GROUP_RESPONSE = 0x20
+    HEARTBEAT_REQUEST = 0x21
+    HEARTBEAT_RESPONSE = 0x22
+    LEAVE_GROUP_REQUEST = 0x23
+    LEAVE_GROUP_RESPONSE = 0x24
+    CLAIM_REQUEST = 0x25
+    CLAIM_RESPONSE = 0x26
+    RELEASE_REQUEST = 0x27
+    RELEASE_RESPONSE = 0x28
+    COMMIT_REQUEST = 0x29
+    COMMIT_RESPONSE = 0x2A
+    COMMITTED_REQUEST = 0x2B
+    COMMITTED_RESPONSE = 0x2C
+    OWNER_FETCH_REQUEST = 0x2D
+    OWNER_FETCH_RESPONSE = 0x2E
+    POLL_REQUEST = 0x2F
+    POLL_RESPONSE = 0x30
+    ACK_REQUEST = 0x31
+    ACK_RESPONSE = 0x32
+    NACK_REQUEST = 0x33
+    NACK_RESPONSE = 0x34
+    EXTEND_REQUEST = 0x35
+    EXTEND_RESPONSE = 0x36
 
 
 LAST_ADR_0009_TYPE = MessageType.FLUSH_RESPONSE
@@ -954,6 +978,486 @@ class ProducerStateResponse(Response):
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroupRequest(Request):
+    """``group text, member id text, client id text, session timeout:4, [topic text]*``
+
+    The member id is empty at the first join; with one the member changes its topics.
+    """
+
+    TYPE = MessageType.JOIN_GROUP_REQUEST
+    group: str
+    topics: Sequence[str]
+    session_timeout_ms: int
+    member_id: str = ""
+    client_id: str = ""
+
+    def _encode_body(self) -> bytes:
+        head = _text(self.group) + _text(self.member_id) + _text(self.client_id)
+        sizes = struct.pack(">ii", self.session_timeout_ms, len(self.topics))
+        return head + sizes + b"".join(map(_text, self.topics))
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> JoinGroupRequest:
+        group, member_id, client_id = fields.text("group"), fields.text("member id"), fields.text("client id")
+        session_timeout_ms = fields.i32("session timeout")
+        count = fields.count("topic", item_bytes_min=4)
+        return cls(
+            group=group,
+            member_id=member_id,
+            client_id=client_id,
+            session_timeout_ms=session_timeout_ms,
+            topics=[fields.text("topic") for _ in range(count)],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Membership(Response):
+    """``member id text, generation:4, is rebalancing:1, [topic text, [partition:4]*]*``"""
+
+    member_id: str
+    generation: int
+    is_rebalancing: bool
+    assignment: Sequence[tuple[str, Sequence[int]]]
+
+    def _encode_body(self) -> bytes:
+        parts = [
+            _text(self.member_id),
+            struct.pack(">ibi", self.generation, self.is_rebalancing, len(self.assignment)),
+        ]
+        for topic, partitions in self.assignment:
+            parts += (_text(topic), struct.pack(f">i{len(partitions)}i", len(partitions), *partitions))
+        return b"".join(parts)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> _Membership:
+        member_id = fields.text("member id")
+        generation = fields.i32("generation")
+        is_rebalancing = fields.i8("is rebalancing") != 0
+        assignment: list[tuple[str, list[int]]] = []
+        for _ in range(fields.count("topic", item_bytes_min=8)):
+            topic = fields.text("topic")
+            count = fields.count("partition", item_bytes_min=4)
+            assignment.append((topic, [fields.i32("partition") for _ in range(count)]))
+        return cls(
+            member_id=member_id, generation=generation, is_rebalancing=is_rebalancing, assignment=assignment
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroupResponse(_Membership):
+    TYPE = MessageType.JOIN_GROUP_RESPONSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatRequest(Request):
+    """``group text, member id text, generation:4``"""
+
+    TYPE = MessageType.HEARTBEAT_REQUEST
+    group: str
+    member_id: str
+    generation: int
+
+    def _encode_body(self) -> bytes:
+        return _text(self.group) + _text(self.member_id) + _I32.pack(self.generation)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> HeartbeatRequest:
+        return cls(
+            group=fields.text("group"),
+            member_id=fields.text("member id"),
+            generation=fields.i32("generation"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatResponse(_Membership):
+    TYPE = MessageType.HEARTBEAT_RESPONSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveGroupRequest(Request):
+    """``group text, member id text``"""
+
+    TYPE = MessageType.LEAVE_GROUP_REQUEST
+    group: str
+    member_id: str
+
+    def _encode_body(self) -> bytes:
+        return _text(self.group) + _text(self.member_id)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> LeaveGroupRequest:
+        return cls(group=fields.text("group"), member_id=fields.text("member id"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveGroupResponse(_EmptyResponse):
+    TYPE = MessageType.LEAVE_GROUP_RESPONSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OwnerRequest(Request):
+    """``group text, member id text, generation:4, topic text, partition:4``"""
+
+    group: str
+    member_id: str
+    generation: int
+    topic: str
+    partition: int
+
+    def _encode_body(self) -> bytes:
+        head = _text(self.group) + _text(self.member_id) + _I32.pack(self.generation)
+        return head + _text(self.topic) + _I32.pack(self.partition)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> _OwnerRequest:
+        return cls(
+            group=fields.text("group"),
+            member_id=fields.text("member id"),
+            generation=fields.i32("generation"),
+            topic=fields.text("topic"),
+            partition=fields.i32("partition"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRequest(_OwnerRequest):
+    TYPE = MessageType.CLAIM_REQUEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimResponse(_EmptyResponse):
+    TYPE = MessageType.CLAIM_RESPONSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseRequest(_OwnerRequest):
+    TYPE = MessageType.RELEASE_REQUEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseResponse(_EmptyResponse):
+    TYPE = MessageType.RELEASE_RESPONSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitRequest(Request):
+    """``group text, member id text, generation:4, topic text, partition:4, offset:8, metadata text``
+
+    ``offset`` is that of the next record to read.
+    """
+
+    TYPE = MessageType.COMMIT_REQUEST
+    group: str
+    member_id: str
+    generation: int
+    topic: str
+    partition: int
+    offset: int
+    metadata: str = ""
+
+    def _encode_body(self) -> bytes:
+        head = _text(self.group) + _text(self.member_id) + _I32.pack(self.generation)
+        where = _text(self.topic) + struct.pack(">iq", self.partition, self.offset)
+        return head + where + _text(self.metadata)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> CommitRequest:
+        return cls(
+            group=fields.text("group"),
+            member_id=fields.text("member id"),
+            generation=fields.i32("generation"),
+            topic=fields.text("topic"),
+            partition=fields.i32("partition"),
+            offset=fields.i64("offset"),
+            metadata=fields.text("metadata"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitResponse(_EmptyResponse):
+    TYPE = MessageType.COMMIT_RESPONSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedRequest(Request):
+    """``group text, topic text, partition:4``"""
+
+    TYPE = MessageType.COMMITTED_REQUEST
+    group: str
+    topic: str
+    partition: int
+
+    def _encode_body(self) -> bytes:
+        return _text(self.group) + _text(self.topic) + _I32.pack(self.partition)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> CommittedRequest:
+        return cls(group=fields.text("group"), topic=fields.text("topic"), partition=fields.i32("partition"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedResponse(Response):
+    """``offset:8, metadata text``; offset -1 if nothing was committed."""
+
+    TYPE = MessageType.COMMITTED_RESPONSE
+    offset: int
+    metadata: str = ""
+
+    def _encode_body(self) -> bytes:
+        return _I64.pack(self.offset) + _text(self.metadata)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> CommittedResponse:
+        return cls(offset=fields.i64("offset"), metadata=fields.text("metadata"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerFetchRequest(Request):
+    """``group text, member id text, generation:4, topic text, partition:4, offset:8, max bytes:4, max wait:4``
+
+    A FETCH of one partition that only its owner is answered.
+    """
+
+    TYPE = MessageType.OWNER_FETCH_REQUEST
+    group: str
+    member_id: str
+    generation: int
+    topic: str
+    partition: int
+    offset: int
+    max_bytes: int = 1024 * 1024
+    max_wait_ms: int = 0
+
+    def _encode_body(self) -> bytes:
+        head = _text(self.group) + _text(self.member_id) + _I32.pack(self.generation)
+        where = struct.pack(">iqii", self.partition, self.offset, self.max_bytes, self.max_wait_ms)
+        return head + _text(self.topic) + where
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> OwnerFetchRequest:
+        return cls(
+            group=fields.text("group"),
+            member_id=fields.text("member id"),
+            generation=fields.i32("generation"),
+            topic=fields.text("topic"),
+            partition=fields.i32("partition"),
+            offset=fields.i64("offset"),
+            max_bytes=fields.i32("max bytes"),
+            max_wait_ms=fields.i32("max wait"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerFetchResponse(Response):
+    """``high watermark:8, log start offset:8, batches bytes``; the first batch may begin before the offset."""
+
+    TYPE = MessageType.OWNER_FETCH_RESPONSE
+    high_watermark: int
+    log_start_offset: int
+    batches: bytes
+
+    def _encode_body(self) -> bytes:
+        return struct.pack(">qq", self.high_watermark, self.log_start_offset) + _sized(self.batches)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> OwnerFetchResponse:
+        return cls(
+            high_watermark=fields.i64("high watermark"),
+            log_start_offset=fields.i64("log start offset"),
+            batches=fields.sized("batches"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollRequest(Request):
+    """``group text, start text, poll id text or -1, max records:4, max bytes:4, max wait:4, lease:4, [topic text]*``
+
+    ``start`` is ``earliest`` or ``latest``: where the group begins that has committed nothing. Times in ms.
+    The same ``poll_id`` again is answered with the same lease, while that holds.
+    """
+
+    TYPE = MessageType.POLL_REQUEST
+    group: str
+    topics: Sequence[str]
+    start: str = "earliest"
+    poll_id: str | None = None
+    max_records: int = 500
+    max_bytes: int = 1024 * 1024
+    max_wait_ms: int = 0
+    lease_ms: int = 30_000
+
+    def _encode_body(self) -> bytes:
+        poll_id = _I32.pack(-1) if self.poll_id is None else _text(self.poll_id)
+        limits = struct.pack(
+            ">iiiii", self.max_records, self.max_bytes, self.max_wait_ms, self.lease_ms, len(self.topics)
+        )
+        head = _text(self.group) + _text(self.start) + poll_id
+        return head + limits + b"".join(map(_text, self.topics))
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> PollRequest:
+        group, start = fields.text("group"), fields.text("start")
+        poll_id = fields.optional_text("poll id")
+        max_records, max_bytes = fields.i32("max records"), fields.i32("max bytes")
+        max_wait_ms, lease_ms = fields.i32("max wait"), fields.i32("lease")
+        count = fields.count("topic", item_bytes_min=4)
+        return cls(
+            group=group,
+            start=start,
+            poll_id=poll_id,
+            max_records=max_records,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            lease_ms=lease_ms,
+            topics=[fields.text("topic") for _ in range(count)],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolledPartition:
+    """``topic text, partition:4, offset:8, next offset:8, deliveries:4, batches bytes``
+
+    The records ``[offset, next offset)`` are leased; the batches may hold others around them.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    next_offset: int
+    deliveries: int
+    batches: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedPartition:
+    """``topic text, partition:4, offset:8, next offset:8``: what retention deleted before it was read."""
+
+    topic: str
+    partition: int
+    offset: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollResponse(Response):
+    """``lease text or -1, expires at:8, [skipped]*, [partition]*``; no lease: nothing came in time."""
+
+    TYPE = MessageType.POLL_RESPONSE
+    lease: str | None
+    expires_at_ms: int = 0
+    skipped: Sequence[SkippedPartition] = ()
+    partitions: Sequence[PolledPartition] = ()
+
+    def _encode_body(self) -> bytes:
+        lease = _I32.pack(-1) if self.lease is None else _text(self.lease)
+        parts = [lease, struct.pack(">qi", self.expires_at_ms, len(self.skipped))]
+        for one in self.skipped:
+            parts += (_text(one.topic), struct.pack(">iqq", one.partition, one.offset, one.next_offset))
+        parts.append(_I32.pack(len(self.partitions)))
+        for p in self.partitions:
+            numbers = struct.pack(">iqqi", p.partition, p.offset, p.next_offset, p.deliveries)
+            parts += (_text(p.topic), numbers, _sized(p.batches))
+        return b"".join(parts)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> PollResponse:
+        lease, expires_at_ms = fields.optional_text("lease"), fields.i64("expires at")
+        skipped = [
+            SkippedPartition(
+                topic=fields.text("topic"),
+                partition=fields.i32("partition"),
+                offset=fields.i64("offset"),
+                next_offset=fields.i64("next offset"),
+            )
+            for _ in range(fields.count("skipped", item_bytes_min=24))
+        ]
+        partitions = [
+            PolledPartition(
+                topic=fields.text("topic"),
+                partition=fields.i32("partition"),
+                offset=fields.i64("offset"),
+                next_offset=fields.i64("next offset"),
+                deliveries=fields.i32("deliveries"),
+                batches=fields.sized("batches"),
+            )
+            for _ in range(fields.count("partition", item_bytes_min=32))
+        ]
+        return cls(lease=lease, expires_at_ms=expires_at_ms, skipped=skipped, partitions=partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LeaseRequest(Request):
+    """``group text, lease text``"""
+
+    group: str
+    lease: str
+
+    def _encode_body(self) -> bytes:
+        return _text(self.group) + _text(self.lease)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> _LeaseRequest:
+        return cls(group=fields.text("group"), lease=fields.text("lease"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckRequest(_LeaseRequest):
+    """Commit what the lease holds."""
+
+    TYPE = MessageType.ACK_REQUEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AckResponse(_EmptyResponse):
+    TYPE = MessageType.ACK_RESPONSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NackRequest(_LeaseRequest):
+    """Give the lease back: the next poll gets its records."""
+
+    TYPE = MessageType.NACK_REQUEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NackResponse(_EmptyResponse):
+    TYPE = MessageType.NACK_RESPONSE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtendRequest(Request):
+    """``group text, lease text, lease:4``: hold it for so many ms from now on."""
+
+    TYPE = MessageType.EXTEND_REQUEST
+    group: str
+    lease: str
+    lease_ms: int
+
+    def _encode_body(self) -> bytes:
+        return _text(self.group) + _text(self.lease) + _I32.pack(self.lease_ms)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> ExtendRequest:
+        return cls(group=fields.text("group"), lease=fields.text("lease"), lease_ms=fields.i32("lease time"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtendResponse(Response):
+    """``expires at:8``, in ms since the epoch"""
+
+    TYPE = MessageType.EXTEND_RESPONSE
+    expires_at_ms: int
+
+    def _encode_body(self) -> bytes:
+        return _I64.pack(self.expires_at_ms)
+
+    @classmethod
+    def _decode_fields(cls, fields: FieldReader) -> ExtendResponse:
+        return cls(expires_at_ms=fields.i64("expires at"))
+
+
 # ── dispatch ──────────────────────────────────────────────────────────────────
 
 REQUESTS: dict[int, type[Request]] = {
@@ -974,6 +1478,18 @@ REQUESTS: dict[int, type[Request]] = {
         FlushTopicRequest,
         NamedProducerRequest,
         ProducerStateRequest,
+        JoinGroupRequest,
+        HeartbeatRequest,
+        LeaveGroupRequest,
+        ClaimRequest,
+        ReleaseRequest,
+        CommitRequest,
+        CommittedRequest,
+        OwnerFetchRequest,
+        PollRequest,
+        AckRequest,
+        NackRequest,
+        ExtendRequest,
     )
 }
 RESPONSES: dict[int, type[Response]] = {
@@ -994,6 +1510,18 @@ RESPONSES: dict[int, type[Response]] = {
         FlushTopicResponse,
         NamedProducerResponse,
         ProducerStateResponse,
+        JoinGroupResponse,
+        HeartbeatResponse,
+        LeaveGroupResponse,
+        ClaimResponse,
+        ReleaseResponse,
+        CommitResponse,
+        CommittedResponse,
+        OwnerFetchResponse,
+        PollResponse,
+        AckResponse,
+        NackResponse,
+        ExtendResponse,
     )
 }
 
