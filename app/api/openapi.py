@@ -517,6 +517,11 @@ POLL: Operation = {
             "topics": _TOPICS,
             "max_records": {"type": "integer", "minimum": 1, "maximum": 100000, "default": 500},
             "max_bytes": {"type": "integer", "minimum": 1, "default": 1048576},
+            "max_partitions": {
+                "type": ["integer", "null"],
+                "minimum": 1,
+                "description": "null: a fair share",
+            },
             "wait_ms": {"type": "integer", "minimum": 0, "maximum": 2000, "default": 0},
             "lease_ms": _LEASE_MS,
             "from": {"type": "string", "enum": ["earliest", "latest"], "default": "earliest"},

@@ -278,6 +278,12 @@ class GroupCoordinator:
         live.keep_alive(member)
         return live.membership(member)
 
+    async def settled(self, group: str) -> None:
+        """Return when ``group`` is not about to be assigned by the broker: a matter of a sync of the store."""
+        live = self._groups.get(group)
+        if live is not None:
+            await live.settled()
+
     def topics_changed(self, topic: str) -> None:
         """``topic`` was made, deleted, or has more partitions: groups that the broker leads are assigned anew."""
         if self._refusal is None:

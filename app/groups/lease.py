@@ -96,6 +96,7 @@ class Lease:
 class PollRequest:
     """``wait_ms``: how long to wait for a record; ``lease_ms``: how long they are held for whoever polls.
 
+    ``max_partitions``: of how many partitions the lease may have records, None: as many as are this poll's share.
     ``start``: where the group begins in a partition of which it has committed nothing, ``earliest`` or
     ``latest``. ``poll_id``: the same again, while its lease holds, is answered with the same records and lease.
     """
@@ -104,6 +105,7 @@ class PollRequest:
     topics: frozenset[str]
     max_records: int = 500
     max_bytes: int = 1024 * 1024
+    max_partitions: int | None = None
     wait_ms: int = 0
     lease_ms: int = 30_000
     start: str = "earliest"

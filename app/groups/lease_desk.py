@@ -41,7 +41,7 @@ from .checks import check_group_id
 from .consumer_protocol import AssignedPartition
 from .coordinator import GroupCoordinator
 from .lease import ACKED_BY, FAILURES, Lease, LeasedPartition, Polled, PollRequest, Skipped
-from .messages import NO_MEMBER, LeavingMember, ManagedJoin, Membership, OffsetToCommit
+from .messages import NO_MEMBER, LeavingMember, ManagedJoin, Membership, OffsetToCommit, Results
 from .timers import Timer
 
 logger = logging.getLogger(__name__)
@@ -78,6 +78,8 @@ class _Pool:
     topics: frozenset[str] = frozenset()
     session_timeout_ms: int = 0
     polling: int = 0
+    # Failures on their way to the disk: what ``failures`` says is not to be read there yet.
+    counting: int = 0
     turn: int = 0
     held: dict[str, _Held] = field(default_factory=dict[str, _Held])
     # Given out, or about to be: by partition the lease, or None while its records are read.
@@ -176,6 +178,12 @@ class LeaseDesk:
                 raise InvalidRequest(
                     f"{name} is {value}; it must be a whole number from {minimum} to {maximum}"
                 )
+        if request.max_partitions is not None and request.max_partitions < 1:
+            raise InvalidRequest(f"max_partitions is {request.max_partitions}; it must be at least 1")
+        if not request.topics:
+            raise InvalidRequest("a poll names at least one topic")
+        for topic in request.topics:
+            self._broker.topic(topic)
         if request.start not in ("earliest", "latest"):
             raise InvalidRequest(f"from is {request.start[:40]!r}; it must be earliest or latest")
         if request.poll_id is not None and not 0 < len(request.poll_id) <= _POLL_ID_CHARACTERS_MAX:
@@ -193,7 +201,7 @@ class LeaseDesk:
         joining = self._coordinator.join_managed(
             ManagedJoin(
                 group=pool.group,
-                topics=pool.topics | request.topics,
+                topics=request.topics | {topic for topic in pool.topics if self._broker.has_topic(topic)},
                 member_id=pool.member_id,
                 client_id=POLL_CLIENT_ID,
                 client_host=request.client_host,
@@ -282,6 +290,7 @@ class LeaseDesk:
     ) -> Polled | None:
         """A lease on what is there of ``positions``, for this poll its fair share; None if there is nothing."""
         share = -(-len(membership.assigned) // (len(pool.held) + pool.polling))
+        share = share if request.max_partitions is None else min(share, request.max_partitions)
         chosen: dict[AssignedPartition, int] = {}
         available = 0
         for part, position in positions.items():
@@ -297,10 +306,10 @@ class LeaseDesk:
             return None
         pool.taken.update(dict.fromkeys(chosen))
         try:
-            fetched = await self._read(chosen, request.max_records, request.max_bytes)
+            fetched = await self._read(pool, chosen, request.max_records, request.max_bytes)
             still = self._coordinator.membership(pool.group, membership.member_id)
             leased = [
-                (replace(part, deliveries=self._failures(pool, part) + 1), one)
+                (replace(part, deliveries=self._failures(pool, part.key, part.offset) + 1), one)
                 for part, one in fetched
                 if part.key in still.assigned and not still.is_rebalancing
             ]
@@ -321,9 +330,13 @@ class LeaseDesk:
         return Polled(lease=lease, expires_at_ms=held.expires_at_ms, fetched=leased, skipped=skipped)
 
     async def _read(
-        self, positions: dict[AssignedPartition, int], max_records: int, max_bytes: int
+        self, pool: _Pool, positions: dict[AssignedPartition, int], max_records: int, max_bytes: int
     ) -> list[tuple[LeasedPartition, Fetched]]:
-        """Of each partition what fits, the first ones most. Raises ``CorruptLog`` if the damage is all there is."""
+        """Of each partition what fits, the first ones most; where that failed before, a quarter for each time.
+
+        So one record that cannot be handled is alone in the end. Raises ``CorruptLog`` if damage is all there is.
+        """
+        at_most = max_records
         fetched = await self._broker.fetch(
             [
                 PartitionFetch(
@@ -340,7 +353,9 @@ class LeaseDesk:
                 failure = failure or one.error
                 continue
             try:
-                next_offset = min(_end_of(one, position), position + max_records)
+                tries = self._failures(pool, part, position)
+                piece = max(1, at_most >> min(2 * tries, 60)) if tries else max_records
+                next_offset = min(_end_of(one, position), position + min(piece, max_records))
             except SteleError as error:
                 failure = failure or error
                 continue
@@ -421,13 +436,13 @@ class LeaseDesk:
             logger.info("group %r: a lease ran out, its records are delivered again", pool.group)
             self._fail(pool, held)
 
-    def _fail(self, pool: _Pool, held: _Held) -> None:
-        """Nobody handled it: count that, also for after a restart, and give it to the next poll."""
+    def _fail(self, pool: _Pool, held: _Held) -> asyncio.Future[Results] | None:
+        """Nobody handled it: give it to the next poll, and count that, also for after a restart."""
         offsets: list[OffsetToCommit] = []
         for part in held.lease.partitions:
             if not self._is_next(pool.group, part):
                 continue
-            failures = self._failures(pool, part) + 1
+            failures = self._failures(pool, part.key, part.offset) + 1
             pool.failures[part.key] = (part.offset, failures)
             offsets.append(
                 OffsetToCommit(
@@ -437,29 +452,32 @@ class LeaseDesk:
                     metadata=f"{FAILURES}{failures}",
                 )
             )
-        # What is remembered here counts until it is durable.
-        pool.polling += 1
+        pool.counting += 1
         self._free(pool, held)
 
-        def kept(_: object = None) -> None:
-            pool.polling -= 1
+        def counted() -> None:
+            pool.counting -= 1
             self._drop_if_idle(pool)
 
         try:
             membership = self._coordinator.membership(pool.group, pool.member_id)
-            self._coordinator.commit_assigned(membership, pool.group, offsets).add_done_callback(kept)
+            counting = self._coordinator.commit_assigned(membership, pool.group, offsets)
         except SteleError as error:
             logger.info("group %r: a failed delivery is not counted: %s", pool.group, error)
-            kept()
+            counted()
+            return None
+        counting.add_done_callback(lambda _: counted())
+        return counting
 
-    def _failures(self, pool: _Pool, part: LeasedPartition) -> int:
-        offset, failures = pool.failures.get(part.key, (-1, 0))
-        if offset == part.offset:
+    def _failures(self, pool: _Pool, part: AssignedPartition, position: int) -> int:
+        """How often the records from ``position`` on were given out in vain."""
+        offset, failures = pool.failures.get(part, (-1, 0))
+        if offset == position:
             return failures
-        (committed,) = self._coordinator.committed(pool.group, [part.key])
+        (committed,) = self._coordinator.committed(pool.group, [part])
         count = committed.metadata.removeprefix(FAILURES)
         is_count = committed.metadata.startswith(FAILURES) and count.isascii() and count.isdigit()
-        return int(count[:9]) if is_count and committed.offset == part.offset else 0
+        return int(count[:9]) if is_count and committed.offset == position else 0
 
     # ── the ends of leases ──
 
@@ -532,13 +550,18 @@ class LeaseDesk:
             if error is not None:
                 raise LeaseFenced(pool.group, str(error)) from error
 
-    def nack(self, group: str, token: str) -> None:
-        """Give it back: the next poll gets it at once. Raises ``InvalidRequest``, ``LeaseFenced``."""
+    async def nack(self, group: str, token: str) -> None:
+        """Give it back: the next poll gets it at once. Returns when that is counted for good.
+
+        Raises ``InvalidRequest``, ``LeaseFenced``; ``GroupStoreFailed``: it is given back, and not counted.
+        """
         pool, held = self._find(Lease.of_token(group, token))
         if held.is_settling:
             raise LeaseFenced(group, "it is being acknowledged")
         self._remember(held.lease, is_acked=False)
-        self._fail(pool, held)
+        counting = self._fail(pool, held)
+        if counting is not None:
+            await asyncio.shield(counting)
 
     def extend(self, group: str, token: str, lease_ms: int) -> int:
         """Hold it for ``lease_ms`` from now on; returns when it ends, in ms since the epoch. Raises as ``nack``."""
@@ -616,7 +639,10 @@ class LeaseDesk:
 
     def _drop_if_idle(self, pool: _Pool) -> None:
         """Its member stays until its session ends; ``_member`` finds it again."""
-        if not (pool.polling or pool.held or pool.taken) and self._pools.get(pool.group) is pool:
+        if (
+            not (pool.polling or pool.counting or pool.held or pool.taken)
+            and self._pools.get(pool.group) is pool
+        ):
             del self._pools[pool.group]
 
 

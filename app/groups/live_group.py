@@ -113,6 +113,8 @@ class LiveGroup:
         self._assigning: int | None = None
         # What the broker joined for, and waits to hear what it is assigned.
         self._waiting: dict[str, asyncio.Future[Membership]] = {}
+        # Who waits for the end of that, whatever it will be.
+        self._settling: list[asyncio.Future[None]] = []
         for member in group.members.values():
             self._start_session(member)
 
@@ -133,6 +135,7 @@ class LiveGroup:
         for waiting in self._waiting.values():
             answer(waiting, error)
         self._waiting.clear()
+        self._settle()
 
     # ── join ──
 
@@ -258,12 +261,34 @@ class LiveGroup:
             self._start_session(member)
 
     def membership(self, member: Member) -> Membership:
+        group = self.group
+        # A generation that has not been assigned is not told: a member would take it for one that gives it nothing.
+        is_unassigned = group.state is GroupState.COMPLETING_REBALANCE
         return Membership(
             member_id=member.member_id,
-            generation=self.group.generation,
+            generation=group.generation - is_unassigned,
             assigned=member.assigned,
-            is_rebalancing=self.group.state is not GroupState.STABLE,
+            is_rebalancing=group.state is not GroupState.STABLE,
         )
+
+    async def settled(self) -> None:
+        """Return when the broker is not about to assign: what that waits for is the disk, and no member."""
+        group = self.group
+        while (
+            not self._is_closed
+            and group.state is GroupState.COMPLETING_REBALANCE
+            and group.leader is not None
+            and group.members[group.leader].is_managed
+        ):
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._settling.append(waiting)
+            await waiting
+
+    def _settle(self) -> None:
+        for waiting in self._settling:
+            if not waiting.done():
+                waiting.set_result(None)
+        self._settling.clear()
 
     def topics_changed(self, topic: str) -> None:
         """Partitions of ``topic`` came or went: assign anew, where the broker leads."""
@@ -531,6 +556,7 @@ class LiveGroup:
         def kept(error: SteleError | None) -> None:
             if self._assigning == generation:
                 self._assigning = None
+            self._settle()
             if (
                 self._is_closed
                 or group.state is not GroupState.COMPLETING_REBALANCE

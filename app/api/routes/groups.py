@@ -60,6 +60,7 @@ class PollBody(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
     topics: list[str]
     max_records: int = 500
     max_bytes: int = 1024 * 1024
+    max_partitions: int | None = None
     wait_ms: int = 0
     lease_ms: int = 30_000
     start: str = "earliest"
@@ -330,11 +331,16 @@ async def join(request: Request) -> Response:
     summary="Stay in a group",
 )
 async def heartbeat(request: Request) -> Response:
-    """Stay, and hear what is assigned: a higher generation than one's own says that there was a rebalance."""
+    """Stay, and hear what is assigned: a higher generation than one's own says that there was a rebalance.
+
+    While members of the Kafka door rejoin, `rebalancing` is true, and the generation and its assignment are the
+    last ones.
+    """
     body = await _body(request, HeartbeatBody, '{"generation": 1}')
-    membership = groups_of(request).coordinator.membership(
-        str(request.path_params["group"]), str(request.path_params["member_id"]), generation=body.generation
-    )
+    coordinator = groups_of(request).coordinator
+    group, member_id = str(request.path_params["group"]), str(request.path_params["member_id"])
+    await coordinator.settled(group)
+    membership = coordinator.membership(group, member_id, generation=body.generation)
     return _answer(_membership(membership))
 
 
@@ -347,9 +353,11 @@ async def heartbeat(request: Request) -> Response:
 async def leave(request: Request) -> Response:
     """Leave; the others get its partitions at once."""
     member = LeavingMember(member_id=str(request.path_params["member_id"]))
-    (error,) = groups_of(request).coordinator.leave(str(request.path_params["group"]), [member])
+    coordinator, group = groups_of(request).coordinator, str(request.path_params["group"])
+    (error,) = coordinator.leave(group, [member])
     if error is not None:
         raise error
+    await coordinator.settled(group)
     return Response(status_code=204)
 
 
@@ -479,6 +487,7 @@ async def poll(request: Request) -> Response:
             topics=frozenset(body.topics),
             max_records=body.max_records,
             max_bytes=body.max_bytes,
+            max_partitions=body.max_partitions,
             wait_ms=body.wait_ms,
             lease_ms=body.lease_ms,
             start=body.start,
@@ -551,7 +560,7 @@ async def ack(request: Request) -> Response:
 async def nack(request: Request) -> Response:
     """Give the records to the next poll, at once."""
     body = await _body(request, LeaseBody, _LEASE_EXAMPLE)
-    groups_of(request).leases.nack(str(request.path_params["group"]), body.lease)
+    await groups_of(request).leases.nack(str(request.path_params["group"]), body.lease)
     return Response(status_code=204)
 
 

@@ -309,7 +309,8 @@ async def join_group(door: Door, request: m.JoinGroupRequest) -> Buffers:
     ).encode()
 
 
-def heartbeat(door: Door, request: m.HeartbeatRequest) -> Answer:
+async def heartbeat(door: Door, request: m.HeartbeatRequest) -> Buffers:
+    await door.groups.coordinator.settled(request.group)
     membership = door.groups.coordinator.membership(
         request.group, request.member_id, generation=request.generation
     )
@@ -321,10 +322,11 @@ def heartbeat(door: Door, request: m.HeartbeatRequest) -> Answer:
     ).encode()
 
 
-def leave_group(door: Door, request: m.LeaveGroupRequest) -> Answer:
+async def leave_group(door: Door, request: m.LeaveGroupRequest) -> Buffers:
     (error,) = door.groups.coordinator.leave(request.group, [LeavingMember(member_id=request.member_id)])
     if error is not None:
         raise error
+    await door.groups.coordinator.settled(request.group)
     return m.LeaveGroupResponse().encode()
 
 
@@ -403,6 +405,7 @@ async def poll(door: Door, request: m.PollRequest) -> Buffers:
             topics=frozenset(request.topics),
             max_records=request.max_records,
             max_bytes=request.max_bytes,
+            max_partitions=None if request.max_partitions == m.ANY_NUMBER else request.max_partitions,
             wait_ms=request.max_wait_ms,
             lease_ms=request.lease_ms,
             start=request.start,
@@ -437,8 +440,8 @@ async def ack(door: Door, request: m.AckRequest) -> Buffers:
     return m.AckResponse().encode()
 
 
-def nack(door: Door, request: m.NackRequest) -> Answer:
-    door.groups.leases.nack(request.group, request.lease)
+async def nack(door: Door, request: m.NackRequest) -> Buffers:
+    await door.groups.leases.nack(request.group, request.lease)
     return m.NackResponse().encode()
 
 

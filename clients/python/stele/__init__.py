@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from .errors import BrokerUnavailableError as BrokerUnavailableError
     from .errors import ConnectionLostError as ConnectionLostError
     from .errors import DeserializationError as DeserializationError
+    from .errors import GroupError as GroupError
     from .errors import InvalidRequestError as InvalidRequestError
+    from .errors import LeaseLostError as LeaseLostError
     from .errors import OffsetOutOfRangeError as OffsetOutOfRangeError
     from .errors import ProduceError as ProduceError
     from .errors import RecordTooLargeError as RecordTooLargeError
@@ -58,7 +60,9 @@ _HOMES = {
     "Consumer": ".consuming.consumer",
     "DeserializationError": ".errors",
     "Durability": ".wire.messages",
+    "GroupError": ".errors",
     "InvalidRequestError": ".errors",
+    "LeaseLostError": ".errors",
     "NewRecord": ".records",
     "OffsetOutOfRangeError": ".errors",
     "ProduceError": ".errors",

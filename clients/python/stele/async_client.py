@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from . import calls
 from .calls import AcksLike, At
 from .errors import ConnectionLostError, ProduceError, SteleClientError, TopicExistsError, UnknownTopicError
-from .operations import topics
+from .operations import groups, topics
 from .operations.base import Operation
 from .operations.fetch import PARTITION_BYTES_MAX, SimpleConsume
 from .operations.produce import RecordOutcome, SimpleProduce
@@ -18,14 +18,20 @@ from .records import (
     ClusterMetadata,
     FetchedRecords,
     HeadersLike,
+    Membership,
     NewRecord,
     RecordMetadata,
     Timestamp,
     TopicDescription,
+    TopicPartition,
 )
 from .transport import open_async
 from .transport.base import REPETITIONS_MAX, AsyncTransport, backoff
 from .wire.compression import Compression
+
+if TYPE_CHECKING:
+    from .grouping.async_group import AsyncGroup
+    from .grouping.core import GroupSettings
 
 R = TypeVar("R")
 
@@ -281,6 +287,63 @@ class AsyncClient:
     def forget_partition_count(self, topic: str) -> None:
         """Ask the broker again next time."""
         self._partition_counts.forget(topic)
+
+    # ── groups ──
+
+    def group(self, group: str, *topics: str, **options: Unpack[GroupSettings]) -> AsyncGroup:
+        """Read ``topics`` together with all others that read as ``group``: see ``AsyncGroup`` and ``GroupOptions``."""
+        from .grouping.async_group import AsyncGroup
+
+        return AsyncGroup(self, group, *topics, **options)
+
+    async def join_group(
+        self, group: str, *topics: str, session_timeout_s: float = 45.0, member_id: str = ""
+    ) -> Membership:
+        """Become a member, for who claims partitions and commits offsets himself; ``group`` needs none of that."""
+        operation = groups.JoinGroup(
+            group=group, topics=topics, session_timeout_ms=int(session_timeout_s * 1000), member_id=member_id
+        )
+        return await self.call(operation)
+
+    async def heartbeat(self, group: str, member: Membership) -> Membership:
+        """Stay a member, and hear what is assigned now. Raises GroupError when it is one no more."""
+        operation = groups.Heartbeat(group=group, member_id=member.member_id, generation=member.generation)
+        return await self.call(operation)
+
+    async def leave_group(self, group: str, member: Membership) -> None:
+        await self.call(groups.LeaveGroup(group=group, member_id=member.member_id))
+
+    async def claim(self, group: str, member: Membership, partition: TopicPartition) -> None:
+        """Become the owner of a partition that is assigned to ``member``. Raises GroupError."""
+        operation = groups.Claim(
+            group=group, member_id=member.member_id, generation=member.generation, partition=partition
+        )
+        await self.call(operation)
+
+    async def release(self, group: str, member: Membership, partition: TopicPartition) -> None:
+        """Own it no more. Raises GroupError."""
+        operation = groups.Release(
+            group=group, member_id=member.member_id, generation=member.generation, partition=partition
+        )
+        await self.call(operation)
+
+    async def commit(
+        self, group: str, member: Membership, partition: TopicPartition, offset: int, *, metadata: str = ""
+    ) -> None:
+        """Commit the offset of the next record to read, as the owner; durable on return. Raises GroupError."""
+        operation = groups.Commit(
+            group=group,
+            member_id=member.member_id,
+            generation=member.generation,
+            partition=partition,
+            offset=offset,
+            metadata=metadata,
+        )
+        await self.call(operation)
+
+    async def committed(self, group: str, partition: TopicPartition) -> int | None:
+        """The offset from which ``group`` reads on; None if it has committed none."""
+        return await self.call(groups.Committed(group=group, partition=partition))
 
     # ── the broker ──
 

@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
 from . import calls
 from .calls import AcksLike, At
 from .errors import ConnectionLostError, ProduceError, SteleClientError, TopicExistsError, UnknownTopicError
-from .operations import topics
+from .operations import groups, topics
 from .operations.base import Operation
 from .operations.fetch import PARTITION_BYTES_MAX, SimpleConsume
 from .operations.produce import SimpleProduce
@@ -23,14 +23,20 @@ from .records import (
     ClusterMetadata,
     FetchedRecords,
     HeadersLike,
+    Membership,
     NewRecord,
     RecordMetadata,
     Timestamp,
     TopicDescription,
+    TopicPartition,
 )
 from .transport import open_blocking
 from .transport.base import REPETITIONS_MAX, BlockingTransport, backoff
 from .wire.compression import Compression
+
+if TYPE_CHECKING:
+    from .grouping.core import GroupSettings
+    from .grouping.group import Group
 
 R = TypeVar("R")
 
@@ -269,6 +275,63 @@ class Client:
     def forget_partition_count(self, topic: str) -> None:
         """Ask the broker again next time."""
         self._partition_counts.forget(topic)
+
+    # ── groups ──
+
+    def group(self, group: str, *topics: str, **options: Unpack[GroupSettings]) -> Group:
+        """Read ``topics`` together with all others that read as ``group``: see ``Group`` and ``GroupOptions``."""
+        from .grouping.group import Group
+
+        return Group(self, group, *topics, **options)
+
+    def join_group(
+        self, group: str, *topics: str, session_timeout_s: float = 45.0, member_id: str = ""
+    ) -> Membership:
+        """Become a member, for who claims partitions and commits offsets himself; ``group`` needs none of that."""
+        operation = groups.JoinGroup(
+            group=group, topics=topics, session_timeout_ms=int(session_timeout_s * 1000), member_id=member_id
+        )
+        return self.call(operation)
+
+    def heartbeat(self, group: str, member: Membership) -> Membership:
+        """Stay a member, and hear what is assigned now. Raises GroupError when it is one no more."""
+        operation = groups.Heartbeat(group=group, member_id=member.member_id, generation=member.generation)
+        return self.call(operation)
+
+    def leave_group(self, group: str, member: Membership) -> None:
+        self.call(groups.LeaveGroup(group=group, member_id=member.member_id))
+
+    def claim(self, group: str, member: Membership, partition: TopicPartition) -> None:
+        """Become the owner of a partition that is assigned to ``member``. Raises GroupError."""
+        operation = groups.Claim(
+            group=group, member_id=member.member_id, generation=member.generation, partition=partition
+        )
+        self.call(operation)
+
+    def release(self, group: str, member: Membership, partition: TopicPartition) -> None:
+        """Own it no more. Raises GroupError."""
+        operation = groups.Release(
+            group=group, member_id=member.member_id, generation=member.generation, partition=partition
+        )
+        self.call(operation)
+
+    def commit(
+        self, group: str, member: Membership, partition: TopicPartition, offset: int, *, metadata: str = ""
+    ) -> None:
+        """Commit the offset of the next record to read, as the owner; durable on return. Raises GroupError."""
+        operation = groups.Commit(
+            group=group,
+            member_id=member.member_id,
+            generation=member.generation,
+            partition=partition,
+            offset=offset,
+            metadata=metadata,
+        )
+        self.call(operation)
+
+    def committed(self, group: str, partition: TopicPartition) -> int | None:
+        """The offset from which ``group`` reads on; None if it has committed none."""
+        return self.call(groups.Committed(group=group, partition=partition))
 
     # ── the broker ──
 

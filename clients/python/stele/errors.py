@@ -18,6 +18,8 @@
     ├── UnsupportedOperationError       not over this transport
     ├── ClosedError                     used after close()
     ├── GroupError                      a consumer group does not allow it; .code says why
+    │   ├── PartitionOwnedError         by another member, still
+    │   └── LeaseLostError              the records of a batch are somebody else's by now
     ├── CoordinatorUnavailableError     consumer groups cannot be served just now
     ├── ProducerStateError              sequences the broker cannot accept; the producer is done
     ├── ProduceError                    some of several records; .errors by index
@@ -165,6 +167,22 @@ class GroupError(SteleClientError):
     default_code = ErrorCode.UNKNOWN_MEMBER_ID
 
 
+class PartitionOwnedError(GroupError):
+    """Another member owns the partition; claim it again when that one has released it."""
+
+    retriable = True
+    default_code = ErrorCode.PARTITION_OWNED
+
+
+class LeaseLostError(GroupError):
+    """What was polled ran out of time, or belongs to somebody else by now: it is delivered again.
+
+    Whatever was done with the records was done at least once.
+    """
+
+    default_code = ErrorCode.LEASE_FENCED
+
+
 class CoordinatorUnavailableError(SteleClientError):
     retriable = True
     default_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -267,6 +285,10 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: ThrottledError,
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopicError,
     ErrorCode.UNSUPPORTED_ENDPOINT_TYPE: InvalidRequestError,
+    ErrorCode.PARTITION_NOT_ASSIGNED: GroupError,
+    ErrorCode.PARTITION_OWNED: PartitionOwnedError,
+    ErrorCode.PARTITION_NOT_OWNED: GroupError,
+    ErrorCode.LEASE_FENCED: LeaseLostError,
 }
 
 

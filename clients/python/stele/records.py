@@ -137,6 +137,83 @@ class FetchedRecords:
     log_start_offset: int
 
 
+@dataclass(slots=True, kw_only=True)
+class Membership:
+    """What a member of a group is told: its generation, and what it may claim.
+
+    ``is_rebalancing``: the group is about to be divided anew, and this was so before.
+    """
+
+    member_id: str
+    generation: int
+    assigned: list[TopicPartition]
+    is_rebalancing: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class LeasedPartition:
+    """The records ``[offset, next_offset)`` of a partition, given out for the ``deliveries``-th time."""
+
+    topic: str
+    partition: int
+    offset: int
+    next_offset: int
+    deliveries: int
+
+
+@dataclass(slots=True, kw_only=True)
+class SkippedRecords:
+    """The records ``[offset, next_offset)`` that retention deleted before the group read them."""
+
+    topic: str
+    partition: int
+    offset: int
+    next_offset: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Polled:
+    """What a poll of a group gave out, partition by partition in offset order; no lease: nothing came in time."""
+
+    lease: str | None
+    expires_at_ms: int
+    records: list[Record[bytes]]
+    partitions: list[LeasedPartition]
+    skipped: list[SkippedRecords]
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupMember:
+    member_id: str
+    client_id: str
+    client_host: str
+    assigned: list[TopicPartition]
+    owned: list[TopicPartition]
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionLag:
+    """``committed`` is None where the group has committed nothing; then ``lag`` is all there is to read."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    high_watermark: int
+    lag: int
+    member_id: str | None
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupDescription:
+    group: str
+    state: str
+    generation: int
+    protocol: str
+    lag: int
+    members: list[GroupMember]
+    partitions: list[PartitionLag]
+
+
 def to_bytes(value: bytes | str | None) -> bytes | None:
     """Text becomes UTF-8.
 

@@ -35,6 +35,20 @@ REQUESTS: list[m.Request] = [
     m.FlushTopicRequest(topic="t"),
     m.NamedProducerRequest(name="jobs/größe", version=2**40),
     m.ProducerStateRequest(topic="t", partition=2, producer_id=2**40),
+    m.JoinGroupRequest(group="g", topics=["t", "u"], session_timeout_ms=10_000, client_id="c"),
+    m.JoinGroupRequest(group="größe", topics=[], session_timeout_ms=-1, member_id="m"),
+    m.HeartbeatRequest(group="g", member_id="m", generation=3),
+    m.LeaveGroupRequest(group="g", member_id="m"),
+    m.ClaimRequest(group="g", member_id="m", generation=3, topic="t", partition=1),
+    m.ReleaseRequest(group="g", member_id="m", generation=3, topic="t", partition=1),
+    m.CommitRequest(group="g", member_id="m", generation=3, topic="t", partition=1, offset=42, metadata="µ"),
+    m.CommittedRequest(group="g", topic="t", partition=1),
+    m.OwnerFetchRequest(group="g", member_id="m", generation=3, topic="t", partition=1, offset=2**40),
+    m.PollRequest(group="g", topics=["t"], poll_id="p", start="latest", max_partitions=1, lease_ms=100),
+    m.PollRequest(group="g", topics=[]),
+    m.AckRequest(group="g", lease="l"),
+    m.NackRequest(group="g", lease=""),
+    m.ExtendRequest(group="g", lease="l", lease_ms=1000),
 ]
 
 RESPONSES: list[m.Response | m.ErrorResponse] = [
@@ -82,6 +96,31 @@ RESPONSES: list[m.Response | m.ErrorResponse] = [
     m.NamedProducerResponse(producer_id=2**40, producer_epoch=7, is_resumed=True),
     m.ProducerStateResponse(producer_epoch=-1, last_sequence=-1, last_offset=-1),
     m.ProducerStateResponse(producer_epoch=7, last_sequence=999, last_offset=2**40),
+    m.JoinGroupResponse(
+        member_id="m", generation=3, is_rebalancing=False, assignment=[("t", [0, 1]), ("u", [])]
+    ),
+    m.HeartbeatResponse(member_id="m", generation=3, is_rebalancing=True, assignment=[]),
+    m.LeaveGroupResponse(),
+    m.ClaimResponse(),
+    m.ReleaseResponse(),
+    m.CommitResponse(),
+    m.CommittedResponse(offset=-1),
+    m.CommittedResponse(offset=42, metadata="µ"),
+    m.OwnerFetchResponse(high_watermark=9, log_start_offset=3, batches=b"batches"),
+    m.PollResponse(lease=None),
+    m.PollResponse(
+        lease="l",
+        expires_at_ms=2**40,
+        skipped=[m.SkippedPartition(topic="t", partition=1, offset=3, next_offset=5)],
+        partitions=[
+            m.PolledPartition(
+                topic="t", partition=1, offset=5, next_offset=9, deliveries=2, batches=b"batches"
+            )
+        ],
+    ),
+    m.AckResponse(),
+    m.NackResponse(),
+    m.ExtendResponse(expires_at_ms=2**40),
     m.ErrorResponse(response_type=m.MessageType.ERROR, message="what is this?"),
     m.ErrorResponse(response_type=m.MessageType.CONSUME_RESPONSE, message=""),
     m.ErrorResponse(

@@ -76,7 +76,7 @@ class Fetch(Operation[list[FetchOutcome]]):
 
     def from_http(self, answer: HttpAnswer) -> list[FetchOutcome]:
         (asked,) = self.partitions
-        records = _records(asked.topic, asked.partition, asked.offset, answer.body)
+        records = records_of(asked.topic, asked.partition, asked.offset, answer.body)
         return [
             FetchedRecords(
                 topic=asked.topic,
@@ -100,7 +100,7 @@ def _outcome(asked: m.FetchPartition, fetched: m.FetchedPartition) -> FetchOutco
             error.high_watermark = fetched.high_watermark
         return error
     try:
-        records = _records(asked.topic, asked.partition, asked.offset, fetched.batches)
+        records = records_of(asked.topic, asked.partition, asked.offset, fetched.batches)
     except CorruptRecordsError as error:
         return error
     next_offset = asked.offset
@@ -120,7 +120,7 @@ def _next_offset(records: Sequence[Record[bytes]], offset: int) -> int:
     return records[-1].offset + 1 if records else offset
 
 
-def _records(topic: str, partition: int, offset: int, batches: bytes) -> list[Record[bytes]]:
+def records_of(topic: str, partition: int, offset: int, batches: bytes) -> list[Record[bytes]]:
     """The records from ``offset`` on; whole batches are served, so the first may begin before it."""
     records: list[Record[bytes]] = []
     position, end = 0, len(batches)

@@ -79,6 +79,7 @@ _RETRIABLE = frozenset(
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.PARTITION_OWNED,
     }
 )
 

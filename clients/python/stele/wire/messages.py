@@ -391,6 +391,8 @@ ACKS_ALL = -1
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 ANY_PARTITION = -1
+# Of partitions in one lease.
+ANY_NUMBER = -1
 DEFAULT_PARTITIONS = -1
 UNKNOWN_OFFSET = -1
 
@@ -1272,7 +1274,8 @@ class OwnerFetchResponse(Response):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollRequest(Request):
-    """``group text, start text, poll id text or -1, max records:4, max bytes:4, max wait:4, lease:4, [topic text]*``
+    """``group text, start text, poll id text or -1, max records:4, max bytes:4, max partitions:4, max wait:4,
+    lease:4, [topic text]*``
 
     ``start`` is ``earliest`` or ``latest``: where the group begins that has committed nothing. Times in ms.
     The same ``poll_id`` again is answered with the same lease, while that holds.
@@ -1285,14 +1288,14 @@ class PollRequest(Request):
     poll_id: str | None = None
     max_records: int = 500
     max_bytes: int = 1024 * 1024
+    max_partitions: int = ANY_NUMBER
     max_wait_ms: int = 0
     lease_ms: int = 30_000
 
     def _encode_body(self) -> bytes:
         poll_id = _I32.pack(-1) if self.poll_id is None else _text(self.poll_id)
-        limits = struct.pack(
-            ">iiiii", self.max_records, self.max_bytes, self.max_wait_ms, self.lease_ms, len(self.topics)
-        )
+        sizes = self.max_records, self.max_bytes, self.max_partitions
+        limits = struct.pack(">iiiiii", *sizes, self.max_wait_ms, self.lease_ms, len(self.topics))
         head = _text(self.group) + _text(self.start) + poll_id
         return head + limits + b"".join(map(_text, self.topics))
 
@@ -1301,6 +1304,7 @@ class PollRequest(Request):
         group, start = fields.text("group"), fields.text("start")
         poll_id = fields.optional_text("poll id")
         max_records, max_bytes = fields.i32("max records"), fields.i32("max bytes")
+        max_partitions = fields.i32("max partitions")
         max_wait_ms, lease_ms = fields.i32("max wait"), fields.i32("lease")
         count = fields.count("topic", item_bytes_min=4)
         return cls(
@@ -1309,6 +1313,7 @@ class PollRequest(Request):
             poll_id=poll_id,
             max_records=max_records,
             max_bytes=max_bytes,
+            max_partitions=max_partitions,
             max_wait_ms=max_wait_ms,
             lease_ms=lease_ms,
             topics=[fields.text("topic") for _ in range(count)],

@@ -1,0 +1,120 @@
+"""What both groups share without I/O: options, what a poll asks, what becomes of a batch that failed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+from ..operations.groups import Poll
+from ..records import LeasedPartition, NewRecord, Polled, Record, SkippedRecords
+
+# Headers of a record in a dead-letter topic: where it was, who could not handle it, and why.
+DEAD_LETTER_HEADERS = ("stele.dead.topic", "stele.dead.partition", "stele.dead.offset", "stele.dead.group")
+DEAD_LETTER_ERROR = "stele.dead.error"
+_ERROR_CHARACTERS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOptions:
+    """
+    ``max_records``: in one batch. ``wait_s``: how long a poll waits for records.
+
+    ``lease_s``: how long the records of a batch are this client's; extended by itself while a batch is being
+    handled, until ``handling_s_max`` after it came.
+    ``start``: where a new group begins, ``earliest`` or ``latest``.
+    ``on_error``: what a batch does that is left by an exception. ``raise``: give the records back and let
+    the exception out. ``redeliver``: give them back, and go on with the next batch.
+    ``dead_letter_topic``: with ``redeliver``, records that failed ``max_deliveries`` times go there instead
+    of being delivered again; what fails is delivered in smaller and smaller pieces before that.
+    """
+
+    max_records: int = 500
+    wait_s: float = 5.0
+    lease_s: float = 30.0
+    handling_s_max: float = 300.0
+    start: Literal["earliest", "latest"] = "earliest"
+    on_error: Literal["raise", "redeliver"] = "raise"
+    dead_letter_topic: str | None = None
+    max_deliveries: int = 8
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what makes no sense."""
+        for name in ("max_records", "lease_s", "handling_s_max", "max_deliveries"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be more than 0")
+        if self.wait_s < 0:
+            raise ValueError(f"wait_s is {self.wait_s}; it must not be negative")
+        if self.start not in ("earliest", "latest"):
+            raise ValueError(f"start is {self.start!r}; it must be 'earliest' or 'latest'")
+        if self.on_error not in ("raise", "redeliver"):
+            raise ValueError(f"on_error is {self.on_error!r}; it must be 'raise' or 'redeliver'")
+        if self.dead_letter_topic is not None and self.on_error != "redeliver":
+            raise ValueError("a dead-letter topic needs on_error='redeliver'")
+
+    @property
+    def lease_ms(self) -> int:
+        return max(1, int(self.lease_s * 1000))
+
+    def poll(self, group: str, topics: Sequence[str]) -> Poll:
+        return Poll(
+            group=group,
+            topics=topics,
+            poll_id=uuid.uuid4().hex,
+            start=self.start,
+            max_records=self.max_records,
+            # A failure belongs to one partition then.
+            max_partitions=None if self.dead_letter_topic is None else 1,
+            wait_ms=int(self.wait_s * 1000),
+            lease_ms=self.lease_ms,
+        )
+
+
+class GroupSettings(TypedDict, total=False):
+    """``GroupOptions``, as keyword arguments."""
+
+    max_records: int
+    wait_s: float
+    lease_s: float
+    handling_s_max: float
+    start: Literal["earliest", "latest"]
+    on_error: Literal["raise", "redeliver"]
+    dead_letter_topic: str | None
+    max_deliveries: int
+
+
+class BatchCore:
+    """The records of one lease."""
+
+    def __init__(self, polled: Polled) -> None:
+        assert polled.lease is not None
+        self.lease = polled.lease
+        self.records: list[Record[bytes]] = polled.records
+        self.partitions: list[LeasedPartition] = polled.partitions
+        self.skipped: list[SkippedRecords] = polled.skipped
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def deliveries(self) -> int:
+        """How often the records were given out, with this: 1 at the first time."""
+        return max(part.deliveries for part in self.partitions)
+
+
+def dead_letters(group: str, records: Sequence[Record[bytes]], error: BaseException) -> Iterator[NewRecord]:
+    """The records as they go into the dead-letter topic, with all they had and where they come from."""
+    reason = f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS_MAX]
+    for record in records:
+        places = (record.topic, str(record.partition), str(record.offset), group)
+        yield NewRecord(
+            record.value,
+            key=record.key,
+            timestamp=record.timestamp,
+            headers=[
+                *record.headers,
+                *zip(DEAD_LETTER_HEADERS, places, strict=True),
+                (DEAD_LETTER_ERROR, reason),
+            ],
+        )
