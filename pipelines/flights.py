@@ -1,0 +1,23 @@
+"""The flights as columns: what each of the pipelines begins with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SCHEMA = (
+    "carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, dep_delay DOUBLE, arr_delay DOUBLE, "
+    "air_time DOUBLE, distance DOUBLE"
+)
+
+
+def flights_of(records: DataFrame) -> DataFrame:
+    """``scheduled`` is the record's own time, the scheduled departure; a cancelled flight has no ``dep_delay``."""
+    from pyspark.sql import functions as f
+
+    parsed = f.from_json(f.col("value").cast("string"), SCHEMA).alias("flight")
+    return records.select(f.col("timestamp").alias("scheduled"), "partition", "offset", parsed).select(
+        "scheduled", "partition", "offset", "flight.*"
+    )
