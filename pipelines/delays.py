@@ -132,7 +132,6 @@ def paint(table: Any, figure: Any) -> None:
         weeks = rows.set_index("day")[["delay_minutes", "flights", "cancelled"]].resample("W").sum()
         axes.plot(weeks.index, weeks["delay_minutes"] / (weeks["flights"] - weeks["cancelled"]), label=origin)
     axes.set_title("Departure delay by week, in minutes")
-    axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
 

@@ -80,7 +80,7 @@ def _install_kcat() -> None:
         raise Missing("kcat is not installed: apt install kcat, or brew install kcat")
 
 
-def _install_by_script(name: str) -> Callable[[], None]:
+def install_by_script(name: str) -> Callable[[], None]:
     """``install.sh`` says itself what it lacks, and ends with ``EX_UNAVAILABLE`` then."""
 
     def install() -> None:
@@ -111,7 +111,7 @@ CLIENTS = (
         name="java",
         language="Java",
         command=_built("java"),
-        install=_install_by_script("java"),
+        install=install_by_script("java"),
         partitioner=by_murmur2,
     ),
     Client(
@@ -150,24 +150,26 @@ CLIENTS = (
         name="kafkajs",
         language="JavaScript",
         command=_built("kafkajs"),
-        install=_install_by_script("kafkajs"),
+        install=install_by_script("kafkajs"),
         partitioner=by_murmur2,
     ),
     Client(
         name="franz-go",
         language="Go",
         command=_built("franz-go"),
-        install=_install_by_script("franz-go"),
+        install=install_by_script("franz-go"),
         partitioner=by_murmur2,
     ),
     Client(
         name="sarama",
         language="Go",
         command=_built("sarama"),
-        install=_install_by_script("sarama"),
+        install=install_by_script("sarama"),
         partitioner=by_fnv1a,
     ),
 )
+# Tested apart (``test_spark_sql_kafka``): it is no client that could be driven through the others' tests.
+SPARK = "spark-sql-kafka"
 # Makes topics and writes what others are asked to read.
 REFERENCE = next(client for client in CLIENTS if client.name == "confluent-kafka")
 
@@ -183,7 +185,7 @@ def selected(names: str | None) -> list[Client]:
     if names == "all":
         return list(CLIENTS)
     wanted = {name.strip() for name in names.split(",") if name.strip()}
-    unknown = wanted - {client.name for client in CLIENTS}
+    unknown = wanted - {client.name for client in CLIENTS} - {SPARK}
     if unknown:
         raise ValueError(f"no such client: {', '.join(sorted(unknown))}")
     return [client for client in CLIENTS if client.name in wanted]

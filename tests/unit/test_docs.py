@@ -203,10 +203,11 @@ def test_the_changelog_knows_this_version() -> None:
     assert f"## {pyproject()['project']['version']}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-def test_the_container_runs_without_root_and_keeps_its_data_in_a_volume() -> None:
+def test_each_container_runs_without_root_and_keeps_its_data_in_a_volume() -> None:
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     users = [line for line in lines if line.startswith("USER ")]
-    assert users == ["USER 10001:10001"]
+    stages = [line for line in lines if line.startswith("FROM ") and " AS build" not in line]
+    assert users == ["USER 10001:10001"] * len(stages)
     assert "VOLUME /data" in lines
     compose = cast("dict[str, Any]", yaml.safe_load((ROOT / "compose.yaml").read_text()))
     broker = compose["services"]["broker"]
