@@ -1,6 +1,7 @@
 """Spark reads records of 100 bytes from Stele, the broker's part included, beside the same rows from Parquet.
 
-``--kafka-jars DIR`` adds spark-sql-kafka over the Kafka door, where its jars are at hand.
+``--kafka-home DIR`` adds spark-sql-kafka over the Kafka door, in a Spark of its own: what
+``tests/conformance/drivers/spark-sql-kafka/install.sh`` has made, ``.conformance/spark-sql-kafka``.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from stele.broker_process import BrokerProcess
@@ -70,6 +73,86 @@ class JsonSource(DataSource):
         return JsonReader(self.options["url"], self.options["topic"], ends)
 
 
+class ArrowReader(JsonReader):
+    """Pages of Arrow over HTTP: the broker decodes, the worker hands over what it got."""
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        import httpx
+        from stele.wire.arrow_types import pa
+
+        path = f"{self._url}/v1/topics/{self._topic}/partitions/{partition.value}/records"
+        accept = {"accept": "application/vnd.apache.arrow.stream"}
+        offset = 0
+        with httpx.Client() as client:
+            while offset < self._ends[partition.value]:
+                page = client.get(path, params={"from": offset, "limit": 100_000}, headers=accept)
+                offset = int(page.headers["next-offset"])
+                with pa.ipc.open_stream(page.content) as rows:
+                    for batch in rows:
+                        yield batch.select(["key", "value", "offset"])
+
+
+class ArrowSource(JsonSource):
+    @classmethod
+    def name(cls) -> str:
+        return "stele-arrow"
+
+    def schema(self) -> str:
+        return "key BINARY, value BINARY, offset LONG"
+
+    def reader(self, schema: object) -> DataSourceReader:
+        ends = [int(end) for end in self.options["ends"].split(",")]
+        return ArrowReader(self.options["url"], self.options["topic"], ends)
+
+
+KAFKA_READER = """
+import sys, time
+from pathlib import Path
+from pyspark.sql import SparkSession
+jars, servers = sys.argv[1:]
+spark = (
+    SparkSession.builder.master("local[2]").config("spark.driver.memory", "2g")
+    .config("spark.jars", ",".join(map(str, sorted(Path(jars).glob("*.jar")))))
+    .config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false").getOrCreate()
+)
+spark.sparkContext.setLogLevel("ERROR")
+print("version", spark.version, flush=True)
+for line in sys.stdin:
+    start = time.perf_counter()
+    frame = spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", line.strip())
+    frame.load().write.format("noop").mode("overwrite").save()
+    print("seconds", time.perf_counter() - start, flush=True)
+"""
+
+
+class KafkaReader:
+    """spark-sql-kafka, in a process with the Spark it was made for; it reads when it is told a topic."""
+
+    def __init__(self, home: Path, bootstrap: str) -> None:
+        command = [str(home / "venv" / "bin" / "python"), "-c", KAFKA_READER, str(home / "jars"), bootstrap]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.version = self._said("version")
+
+    def read(self, topic: str, records: int) -> float:
+        """Records a second."""
+        assert self._process.stdin is not None
+        print(topic, file=self._process.stdin, flush=True)
+        return records / float(self._said("seconds"))
+
+    def _said(self, word: str) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            said, _, value = line.strip().partition(" ")
+            if said == word:
+                return value
+        raise SystemExit("the Spark of spark-sql-kafka has ended; what it said stands above")
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
 def fill(broker: BrokerProcess, topic: str, partitions: int) -> list[int]:
     """RECORDS records over the partitions; how many each has."""
     from stele import Client
@@ -99,7 +182,7 @@ def fill(broker: BrokerProcess, topic: str, partitions: int) -> list[int]:
     return [each * BATCH_RECORDS] * partitions
 
 
-def make_session(kafka_jars: Path | None) -> SparkSession:
+def make_session() -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -109,11 +192,10 @@ def make_session(kafka_jars: Path | None) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
-    if kafka_jars is not None:
-        builder = builder.config("spark.jars", ",".join(str(jar) for jar in sorted(kafka_jars.glob("*.jar"))))
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     session.dataSource.register(JsonSource)
+    session.dataSource.register(ArrowSource)
     return session
 
 
@@ -129,7 +211,7 @@ def rate(frame: Callable[[], DataFrame], records: int) -> Callable[[], float]:
 
 
 def compare_reads(
-    spark: SparkSession, broker: BrokerProcess, home: Path, *, kafka: bool, rounds: int
+    spark: SparkSession, broker: BrokerProcess, home: Path, *, kafka: KafkaReader | None, rounds: int
 ) -> None:
     for partitions in PARTITIONS:
         topic = f"bench-{partitions}"
@@ -144,15 +226,9 @@ def compare_reads(
         from_parquet = rate(lambda path=parquet: spark.read.parquet(path), records)
         tcp = rate(lambda: stele(broker.binary_url), records)
         yardsticks = {"Spark's own Parquet reader, the same rows, all columns": from_parquet}
-        if kafka:
-            yardsticks["spark-sql-kafka over the Kafka door"] = rate(
-                lambda topic=topic: (
-                    spark.read.format("kafka")
-                    .option("kafka.bootstrap.servers", broker.kafka_bootstrap)
-                    .option("subscribe", topic)
-                    .load()
-                ),
-                records,
+        if kafka is not None:
+            yardsticks[f"spark-sql-kafka over the Kafka door, Spark {kafka.version}"] = (
+                lambda kafka=kafka, topic=topic, records=records: kafka.read(topic, records)
             )
         for yardstick, run in yardsticks.items():
             comparison = in_turn(tcp, run, rounds=rounds)
@@ -172,8 +248,20 @@ def compare_reads(
             yardstick="the same over TCP",
             goal=0.5,
         )
+        report(
+            f"… {partitions} partitions, Arrow over HTTP, made by the broker; key, value and offset",
+            in_turn(rate(partial(arrow_frame, spark, broker, topic, ends), records), tcp, rounds=rounds),
+            unit="records/s",
+            yardstick="batches over TCP, decoded in the workers, all columns",
+            goal=0.5,
+        )
         if partitions == PARTITIONS[-1]:
             json_rate(spark, broker, topic, ends)
+
+
+def arrow_frame(spark: SparkSession, broker: BrokerProcess, topic: str, ends: list[int]) -> DataFrame:
+    reader = spark.read.format("stele-arrow").option("url", broker.http_url).option("topic", topic)
+    return reader.option("ends", ",".join(map(str, ends))).load()
 
 
 def print_goal(comparison: Comparison) -> None:
@@ -224,7 +312,7 @@ def trigger_overhead(spark: SparkSession, broker: BrokerProcess, home: Path) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--kafka-jars", type=Path, help="a directory with spark-sql-kafka-0-10 and what it needs"
+        "--kafka-home", type=Path, help="a directory with a venv and the jars of spark-sql-kafka-0-10"
     )
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
@@ -234,14 +322,15 @@ def main() -> None:
         print(f"left out: {error}")
         return
     with tempfile.TemporaryDirectory(prefix="bench-spark-") as scratch, running_broker() as broker:
-        spark = make_session(given.kafka_jars)
+        kafka = KafkaReader(given.kafka_home.resolve(), broker.kafka_bootstrap) if given.kafka_home else None
+        spark = make_session()
         try:
-            compare_reads(
-                spark, broker, Path(scratch), kafka=given.kafka_jars is not None, rounds=given.rounds
-            )
+            compare_reads(spark, broker, Path(scratch), kafka=kafka, rounds=given.rounds)
             trigger_overhead(spark, broker, Path(scratch))
         finally:
             spark.stop()
+            if kafka is not None:
+                kafka.close()
 
 
 if __name__ == "__main__":

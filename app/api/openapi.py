@@ -277,6 +277,7 @@ READ: Operation = {
             "application/x-ndjson": {"schema": {"type": "string"}},
             "text/event-stream": {"schema": {"type": "string"}},
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            "application/vnd.apache.arrow.stream": {"schema": {"type": "string", "format": "binary"}},
         },
     ),
 }

@@ -345,6 +345,41 @@ def test_a_large_read_comes_whole_in_both_forms(http: httpx.Client, topic: str) 
     assert [record["value"]["n"] for record in as_lines] == list(range(5, 19_995))
 
 
+ARROW = {"accept": "application/vnd.apache.arrow.stream"}
+
+
+def test_a_read_as_arrow_has_the_same_records_as_one_as_json(http: httpx.Client, topic: str) -> None:
+    pa: Any = pytest.importorskip("pyarrow", reason="pip install 'stele-broker[arrow]'")
+    body = b"".join(
+        b'{"key":"k%d","value":"%d","headers":[{"key":"h","value":"%d"}]}\n' % (n % 7, n, n)
+        for n in range(9000)
+    )
+    body += b'{"key":null,"value":null}\n{"value_b64":"/wA="}\n'
+    http.post(f"/v1/topics/{topic}/records?acks=1", content=body, headers=NDJSON).raise_for_status()
+    url, asked = f"/v1/topics/{topic}/partitions/0/records", {"from": 5, "limit": 20_000}
+
+    answer = http.get(url, params=asked, headers=ARROW)
+    assert answer.status_code == 200, answer.text
+    rows: list[dict[str, Any]] = pa.ipc.open_stream(answer.content).read_all().to_pylist()
+
+    as_json = http.get(url, params=asked).json()
+    assert answer.headers["next-offset"] == str(as_json["next_offset"]) == "9002"
+    assert [row["offset"] for row in rows] == [record["offset"] for record in as_json["records"]]
+    assert {(row["topic"], row["partition"], row["timestampType"]) for row in rows} == {(topic, 0, 0)}
+    for row, record in zip(rows[:-1], as_json["records"], strict=False):
+        assert (row["key"] or b"").decode() == (record.get("key") or "")
+        assert row["value"] == (None if record["value"] is None else record["value"].encode())
+        assert row["timestamp"].timestamp() * 1000 == pytest.approx(record["timestamp"])
+        told: list[dict[str, Any]] = row["headers"] or []
+        assert [{"key": h["key"], "value": h["value"].decode()} for h in told] == record.get("headers", [])
+    assert rows[-1]["value"] == b"\xff\x00"
+
+    page = http.get(url, params={"from": 7, "limit": 3}, headers=ARROW)
+    assert pa.ipc.open_stream(page.content).read_all()["offset"].to_pylist() == [7, 8, 9]
+    empty = http.get(url, params={"from": "latest"}, headers=ARROW)
+    assert pa.ipc.open_stream(empty.content).read_all().num_rows == 0
+
+
 def test_batches_are_served_as_they_are_stored(http: httpx.Client, filled: str) -> None:
     answer = http.get(
         f"/v1/topics/{filled}/partitions/0/records",

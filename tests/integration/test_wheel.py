@@ -22,6 +22,7 @@ CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "STE
 
 WRITE_AND_READ = """
 import sys
+import httpx
 import stele
 
 binary_url, http_url = sys.argv[1:]
@@ -31,6 +32,9 @@ with stele.Client(binary_url) as client:
 with stele.Client(http_url) as client:
     (record,) = client.fetch("orders").records
 assert (record.key, record.value, record.headers) == (b"k", b"first", (("h", b"1"),)), record
+accept = {"accept": "application/vnd.apache.arrow.stream"}
+answer = httpx.get(f"{http_url}/v1/topics/orders/partitions/0/records", headers=accept)
+assert answer.status_code == 406 and "stele-broker[arrow]" in answer.text, answer.text
 print("read", record.offset, "with", stele.__file__)
 """
 

@@ -1,4 +1,4 @@
-"""GET records: from an offset or a time; JSON, NDJSON, server-sent events, or batches as they are. Nothing moves."""
+"""GET records: from an offset or a time; JSON, NDJSON, Arrow, server-sent events, or batches as they are. Nothing moves."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from ...broker.fetch import Fetched, PartitionFetch, records_from
 from ...errors import CorruptLog, InvalidRequest, SteleError
 from .. import openapi
 from ..errors import problem_of
+from ..record_arrow import MEDIA_TYPE as _ARROW
+from ..record_arrow import arrow_body, decoder_of
 from ..record_json import encode, encode_record_lines, encode_records, record_out
 from ..requests import INT32_MAX, integer_parameter, negotiate, parse_time, path_integer
 from ..state import api_state, broker_of, groups_of
@@ -67,7 +69,7 @@ async def read(request: Request) -> Response:
     broker = state.broker
     topic = broker.topic(request.path_params["topic"]).name
     partition = path_integer(request, "partition")
-    media_type = negotiate(request, (_JSON, _NDJSON, _SSE, _OCTETS))
+    media_type = negotiate(request, (_JSON, _NDJSON, _SSE, _OCTETS, _ARROW))
     limit = integer_parameter(request, "limit", LIMIT_DEFAULT, minimum=1, maximum=LIMIT_MAX)
     max_bytes = integer_parameter(request, "max_bytes", state.settings.fetch_bytes_max, minimum=1)
     wait_ms = integer_parameter(request, "wait_ms", 0, maximum=INT32_MAX)
@@ -97,6 +99,10 @@ async def read(request: Request) -> Response:
     if media_type == _OCTETS:
         batches = b"".join(piece.batches for piece in page.pieces)
         return Response(batches, headers=headers, media_type=_OCTETS)
+    if media_type == _ARROW:
+        decoder = await decoder_of(topic, partition)
+        rows = arrow_body(decoder, page.pieces, start=offset, end=page.next_offset)
+        return StreamingResponse(rows, headers=headers, media_type=_ARROW)
     body = _json_body(page, parse_values) if media_type == _JSON else _ndjson_body(page, parse_values)
     return StreamingResponse(body, headers=headers, media_type=media_type)
 

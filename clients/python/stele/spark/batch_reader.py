@@ -14,7 +14,7 @@ from .options import Connection, ReadOptions
 from .planning import end_offsets, start_offsets
 
 if TYPE_CHECKING:
-    from .arrow import RecordBatch
+    from ..wire.arrow_types import RecordBatch
 
 Columns = tuple[tuple[str, bool], ...]
 
@@ -41,8 +41,7 @@ class RangeReader:
             yield from self._read(partition.range)
 
     def _read(self, wanted: OffsetRange) -> Iterator[RecordBatch]:
-        from .decode import Decoder
-        from .schema import arrow_schema_of
+        from ..wire.arrow import Decoder, arrow_schema_of
 
         decoder = Decoder(
             topic=wanted.topic, partition=wanted.partition, schema=arrow_schema_of(self.columns)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .arrow import RecordBatch, pa
+from ..wire.arrow_types import RecordBatch, pa
 from .options import OptionError
 from .schema import COLUMNS
 

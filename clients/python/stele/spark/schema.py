@@ -1,13 +1,11 @@
-"""The columns of a record, as spark-sql-kafka names and types them, for Spark and for Arrow.
+"""The columns of a record for Spark, as spark-sql-kafka names and types them.
 
-Both must say exactly the same, or Spark refuses the rows. PySpark has no column
+``stele.wire.arrow`` and this must say exactly the same, or Spark refuses the rows. PySpark has no column
 pruning for Python sources, so a schema given by the user prunes: any of these
 columns, in any order.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
     ArrayType,
@@ -21,12 +19,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from .arrow import DataType as ArrowType
-from .arrow import Schema, pa
+from ..wire.arrow import arrow_schema_of
+from ..wire.arrow_types import Schema
 from .options import OptionError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _HEADERS = ArrayType(
     StructType([StructField("key", StringType()), StructField("value", BinaryType())]), containsNull=True
@@ -40,19 +35,6 @@ COLUMNS: dict[str, DataType] = {
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
     "headers": _HEADERS,
-}
-HEADERS_ARROW = pa.list_(
-    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-)
-ARROW: dict[str, ArrowType] = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestampType": pa.int32(),
-    "headers": HEADERS_ARROW,
 }
 
 
@@ -86,8 +68,3 @@ def read_columns(schema: StructType, *, include_headers: bool) -> tuple[str, ...
 def arrow_schema(schema: StructType) -> Schema:
     """The Arrow schema that Spark expects of rows of ``schema``, which ``read_columns`` has accepted."""
     return arrow_schema_of([(field.name, field.nullable) for field in schema.fields])
-
-
-def arrow_schema_of(columns: Sequence[tuple[str, bool]]) -> Schema:
-    """As ``arrow_schema``, from names and nullabilities."""
-    return pa.schema([pa.field(name, ARROW[name], nullable=nullable) for name, nullable in columns])

@@ -28,7 +28,7 @@ from .options import ReadOptions
 from .planning import start_offsets
 
 if TYPE_CHECKING:
-    from .arrow import RecordBatch
+    from ..wire.arrow_types import RecordBatch
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

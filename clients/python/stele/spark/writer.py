@@ -27,7 +27,7 @@ from .sending import Identity, TopicWriter
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from .arrow import RecordBatch
+    from ..wire.arrow_types import RecordBatch
 
 logger = logging.getLogger("stele.spark")
 

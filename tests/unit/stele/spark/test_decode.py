@@ -11,10 +11,10 @@ pytest.importorskip("pyarrow", reason="pip install 'stele-broker[spark]'")
 pytest.importorskip("pyspark", reason="pip install 'stele-broker[spark]'")
 
 from pyspark.sql.pandas import types as spark_arrow
-from stele.spark.decode import ROWS_WANTED, Decoder
 from stele.spark.options import OptionError
 from stele.spark.schema import COLUMNS, arrow_schema, read_columns, spark_schema
 from stele.wire import record_batch as rb
+from stele.wire.arrow import ROWS_WANTED, Decoder
 from stele.wire.compression import Compression
 
 SCHEMA = spark_schema(include_headers=True)

@@ -1,9 +1,8 @@
-"""Batches as they lie in the log → Arrow RecordBatches, where the rows are needed: in the executors.
+"""Batches as they lie in the log → Arrow RecordBatches, with the columns of spark-sql-kafka.
 
-Each batch's CRC is checked and its records are decoded by aiokafka's compiled codec,
-at about a third of a microsecond each; everything that can be made for many records
-at once is made by numpy or Arrow. A broker that encoded Arrow would be one process
-that pays for all readers; here each reader pays for itself.
+Needs the extra ``arrow``. Each batch's CRC is checked and its records are decoded by
+aiokafka's compiled codec, at about a third of a microsecond each; everything that can
+be made for many records at once is made by numpy or Arrow.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..wire.record_batch import BatchHeader, RecordView, check_batch, decode_records
-from .arrow import Array, RecordBatch, Schema, np, pa
-from .schema import ARROW, HEADERS_ARROW
+from .arrow_types import Array, DataType, RecordBatch, Schema, np, pa
+from .record_batch import BatchHeader, RecordView, check_batch, decode_records
 
 # Rows of one Arrow batch: large enough that nothing is paid per batch, small enough for the
 # processor's cache (measured). A batch of the log is never cut.
@@ -23,9 +21,28 @@ CREATE_TIME, LOG_APPEND_TIME = 0, 1
 # ms that still fit as microseconds.
 _TIMESTAMP_MAX_MS = (2**63 - 1) // 1000
 
+HEADERS_ARROW = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+ARROW: dict[str, DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": HEADERS_ARROW,
+}
+
+
+def arrow_schema_of(columns: Sequence[tuple[str, bool]]) -> Schema:
+    """The Arrow schema of these columns: names of ``ARROW``, each with whether it is nullable."""
+    return pa.schema([pa.field(name, ARROW[name], nullable=nullable) for name, nullable in columns])
+
 
 class Decoder:
-    """Makes rows of one partition; ``columns`` are names of ``schema.COLUMNS``.
+    """Makes rows of one partition; ``columns`` are names of ``ARROW``.
 
     Holds what is the same for every row, so it is made once for each task.
     """
@@ -33,11 +50,11 @@ class Decoder:
     def __init__(self, *, topic: str, partition: int, schema: Schema) -> None:
         self._topic = topic
         self._partition = partition
-        self._schema = schema
+        self.schema = schema
         self._wanted = frozenset(schema.names)
         self._constants: dict[str, Array] = {}
 
-    def decode(self, batches: bytes, start: int, end: int) -> Iterator[RecordBatch]:
+    def decode(self, batches: bytes | bytearray, start: int, end: int) -> Iterator[RecordBatch]:
         """Rows of the records from offset ``start`` on and before ``end``.
 
         Raises:
@@ -60,8 +77,8 @@ class Decoder:
             yield self._rows(gathered)
 
     def _rows(self, gathered: _Gathered) -> RecordBatch:
-        arrays = [self._column(name, gathered) for name in self._schema.names]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        arrays = [self._column(name, gathered) for name in self.schema.names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _column(self, name: str, gathered: _Gathered) -> Array:
         match name:
