@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,21 +9,16 @@ from hashlib import blake2b
 from types import TracebackType
 from typing import Self
 
-from ..errors import ProducerStateError, SteleClientError, UnknownTopicError
-from ..operations.base import HttpAnswer, HttpRequest, Operation, expect
-from ..operations.produce import BeginProducerVersion, GetProducerState, InitProducerId, Produce
-from ..records import OutgoingRecord
-from ..transport.base import retry_pause_s
+from ..errors import UnknownTopicError
+from ..operations.produce import BeginProducerVersion, GetProducerState, InitProducerId
+from ..producing.chunks import CHUNK_BYTES, HEADER_ROOM_BYTES, SEQUENCE_MODULUS, ChunkSender, ProduceChunk
 from ..wire import messages as m
 from ..wire.compression import Compression
-from ..wire.error_codes import ErrorCode
 from ..wire.partitioner import partition_for_key
 from ..wire.record_batch import (
     LOG_OVERHEAD_BYTES,
-    BatchBuilder,
     BatchHeader,
     Row,
-    build_rows,
     check_batch,
     decode_records,
 )
@@ -32,14 +26,8 @@ from .fetching import Broker, DataLossError, RawFetch
 from .options import WriteOptions
 from .rows import RecordHeaders, SinkRow
 
-# Below the 1 MiB that a topic takes by default, with room for the batch's own header.
-CHUNK_BYTES = 900 * 1024
-_HEADER_ROOM_BYTES = 4096
-# One less than the broker remembers of a producer in each partition: any of them may be sent again.
-CHUNKS_AHEAD = 4
 _FETCH_BYTES = 1024 * 1024
 _KEYS_REMEMBERED = 16_384
-_SEQUENCE_MODULUS = 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,73 +36,6 @@ class Identity:
 
     name: str
     version: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProduceChunk(Operation[None]):
-    """One idempotent batch; who needs no receipts pays for none."""
-
-    is_repeatable = True
-    topic: str
-    partition: int
-    rows: list[Row]
-    acks: int
-    timeout_ms: int
-    compression: Compression
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-
-    def to_frame(self) -> m.Request:
-        batch = build_rows(
-            self.rows,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            base_sequence=self.base_sequence,
-        )
-        if self.compression is not Compression.NONE:
-            batch = self._compressed()
-        return m.ProduceBatchRequest(
-            topic=self.topic,
-            partition=self.partition,
-            acks=self.acks,
-            timeout_ms=self.timeout_ms,
-            batches=batch,
-        )
-
-    def _compressed(self) -> bytearray:
-        builder = BatchBuilder(
-            compression=self.compression,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            base_sequence=self.base_sequence,
-        )
-        for timestamp_ms, key, value, headers in self.rows:
-            builder.append(timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
-        return builder.build()
-
-    def from_frame(self, response: m.Response) -> None:
-        expect(response, m.ProduceBatchResponse)
-
-    def _produce(self) -> Produce:
-        return Produce(
-            topic=self.topic,
-            partition=self.partition,
-            records=[OutgoingRecord(*row) for row in self.rows],
-            acks=self.acks,
-            timeout_ms=self.timeout_ms,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            base_sequence=self.base_sequence,
-        )
-
-    def to_http(self) -> HttpRequest:
-        return self._produce().to_http()
-
-    def from_http(self, answer: HttpAnswer) -> None:
-        for outcome in self._produce().from_http(answer):
-            if isinstance(outcome, SteleClientError):
-                raise outcome
 
 
 @dataclass(slots=True)
@@ -151,10 +72,17 @@ class TopicWriter:
         self._identity = identity
         self._task_partition = task_partition
         self._topics: dict[str, _Topic] = {}
-        self._ready: list[ProduceChunk] = []
         self._broker = Broker(options.connection)
         self._timeout_ms = int(self._broker.client.config.timeout_s * 1000)
-        self._begin()
+        self._sender = ChunkSender(
+            self._broker.client, patience_s=options.connection.broker_timeout_ms / 1000
+        )
+        try:
+            self._begin()
+        except BaseException:
+            # Nobody has this object, so nobody could close it.
+            self._broker.client.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -233,11 +161,11 @@ class TopicWriter:
             for number, partition in enumerate(topic.partitions):
                 if partition.rows:
                     self._close_chunk(name, number)
-        self._send()
+        self._sender.send()
 
     def _close_chunk(self, name: str, number: int) -> None:
         partition = self._topics[name].partitions[number]
-        self._ready.append(
+        self._sender.put(
             ProduceChunk(
                 topic=name,
                 partition=number,
@@ -250,40 +178,8 @@ class TopicWriter:
                 base_sequence=partition.next_sequence,
             )
         )
-        partition.next_sequence = (partition.next_sequence + len(partition.rows)) % _SEQUENCE_MODULUS
+        partition.next_sequence = (partition.next_sequence + len(partition.rows)) % SEQUENCE_MODULUS
         partition.rows, partition.size = [], 0
-        if len(self._ready) >= CHUNKS_AHEAD:
-            self._send()
-
-    def _send(self) -> None:
-        """Send what is ready, in order, and again what was not answered, while the broker is away."""
-        give_up_s = time.monotonic() + self._options.connection.broker_timeout_ms / 1000
-        failures = 0
-        while self._ready:
-            outcomes = self._broker.client.transport.call_all(
-                self._ready, timeout_s=self._broker.client.config.timeout_s
-            )
-            left: list[ProduceChunk] = []
-            cause: SteleClientError | None = None
-            behind: set[tuple[str, int]] = set()
-            for chunk, outcome in zip(self._ready, outcomes, strict=True):
-                place = chunk.topic, chunk.partition
-                # Stored, too long ago to say where: that is all this needs to know.
-                if outcome is None or outcome.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                    continue
-                follows_failure = isinstance(outcome, ProducerStateError) and place in behind
-                if not outcome.retriable and not follows_failure:
-                    raise outcome
-                behind.add(place)
-                left.append(chunk)
-                cause = cause or outcome
-            self._ready = left
-            if cause is not None:
-                pause_s = retry_pause_s(failures)
-                failures += 1
-                if time.monotonic() + pause_s >= give_up_s:
-                    raise cause
-                time.sleep(pause_s)
 
     # ── what is stored already ──
 
@@ -291,10 +187,10 @@ class TopicWriter:
         client = self._broker.client
         partitions = self._broker.patiently(lambda: client.partition_count(name, auto_create=True))
         configs = self._broker.patiently(lambda: client.describe_topic(name)).configs
-        limit = int(configs.get("max.message.bytes", CHUNK_BYTES + _HEADER_ROOM_BYTES))
+        limit = int(configs.get("max.message.bytes", CHUNK_BYTES + HEADER_ROOM_BYTES))
         topic = _Topic(
             partitions=[_Partition() for _ in range(partitions)],
-            chunk_bytes=max(1, min(CHUNK_BYTES, limit - _HEADER_ROOM_BYTES)),
+            chunk_bytes=max(1, min(CHUNK_BYTES, limit - HEADER_ROOM_BYTES)),
             stored=Counter(),
             turn=self._task_partition,
         )
@@ -334,7 +230,7 @@ class TopicWriter:
             # Others have written in between.
             window *= 4
         stored.update(marks)
-        partition.next_sequence = wanted % _SEQUENCE_MODULUS
+        partition.next_sequence = wanted % SEQUENCE_MODULUS
 
     def _own(
         self, topic: str, partition: int, start: int, last: int, *, match_timestamp: bool

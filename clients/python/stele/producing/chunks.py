@@ -1,0 +1,142 @@
+"""Idempotent batches that their caller numbers, a few ahead, sent in order and again until they are stored."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..client import Client
+from ..errors import ProducerStateError, SteleClientError
+from ..operations.base import HttpAnswer, HttpRequest, Operation, expect
+from ..operations.produce import Produce
+from ..records import OutgoingRecord
+from ..transport.base import retry_pause_s
+from ..wire import messages as m
+from ..wire.compression import Compression
+from ..wire.error_codes import ErrorCode
+from ..wire.record_batch import BatchBuilder, Row, build_rows
+
+# Below the 1 MiB that a topic takes by default, with room for the batch's own header.
+CHUNK_BYTES = 900 * 1024
+HEADER_ROOM_BYTES = 4096
+# One less than the broker remembers of a producer in each partition: any of them may be sent again.
+CHUNKS_AHEAD = 4
+SEQUENCE_MODULUS = 2**31
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceChunk(Operation[None]):
+    """One idempotent batch; who needs no receipts pays for none."""
+
+    is_repeatable = True
+    topic: str
+    partition: int
+    rows: list[Row]
+    acks: int
+    timeout_ms: int
+    compression: Compression
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+    def to_frame(self) -> m.Request:
+        batch = build_rows(
+            self.rows,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+        )
+        if self.compression is not Compression.NONE:
+            batch = self._compressed()
+        return m.ProduceBatchRequest(
+            topic=self.topic,
+            partition=self.partition,
+            acks=self.acks,
+            timeout_ms=self.timeout_ms,
+            batches=batch,
+        )
+
+    def _compressed(self) -> bytearray:
+        builder = BatchBuilder(
+            compression=self.compression,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+        )
+        for timestamp_ms, key, value, headers in self.rows:
+            builder.append(timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
+        return builder.build()
+
+    def from_frame(self, response: m.Response) -> None:
+        expect(response, m.ProduceBatchResponse)
+
+    def _produce(self) -> Produce:
+        return Produce(
+            topic=self.topic,
+            partition=self.partition,
+            records=[OutgoingRecord(*row) for row in self.rows],
+            acks=self.acks,
+            timeout_ms=self.timeout_ms,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            base_sequence=self.base_sequence,
+        )
+
+    def to_http(self) -> HttpRequest:
+        return self._produce().to_http()
+
+    def from_http(self, answer: HttpAnswer) -> None:
+        for outcome in self._produce().from_http(answer):
+            if isinstance(outcome, SteleClientError):
+                raise outcome
+
+
+class ChunkSender:
+    """Takes chunks and stores them; ``pause`` waits so many seconds between attempts, and may raise to give up."""
+
+    def __init__(
+        self, client: Client, *, patience_s: float, pause: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._client = client
+        self._patience_s = patience_s
+        self._pause = pause
+        self._ready: list[ProduceChunk] = []
+
+    def put(self, chunk: ProduceChunk) -> None:
+        """Take a chunk, and send all when there are as many as may be ahead. Raises as ``send``."""
+        self._ready.append(chunk)
+        if len(self._ready) >= CHUNKS_AHEAD:
+            self.send()
+
+    def send(self) -> None:
+        """Send what was put, in order, and again what was not answered, while the broker is away.
+
+        Raises:
+            SteleClientError: a chunk will never be stored, or was not within the patience.
+        """
+        give_up_s = time.monotonic() + self._patience_s
+        failures = 0
+        while self._ready:
+            outcomes = self._client.transport.call_all(self._ready, timeout_s=self._client.config.timeout_s)
+            left: list[ProduceChunk] = []
+            cause: SteleClientError | None = None
+            behind: set[tuple[str, int]] = set()
+            for chunk, outcome in zip(self._ready, outcomes, strict=True):
+                place = chunk.topic, chunk.partition
+                # Stored, too long ago to say where: that is all this needs to know.
+                if outcome is None or outcome.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                    continue
+                follows_failure = isinstance(outcome, ProducerStateError) and place in behind
+                if not outcome.retriable and not follows_failure:
+                    raise outcome
+                behind.add(place)
+                left.append(chunk)
+                cause = cause or outcome
+            self._ready = left
+            if cause is not None:
+                pause_s = retry_pause_s(failures)
+                failures += 1
+                if time.monotonic() + pause_s >= give_up_s:
+                    raise cause
+                self._pause(pause_s)
