@@ -9,7 +9,7 @@ COPY clients clients
 COPY pipelines pipelines
 RUN python -m venv /opt/stele \
     && pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
-    && /opt/stele/bin/pip install --no-cache-dir /wheels/stele_broker-*.whl
+    && /opt/stele/bin/pip install --no-cache-dir "$(echo /wheels/stele_broker-*.whl)[cdc]"
 
 # Spark with the data source and the pipelines: docker build --target spark -t stele-spark .
 FROM python:3.11-slim AS spark

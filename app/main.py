@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from .broker.broker import Broker, Endpoint
+from .cdc.supervisor import CdcSupervisor
 from .clock import SystemClock
 from .cluster.sqlite import SqliteCatalog
 from .cluster.sqlite_groups import SqliteGroupStore
@@ -136,6 +137,11 @@ def _join(address: tuple[str, int]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def _reachable(host: str) -> str:
+    """An address that reaches a door from this machine."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+
+
 def _warn_if_open(host: str) -> None:
     try:
         is_loopback = ipaddress.ip_address(host).is_loopback
@@ -187,7 +193,8 @@ async def run(settings: Settings) -> None:
     await binary.start(binary_socket)
     await kafka.start(kafka_socket)
     http_server = await asyncio.to_thread(_load_http_server)
-    http = http_server(broker, groups, backlog=_BACKLOG)
+    cdc = CdcSupervisor(settings, f"stele://{_join((_reachable(binary_address[0]), binary_address[1]))}")
+    http = http_server(broker, groups, cdc, backlog=_BACKLOG)
     http_task = asyncio.create_task(http.serve(sockets=[http_socket]))
     listening = asyncio.create_task(http.listening.wait())
     await asyncio.wait((listening, http_task), return_when=asyncio.FIRST_COMPLETED)
@@ -200,10 +207,13 @@ async def run(settings: Settings) -> None:
             f"kafka={_join(kafka_address)} data={settings.data_dir.absolute()}",
             flush=True,
         )
+        cdc.start()
     waiting = asyncio.create_task(stopping.wait())
     await asyncio.wait((waiting, http_task), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     logger.info("closing")
+    # It is a client of the doors: it goes first.
+    await cdc.close()
     broker.begin_close()
     groups.begin_close()
     http.should_exit = True

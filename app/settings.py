@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 KIB = 1024
@@ -69,6 +69,26 @@ class Settings(BaseSettings):
     )
     producer_id_expiration_ms: int = Field(
         default=86_400_000, ge=1000, description="A silent producer id is forgotten."
+    )
+
+    # ── change data capture ──
+    cdc_dsn: SecretStr | None = Field(
+        default=None, description="PostgreSQL whose changes the broker follows; none if unset."
+    )
+    cdc_tables: str = Field(default="", description="Tables to follow, as SCHEMA.TABLE, with commas between.")
+    cdc_channels: str = Field(default="", description="Channels of NOTIFY to follow, with commas between.")
+    cdc_slot: str = Field(default="stele", description="Replication slot.")
+    cdc_publication: str = Field(default="stele", description="Publication.")
+    cdc_prefix: str = Field(default="pg", description="Topics are PREFIX.SCHEMA.TABLE.")
+    cdc_notify_prefix: str = Field(default="pgcdc", description="Topics of channels are PREFIX.NAME.")
+    cdc_partitions: int = Field(default=8, ge=1, le=10_000, description="Partitions of topics it makes.")
+    cdc_storage: Literal["disk", "memory"] = Field(default="disk", description="Storage of topics it makes.")
+    cdc_key_column: str = Field(
+        default="id", description="Key of a table without one, and field of a notification that is its key."
+    )
+    cdc_tombstones: bool = Field(default=False, description="Behind each delete a record without a value.")
+    cdc_snapshot: Literal["initial", "never"] = Field(
+        default="initial", description="Whether it copies what is in a table first."
     )
 
     # ── groups ──

@@ -22,14 +22,17 @@ from ..settings import Settings
 from . import openapi
 from .errors import HttpError, error_response, http_problem, problem_response
 from .metrics import HttpMetrics, metrics, observe_broker
+from .routes import cdc as cdc_routes
 from .routes import groups as group_routes
 from .routes import produce, records, status, topics
-from .state import ApiState
+from .state import ApiState, CdcView
 
 logger = logging.getLogger(__name__)
 
 
-def create_application(broker: Broker, groups: Groups, settings: Settings) -> FastAPI:
+def create_application(
+    broker: Broker, groups: Groups, settings: Settings, cdc: CdcView | None = None
+) -> FastAPI:
     """The application; ``/docs`` and ``/redoc`` work without a network."""
     app: FastAPI = FastAPIOffline(
         title="Stele",
@@ -38,10 +41,19 @@ def create_application(broker: Broker, groups: Groups, settings: Settings) -> Fa
         license_info={"name": "Apache-2.0"},
     )
     registry = CollectorRegistry()
-    app.state.stele = ApiState(broker, groups, settings)
+    app.state.stele = ApiState(broker, groups, settings, cdc.connectors if cdc else list)
     app.state.registry = registry
     observe_broker(broker, registry)
-    for router in (topics.router, produce.router, records.router, group_routes.router, status.router):
+    if cdc is not None:
+        registry.register(cdc.collector)
+    for router in (
+        topics.router,
+        produce.router,
+        records.router,
+        group_routes.router,
+        cdc_routes.router,
+        status.router,
+    ):
         app.include_router(router)
     app.add_route("/metrics", metrics, methods=["GET"], include_in_schema=False)
     app.add_middleware(HttpMetrics, registry=registry)

@@ -12,16 +12,17 @@ import uvicorn
 from ..broker.broker import Broker
 from ..groups.services import Groups
 from .application import create_application
+from .state import CdcView
 
 
 class HttpServer(uvicorn.Server):
     """uvicorn, with the signals left to the composition root, since the doors close together."""
 
-    def __init__(self, broker: Broker, groups: Groups, *, backlog: int) -> None:
+    def __init__(self, broker: Broker, groups: Groups, cdc: CdcView, *, backlog: int) -> None:
         settings = broker.settings
         super().__init__(
             uvicorn.Config(
-                create_application(broker, groups, settings),
+                create_application(broker, groups, settings, cdc),
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, Protocol, cast
 
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 
 from ..broker.broker import Broker
@@ -12,11 +14,21 @@ from ..groups.services import Groups
 from ..settings import Settings
 
 
+class CdcView(Protocol):
+    """What the HTTP door shows of the connectors to databases."""
+
+    @property
+    def collector(self) -> Collector: ...
+    def connectors(self) -> Sequence[Mapping[str, Any]]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ApiState:
     broker: Broker
     groups: Groups
     settings: Settings
+    # What connectors to databases say of themselves.
+    connectors: Callable[[], Sequence[Mapping[str, Any]]]
 
 
 def api_state(request: Request) -> ApiState:

@@ -21,6 +21,7 @@ COMMANDS = {
     "topics": ("topics", "topics", "List, create, describe, alter and delete topics."),
     "produce": ("produce", "produce", "Store records from a file or standard input."),
     "consume": ("consume", "consume", "Print records, and follow a topic."),
+    "cdc": ("cdc", "cdc", "Follow tables of PostgreSQL into topics."),
     "pipeline": ("pipeline", "pipeline", "Run Spark pipelines."),
     "dump": ("inspect", "dump", "Show what is in a segment file."),
     "verify": ("inspect", "verify", "Check every batch of a data directory."),

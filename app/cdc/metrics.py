@@ -1,0 +1,60 @@
+"""What connectors say of themselves, for Prometheus. Tables are as many as were configured, so they may be labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_STATES = ("connecting", "copying", "streaming", "waiting", "stopped", "failed")
+_COUNTERS = (
+    ("events", "stele_cdc_records", "Records stored, with those of copies."),
+    ("repeated", "stele_cdc_repeated", "Changes that PostgreSQL sent again and that were stored already."),
+    ("transactions", "stele_cdc_transactions", "Transactions handled."),
+    ("notifications", "stele_cdc_notifications", "Notifications handled."),
+    ("failures", "stele_cdc_failures", "Runs that failed and were begun again."),
+)
+_TABLE_COUNTERS = (
+    ("copied", "stele_cdc_table_copied_rows", "Rows copied."),
+    ("changes", "stele_cdc_table_changes", "Changes handled."),
+)
+
+
+class CdcCollector(Collector):
+    """``connectors`` gives the documents that ``GET /v1/cdc`` shows."""
+
+    def __init__(self, connectors: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
+        self._connectors = connectors
+
+    def describe(self) -> Iterable[Metric]:
+        # There may be no connector yet, and a registry asks when it is given this.
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        documents = [document for document in self._connectors() if "events" in document]
+        if not documents:
+            return
+        state = GaugeMetricFamily("stele_cdc_state", "1 for the state it is in.", labels=("slot", "state"))
+        lag = GaugeMetricFamily("stele_cdc_lag_bytes", "WAL written and not confirmed.", labels=("slot",))
+        commit = GaugeMetricFamily(
+            "stele_cdc_last_commit_seconds", "Commit time of the last transaction handled.", labels=("slot",)
+        )
+        counters = [CounterMetricFamily(name, text, labels=("slot",)) for _, name, text in _COUNTERS]
+        tables = [
+            CounterMetricFamily(name, text, labels=("slot", "table")) for _, name, text in _TABLE_COUNTERS
+        ]
+        for document in documents:
+            slot: str = document["slot"]
+            for name in _STATES:
+                state.add_metric((slot, name), float(document["state"] == name))
+            if document["lag_bytes"] is not None:
+                lag.add_metric((slot,), document["lag_bytes"])
+            commit.add_metric((slot,), document["commit_ms"] / 1000)
+            for counter, (field, _, _) in zip(counters, _COUNTERS, strict=True):
+                counter.add_metric((slot,), document[field])
+            for table, counts in document["tables"].items():
+                for family, (field, _, _) in zip(tables, _TABLE_COUNTERS, strict=True):
+                    family.add_metric((slot, table), counts[field])
+        yield from (state, lag, commit, *counters, *tables)

@@ -1,0 +1,169 @@
+"""A change of a row → key and value of a record. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Self
+
+import msgspec
+
+from .pgoutput import Change, Delete, Insert, Relation, Row, Truncate, Unchanged, Update
+from .values import Encoder
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Position(NamedTuple):
+    """Where a record stands in the order of the slot, the same whenever PostgreSQL sends it again.
+
+    ``commit_lsn`` orders transactions, ``change_lsn`` the changes of one, ``number``
+    the records of one change (COPY writes many rows in one record of the WAL).
+    """
+
+    commit_lsn: int
+    change_lsn: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.commit_lsn:X}-{self.change_lsn:X}-{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ValueError."""
+        commit, change, number = text.split("-")
+        return cls(int(commit, 16), int(change, 16), int(number))
+
+
+class Event(NamedTuple):
+    """``key`` None: for all partitions of the topic."""
+
+    op: str
+    key: bytes | None
+    value: bytes | None
+
+
+class Table:
+    """One shape of one table: made anew when the table changes."""
+
+    def __init__(
+        self,
+        relation: Relation,
+        encoders: Sequence[Encoder],
+        *,
+        key_columns: Sequence[str],
+        key_column: str,
+        with_tombstones: bool,
+    ) -> None:
+        """``key_columns``: those of the primary key or the identity index, in order; ``key_column``: used
+        if there are none. Without either all records of the table have its name as their key."""
+        self.relation = relation
+        self.name = f"{relation.schema}.{relation.table}"
+        names = [column.name for column in relation.columns]
+        wanted = [name for name in key_columns if name in names]
+        if len(wanted) < len(key_columns) or not wanted:
+            wanted = [key_column] if key_column in names else []
+        self._keys = [names.index(name) for name in wanted]
+        self._encoders = list(encoders)
+        self._names = [_encode(name) for name in names]
+        self._fields = [b"%s:" % name for name in self._names]
+        self._with_tombstones = with_tombstones
+        self._fallback = self.name.encode()
+        self._source = b',"schema":%s,"table":%s}}' % (_encode(relation.schema), _encode(relation.table))
+
+    def read(self, row: Row, source: bytes) -> Event:
+        """A row of the snapshot."""
+        return Event("r", self._key(row), self._value(b"r", None, self._object(row), source))
+
+    def truncate(self, source: bytes) -> Event:
+        return Event("t", None, self._value(b"t", None, None, source))
+
+    def events(self, change: Change, source: bytes) -> Iterator[Event]:
+        """The records of one change, in order; ``source`` is what ``source_of`` made of its transaction."""
+        match change:
+            case Insert():
+                yield Event(
+                    "c", self._key(change.row), self._value(b"c", None, self._object(change.row), source)
+                )
+            case Update():
+                yield from self._update(change, source)
+            case Delete():
+                yield from self._delete(change.old, source, is_key_only=change.is_key_only)
+            case Truncate():
+                yield self.truncate(source)
+
+    def _update(self, change: Update, source: bytes) -> Iterator[Event]:
+        old, row = change.old, change.row
+        if old is not None:
+            # The whole old row (REPLICA IDENTITY FULL) knows what the new one leaves out.
+            row = [
+                o if isinstance(n, Unchanged) and not change.is_key_only else n
+                for o, n in zip(old, row, strict=True)
+            ]
+            if self._keys and self._key(old) != self._key(row):
+                # Another key is another entity, in another partition maybe.
+                yield from self._delete(old, source, is_key_only=change.is_key_only)
+                yield Event("c", self._key(row), self._value(b"c", None, self._object(row), source))
+                return
+        before = None if old is None else self._object(old, only_identity=change.is_key_only)
+        unchanged = [
+            name for name, datum in zip(self._names, row, strict=True) if isinstance(datum, Unchanged)
+        ]
+        yield Event(
+            "u",
+            self._key(row),
+            self._value(b"u", before, self._object(row), source, unchanged=unchanged),
+        )
+
+    def _delete(self, old: Row, source: bytes, *, is_key_only: bool) -> Iterator[Event]:
+        key = self._key(old)
+        yield Event("d", key, self._value(b"d", self._object(old, only_identity=is_key_only), None, source))
+        if self._with_tombstones:
+            yield Event("d", key, None)
+
+    def _key(self, row: Row) -> bytes:
+        keys = self._keys
+        if len(keys) == 1:
+            datum = row[keys[0]]
+            return datum if isinstance(datum, bytes) else self._fallback
+        if not keys:
+            return self._fallback
+        return b"{%s}" % b",".join(self._fields[index] + self._json(index, row[index]) for index in keys)
+
+    def _json(self, index: int, datum: object) -> bytes:
+        return self._encoders[index](datum) if isinstance(datum, bytes) else b"null"
+
+    def _object(self, row: Row, *, only_identity: bool = False) -> bytes:
+        columns = self.relation.columns
+        return b"{%s}" % b",".join(
+            [
+                field + (b"null" if datum is None else encode(datum))
+                for field, encode, datum, column in zip(
+                    self._fields, self._encoders, row, columns, strict=True
+                )
+                if not isinstance(datum, Unchanged) and (column.is_key or not only_identity)
+            ]
+        )
+
+    def _value(
+        self,
+        op: bytes,
+        before: bytes | None,
+        after: bytes | None,
+        source: bytes,
+        *,
+        unchanged: Sequence[bytes] = (),
+    ) -> bytes:
+        left_out = b'"unchanged":[%s],' % b",".join(unchanged) if unchanged else b""
+        return b'{"op":"%s","before":%s,"after":%s,%s"source":%s%s' % (
+            op,
+            before or b"null",
+            after or b"null",
+            left_out,
+            source,
+            self._source,
+        )
+
+
+def source_of(*, lsn: int, xid: int | None, ts_ms: int) -> bytes:
+    """The first half of ``source``, up to the table."""
+    return b'{"lsn":%d,"txid":%s,"ts_ms":%d' % (lsn, b"null" if xid is None else b"%d" % xid, ts_ms)

@@ -1,0 +1,94 @@
+"""What a connector is told."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Storage = Literal["disk", "memory"]
+SnapshotMode = Literal["initial", "never", "again"]
+
+_SLOT = re.compile(r"[a-z0-9_]{1,63}")
+_TOPIC_PART = re.compile(r"[A-Za-z0-9._-]{1,150}")
+DEFAULT_BROKER = "stele://127.0.0.1:9009"
+
+
+class CdcOptionError(ValueError):
+    """An option that makes no sense; the text says what to write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CdcOptions:
+    """``tables`` are ``schema.table``; ``channels`` those that NOTIFY names. One of both must be given.
+
+    ``partitions`` and ``storage`` are of topics that are not there yet. ``snapshot``: ``initial`` copies each
+    table once, ``never`` none, ``again`` all of them another time. ``spool_dir``: where large transactions wait
+    for their commit; the system's directory for temporary files if None.
+    """
+
+    dsn: str
+    tables: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    slot: str = "stele"
+    publication: str = "stele"
+    prefix: str = "pg"
+    notify_prefix: str = "pgcdc"
+    broker: str = DEFAULT_BROKER
+    partitions: int = 8
+    storage: Storage = "disk"
+    key_column: str = "id"
+    tombstones: bool = False
+    snapshot: SnapshotMode = "initial"
+    spool_dir: Path | None = None
+    patience_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        """Raises CdcOptionError."""
+        if not self.dsn:
+            raise CdcOptionError(
+                "where PostgreSQL is must be said: --dsn postgresql://USER@HOST/DATABASE, or STELE_CDC_DSN"
+            )
+        if not self.tables and not self.channels:
+            raise CdcOptionError(
+                "what to follow must be said: --tables public.orders,public.items, or --channels NAME"
+            )
+        if not _SLOT.fullmatch(self.slot):
+            raise CdcOptionError(
+                f"slot is {self.slot!r}; PostgreSQL takes lower case letters, digits and _, up to 63"
+            )
+        for name, value in (("prefix", self.prefix), ("notify prefix", self.notify_prefix)):
+            if not _TOPIC_PART.fullmatch(value):
+                raise CdcOptionError(f"{name} is {value!r}; topics take letters, digits, . _ and -")
+        if not 1 <= self.partitions <= 10_000:
+            raise CdcOptionError(f"partitions is {self.partitions}; it must be 1 to 10000")
+
+    @property
+    def state_topic(self) -> str:
+        """Where the connector keeps which tables it has copied."""
+        return f"__cdc.{self.prefix}.{self.slot}"
+
+    @property
+    def producer_name(self) -> str:
+        return f"cdc/{self.prefix}/{self.slot}"
+
+    @property
+    def topic_configs(self) -> dict[str, str]:
+        """A change that is gone can not be asked for again, so topics on disk keep all of them."""
+        if self.storage == "memory":
+            return {"stele.storage": "memory"}
+        return {"retention.ms": "-1", "max.message.bytes": str(15 * 1024 * 1024)}
+
+    def topic_of(self, schema: str, table: str) -> str:
+        return topic_name(f"{self.prefix}.{schema}.{table}")
+
+    def topic_of_channel(self, channel: str) -> str:
+        """``pgcdc:orders`` → ``pgcdc.orders``; a channel without a colon gets the prefix."""
+        _, colon, rest = channel.partition(":")
+        return topic_name(f"{self.notify_prefix}.{rest if colon else channel}")
+
+
+def topic_name(text: str) -> str:
+    """Characters that a topic does not take become ``_``."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", text)[:249]

@@ -1,0 +1,373 @@
+"""What PostgreSQL's plugin pgoutput says, as values: bytes in, messages out, no I/O.
+
+Source: PostgreSQL 18, "Logical Replication Message Formats"; protocol versions 1
+(PostgreSQL 10) and 2 (PostgreSQL 14: transactions are streamed before they commit).
+Tuples come in text format. Integers are big-endian; LSNs are 64-bit.
+
+Every length is checked against what is left of the message before anything is made of it.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+# PostgreSQL's own limit is 1600.
+COLUMNS_MAX = 1664
+# Microseconds from the Unix epoch to 2000-01-01T00:00Z, from which PostgreSQL counts.
+_EPOCH_US = 946_684_800_000_000
+
+_BEGIN = struct.Struct(">QqI")
+_COMMIT = struct.Struct(">BQQq")
+_STREAM_COMMIT = struct.Struct(">IBQQq")
+
+
+class PgOutputError(ValueError):
+    """The message is not what pgoutput sends."""
+
+
+class Unchanged:
+    """A value out of line (TOAST) that the update did not touch, and PostgreSQL does not send."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "UNCHANGED"
+
+
+UNCHANGED: Final = Unchanged()
+# Text format; None is NULL.
+Datum: TypeAlias = bytes | Unchanged | None
+Row: TypeAlias = list[Datum]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """``commit_lsn``: of the commit record, which is where the transaction stands in the order of all."""
+
+    commit_lsn: int
+    commit_ms: int
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """``end_lsn``: confirming it confirms the transaction."""
+
+    commit_lsn: int
+    end_lsn: int
+    commit_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """``is_key``: of the replica identity. ``type_id`` is an OID of pg_type."""
+
+    name: str
+    type_id: int
+    type_modifier: int
+    is_key: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Sent before the first change of a table, and again when the table has changed.
+
+    ``identity``: ``d`` the primary key, ``n`` none, ``f`` the whole row, ``i`` an index.
+    """
+
+    relation_id: int
+    schema: str
+    table: str
+    identity: str
+    columns: tuple[Column, ...]
+    xid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    relation_id: int
+    row: Row
+    xid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """``old`` has the key columns alone if ``is_key_only`` (the others are None); None if the key did not change."""
+
+    relation_id: int
+    old: Row | None
+    row: Row
+    is_key_only: bool
+    xid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    relation_id: int
+    old: Row
+    is_key_only: bool
+    xid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    relation_ids: tuple[int, ...]
+    xid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStart:
+    """Changes of a transaction that is still open follow, up to StreamStop."""
+
+    xid: int
+    is_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStop:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCommit:
+    xid: int
+    commit_lsn: int
+    end_lsn: int
+    commit_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAbort:
+    """``sub_xid`` is ``xid`` if the whole transaction is rolled back."""
+
+    xid: int
+    sub_xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Origin, Type or Message: nothing that changes a row."""
+
+
+Change: TypeAlias = Insert | Update | Delete | Truncate
+Message: TypeAlias = (
+    Begin | Commit | Relation | Change | StreamStart | StreamStop | StreamCommit | StreamAbort | Other
+)
+
+
+class _Reader:
+    __slots__ = ("_data", "_end", "position")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._end = len(data)
+        self.position = 1
+
+    def take(self, count: int) -> bytes:
+        start = self.position
+        if count < 0 or count > self._end - start:
+            raise PgOutputError(f"{count} bytes are announced and {self._end - start} are left")
+        self.position = start + count
+        return self._data[start : self.position]
+
+    def byte(self) -> int:
+        return self.take(1)[0]
+
+    def letter(self) -> str:
+        return self.take(1).decode("latin-1")
+
+    def int16(self) -> int:
+        return int.from_bytes(self.take(2))
+
+    def int32(self) -> int:
+        return int.from_bytes(self.take(4))
+
+    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
+        return layout.unpack(self.take(layout.size))
+
+    def text(self) -> str:
+        end = self._data.find(b"\0", self.position)
+        if end < 0:
+            raise PgOutputError("a string has no end")
+        found = self._data[self.position : end]
+        self.position = end + 1
+        try:
+            return found.decode()
+        except UnicodeDecodeError as error:
+            raise PgOutputError(f"a name is not UTF-8: {found[:80]!r}") from error
+
+    def row(self) -> Row:
+        count = self.int16()
+        if count > COLUMNS_MAX:
+            raise PgOutputError(f"a tuple of {count} columns; {COLUMNS_MAX} are possible")
+        values: Row = []
+        data, position, end = self._data, self.position, self._end
+        for _ in range(count):
+            if position >= end:
+                raise PgOutputError("a tuple is cut short")
+            kind = data[position]
+            position += 1
+            if kind == 0x74:  # t
+                start = position + 4
+                if start > end:
+                    raise PgOutputError("a tuple is cut short")
+                position = start + int.from_bytes(data[start - 4 : start])
+                if position > end:
+                    raise PgOutputError(
+                        f"a value of {position - start} bytes is announced and {end - start} are left"
+                    )
+                values.append(data[start:position])
+            elif kind == 0x6E:  # n
+                values.append(None)
+            elif kind == 0x75:  # u
+                values.append(UNCHANGED)
+            else:
+                raise PgOutputError(f"a value of kind {chr(kind)!r}; text format has t, n and u")
+        self.position = position
+        return values
+
+    def skip(self) -> None:
+        self.position = self._end
+
+    def finish(self) -> None:
+        if self.position != self._end:
+            raise PgOutputError(f"{self._end - self.position} bytes trail the message")
+
+
+def decode(data: bytes, *, in_stream: bool = False) -> Message:
+    """One message; ``in_stream``: between StreamStart and StreamStop, where changes carry their transaction.
+
+    Raises:
+        PgOutputError: it is not one.
+    """
+    if not data:
+        raise PgOutputError("an empty message")
+    reader = _Reader(data)
+    kind = data[0:1]
+    try:
+        decoder = _DECODERS[kind]
+    except KeyError:
+        raise PgOutputError(f"a message of type {kind!r}, which protocol version 2 does not have") from None
+    message = decoder(reader, in_stream)
+    reader.finish()
+    return message
+
+
+def _ms(microseconds: int) -> int:
+    return (microseconds + _EPOCH_US) // 1000
+
+
+def _xid(reader: _Reader, in_stream: bool) -> int | None:
+    return reader.int32() if in_stream else None
+
+
+def _begin(reader: _Reader, _: bool) -> Message:
+    lsn, at, xid = reader.unpack(_BEGIN)
+    return Begin(lsn, _ms(at), xid)
+
+
+def _commit(reader: _Reader, _: bool) -> Message:
+    _flags, lsn, end, at = reader.unpack(_COMMIT)
+    return Commit(lsn, end, _ms(at))
+
+
+def _relation(reader: _Reader, in_stream: bool) -> Message:
+    xid = _xid(reader, in_stream)
+    relation_id = reader.int32()
+    # An empty name stands for pg_catalog.
+    schema = reader.text() or "pg_catalog"
+    table = reader.text()
+    identity = reader.letter()
+    count = reader.int16()
+    if count > COLUMNS_MAX:
+        raise PgOutputError(f"a table of {count} columns; {COLUMNS_MAX} are possible")
+    columns: list[Column] = []
+    for _ in range(count):
+        flags = reader.byte()
+        name = reader.text()
+        type_id = reader.int32()
+        modifier = reader.int32()
+        columns.append(Column(name, type_id, modifier, bool(flags & 1)))
+    return Relation(relation_id, schema, table, identity, tuple(columns), xid)
+
+
+def _insert(reader: _Reader, in_stream: bool) -> Message:
+    xid = _xid(reader, in_stream)
+    relation_id = reader.int32()
+    if (kind := reader.letter()) != "N":
+        raise PgOutputError(f"an insert with a tuple {kind!r}")
+    return Insert(relation_id, reader.row(), xid)
+
+
+def _update(reader: _Reader, in_stream: bool) -> Message:
+    xid = _xid(reader, in_stream)
+    relation_id = reader.int32()
+    kind = reader.letter()
+    old: Row | None = None
+    is_key_only = kind == "K"
+    if kind in ("K", "O"):
+        old = reader.row()
+        kind = reader.letter()
+    if kind != "N":
+        raise PgOutputError(f"an update with a tuple {kind!r}")
+    return Update(relation_id, old, reader.row(), is_key_only, xid)
+
+
+def _delete(reader: _Reader, in_stream: bool) -> Message:
+    xid = _xid(reader, in_stream)
+    relation_id = reader.int32()
+    kind = reader.letter()
+    if kind not in ("K", "O"):
+        raise PgOutputError(f"a delete with a tuple {kind!r}")
+    return Delete(relation_id, reader.row(), kind == "K", xid)
+
+
+def _truncate(reader: _Reader, in_stream: bool) -> Message:
+    xid = _xid(reader, in_stream)
+    count = reader.int32()
+    reader.byte()
+    ids = reader.take(4 * count)
+    return Truncate(struct.unpack(f">{count}I", ids), xid)
+
+
+def _stream_start(reader: _Reader, _: bool) -> Message:
+    return StreamStart(reader.int32(), bool(reader.byte()))
+
+
+def _stream_stop(_: _Reader, __: bool) -> Message:
+    return StreamStop()
+
+
+def _stream_commit(reader: _Reader, _: bool) -> Message:
+    xid, _flags, lsn, end, at = reader.unpack(_STREAM_COMMIT)
+    return StreamCommit(xid, lsn, end, _ms(at))
+
+
+def _stream_abort(reader: _Reader, _: bool) -> Message:
+    return StreamAbort(reader.int32(), reader.int32())
+
+
+def _other(reader: _Reader, _: bool) -> Message:
+    # Of no use here, so what is inside is not looked at.
+    reader.skip()
+    return Other()
+
+
+_DECODERS = {
+    b"B": _begin,
+    b"C": _commit,
+    b"R": _relation,
+    b"I": _insert,
+    b"U": _update,
+    b"D": _delete,
+    b"T": _truncate,
+    b"S": _stream_start,
+    b"E": _stream_stop,
+    b"c": _stream_commit,
+    b"A": _stream_abort,
+    b"O": _other,
+    b"Y": _other,
+    b"M": _other,
+}

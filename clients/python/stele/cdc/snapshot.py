@@ -1,0 +1,31 @@
+"""Rows of a table as they were at one point of the log: lines of COPY → rows. No I/O."""
+
+from __future__ import annotations
+
+import re
+
+from .pgoutput import Datum, Row
+
+_ESCAPES = {
+    b"\\\\": b"\\",
+    b"\\b": b"\b",
+    b"\\f": b"\f",
+    b"\\n": b"\n",
+    b"\\r": b"\r",
+    b"\\t": b"\t",
+    b"\\v": b"\v",
+}
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
+
+
+def parse_line(line: bytes) -> Row:
+    """A line of COPY's text format (PostgreSQL, "COPY", File Formats), its line end included."""
+    return [_datum(part) for part in line.removesuffix(b"\n").split(b"\t")]
+
+
+def _datum(part: bytes) -> Datum:
+    if part == b"\\N":
+        return None
+    if b"\\" not in part:
+        return part
+    return _ESCAPE.sub(lambda found: _ESCAPES.get(found[0], found[0][1:]), part)

@@ -1,0 +1,166 @@
+"""PostgreSQL's text of a value → JSON, without losing anything.
+
+======================================  =================================================
+boolean, integers, oid                  ``true``, ``42``
+real, double precision                  ``1.5``; ``"NaN"`` and ``"Infinity"`` as strings
+numeric, money                          a string, as written: ``"12.30"``
+json, jsonb                             the JSON itself
+bytea                                   a string in base64
+timestamp, timestamptz, date            ISO 8601, timestamptz in UTC: ``2026-11-21T10:00:00.5Z``
+arrays                                  arrays of these, nested as they are
+everything else (text, uuid, enums, …)  PostgreSQL's own text, as a string
+======================================  =================================================
+
+The session that the text comes from has the settings of ``SESSION_SETTINGS``.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+Encoder: TypeAlias = Callable[[bytes], bytes]
+
+SESSION_SETTINGS = {
+    "timezone": "UTC",
+    "datestyle": "ISO",
+    "intervalstyle": "iso_8601",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "client_encoding": "UTF8",
+}
+
+_encode_text = msgspec.json.Encoder().encode
+# Deeper than any array of PostgreSQL (6), and far from the depth of the interpreter's stack.
+_DEPTH_MAX = 32
+
+
+class ArrayError(ValueError):
+    """The text is not that of an array."""
+
+
+def text(value: bytes) -> bytes:
+    """A JSON string. Bytes that are not UTF-8 (a database in SQL_ASCII may have them) come as ``\\xff``."""
+    return _encode_text(value.decode("utf-8", "backslashreplace"))
+
+
+def as_is(value: bytes) -> bytes:
+    return value
+
+
+def boolean(value: bytes) -> bytes:
+    return b"true" if value == b"t" else b"false"
+
+
+def floating(value: bytes) -> bytes:
+    return b'"%s"' % value if value[-1:] in b"Ny" else value
+
+
+def quoted(value: bytes) -> bytes:
+    """Of what needs no escapes: digits and letters."""
+    return b'"%s"' % value
+
+
+def binary(value: bytes) -> bytes:
+    return b'"%s"' % base64.b64encode(bytes.fromhex(value[2:].decode("ascii")))
+
+
+def timestamp(value: bytes) -> bytes:
+    # infinity and years BC have no form in ISO 8601 that is in use.
+    if value[-1:] in b"Cy":
+        return text(value)
+    return b'"%s"' % value.replace(b" ", b"T", 1)
+
+
+def timestamp_utc(value: bytes) -> bytes:
+    if not value.endswith(b"+00"):
+        return text(value)
+    return b'"%sZ"' % value[:-3].replace(b" ", b"T", 1)
+
+
+# OIDs of pg_type, which are the same in every PostgreSQL.
+ENCODERS: dict[int, Encoder] = {
+    16: boolean,
+    17: binary,
+    20: as_is,
+    21: as_is,
+    23: as_is,
+    26: as_is,
+    114: as_is,
+    700: floating,
+    701: floating,
+    1114: timestamp,
+    1184: timestamp_utc,
+    1700: quoted,
+    2950: quoted,
+    3802: as_is,
+}
+
+
+def array(element: Encoder, delimiter: bytes = b",") -> Encoder:
+    """The encoder of arrays of what ``element`` encodes."""
+    separator = delimiter[0]
+
+    def encode(value: bytes) -> bytes:
+        # Bounds that do not begin at 1 stand before: [0:1]={…}
+        start = value.index(b"=") + 1 if value[:1] == b"[" else 0
+        found, end = _array(value, start, element, separator, 0)
+        if end != len(value):
+            raise ArrayError(f"an array with {len(value) - end} bytes behind its end")
+        return found
+
+    return encode
+
+
+def _array(value: bytes, position: int, element: Encoder, separator: int, depth: int) -> tuple[bytes, int]:
+    """The JSON of the array that begins at ``position``, and where it ends."""
+    if value[position : position + 1] != b"{" or depth > _DEPTH_MAX:
+        raise ArrayError("an array that does not begin with a brace, or is too deep")
+    position += 1
+    items: list[bytes] = []
+    if value[position : position + 1] == b"}":
+        return b"[]", position + 1
+    while True:
+        if position >= len(value):
+            raise ArrayError("an array without an end")
+        first = value[position]
+        if first == 0x7B:  # {
+            item, position = _array(value, position, element, separator, depth + 1)
+        elif first == 0x22:  # "
+            content, position = _quoted(value, position + 1)
+            item = element(content)
+        else:
+            end = position
+            while end < len(value) and value[end] != separator and value[end] != 0x7D:
+                end += 1
+            content = value[position:end]
+            item = b"null" if content == b"NULL" else element(content)
+            position = end
+        items.append(item)
+        if position >= len(value):
+            raise ArrayError("an array without an end")
+        if value[position] == 0x7D:  # }
+            return b"[%s]" % b",".join(items), position + 1
+        if value[position] != separator:
+            raise ArrayError("an array with something between its elements")
+        position += 1
+
+
+def _quoted(value: bytes, position: int) -> tuple[bytes, int]:
+    parts = bytearray()
+    while True:
+        if position >= len(value):
+            raise ArrayError("a quoted element without an end")
+        byte = value[position]
+        if byte == 0x22:
+            return bytes(parts), position + 1
+        if byte == 0x5C:  # \
+            position += 1
+            if position >= len(value):
+                raise ArrayError("a quoted element without an end")
+            byte = value[position]
+        parts.append(byte)
+        position += 1

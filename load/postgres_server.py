@@ -1,0 +1,210 @@
+"""A PostgreSQL of its own for a test or a benchmark: a real server process, in a directory that goes with it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg2
+
+# PostgreSQL refuses to run as root; these are there on every system.
+_UNPRIVILEGED = ("postgres", "nobody")
+_START_S = 60
+
+
+class PostgresMissing(Exception):
+    """There is none on this machine; the text says how to get one."""
+
+
+def find_bin() -> Path:
+    """The directory of initdb and postgres: STELE_TEST_POSTGRES_BIN, PATH, Debian's, or the PyPI package pgserver's.
+
+    Raises PostgresMissing.
+    """
+    given = os.environ.get("STELE_TEST_POSTGRES_BIN")
+    if given:
+        return Path(given)
+    found = shutil.which("initdb")
+    if found:
+        return Path(found).resolve().parent
+    for directory in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
+        if (directory / "initdb").exists():
+            return directory
+    packaged = packaged_bin()
+    if packaged is not None:
+        return packaged
+    raise PostgresMissing("no PostgreSQL is installed: apt-get install postgresql, or pip install pgserver")
+
+
+def packaged_bin() -> Path | None:
+    spec = importlib.util.find_spec("pgserver")
+    if spec is None or spec.origin is None:
+        return None
+    directory = Path(spec.origin).parent / "pginstall" / "bin"
+    return directory if (directory / "initdb").exists() else None
+
+
+def _user() -> str | None:
+    if os.geteuid() != 0:
+        return None
+    import pwd
+
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return next(name for name in _UNPRIVILEGED if name in names)
+
+
+class PostgresServer:
+    """Started in a ``with``; ``kill`` and ``start`` again as often as a test likes."""
+
+    def __init__(self, bin_dir: Path, **settings: str) -> None:
+        self._bin = bin_dir
+        self._home = Path(tempfile.mkdtemp(prefix="stele-postgres-", dir="/tmp"))
+        self._user = _user()
+        self._as: dict[str, Any] = (
+            {} if self._user is None else {"user": self._user, "group": "nogroup", "extra_groups": []}
+        )
+        self._settings = {
+            "wal_level": "logical",
+            "max_wal_senders": "10",
+            "max_replication_slots": "10",
+            "max_connections": "50",
+            "shared_buffers": "32MB",
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": str(self._home),
+            **settings,
+        }
+        self._process: subprocess.Popen[Any] | None = None
+        self.port = _free_port()
+        if self._user is not None:
+            shutil.chown(self._home, self._user)
+            if bin_dir == packaged_bin():
+                # The checkout may lie where only root may look.
+                package = bin_dir.parents[1]
+                for part in (package, package.with_name("pgserver.libs")):
+                    shutil.copytree(part, self._home / part.name, symlinks=True)
+                self._bin = self._home / package.name / "pginstall" / "bin"
+        self._home.chmod(0o755)
+        self._run(
+            "initdb",
+            "--pgdata",
+            "data",
+            "--username",
+            "postgres",
+            "--auth",
+            "trust",
+            "--no-sync",
+            "--encoding",
+            "UTF8",
+            "--locale",
+            "C",
+        )
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [str(self._bin / program), *arguments],
+            cwd=self._home,
+            capture_output=True,
+            text=True,
+            check=False,
+            **self._as,
+        )
+        assert done.returncode == 0, done.stderr
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        shutil.rmtree(self._home)
+
+    @property
+    def dsn(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    @property
+    def log(self) -> str:
+        return (self._home / "log").read_text(errors="replace")
+
+    def start(self) -> None:
+        options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+        with (self._home / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [str(self._bin / "postgres"), "-D", "data", "-p", str(self.port), *options],
+                cwd=self._home,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **self._as,
+            )
+        self._process = process
+        give_up_s = time.monotonic() + _START_S
+        while True:
+            try:
+                psycopg2.connect(self.dsn).close()
+            except psycopg2.OperationalError:
+                assert process.poll() is None, self.log
+                assert time.monotonic() < give_up_s, self.log
+                time.sleep(0.05)
+            else:
+                return
+
+    def stop(self) -> None:
+        """As systemd stops it: fast, and clean."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait(60)
+            self._process = None
+
+    def kill(self) -> None:
+        """kill -9 of the server and all its children, each of which has a session of its own."""
+        assert self._process is not None
+        children = [int(pid) for pid, parent in _parents() if parent == self._process.pid]
+        self._process.kill()
+        for pid in children:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait(60)
+        self._process = None
+        (self._home / "data" / "postmaster.pid").unlink(missing_ok=True)
+
+    def run(self, query: str, given: object = None) -> list[tuple[Any, ...]]:
+        """One statement, in a transaction of its own."""
+        connection: Any = psycopg2.connect(self.dsn)
+        connection.autocommit = True
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(query, given)
+                return cursor.fetchall() if cursor.description else []
+        finally:
+            connection.close()
+
+    def connect(self) -> Any:
+        return psycopg2.connect(self.dsn)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _parents() -> Iterator[tuple[str, int]]:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # Behind the name, which may hold anything: state and parent.
+            yield stat.parent.name, int(stat.read_text().rpartition(")")[2].split()[1])

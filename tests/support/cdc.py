@@ -1,0 +1,165 @@
+"""``stele cdc`` as a process, and what its topics say, replayed as a consumer would."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from stele import Client
+from stele.cdc.events import Position
+from stele.errors import SteleClientError, UnknownTopicError
+from stele.records import Record
+
+from load.postgres_server import PostgresServer
+
+TIMEOUT_S = 40
+
+
+class CdcProcess:
+    """One ``stele cdc``; started again it goes on where it was."""
+
+    def __init__(self, pg: PostgresServer, broker: str, log: Path, *arguments: str) -> None:
+        self._command = [sys.executable, "-m", "stele.cli", "cdc", "--broker", broker, *arguments]
+        self._environment = {**os.environ, "STELE_CDC_DSN": pg.dsn}
+        self._pg = pg
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, env=self._environment, stderr=log)
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def check(self) -> None:
+        """Fails if it has ended by itself."""
+        assert self._process is not None
+        assert self._process.poll() is None, self.said
+
+    def await_streaming(self) -> None:
+        """Returns when the copies are made, and what comes now comes from the stream."""
+        give_up_s = time.monotonic() + TIMEOUT_S
+        while not self._pg.run("SELECT 1 FROM pg_stat_replication WHERE state IN ('catchup', 'streaming')"):
+            self.check()
+            assert time.monotonic() < give_up_s, self.said
+            time.sleep(0.02)
+
+    def wait(self) -> int:
+        assert self._process is not None
+        return self._process.wait(TIMEOUT_S)
+
+    def stop(self) -> int:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(TIMEOUT_S)
+
+
+@contextmanager
+def running_cdc(pg: PostgresServer, broker: str, log: Path, *arguments: str) -> Generator[CdcProcess]:
+    process = CdcProcess(pg, broker, log, *arguments)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+class Replay:
+    """Reads the topic of a table on and on, and keeps the table that comes out of it.
+
+    Holds what must be true of every record on the way: positions of the stream rise in each
+    partition, so nothing is there twice or out of order; a row that is read or created was not there.
+    """
+
+    def __init__(self, broker: str, topic: str) -> None:
+        self._broker = broker
+        self.topic = topic
+        self.rows: dict[bytes, dict[str, Any]] = {}
+        self.records: list[Record[bytes]] = []
+        self._offsets: dict[int, int] = {}
+        self._positions: dict[int, Position] = {}
+        self._truncated: dict[int, int] = {}
+
+    def read_until(self, is_done: Callable[[], bool], *, check: Callable[[], None] = lambda: None) -> None:
+        """Returns when ``is_done``. Fails when nothing comes any more."""
+        give_up_s = time.monotonic() + TIMEOUT_S
+        with Client(self._broker, timeout_s=10) as client:
+            while True:
+                try:
+                    came = self._read(client)
+                except SteleClientError as error:
+                    # The broker was killed, or the first record has not come yet.
+                    if not (error.retriable or isinstance(error, UnknownTopicError)):
+                        raise
+                    came = False
+                    time.sleep(0.05)
+                if is_done():
+                    return
+                check()
+                assert came or time.monotonic() < give_up_s, (self.topic, len(self.records), self.rows)
+
+    def _read(self, client: Client) -> bool:
+        count = client.partition_count(self.topic)
+        came = False
+        for partition in range(count):
+            page = client.fetch(
+                self.topic, partition, self._offsets.get(partition, 0), wait_ms=20, max_records=50_000
+            )
+            for record in page.records:
+                self._take(record, count)
+            came = came or bool(page.records)
+            self._offsets[partition] = page.next_offset
+        return came
+
+    def _take(self, record: Record[bytes], partitions: int) -> None:
+        self.records.append(record)
+        headers = dict(record.headers)
+        operation = (headers["operation"] or b"").decode()
+        position = Position.parse((headers["event_id"] or b"").decode())
+        event = json.loads(record.value) if record.value is not None else None
+        if event is not None:
+            assert event["op"] == operation
+        if operation != "r" and event is not None and event["source"]["txid"] is not None:
+            assert position > self._positions.get(record.partition, Position(0, 0, -1)), record
+            self._positions[record.partition] = position
+        key = record.key
+        if event is None:
+            assert key not in self.rows
+            return
+        match operation:
+            case "t":
+                # It stands in every partition; the rows of this one are gone.
+                self.rows = {k: row for k, row in self.rows.items() if row["#"] != record.partition}
+            case "d":
+                assert key is not None
+                del self.rows[key]
+            case "u":
+                assert key is not None
+                unchanged = {name: self.rows[key][name] for name in event.get("unchanged", [])}
+                self.rows[key] = {**event["after"], **unchanged, "#": record.partition}
+            case _:
+                assert key is not None
+                assert key not in self.rows, record
+                self.rows[key] = {**event["after"], "#": record.partition}
+
+    def table(self, key: str = "id") -> dict[Any, dict[str, Any]]:
+        """The rows, by their key."""
+        return {
+            row[key]: {name: value for name, value in row.items() if name != "#"}
+            for row in self.rows.values()
+        }

@@ -1,0 +1,47 @@
+"""Options that make no sense are refused with what to write; names of topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from stele.cdc.events import Position
+from stele.cdc.options import CdcOptionError, CdcOptions
+from stele.cdc.postgres import CdcError, describe_dsn
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"dsn": ""}, "--dsn postgresql://"),
+        ({"tables": ()}, "--tables public.orders"),
+        ({"slot": "Mine"}, "lower case"),
+        ({"prefix": "a b"}, "prefix is 'a b'"),
+        ({"partitions": 0}, "1 to 10000"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused(options: dict[str, Any], said: str) -> None:
+    given: dict[str, Any] = {"dsn": "postgresql://h/d", "tables": ("t",), **options}
+    with pytest.raises(CdcOptionError, match=said):
+        CdcOptions(**given)
+
+
+def test_topics_are_named_after_tables_and_channels() -> None:
+    options = CdcOptions(dsn="postgresql://h/d", tables=("t",))
+    assert options.topic_of("public", "orders") == "pg.public.orders"
+    assert options.topic_of("public", "größe 1") == "pg.public.gr__e_1"
+    assert options.topic_of_channel("pgcdc:orders") == "pgcdc.orders"
+    assert options.topic_of_channel("orders") == "pgcdc.orders"
+
+
+def test_a_password_is_never_shown() -> None:
+    assert describe_dsn("postgresql://me:secret@db:5433/shop") == "shop on db:5433"
+    with pytest.raises(CdcError) as caught:
+        describe_dsn("postgresql://me:secret@db:5433/shop?nonsense=secret")
+    assert "secret" not in str(caught.value)
+
+
+def test_positions_are_ordered_as_the_stream_is_and_survive_text() -> None:
+    positions = [Position(5, 1, 0), Position(5, 1, 1), Position(5, 0x10, 0), Position(0x10, 2, 0)]
+    assert sorted(positions) == positions
+    assert [Position.parse(str(position)) for position in positions] == positions
