@@ -33,7 +33,16 @@ from ..errors import (
     UnknownTopic,
 )
 from ..settings import Settings
-from ..storage.engine import AppendTicket, FetchSpec, LogEngine, LogState, TopicPartition
+from ..storage.engine import (
+    AppendTicket,
+    DiskSpace,
+    FetchSpec,
+    LogEngine,
+    LogState,
+    SegmentState,
+    TopicPartition,
+    Verification,
+)
 from .fetch import Fetched, PartitionFetch
 from .produce import Acks, PendingProduce
 from .producer_state import ProducerStates, ProducerView, StoredBatch
@@ -550,6 +559,25 @@ class Broker:
     def producer(self, topic: str, partition: int, producer_id: int) -> ProducerView | None:
         """What a partition remembers of one producer. Raises ``UnknownTopic``, ``UnknownPartition``."""
         return self._producers[self._partition(topic, partition)].view(producer_id)
+
+    async def segments(self, topic: str, partition: int) -> list[SegmentState]:
+        """Oldest first; none for a topic in memory. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        return await self._engine.segments(self._partition(topic, partition))
+
+    async def verify(
+        self, topic: str, partition: int, should_stop: Callable[[], bool]
+    ) -> Verification | None:
+        """Check every batch and index of a partition; None if ``should_stop``, asked in a thread, said so.
+
+        Raises:
+            UnknownTopic, UnknownPartition: see there.
+            StorageError: the files cannot be read.
+        """
+        return await self._engine.verify(self._partition(topic, partition), should_stop)
+
+    async def disk_space(self) -> DiskSpace:
+        """Raises ``StorageError``."""
+        return await self._engine.disk_space()
 
     def log_state(self, topic: str, partition: int) -> LogState:
         """Raises ``UnknownTopic``, ``UnknownPartition``."""

@@ -26,9 +26,20 @@ from ..clock import Clock, PatientClock
 from ..errors import CorruptLog, LogDirFailed, SteleError, StorageError, StorageFull, UnknownTopic
 from .checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
 from .data_dir import DataDir, Start
-from .engine import AppendTicket, FetchPlan, FetchSpec, LogState, PartitionSpec, TopicPartition
-from .files import DISK_FULL, Files
+from .engine import (
+    AppendTicket,
+    DiskSpace,
+    FetchPlan,
+    FetchSpec,
+    LogState,
+    PartitionSpec,
+    SegmentState,
+    TopicPartition,
+    Verification,
+)
+from .files import DISK_FULL, Files, disk_space
 from .flusher import Flusher, SyncObserver
+from .inspect import VerificationStopped, verify_partition
 from .log import DELETED_SUFFIX, DiskLog
 from .memory_log import MemoryLog
 from .recovery import Crash
@@ -564,6 +575,83 @@ class EmbeddedEngine:
     def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:
         log = self._log(topic_partition)
         return log.epochs.end_offset_of(epoch, log_end_offset=log.log_end_offset)
+
+    # ── looking ──
+
+    async def segments(self, topic_partition: TopicPartition) -> list[SegmentState]:
+        log = self._log(topic_partition)
+        if isinstance(log, MemoryLog):
+            return []
+        segments, recovery_point = list(log.segments), log.recovery_point
+
+        def states() -> list[SegmentState]:
+            return [
+                SegmentState(
+                    base_offset=segment.base_offset,
+                    next_offset=segment.next_offset,
+                    path=segment.path,
+                    size_bytes=segment.size,
+                    index_bytes=self._index_bytes(segment),
+                    created_ms=segment.created_ms,
+                    max_timestamp=segment.max_timestamp,
+                    is_sealed=segment.is_sealed or segment is not segments[-1],
+                    is_synced=segment.next_offset <= recovery_point,
+                    damages=[
+                        f"bytes {damage.position} to {damage.end_position}: {damage.reason}"
+                        for damage in segment.damages
+                    ],
+                )
+                for segment in segments
+            ]
+
+        return await self._in_thread(states)
+
+    def _index_bytes(self, segment: Segment) -> int:
+        """What the index files of ``segment`` take; retention may remove them meanwhile."""
+        size = 0
+        for path in (segment.index_path, segment.time_index_path):
+            with contextlib.suppress(FileNotFoundError):
+                size += self._files.size(path)
+        return size
+
+    async def verify(
+        self, topic_partition: TopicPartition, should_stop: Callable[[], bool]
+    ) -> Verification | None:
+        log = self._log(topic_partition)
+        if isinstance(log, MemoryLog):
+            return Verification(segments=0, batches=0, records=0, size_bytes=log.size_bytes, problems=[])
+        segments = list(log.segments)
+        ends = {segment.path: segment.size for segment in segments}
+        try:
+            found = await self._in_thread(
+                functools.partial(verify_partition, log.directory, ends=ends, should_stop=should_stop)
+            )
+        except VerificationStopped:
+            return None
+        except FileNotFoundError as error:
+            if self._disk.get(topic_partition) is not log:
+                raise UnknownTopic(topic_partition.topic) from None
+            if segments[0] not in log.segments:
+                # Retention took it meanwhile; what is left is looked at.
+                return await self.verify(topic_partition, should_stop)
+            raise LogDirFailed(log.directory, error.strerror or str(error)) from error
+        except OSError as error:
+            raise LogDirFailed(log.directory, error.strerror or str(error)) from error
+        return Verification(
+            segments=found.segments,
+            batches=found.batches,
+            records=found.records,
+            size_bytes=found.size_bytes,
+            problems=found.problems,
+        )
+
+    async def disk_space(self) -> DiskSpace:
+        path = self._data_dir.path
+        try:
+            total_bytes, free_bytes = await self._in_thread(disk_space, path)
+        except OSError as error:
+            raise LogDirFailed(path, error.strerror or str(error)) from error
+        return DiskSpace(path=path, total_bytes=total_bytes, free_bytes=free_bytes)
 
     # ── retention ──
 

@@ -86,6 +86,43 @@ class LogState:
         assert self.log_start_offset <= self.high_watermark <= self.log_end_offset, self
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentState:
+    """One segment of a partition, now. ``max_timestamp`` is -1 while no record has a time; ``damages`` says
+    what is known to be corrupt."""
+
+    base_offset: int
+    next_offset: int
+    path: Path
+    size_bytes: int
+    index_bytes: int
+    created_ms: int
+    max_timestamp: int
+    is_sealed: bool
+    is_synced: bool
+    damages: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What a check of one partition's files found. ``problems`` are sentences with file and byte."""
+
+    segments: int
+    batches: int
+    records: int
+    size_bytes: int
+    problems: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSpace:
+    """Of the file system that holds the data directory."""
+
+    path: Path
+    total_bytes: int
+    free_bytes: int
+
+
 class AppendTicket:
     """An append on its way to the durability that was asked for.
 
@@ -241,6 +278,23 @@ class LogEngine(Protocol):
 
     async def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> int:
         """Move the log start offset up to ``before_offset``; returns the new one."""
+        ...
+
+    async def segments(self, topic_partition: TopicPartition) -> list[SegmentState]:
+        """Oldest first; none for a partition in memory."""
+        ...
+
+    async def verify(
+        self, topic_partition: TopicPartition, should_stop: Callable[[], bool]
+    ) -> Verification | None:
+        """Read and check every batch and index that is there when it begins.
+
+        None if ``should_stop``, which a thread asks now and then, said so. Raises ``StorageError``.
+        """
+        ...
+
+    async def disk_space(self) -> DiskSpace:
+        """Raises ``StorageError``."""
         ...
 
     async def enforce_retention(self) -> int:

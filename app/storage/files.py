@@ -225,6 +225,12 @@ class RealFiles:
             return ""
 
 
+def disk_space(path: Path) -> tuple[int, int]:
+    """``(total, free)`` bytes of the file system of ``path``, free for who is not root."""
+    usage = shutil.disk_usage(path)
+    return usage.total, usage.free
+
+
 def read_file(files: Files, path: Path) -> bytes | None:
     """The whole of a small file, or None if there is none."""
     if not files.exists(path):

@@ -6,7 +6,7 @@ that is just being written at the very end of an active segment; it says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -158,11 +158,13 @@ def _read(path: Path, position: int, size: int) -> bytes:
         return file.read(size)
 
 
-def _scan(path: Path, expected_offset: int | None = None) -> Iterator[rb.BatchHeader | Damage]:
+def _scan(
+    path: Path, expected_offset: int | None = None, end: int | None = None
+) -> Iterator[rb.BatchHeader | Damage]:
     file = _ReadOnlyFile(path)
     try:
         yield from scan_batches(
-            file, expected_offset=_base_offset(path) if expected_offset is None else expected_offset
+            file, expected_offset=_base_offset(path) if expected_offset is None else expected_offset, end=end
         )
     finally:
         file.close()
@@ -199,9 +201,24 @@ def verify(data_dir: Path, *, report: Callable[[Verified], None]) -> int:
     return problems
 
 
-def verify_partition(directory: Path) -> Verified:
-    """Check every segment of one partition: CRCs, offsets without holes, indexes that point at batches."""
-    logs = sorted(directory.glob(f"*{LOG_SUFFIX}"))
+class VerificationStopped(Exception):
+    """``should_stop`` said so."""
+
+
+def verify_partition(
+    directory: Path,
+    *,
+    ends: Mapping[Path, int] | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Verified:
+    """Check every segment of one partition: CRCs, offsets without holes, indexes that point at batches.
+
+    With ``ends`` those logs are checked, each up to that byte: what is appended meanwhile is left out.
+
+    Raises:
+        VerificationStopped: ``should_stop`` said so.
+    """
+    logs = sorted(directory.glob(f"*{LOG_SUFFIX}") if ends is None else ends)
     batches = records = size_bytes = 0
     problems: list[str] = []
     expected: int | None = None
@@ -213,13 +230,15 @@ def verify_partition(directory: Path) -> Verified:
             )
         expected = base_offset
         last_offsets: dict[int, int] = {}
-        for found in _scan(log):
+        for found in _scan(log, end=None if ends is None else ends[log]):
+            if should_stop():
+                raise VerificationStopped
             if isinstance(found, Damage):
                 problems.append(
                     f"{log}: corrupt from byte {found.position} to {found.end_position}: {found.reason}"
                     + (
                         " (the end: torn, or being written)"
-                        if found.end_position == log.stat().st_size
+                        if ends is None and found.end_position == log.stat().st_size
                         else ""
                     )
                 )
@@ -228,7 +247,7 @@ def verify_partition(directory: Path) -> Verified:
             last_offsets[found.position] = found.last_offset
             batches, records = batches + 1, records + found.record_count
             expected = found.next_offset
-        size_bytes += log.stat().st_size
+        size_bytes += log.stat().st_size if ends is None else ends[log]
         problems += _index_problems(log, base_offset, last_offsets)
     return Verified(
         directory=directory,

@@ -92,6 +92,13 @@ class OrderedConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.peer = "?"
         self.peer_host = "?"
+        # What the client says of itself, and what went through, for whoever looks at the connections.
+        self.client_id = ""
+        self.client_name = ""
+        self.client_version = ""
+        self.opened_s = self._loop.time()
+        self.bytes_in = 0
+        self.bytes_out = 0
         # Answers in order, and the bytes of those that wait behind one that is not ready.
         self._slots: deque[_Slot] = deque()
         self._waiting_bytes = 0
@@ -131,6 +138,15 @@ class OrderedConnection(asyncio.Protocol):
     def refusal(self, reason: str) -> bytes:
         """The door's words for a connection that is closed with a reason."""
         raise NotImplementedError
+
+    @property
+    def peer_address(self) -> str:
+        """``host:port``."""
+        address = None if self._transport is None else self._transport.get_extra_info("peername")
+        if not address:
+            return self.peer_host
+        host, port = address[:2]
+        return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
 
     @property
     def may_take(self) -> bool:
@@ -252,6 +268,7 @@ class OrderedConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing() or self._linger_until_s is not None or not data:
             return
+        self.bytes_out += _size(data)
         if isinstance(data, bytes):
             transport.write(data)
         else:
@@ -350,6 +367,7 @@ class OrderedConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._last_byte_s = self._loop.time()
+        self.bytes_in += len(data)
         if self._closing_after_answers:
             return
         self._take(data)

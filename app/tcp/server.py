@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Callable
 
+from ..broker.doors import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, Traffic
 from .connection import OrderedConnection
 
 logger = logging.getLogger(__name__)
@@ -25,6 +26,10 @@ class TcpServer:
         self._server: asyncio.Server | None = None
         self._all_closed = asyncio.Event()
         self._is_stopping = False
+        # Of connections that are closed.
+        self._opened = 0
+        self._bytes_in = 0
+        self._bytes_out = 0
 
     async def start(self, listening: socket.socket) -> None:
         """Accept from now on. Takes the (bound) socket over."""
@@ -37,6 +42,33 @@ class TcpServer:
     def connections(self) -> int:
         return len(self._connections)
 
+    def traffic(self) -> Traffic:
+        return Traffic(
+            connections=len(self._connections),
+            connections_opened=self._opened,
+            bytes_in=self._bytes_in + sum(one.bytes_in for one in self._connections),
+            bytes_out=self._bytes_out + sum(one.bytes_out for one in self._connections),
+        )
+
+    def connection_views(self) -> list[ConnectionView]:
+        if self._server is None:
+            return []
+        now_s = self._server.get_loop().time()
+        most = CLIENT_TEXT_CHARACTERS_MAX
+        return [
+            ConnectionView(
+                door=self.name,
+                peer=one.peer_address,
+                age_ms=round((now_s - one.opened_s) * 1000),
+                bytes_in=one.bytes_in,
+                bytes_out=one.bytes_out,
+                client_id=one.client_id[:most],
+                client_name=one.client_name[:most],
+                client_version=one.client_version[:most],
+            )
+            for one in self._connections
+        ]
+
     def opened(self, connection: OrderedConnection) -> str | None:
         if self._is_stopping:
             return "the broker is shutting down; connect again when it is back"
@@ -46,10 +78,14 @@ class TcpServer:
             )
             return "too many connections; close one, or raise connections_max"
         self._connections.add(connection)
+        self._opened += 1
         self._all_closed.clear()
         return None
 
     def closed(self, connection: OrderedConnection) -> None:
+        if connection in self._connections:
+            self._bytes_in += connection.bytes_in
+            self._bytes_out += connection.bytes_out
         self._connections.discard(connection)
         if not self._connections:
             self._all_closed.set()

@@ -133,6 +133,11 @@ class KafkaConnection(OrderedConnection):
         except MalformedMessage as error:
             self._end(f"{served.api.name} v{head.version} cannot be read: {error}")
             return
+        if client_id:
+            self.client_id = client_id
+        if served.api.key == API_VERSIONS_KEY:
+            self.client_name = request.client_software_name
+            self.client_version = request.client_software_version
         if self._tracer is not None:
             self._tracer.request(self.peer, served.api.name, head, client_id, frame)
         context = Context(
