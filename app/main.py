@@ -194,7 +194,7 @@ async def run(settings: Settings) -> None:
     await kafka.start(kafka_socket)
     http_server = await asyncio.to_thread(_load_http_server)
     cdc = CdcSupervisor(settings, f"stele://{_join((_reachable(binary_address[0]), binary_address[1]))}")
-    http = http_server(broker, groups, cdc, backlog=_BACKLOG)
+    http = http_server(broker, groups, cdc, backlog=_BACKLOG, doors=(binary, kafka))
     http_task = asyncio.create_task(http.serve(sockets=[http_socket]))
     listening = asyncio.create_task(http.listening.wait())
     await asyncio.wait((listening, http_task), return_when=asyncio.FIRST_COMPLETED)

@@ -153,6 +153,15 @@ class Settings(BaseSettings):
     )
 
     # ── telling ──
+    sample_interval_ms: int = Field(
+        default=5000, ge=100, description="How often rates, sizes and lag are noted; 720 notes are kept."
+    )
+    metrics_topics_max: int = Field(
+        default=200, ge=0, description="Topics with series of their own in /metrics; the others are added up."
+    )
+    metrics_groups_max: int = Field(
+        default=200, ge=0, description="Groups whose lag is noted and has series of its own in /metrics."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."
     )

@@ -7,6 +7,7 @@ and stays out of the way of the records.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
@@ -16,24 +17,33 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..broker.broker import Broker
+from ..broker.doors import DoorView
 from ..errors import SteleError
 from ..groups.services import Groups
 from ..settings import Settings
 from . import openapi
+from .console import pages as console
 from .errors import HttpError, error_response, http_problem, problem_response
+from .http_traffic import HttpTraffic
 from .metrics import HttpMetrics, metrics, observe_broker
 from .routes import cdc as cdc_routes
 from .routes import groups as group_routes
-from .routes import produce, records, status, topics
+from .routes import overview, produce, records, search, status, storage, topics
+from .sampler import Sampler
 from .state import ApiState, CdcView
 
 logger = logging.getLogger(__name__)
 
 
 def create_application(
-    broker: Broker, groups: Groups, settings: Settings, cdc: CdcView | None = None
+    broker: Broker,
+    groups: Groups,
+    settings: Settings,
+    cdc: CdcView | None = None,
+    *,
+    doors: Sequence[DoorView] = (),
 ) -> FastAPI:
-    """The application; ``/docs`` and ``/redoc`` work without a network."""
+    """The application; ``/docs`` and ``/redoc`` work without a network. ``doors`` are those beside HTTP."""
     app: FastAPI = FastAPIOffline(
         title="Stele",
         version=status.VERSION,
@@ -41,22 +51,32 @@ def create_application(
         license_info={"name": "Apache-2.0"},
     )
     registry = CollectorRegistry()
-    app.state.stele = ApiState(broker, groups, settings, cdc.connectors if cdc else list)
+    traffic = HttpTraffic()
+    sampler = Sampler(broker, groups, (traffic, *doors))
+    state = ApiState(broker, groups, settings, cdc.connectors if cdc else list, sampler)
+    app.state.stele = state
+    app.state.http_traffic = traffic
     app.state.registry = registry
-    observe_broker(broker, registry)
+    observe_broker(state, registry)
+    broker.observe_deletions(state.verifications.forget)
     if cdc is not None:
         registry.register(cdc.collector)
     for router in (
         topics.router,
         produce.router,
         records.router,
+        search.router,
+        storage.router,
         group_routes.router,
         cdc_routes.router,
+        overview.router,
         status.router,
     ):
         app.include_router(router)
+    app.router.routes.extend(console.routes())
     app.add_route("/metrics", metrics, methods=["GET"], include_in_schema=False)
     app.add_middleware(HttpMetrics, registry=registry)
+    app.add_middleware(traffic.middleware)
     app.add_exception_handler(SteleError, _stele_error)
     app.add_exception_handler(HttpError, _http_error)
     app.add_exception_handler(HTTPException, _framework_error)

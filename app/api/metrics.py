@@ -1,7 +1,7 @@
 """Metrics of the HTTP door and the broker, for Prometheus, with a bounded number of series.
 
-Labels are route templates, methods and status classes: never a topic's name,
-of which there may be thousands.
+Labels are route templates, methods, status classes and doors. Topics and groups
+have series of their own up to a limit each; what is beyond it is added up.
 """
 
 from __future__ import annotations
@@ -10,14 +10,19 @@ import time
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..broker.broker import Broker
+from .sampler import StickyNames, TopicSize, resident_bytes
+from .state import ApiState
+
+# No topic can have this name.
+OTHERS = "(others)"
+GROUP_TOPICS_MAX = 20
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 # From a record in memory to a long upload.
@@ -63,38 +68,141 @@ class HttpMetrics:
             self._seconds.labels(method, route).observe(time.perf_counter() - start)
 
 
-def observe_broker(broker: Broker, registry: CollectorRegistry) -> None:
+def observe_broker(state: ApiState, registry: CollectorRegistry) -> None:
     """Gauges that are read when Prometheus asks, and the time of each sync."""
+    broker = state.broker
     topics = Gauge("stele_topics", "Topics.", registry=registry)
     topics.set_function(lambda: len(broker.topics()))
     partitions = Gauge("stele_partitions", "Partitions of all topics.", registry=registry)
     partitions.set_function(lambda: sum(topic.partitions for topic in broker.topics()))
+    groups = Gauge("stele_groups", "Groups.", registry=registry)
+    groups.set_function(lambda: len(state.groups.coordinator.list_groups()))
     failed = Gauge(
         "stele_log_dir_failed", "1 when the log has stopped after an error of the disk.", registry=registry
     )
     failed.set_function(lambda: 1 if broker.failure else 0)
-    registry.register(_BrokerCounters(broker))
+    resident = Gauge("stele_resident_bytes", "Memory of the process.", registry=registry)
+    resident.set_function(resident_bytes)
+    registry.register(_BrokerCounters(state))
+    registry.register(_Topics(state))
+    registry.register(_Groups(state))
     syncs = Histogram(
         "stele_sync_seconds", "Time of one sync of a partition.", buckets=_SYNC_BUCKETS, registry=registry
     )
-    broker.observe_syncs(syncs.observe)
+    noted = state.sampler.syncs.observe
+
+    def observe(seconds: float) -> None:
+        syncs.observe(seconds)
+        noted(seconds)
+
+    broker.observe_syncs(observe)
 
 
 class _BrokerCounters(Collector):
-    """The broker counts in plain integers, which costs its hot path nothing; they are read here."""
+    """The broker and the doors count in plain integers, which costs their hot path nothing; they are read here."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, state: ApiState) -> None:
+        self._state = state
 
     def collect(self) -> Iterable[Metric]:
-        counts = self._broker.counts
+        state = self._state
+        counts, searches = state.broker.counts, state.searches
         for name, text, value in (
             ("stele_appended_batches", "Batches appended, through all doors.", counts.appended_batches),
             ("stele_appended_records", "Records appended, through all doors.", counts.appended_records),
             ("stele_appended_bytes", "Bytes of batches appended, through all doors.", counts.appended_bytes),
             ("stele_fetched_bytes", "Bytes of batches read, through all doors.", counts.fetched_bytes),
+            ("stele_search_scanned_records", "Records looked at by searches.", searches.scanned_records),
+            ("stele_search_scanned_bytes", "Bytes of batches looked at by searches.", searches.scanned_bytes),
         ):
             yield CounterMetricFamily(name, text, value=value)
+        yield GaugeMetricFamily("stele_searches_active", "Searches that run.", value=searches.active)
+        ended = CounterMetricFamily(
+            "stele_searches", "Searches by how they ended; stopped: the client went away.", labels=("end",)
+        )
+        for end, number in searches.ended.items():
+            ended.add_metric((end,), number)
+        yield ended
+        yield from self._doors()
+        disk = state.sampler.disk
+        if disk is not None:
+            yield GaugeMetricFamily("stele_disk_bytes", "Size of the file system.", value=disk.total_bytes)
+            yield GaugeMetricFamily(
+                "stele_disk_free_bytes", "Free on the file system.", value=disk.free_bytes
+            )
+
+    def _doors(self) -> Iterable[Metric]:
+        connections = GaugeMetricFamily("stele_door_connections", "Open connections.", labels=("door",))
+        opened = CounterMetricFamily("stele_door_connections_opened", "Connections made.", labels=("door",))
+        bytes_in = CounterMetricFamily("stele_door_bytes_in", "Bytes that came.", labels=("door",))
+        bytes_out = CounterMetricFamily("stele_door_bytes_out", "Bytes that left.", labels=("door",))
+        for door in self._state.sampler.doors:
+            traffic = door.traffic()
+            connections.add_metric((door.name,), traffic.connections)
+            opened.add_metric((door.name,), traffic.connections_opened)
+            bytes_in.add_metric((door.name,), traffic.bytes_in)
+            bytes_out.add_metric((door.name,), traffic.bytes_out)
+        return (connections, opened, bytes_in, bytes_out)
+
+
+class _Topics(Collector):
+    """Sizes of topics as they were last sampled; topics beyond the limit are added up under ``OTHERS``."""
+
+    def __init__(self, state: ApiState) -> None:
+        self._sampler = state.sampler
+        self._names = StickyNames(state.settings.metrics_topics_max)
+
+    def collect(self) -> Iterable[Metric]:
+        sizes = self._sampler.topic_sizes
+        own = self._names.choose(sizes)
+        rows = [(name, sizes[name]) for name in own]
+        if len(own) < len(sizes):
+            others = [size for name, size in sizes.items() if name not in set(own)]
+            rows.append(
+                (
+                    OTHERS,
+                    TopicSize(
+                        sum(size.end_offsets for size in others),
+                        sum(size.records for size in others),
+                        sum(size.size_bytes for size in others),
+                    ),
+                )
+            )
+        end = GaugeMetricFamily(
+            "stele_topic_end_offset", "Sum of the end offsets of a topic's partitions.", labels=("topic",)
+        )
+        records = GaugeMetricFamily("stele_topic_records", "Records in a topic.", labels=("topic",))
+        size_bytes = GaugeMetricFamily("stele_topic_size_bytes", "Bytes of a topic's log.", labels=("topic",))
+        for name, size in rows:
+            end.add_metric((name,), size.end_offsets)
+            records.add_metric((name,), size.records)
+            size_bytes.add_metric((name,), size.size_bytes)
+        return (end, records, size_bytes)
+
+
+class _Groups(Collector):
+    """Lag as it was last sampled. A group with many topics has its first ones, and the rest added up."""
+
+    def __init__(self, state: ApiState) -> None:
+        self._sampler = state.sampler
+        self._names = StickyNames(state.settings.metrics_groups_max)
+
+    def collect(self) -> Iterable[Metric]:
+        found = self._sampler.group_lags
+        members = GaugeMetricFamily("stele_group_members", "Members of a group.", labels=("group",))
+        lag = GaugeMetricFamily(
+            "stele_group_lag", "Records that a group is behind in a topic.", labels=("group", "topic")
+        )
+        for name in self._names.choose(found):
+            group = found[name]
+            members.add_metric((name,), group.members)
+            topics = sorted(group.lags)
+            for topic in topics[:GROUP_TOPICS_MAX]:
+                lag.add_metric((name, topic), group.lags[topic])
+            if len(topics) > GROUP_TOPICS_MAX:
+                rest = sum(group.lags[topic] for topic in topics[GROUP_TOPICS_MAX:])
+                lag.add_metric((name, OTHERS), rest)
+        return (members, lag)
 
 
 async def metrics(request: Request) -> Response:

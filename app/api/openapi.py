@@ -107,6 +107,7 @@ def _answers(*statuses: int, ok: dict[str, Any] | None = None, ok_status: int = 
         415: "A media type that is not taken",
         416: "Behind the end of the log",
         500: "What is stored there is corrupt; next_offset says where to go on",
+        429: "Too many at once; see Retry-After",
         503: "Not now; see Retry-After",
         504: "Not confirmed in time; it may still happen",
         507: "No space left",
@@ -120,6 +121,20 @@ def _answers(*statuses: int, ok: dict[str, Any] | None = None, ok_status: int = 
 _OFFSET_OR_TIME = {"type": "string", "examples": ["earliest", "latest", "42", "-1h", "2026-11-20T10:00Z"]}
 _AS = _query("as", {"type": "string", "enum": ["json"]}, "json shows values that are JSON as JSON")
 
+_CONDITIONS = {"type": "array", "items": {"type": "string", "maxLength": 1000}, "maxItems": 16}
+_FILTER = [
+    _query("key", _CONDITIONS, "keys with this in them; =N14228 is the whole key"),
+    _query("value", _CONDITIONS, "values with this in them; = before it for the whole value"),
+    _query(
+        "header", _CONDITIONS, "a header's name; name:text with this in it, name:=text for the whole of it"
+    ),
+    _query("json", _CONDITIONS, "a path into values that are JSON, alone or compared: dep_delay > 60"),
+    _query(
+        "preview",
+        {"type": "integer", "minimum": 0, "maximum": 2147483647, "default": 0},
+        "bytes shown of each key, value and header; 0: all",
+    ),
+]
 _NDJSON_EXAMPLE = '{"key":"N14228","value":{"from":"EWR"}}\n{"value":"just text"}\n'
 _RESULTS = {
     "type": "object",
@@ -287,6 +302,7 @@ TAIL: Operation = {
         _TOPIC_NAME,
         _query("from", _OFFSET_OR_TIME, "latest (default), earliest or a time"),
         _AS,
+        *_FILTER,
         _header("Last-Event-ID", {"type": "string"}, "resume behind this event"),
     ],
     "responses": _answers(
@@ -354,13 +370,401 @@ _TOPIC = _json(
     }
 )
 
+_INTEGERS = {"type": "array", "items": {"type": "integer"}}
+_NUMBERS = {"type": "array", "items": {"type": ["number", "null"]}}
+_NULLABLE_INTEGER = {"type": ["integer", "null"]}
+_NULLABLE_STRING = {"type": ["string", "null"]}
+
+
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+def _list_of(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": _object(**properties)}
+
+
+_INTEGER = {"type": "integer"}
+_STRING = {"type": "string"}
+_BOOLEAN = {"type": "boolean"}
+
 LIST_TOPICS: Operation = {
     "parameters": [
+        _query("search", {"type": "string"}, "names with this in them, in small or capital letters"),
         _query("prefix", {"type": "string"}, "names that begin so"),
-        _query("limit", {"type": "integer", "minimum": 1, "maximum": 10000, "default": 1000}, "of one page"),
+        _query(
+            "limit",
+            {"type": "integer", "minimum": 1, "maximum": 10000, "default": 1000},
+            "of one page; 1000 at most with sizes",
+        ),
+        _query("page", {"type": "integer", "minimum": 1, "maximum": 2147483647, "default": 1}, "from 1 on"),
         _query("after", {"type": "string"}, "next_after of the page before"),
+        _query("sizes", {"type": "boolean", "default": False}, "say how much each holds"),
     ],
-    "responses": _answers(400, ok=_json({"type": "object"})),
+    "responses": _answers(
+        400,
+        ok=_json(
+            _object(
+                topics=_list_of(
+                    name=_STRING,
+                    topic_id={"type": "string", "format": "uuid"},
+                    partition_count=_INTEGER,
+                    records=_INTEGER,
+                    size_bytes=_INTEGER,
+                    storage=_STRING,
+                    retention_ms=_INTEGER,
+                ),
+                next_after=_NULLABLE_STRING,
+                total=_INTEGER,
+            ),
+            {
+                "topics": [
+                    {
+                        "name": "flights",
+                        "topic_id": "b4f0c1de-7d3c-4c53-9d0e-5a6f2f3d9b51",
+                        "partition_count": 3,
+                        "records": 336776,
+                        "size_bytes": 61873024,
+                        "storage": "disk",
+                        "retention_ms": 604800000,
+                    }
+                ],
+                "next_after": None,
+                "total": 1,
+            },
+        ),
+    ),
+}
+_PURGED = {"partition": _INTEGER, "log_start_offset": _INTEGER, "deleted": _INTEGER}
+PURGE_TOPIC: Operation = {
+    "parameters": [_TOPIC_NAME],
+    "responses": _answers(
+        400,
+        404,
+        503,
+        507,
+        ok=_json(
+            _object(topic=_STRING, partitions=_list_of(**_PURGED)),
+            {"topic": "orders", "partitions": [{"partition": 0, "log_start_offset": 42, "deleted": 42}]},
+        ),
+    ),
+}
+PURGE_PARTITION: Operation = {
+    "parameters": [
+        _TOPIC_NAME,
+        _PARTITION,
+        {**_query("before", _OFFSET_OR_TIME, "an offset, latest, RFC 3339 or a time ago"), "required": True},
+    ],
+    "responses": _answers(
+        400,
+        404,
+        410,
+        416,
+        500,
+        503,
+        507,
+        ok=_json(
+            _object(topic=_STRING, **_PURGED),
+            {"topic": "orders", "partition": 0, "log_start_offset": 42, "deleted": 42},
+        ),
+    ),
+}
+SEARCH: Operation = {
+    "parameters": [
+        _TOPIC_NAME,
+        *_FILTER,
+        _query("from", _OFFSET_OR_TIME, "where the search begins; earliest is the default"),
+        _query("to", _OFFSET_OR_TIME, "where it ends, before this; latest is the default"),
+        _query("partitions", {"type": "string", "examples": ["0,2"]}, "only these"),
+        _query("spans", {"type": "string", "examples": ["0:42-100"]}, "of an end: go on behind that search"),
+        _query("order", {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"}, "which first"),
+        _query(
+            "limit", {"type": "integer", "minimum": 1, "maximum": 1000000, "default": 50}, "matches at most"
+        ),
+        _query(
+            "format",
+            {"type": "string", "enum": ["events", "ndjson", "csv"], "default": "events"},
+            "see above",
+        ),
+    ],
+    "responses": _answers(
+        400,
+        404,
+        429,
+        500,
+        ok={
+            "application/x-ndjson": {
+                "schema": {"type": "string"},
+                "example": '{"progress":{"offsets":0,"of":336776,"scanned":0,"matched":0,"bytes":0,"too_large":0}}\n'
+                '{"record":{"partition":0,"offset":41,"timestamp":1763664000000,"key":"N14228",'
+                '"value":"{\\"carrier\\":\\"UA\\"}","headers":[]}}\n'
+                '{"end":{"reason":"limit","offsets":42,"of":336776,"scanned":42,"matched":1,"bytes":8192,'
+                '"too_large":0,"spans":"0:42-336776","errors":[]}}\n',
+            },
+            "text/csv": {"schema": {"type": "string"}},
+        },
+    ),
+}
+GET_RECORD: Operation = {
+    "parameters": [
+        _TOPIC_NAME,
+        _PARTITION,
+        {
+            "name": "offset",
+            "in": "path",
+            "required": True,
+            "schema": {"type": "integer", "minimum": 0, "maximum": 9223372036854775807},
+            "example": 0,
+        },
+        _query("part", {"type": "string", "enum": ["value", "key"]}, "its bytes alone, as a download"),
+        _FILTER[-1],
+    ],
+    "responses": _answers(
+        400,
+        404,
+        410,
+        416,
+        500,
+        ok={
+            **_json(_RECORD),
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        },
+    ),
+}
+_VERIFIED = _object(
+    topic=_STRING,
+    partition=_INTEGER,
+    is_good=_BOOLEAN,
+    at=_INTEGER,
+    took_ms=_INTEGER,
+    segments=_INTEGER,
+    batches=_INTEGER,
+    records=_INTEGER,
+    size_bytes=_INTEGER,
+    problem_count=_INTEGER,
+    problems={"type": "array", "items": _STRING},
+)
+_VERIFIED_EXAMPLE: dict[str, Any] = {
+    "topic": "orders",
+    "partition": 0,
+    "is_good": True,
+    "at": 1763664000000,
+    "took_ms": 35,
+    "segments": 1,
+    "batches": 12,
+    "records": 42,
+    "size_bytes": 8192,
+    "problem_count": 0,
+    "problems": [],
+}
+_SEGMENTS_EXAMPLE: dict[str, Any] = {
+    "topic": "orders",
+    "partition": 0,
+    "storage": "disk",
+    "retention_ms": 604800000,
+    "retention_bytes": -1,
+    "size_bytes": 8192,
+    "segments": [
+        {
+            "base_offset": 0,
+            "next_offset": 42,
+            "file": "00000000000000000000.log",
+            "size_bytes": 8192,
+            "index_bytes": 0,
+            "created_at": 1763664000000,
+            "max_timestamp": 1763664009000,
+            "is_sealed": False,
+            "is_synced": True,
+            "expires_at": 1764268809000,
+            "is_over_size": False,
+            "damages": [],
+        }
+    ],
+    "verified": _VERIFIED_EXAMPLE,
+}
+SEGMENTS: Operation = {
+    "parameters": [_TOPIC_NAME, _PARTITION],
+    "responses": _answers(
+        400,
+        404,
+        503,
+        ok=_json(
+            _object(
+                topic=_STRING,
+                partition=_INTEGER,
+                storage=_STRING,
+                retention_ms=_INTEGER,
+                retention_bytes=_INTEGER,
+                size_bytes=_INTEGER,
+                segments=_list_of(
+                    base_offset=_INTEGER,
+                    next_offset=_INTEGER,
+                    file=_STRING,
+                    size_bytes=_INTEGER,
+                    index_bytes=_INTEGER,
+                    created_at=_INTEGER,
+                    max_timestamp=_NULLABLE_INTEGER,
+                    is_sealed=_BOOLEAN,
+                    is_synced=_BOOLEAN,
+                    expires_at=_NULLABLE_INTEGER,
+                    is_over_size=_BOOLEAN,
+                    damages={"type": "array", "items": _STRING},
+                ),
+                verified={**_VERIFIED, "type": ["object", "null"]},
+            ),
+            _SEGMENTS_EXAMPLE,
+        ),
+    ),
+}
+VERIFY: Operation = {
+    "parameters": [_TOPIC_NAME, _PARTITION],
+    "responses": _answers(400, 404, 429, 503, ok=_json(_VERIFIED, _VERIFIED_EXAMPLE)),
+}
+_DOOR = {
+    "name": _STRING,
+    "host": _NULLABLE_STRING,
+    "port": _NULLABLE_INTEGER,
+    "connections": _INTEGER,
+    "connections_opened": _INTEGER,
+    "bytes_in": _INTEGER,
+    "bytes_out": _INTEGER,
+    "bytes_in_per_s": _NULLABLE_INTEGER,
+    "bytes_out_per_s": _NULLABLE_INTEGER,
+}
+OVERVIEW: Operation = {
+    "responses": _answers(
+        ok=_json(
+            _object(
+                version=_STRING,
+                cluster_id=_STRING,
+                broker_id=_INTEGER,
+                now=_INTEGER,
+                started_at=_INTEGER,
+                health=_object(
+                    status={"type": "string", "enum": ["ready", "closing", "failed"]}, reason=_NULLABLE_STRING
+                ),
+                topics=_INTEGER,
+                partitions=_INTEGER,
+                groups=_INTEGER,
+                totals=_object(records_in=_INTEGER, bytes_in=_INTEGER, bytes_out=_INTEGER),
+                rates={
+                    "type": ["object", "null"],
+                    "description": "null until there are two samples",
+                    "properties": {
+                        "over_ms": _INTEGER,
+                        "records_in_per_s": {"type": "number"},
+                        "bytes_in_per_s": {"type": "number"},
+                        "bytes_out_per_s": {"type": "number"},
+                        "syncs_per_s": {"type": "number"},
+                    },
+                },
+                doors=_list_of(**_DOOR),
+                disk=_object(
+                    path=_STRING,
+                    total_bytes=_NULLABLE_INTEGER,
+                    free_bytes=_NULLABLE_INTEGER,
+                    log_bytes=_NULLABLE_INTEGER,
+                ),
+                syncs=_object(
+                    count=_INTEGER,
+                    at=_NULLABLE_INTEGER,
+                    p50_ms={"type": ["number", "null"]},
+                    p99_ms={"type": ["number", "null"]},
+                ),
+                process=_object(resident_bytes=_INTEGER),
+                searches=_object(
+                    active=_INTEGER,
+                    scanned_records=_INTEGER,
+                    ended={"type": "object", "additionalProperties": _INTEGER},
+                ),
+            )
+        )
+    )
+}
+OVERVIEW_HISTORY: Operation = {
+    "parameters": [
+        _query("points", {"type": "integer", "minimum": 1, "maximum": 720, "default": 720}, "at most"),
+    ],
+    "responses": _answers(
+        400,
+        ok=_json(
+            _object(
+                interval_ms=_INTEGER,
+                at=_INTEGERS,
+                records_in_per_s=_NUMBERS,
+                bytes_in_per_s=_NUMBERS,
+                bytes_out_per_s=_NUMBERS,
+                sync_p50_ms=_NUMBERS,
+                sync_p99_ms=_NUMBERS,
+                log_bytes=_INTEGERS,
+                free_bytes=_NUMBERS,
+                doors=_list_of(
+                    name=_STRING, bytes_in_per_s=_NUMBERS, bytes_out_per_s=_NUMBERS, connections=_INTEGERS
+                ),
+            )
+        ),
+    ),
+}
+CONNECTIONS: Operation = {
+    "parameters": [
+        _query("limit", {"type": "integer", "minimum": 1, "maximum": 10000, "default": 500}, "at most"),
+    ],
+    "responses": _answers(
+        400,
+        ok=_json(
+            _object(
+                total=_INTEGER,
+                connections=_list_of(
+                    door=_STRING,
+                    peer=_STRING,
+                    age_ms=_INTEGER,
+                    client_id=_NULLABLE_STRING,
+                    client_name=_NULLABLE_STRING,
+                    client_version=_NULLABLE_STRING,
+                    bytes_in=_INTEGER,
+                    bytes_out=_INTEGER,
+                ),
+            ),
+            {
+                "total": 1,
+                "connections": [
+                    {
+                        "door": "kafka",
+                        "peer": "127.0.0.1:51334",
+                        "age_ms": 12000,
+                        "client_id": "billing",
+                        "client_name": "librdkafka",
+                        "client_version": "2.6.1",
+                        "bytes_in": 1048576,
+                        "bytes_out": 2048,
+                    }
+                ],
+            },
+        ),
+    ),
+}
+GROUP_LAG_HISTORY: Operation = {
+    "parameters": [
+        {
+            "name": "group",
+            "in": "path",
+            "required": True,
+            "schema": {"type": "string", "minLength": 1, "maxLength": 1024},
+            "example": "billing",
+        },
+    ],
+    "responses": _answers(
+        404,
+        503,
+        ok=_json(
+            _object(
+                group=_STRING,
+                interval_ms=_INTEGER,
+                at=_INTEGERS,
+                partitions=_list_of(topic=_STRING, partition=_INTEGER, lag=_NUMBERS),
+            )
+        ),
+    ),
 }
 PUT_TOPIC: Operation = {
     "parameters": [_TOPIC_NAME],
@@ -477,6 +881,8 @@ def _body(properties: dict[str, Any], example: object, *, required: list[str]) -
 
 LIST_GROUPS: Operation = {
     "parameters": [
+        _query("search", {"type": "string"}, "names with this in them, in small or capital letters"),
+        _query("page", {"type": "integer", "minimum": 1, "maximum": 2147483647, "default": 1}, "from 1 on"),
         _query("prefix", {"type": "string"}, "names that begin so"),
         _query("limit", {"type": "integer", "minimum": 1, "maximum": 10000, "default": 1000}, "of one page"),
         _query("after", {"type": "string"}, "next_after of the page before"),

@@ -74,6 +74,8 @@ class RecordOut(Struct, omit_defaults=True):
     value: Any = UNSET
     value_b64: str | UnsetType = UNSET
     headers: list[HeaderOut] | UnsetType = UNSET
+    value_bytes: int | UnsetType = UNSET
+    is_cut: bool | UnsetType = UNSET
 
 
 class NewRecord(NamedTuple):
@@ -95,6 +97,7 @@ _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
 _NO_HEADERS: list[tuple[str, bytes | None]] = []
 _NO_HEADERS_OUT: list[HeaderOut] = []
+_PREVIEW_HEADERS = 100
 
 
 def decode_record(text: bytes | Raw) -> NewRecord:
@@ -224,6 +227,48 @@ def record_out(partition: int, record: RecordView, *, parse_values: bool) -> Rec
     if record.headers:
         shown.headers = [_header_out(name, content) for name, content in record.headers]
     return shown
+
+
+class _Cut(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+def preview_out(partition: int, record: RecordView, *, bytes_max: int) -> RecordOut:
+    """A stored record for a glance: value, key and headers with ``bytes_max`` bytes each at most.
+
+    ``value_bytes`` is the whole size of the value; ``is_cut`` is there when something was cut off.
+    """
+    key, value, headers = record.key, record.value, record.headers
+    is_cut = any(part is not None and len(part) > bytes_max for part in (key, value))
+    is_cut = is_cut or len(headers) > _PREVIEW_HEADERS or any(len(h) > bytes_max for _, h in headers if h)
+    if is_cut:
+        record = _Cut(
+            record.offset,
+            record.timestamp,
+            _head(key, bytes_max),
+            _head(value, bytes_max),
+            [(name, _head(data, bytes_max)) for name, data in headers[:_PREVIEW_HEADERS]],
+        )
+    shown = record_out(partition, record, parse_values=False)
+    if value is not None:
+        shown.value_bytes = len(value)
+    if is_cut:
+        shown.is_cut = True
+    return shown
+
+
+def _head(data: bytes | None, size: int) -> bytes | None:
+    """The first ``size`` bytes, fewer if that would cut a character of UTF-8."""
+    if data is None or len(data) <= size:
+        return data
+    end = size
+    while end > size - 4 and end and data[end] & 0xC0 == 0x80:
+        end -= 1
+    return data[: end or size]
 
 
 def _header_out(name: str, content: bytes | None) -> HeaderOut:

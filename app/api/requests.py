@@ -32,6 +32,14 @@ def integer_parameter(
     return number
 
 
+def boolean_parameter(request: Request, name: str) -> bool:
+    """``true`` or ``false`` of the query, false if it is not there. Raises ``InvalidRequest``."""
+    text = request.query_params.get(name, "false")
+    if text not in ("true", "false"):
+        raise InvalidRequest(f"{name} is {text[:40]!r}; it must be true or false")
+    return text == "true"
+
+
 def path_integer(request: Request, name: str) -> int:
     """A whole number of the path; anything else is an address that does not exist. Raises ``HttpError``."""
     text = str(request.path_params[name])

@@ -5,24 +5,35 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 import uvicorn
 
 from ..broker.broker import Broker
+from ..broker.doors import DoorView
 from ..groups.services import Groups
 from .application import create_application
+from .sampler import Sampler
 from .state import CdcView
 
 
 class HttpServer(uvicorn.Server):
     """uvicorn, with the signals left to the composition root, since the doors close together."""
 
-    def __init__(self, broker: Broker, groups: Groups, cdc: CdcView, *, backlog: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        groups: Groups,
+        cdc: CdcView,
+        *,
+        backlog: int,
+        doors: Sequence[DoorView] = (),
+    ) -> None:
         settings = broker.settings
+        application = create_application(broker, groups, settings, cdc, doors=doors)
         super().__init__(
             uvicorn.Config(
-                create_application(broker, groups, settings, cdc),
+                application,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
@@ -36,10 +47,21 @@ class HttpServer(uvicorn.Server):
             )
         )
         self.listening = asyncio.Event()
+        self._sampler: Sampler = application.state.stele.sampler
+        application.state.http_traffic.open_peers = self._open_peers
+
+    def _open_peers(self) -> list[tuple[str, int]]:
+        peers = [getattr(connection, "client", None) for connection in self.server_state.connections]
+        return [peer for peer in peers if peer is not None]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self._sampler.start()
         self.listening.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._sampler.stop()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

@@ -1,9 +1,9 @@
-"""What every route knows: the broker, its groups and the settings."""
+"""What every route knows: the broker, its groups, the settings, and what is counted beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 from prometheus_client.registry import Collector
@@ -12,6 +12,9 @@ from starlette.requests import Request
 from ..broker.broker import Broker
 from ..groups.services import Groups
 from ..settings import Settings
+from .sampler import Sampler
+from .searching import SearchTotals
+from .verifications import Verifications
 
 
 class CdcView(Protocol):
@@ -29,6 +32,9 @@ class ApiState:
     settings: Settings
     # What connectors to databases say of themselves.
     connectors: Callable[[], Sequence[Mapping[str, Any]]]
+    sampler: Sampler
+    searches: SearchTotals = field(default_factory=SearchTotals)
+    verifications: Verifications = field(default_factory=Verifications)
 
 
 def api_state(request: Request) -> ApiState:

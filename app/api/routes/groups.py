@@ -21,7 +21,15 @@ from ...groups.messages import NO_MEMBER, LeavingMember, ManagedJoin, Membership
 from .. import openapi
 from ..errors import HttpError
 from ..record_json import encode, record_out
-from ..requests import INT64_MAX, content_type, integer_parameter, parse_time, path_integer, read_body
+from ..requests import (
+    INT32_MAX,
+    INT64_MAX,
+    content_type,
+    integer_parameter,
+    parse_time,
+    path_integer,
+    read_body,
+)
 from ..state import api_state, broker_of, groups_of
 from ..upload import pause
 
@@ -118,22 +126,61 @@ def _host(request: Request) -> str:
 
 @router.get("/v1/groups", openapi_extra=openapi.LIST_GROUPS, summary="List groups")
 async def list_groups(request: Request) -> Response:
-    """Groups by name, a page at a time: `prefix` selects, `after` goes on behind the last name of a page."""
+    """Groups by name, a page at a time.
+
+    `search` finds a text anywhere in a name, `prefix` at its beginning. `page` counts from 1; or `after` goes on
+    behind the last name of a page. `members` and `lag` are those of the last sample, null for a group without one.
+    """
+    state = api_state(request)
     limit = integer_parameter(request, "limit", _PAGE_DEFAULT, minimum=1, maximum=_PAGE_MAX)
+    number = integer_parameter(request, "page", 1, minimum=1, maximum=INT32_MAX)
     prefix, after = request.query_params.get("prefix", ""), request.query_params.get("after", "")
+    wanted = request.query_params.get("search", "").lower()
     found = [
         group
-        for group in groups_of(request).coordinator.list_groups()
-        if group.group.startswith(prefix) and group.group > after
+        for group in state.groups.coordinator.list_groups()
+        if group.group.startswith(prefix) and group.group > after and wanted in group.group.lower()
     ]
-    page = found[:limit]
+    begin = (number - 1) * limit
+    page = found[begin : begin + limit]
+    sampled = state.sampler.group_lags
     return _answer(
         {
             "groups": [
-                {"group": one.group, "state": one.state.value, "protocol_type": one.protocol_type}
+                {
+                    "group": one.group,
+                    "state": one.state.value,
+                    "protocol_type": one.protocol_type,
+                    "members": sampled[one.group].members if one.group in sampled else None,
+                    "lag": sum(sampled[one.group].lags.values()) if one.group in sampled else None,
+                }
                 for one in page
             ],
-            "next_after": page[-1].group if len(found) > limit else None,
+            "next_after": page[-1].group if len(found) > begin + limit else None,
+            "total": len(found),
+        }
+    )
+
+
+@router.get(
+    "/v1/groups/{group}/lag/history",
+    openapi_extra=openapi.GROUP_LAG_HISTORY,
+    summary="See a group's lag over the last hour",
+)
+async def lag_history(request: Request) -> Response:
+    """The lag of each partition at each sample, the newest last; null where it was not known yet."""
+    state = api_state(request)
+    name = str(request.path_params["group"])
+    state.groups.coordinator.describe(name)
+    times, series = state.sampler.lag_history(name)
+    return _answer(
+        {
+            "group": name,
+            "interval_ms": state.sampler.interval_ms,
+            "at": times,
+            "partitions": [
+                {"topic": topic, "partition": partition, "lag": lags} for topic, partition, lags in series
+            ],
         }
     )
 

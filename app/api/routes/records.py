@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from fastapi import APIRouter
@@ -18,10 +18,12 @@ from ...broker.fetch import Fetched, PartitionFetch, records_from
 from ...errors import CorruptLog, InvalidRequest, SteleError
 from .. import openapi
 from ..errors import problem_of
+from ..filters import Filter
 from ..record_arrow import MEDIA_TYPE as _ARROW
 from ..record_arrow import arrow_body, decoder_of
-from ..record_json import encode, encode_record_lines, encode_records, record_out
+from ..record_json import RecordOut, encode, encode_record_lines, encode_records
 from ..requests import INT32_MAX, integer_parameter, negotiate, parse_time, path_integer
+from ..showing import filter_of, preview_of
 from ..state import api_state, broker_of, groups_of
 from ..upload import pause
 from .groups import owner_check
@@ -38,7 +40,7 @@ HEARTBEAT_MS = 15_000
 _TAIL_BYTES = 256 * 1024
 
 
-async def offset_at(broker: Broker, topic: str, partition: int, text: str) -> int:
+async def offset_at(broker: Broker, topic: str, partition: int, text: str, *, name: str = "from") -> int:
     """The offset that ``from`` means: a number, ``earliest``, ``latest``, RFC 3339 or ``-1h``. A time behind
     the last record is the log end. Raises ``InvalidRequest``."""
     if text.isascii() and text.isdigit() and len(text) < 20:
@@ -46,7 +48,7 @@ async def offset_at(broker: Broker, topic: str, partition: int, text: str) -> in
     at = parse_time(text, broker.now_ms())
     if at is None:
         raise InvalidRequest(
-            f"from is {text[:60]!r}; it must be an offset, earliest, latest, a time like 2026-11-20T10:00Z, "
+            f"{name} is {text[:60]!r}; it must be an offset, earliest, latest, a time like 2026-11-20T10:00Z, "
             "or a time ago like -1h (ms, s, m, h, d)"
         )
     offset, _, _ = await broker.list_offset(topic, partition, at)
@@ -77,7 +79,8 @@ async def read(request: Request) -> Response:
     parse_values = _parse_values(request)
     if media_type == _SSE:
         positions = await _positions(request, broker, topic, [partition], default="latest")
-        return _events(broker, topic, positions, parse_values=parse_values, all_partitions=False)
+        shown = _shown(request, parse_values=parse_values)
+        return _events(broker, topic, positions, shown=shown, all_partitions=False)
     claimant = owner_check(request, topic, partition)
     offset = await offset_at(broker, topic, partition, request.query_params.get("from", "earliest"))
     page = await _read_page(
@@ -242,16 +245,18 @@ async def tail(request: Request) -> Response:
     media_type = negotiate(request, (_NDJSON, _SSE))
     partitions = list(range(topic.partitions))
     positions = await _positions(request, broker, topic.name, partitions, default="latest")
-    parse_values = _parse_values(request)
+    shown = _shown(request, parse_values=_parse_values(request))
     if media_type == _SSE:
-        return _events(broker, topic.name, positions, parse_values=parse_values, all_partitions=True)
+        return _events(broker, topic.name, positions, shown=shown, all_partitions=True)
 
     async def lines() -> AsyncGenerator[bytes]:
         async for partition, records in _follow(broker, topic.name, positions, all_partitions=True):
             if isinstance(records, SteleError):
                 yield encode({"error": problem_of(records)}) + b"\n"
-            elif records:
-                yield encode_record_lines(partition, records, parse_values=parse_values)
+            else:
+                lines = [encode(shown.show(partition, one)) for one in records if shown.wanted.matches(one)]
+                if lines:
+                    yield b"\n".join(lines) + b"\n"
 
     return StreamingResponse(lines(), media_type=_NDJSON)
 
@@ -319,8 +324,21 @@ async def _follow(
                 positions[partition] = await offset_at(broker, topic, partition, "earliest")
 
 
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """Which records of a tail are sent, and how."""
+
+    wanted: Filter
+    show: Callable[[int, RecordView], RecordOut]
+
+
+def _shown(request: Request, *, parse_values: bool) -> _Shown:
+    show = preview_of(request, parse_values=parse_values)
+    return _Shown(filter_of(request), show)
+
+
 def _events(
-    broker: Broker, topic: str, positions: dict[int, int], *, parse_values: bool, all_partitions: bool
+    broker: Broker, topic: str, positions: dict[int, int], *, shown: _Shown, all_partitions: bool
 ) -> Response:
     async def events() -> AsyncGenerator[bytes]:
         # The position of each partition as an id shows it: the last record that was sent.
@@ -330,16 +348,21 @@ def _events(
             if isinstance(records, SteleError):
                 yield b"event: error\ndata: " + json.dumps(problem_of(records)).encode() + b"\n\n"
             elif records:
-                yield b"".join(_event(partition, record, seen, parse_values) for record in records)
+                events: list[bytes] = []
+                for record in records:
+                    seen[partition] = record.offset
+                    if shown.wanted.matches(record):
+                        events.append(_event(shown.show(partition, record), seen))
+                if events:
+                    yield b"".join(events)
             else:
                 yield b": nothing new\n\n"
 
     return StreamingResponse(events(), media_type=_SSE, headers={"Cache-Control": "no-store"})
 
 
-def _event(partition: int, record: RecordView, seen: dict[int, int], parse_values: bool) -> bytes:
-    seen[partition] = record.offset
-    data = encode(record_out(partition, record, parse_values=parse_values))
+def _event(shown: RecordOut, seen: Mapping[int, int]) -> bytes:
+    data = encode(shown)
     # A value shown as JSON may hold line ends, which would end the field.
     return b"id: %s\ndata: %s\n\n" % (_event_id(seen), data.replace(b"\n", b"\ndata: "))
 

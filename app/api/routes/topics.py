@@ -16,13 +16,23 @@ from ...errors import InvalidRequest, TopicDiffers, TopicExists
 from .. import openapi
 from ..errors import HttpError
 from ..record_json import encode
-from ..requests import content_type, integer_parameter, read_body
+from ..requests import (
+    INT32_MAX,
+    boolean_parameter,
+    content_type,
+    integer_parameter,
+    path_integer,
+    read_body,
+)
 from ..state import api_state, broker_of
+from .records import offset_at
 
 router = APIRouter(tags=["topics"])
 
 _JSON = "application/json"
 _PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
+# Sizes are added up on the spot, some 10 µs for a partition.
+_SIZES_PAGE_MAX = 1000
 
 
 class TopicBody(Struct, forbid_unknown_fields=True):
@@ -86,21 +96,48 @@ def _answer(document: dict[str, Any], status: int = 200) -> Response:
     return Response(encode(document), status, media_type=_JSON)
 
 
+def _listed(broker: Broker, topic: Topic, *, with_sizes: bool) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "name": topic.name,
+        "topic_id": str(topic.topic_id),
+        "partition_count": topic.partitions,
+    }
+    if with_sizes:
+        states = [broker.log_state(topic.name, partition) for partition in range(topic.partitions)]
+        entry["records"] = sum(state.high_watermark - state.log_start_offset for state in states)
+        entry["size_bytes"] = sum(state.size_bytes for state in states)
+        entry["storage"] = topic.config.storage
+        entry["retention_ms"] = topic.config.retention_ms
+    return entry
+
+
 @router.get("/v1/topics", openapi_extra=openapi.LIST_TOPICS, summary="List topics")
 async def list_topics(request: Request) -> Response:
-    """Topics by name, a page at a time: `prefix` selects, `after` goes on behind the last name of a page."""
+    """Topics by name, a page at a time.
+
+    `search` finds a text anywhere in a name, `prefix` at its beginning. `page` counts from 1; or `after` goes on
+    behind the last name of a page, also while topics come and go. `sizes=true` adds how much each holds.
+    """
     broker = broker_of(request)
-    limit = integer_parameter(request, "limit", _PAGE_DEFAULT, minimum=1, maximum=_PAGE_MAX)
+    with_sizes = boolean_parameter(request, "sizes")
+    limit = integer_parameter(
+        request, "limit", _PAGE_DEFAULT, minimum=1, maximum=_SIZES_PAGE_MAX if with_sizes else _PAGE_MAX
+    )
+    number = integer_parameter(request, "page", 1, minimum=1, maximum=INT32_MAX)
     prefix, after = request.query_params.get("prefix", ""), request.query_params.get("after", "")
-    names = [t for t in broker.topics() if t.name.startswith(prefix) and t.name > after]
-    page = names[:limit]
+    wanted = request.query_params.get("search", "").lower()
+    found = [
+        topic
+        for topic in broker.topics()
+        if topic.name.startswith(prefix) and topic.name > after and wanted in topic.name.lower()
+    ]
+    begin = (number - 1) * limit
+    page = found[begin : begin + limit]
     return _answer(
         {
-            "topics": [
-                {"name": topic.name, "topic_id": str(topic.topic_id), "partition_count": topic.partitions}
-                for topic in page
-            ],
-            "next_after": page[-1].name if len(names) > limit else None,
+            "topics": [_listed(broker, topic, with_sizes=with_sizes) for topic in page],
+            "next_after": page[-1].name if len(found) > begin + limit else None,
+            "total": len(found),
         }
     )
 
@@ -158,6 +195,43 @@ async def delete_topic(request: Request) -> Response:
     """Delete a topic and all its records."""
     await broker_of(request).delete_topic(request.path_params["topic"])
     return Response(status_code=204)
+
+
+@router.delete(
+    "/v1/topics/{topic}/records", openapi_extra=openapi.PURGE_TOPIC, summary="Delete all records of a topic"
+)
+async def purge_topic(request: Request) -> Response:
+    """Delete every record that is there now, in all partitions; the topic and its offsets go on."""
+    broker = broker_of(request)
+    topic = broker.topic(request.path_params["topic"])
+    partitions: list[dict[str, int]] = []
+    for partition in range(topic.partitions):
+        before = broker.log_state(topic.name, partition)
+        start = await broker.delete_records(topic.name, partition, before.high_watermark)
+        partitions.append(_purged(partition, before.log_start_offset, start))
+    return _answer({"topic": topic.name, "partitions": partitions})
+
+
+@router.delete(
+    "/v1/topics/{topic}/partitions/{partition}/records",
+    openapi_extra=openapi.PURGE_PARTITION,
+    summary="Delete the first records of a partition",
+)
+async def purge_partition(request: Request) -> Response:
+    """Delete the records before `before`: an offset, `latest` (all of them), or a time."""
+    broker = broker_of(request)
+    topic, partition = broker.topic(request.path_params["topic"]).name, path_integer(request, "partition")
+    text = request.query_params.get("before")
+    if text is None:
+        raise InvalidRequest("before is missing; say before which offset or time, or before=latest for all")
+    state = broker.log_state(topic, partition)
+    offset = await offset_at(broker, topic, partition, text, name="before")
+    start = await broker.delete_records(topic, partition, offset)
+    return _answer({"topic": topic, **_purged(partition, state.log_start_offset, start)})
+
+
+def _purged(partition: int, before: int, after: int) -> dict[str, int]:
+    return {"partition": partition, "log_start_offset": after, "deleted": max(0, after - before)}
 
 
 @router.post("/v1/topics/{topic}/flush", openapi_extra=openapi.FLUSH_TOPIC, summary="Sync a topic")

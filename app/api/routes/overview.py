@@ -1,0 +1,201 @@
+"""The state of this broker for people and for the console: rates, disk, syncs, connections."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from .. import openapi
+from ..record_json import encode
+from ..requests import integer_parameter
+from ..sampler import POINTS_MAX, Point, Sampler, resident_bytes
+from ..state import api_state
+from .status import VERSION
+
+router = APIRouter(tags=["broker"])
+
+_CONNECTIONS_DEFAULT, _CONNECTIONS_MAX = 500, 10_000
+
+
+def _answer(document: object) -> Response:
+    return Response(encode(document), media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+@router.get("/v1/overview", openapi_extra=openapi.OVERVIEW, summary="See how the broker is doing")
+async def overview(request: Request) -> Response:
+    """Health, what it holds, rates over the last ten seconds, doors, disk, syncs. Sizes are of the last sample."""
+    state = api_state(request)
+    broker, sampler = state.broker, state.sampler
+    failure = broker.failure
+    status = "failed" if failure else "closing" if broker.is_closing else "ready"
+    topics = broker.topics()
+    counts, disk = broker.counts, sampler.disk
+    newest = sampler.points[-1] if sampler.points else None
+    return _answer(
+        {
+            "version": VERSION,
+            "cluster_id": broker.cluster_id,
+            "broker_id": broker.broker_id,
+            "now": broker.now_ms(),
+            "started_at": sampler.started_ms,
+            "health": {"status": status, "reason": str(failure) if failure else None},
+            "topics": len(topics),
+            "partitions": sum(topic.partitions for topic in topics),
+            "groups": len(state.groups.coordinator.list_groups()),
+            "totals": {
+                "records_in": counts.appended_records,
+                "bytes_in": counts.appended_bytes,
+                "bytes_out": counts.fetched_bytes,
+            },
+            "rates": _rates(sampler),
+            "doors": _doors(state.sampler, broker.endpoints),
+            "disk": {
+                "path": str(disk.path) if disk else str(broker.settings.data_dir.absolute()),
+                "total_bytes": disk.total_bytes if disk else None,
+                "free_bytes": disk.free_bytes if disk else None,
+                "log_bytes": newest.log_bytes if newest else None,
+            },
+            "syncs": _syncs(sampler),
+            "process": {"resident_bytes": resident_bytes()},
+            "searches": {
+                "active": state.searches.active,
+                "scanned_records": state.searches.scanned_records,
+                "ended": state.searches.ended,
+            },
+        }
+    )
+
+
+def _doors(sampler: Sampler, endpoints: Any) -> list[dict[str, Any]]:
+    doors: list[dict[str, Any]] = []
+    pair = sampler.rates()
+    for place, door in enumerate(sampler.doors):
+        traffic = door.traffic()
+        endpoint = endpoints.get(door.name)
+        entry: dict[str, Any] = {
+            "name": door.name,
+            "host": endpoint.host if endpoint else None,
+            "port": endpoint.port if endpoint else None,
+            "connections": traffic.connections,
+            "connections_opened": traffic.connections_opened,
+            "bytes_in": traffic.bytes_in,
+            "bytes_out": traffic.bytes_out,
+            "bytes_in_per_s": None,
+            "bytes_out_per_s": None,
+        }
+        if pair is not None:
+            old, new = pair
+            seconds = max(new.at_ms - old.at_ms, 1) / 1000
+            entry["bytes_in_per_s"] = round((new.door_bytes_in[place] - old.door_bytes_in[place]) / seconds)
+            entry["bytes_out_per_s"] = round(
+                (new.door_bytes_out[place] - old.door_bytes_out[place]) / seconds
+            )
+        doors.append(entry)
+    return doors
+
+
+def _rates(sampler: Sampler) -> dict[str, Any] | None:
+    pair = sampler.rates()
+    if pair is None:
+        return None
+    old, new = pair
+    over_ms = max(new.at_ms - old.at_ms, 1)
+
+    def per_s(name: str) -> float:
+        return round((getattr(new, name) - getattr(old, name)) * 1000 / over_ms, 1)
+
+    return {
+        "over_ms": over_ms,
+        "records_in_per_s": per_s("records_in"),
+        "bytes_in_per_s": per_s("bytes_in"),
+        "bytes_out_per_s": per_s("bytes_out"),
+        "syncs_per_s": per_s("syncs"),
+    }
+
+
+def _syncs(sampler: Sampler) -> dict[str, Any]:
+    """Of the last point in which there was one."""
+    for point in reversed(sampler.points):
+        if point.sync_p50_ms is not None:
+            return {
+                "count": sampler.syncs.count,
+                "at": point.at_ms,
+                "p50_ms": round(point.sync_p50_ms, 3),
+                "p99_ms": round(point.sync_p99_ms or 0.0, 3),
+            }
+    return {"count": sampler.syncs.count, "at": None, "p50_ms": None, "p99_ms": None}
+
+
+@router.get(
+    "/v1/overview/history", openapi_extra=openapi.OVERVIEW_HISTORY, summary="See how it did in the last hour"
+)
+async def history(request: Request) -> Response:
+    """Columns of the same length, the newest last: rates between one sample and the next, sizes at each."""
+    sampler = api_state(request).sampler
+    most = integer_parameter(request, "points", POINTS_MAX, minimum=1, maximum=POINTS_MAX)
+    points = list(sampler.points)[-(most + 1) :]
+    pairs = list(pairwise(points))
+
+    def per_s(old: Point, new: Point, before: int, after: int) -> float:
+        return round((after - before) * 1000 / max(new.at_ms - old.at_ms, 1), 1)
+
+    return _answer(
+        {
+            "interval_ms": sampler.interval_ms,
+            "at": [new.at_ms for _, new in pairs],
+            "records_in_per_s": [per_s(a, b, a.records_in, b.records_in) for a, b in pairs],
+            "bytes_in_per_s": [per_s(a, b, a.bytes_in, b.bytes_in) for a, b in pairs],
+            "bytes_out_per_s": [per_s(a, b, a.bytes_out, b.bytes_out) for a, b in pairs],
+            "sync_p50_ms": [b.sync_p50_ms and round(b.sync_p50_ms, 3) for _, b in pairs],
+            "sync_p99_ms": [b.sync_p99_ms and round(b.sync_p99_ms, 3) for _, b in pairs],
+            "log_bytes": [b.log_bytes for _, b in pairs],
+            "free_bytes": [b.free_bytes for _, b in pairs],
+            "doors": [
+                {
+                    "name": door.name,
+                    "bytes_in_per_s": [
+                        per_s(a, b, a.door_bytes_in[place], b.door_bytes_in[place]) for a, b in pairs
+                    ],
+                    "bytes_out_per_s": [
+                        per_s(a, b, a.door_bytes_out[place], b.door_bytes_out[place]) for a, b in pairs
+                    ],
+                    "connections": [b.door_connections[place] for _, b in pairs],
+                }
+                for place, door in enumerate(sampler.doors)
+            ],
+        }
+    )
+
+
+@router.get("/v1/connections", openapi_extra=openapi.CONNECTIONS, summary="List connections")
+async def connections(request: Request) -> Response:
+    """Who is connected, through which door, for how long, and what it says of itself.
+
+    A Kafka client tells its library with ApiVersions, an HTTP client with `User-Agent`; the binary protocol has
+    no words for it.
+    """
+    limit = integer_parameter(request, "limit", _CONNECTIONS_DEFAULT, minimum=1, maximum=_CONNECTIONS_MAX)
+    views = [view for door in api_state(request).sampler.doors for view in door.connection_views()]
+    views.sort(key=lambda view: -view.age_ms)
+    return _answer(
+        {
+            "total": len(views),
+            "connections": [
+                {
+                    "door": view.door,
+                    "peer": view.peer,
+                    "age_ms": view.age_ms,
+                    "client_id": view.client_id or None,
+                    "client_name": view.client_name or None,
+                    "client_version": view.client_version or None,
+                    "bytes_in": view.bytes_in,
+                    "bytes_out": view.bytes_out,
+                }
+                for view in views[:limit]
+            ],
+        }
+    )

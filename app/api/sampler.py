@@ -1,0 +1,273 @@
+"""What happened lately: totals and sizes taken at an interval, kept for an hour, at a bounded cost.
+
+The console, ``stele top`` and ``/metrics`` read what is kept here, so that no
+scrape and no open page walks thousands of partitions on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import sys
+import time
+from array import array
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..broker.broker import Broker
+from ..broker.doors import DoorView
+from ..errors import GroupNotFound, StorageError, TopicError
+from ..groups.lag import group_lag
+from ..groups.services import Groups
+from ..storage.engine import DiskSpace
+
+logger = logging.getLogger(__name__)
+
+# An hour of the default interval.
+POINTS_MAX = 720
+# Partitions looked at in one turn of the loop, some 0.3 ms of work.
+_PARTITIONS_PER_TURN = 50
+# Syncs between two samples whose times are kept; more of them are counted only.
+_SYNCS_KEPT = 4096
+# Lag over time is kept for so many partitions of groups, with 8 bytes a point: 6 MB at most.
+LAG_SERIES_MAX = 1000
+_PAGE_BYTES = resource.getpagesize()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """Totals at one moment; the times of the syncs are those since the point before, in ms."""
+
+    at_ms: int
+    records_in: int
+    bytes_in: int
+    bytes_out: int
+    # By the order of the doors.
+    door_bytes_in: tuple[int, ...]
+    door_bytes_out: tuple[int, ...]
+    door_connections: tuple[int, ...]
+    syncs: int
+    sync_p50_ms: float | None
+    sync_p99_ms: float | None
+    log_bytes: int
+    free_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSize:
+    """``end_offsets`` is the sum over all partitions: what was ever appended."""
+
+    end_offsets: int
+    records: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    members: int
+    # By topic.
+    lags: dict[str, int]
+
+
+@dataclass(slots=True)
+class _LagSeries:
+    lags: array[int] = field(default_factory=lambda: array("q"))
+
+
+class SyncTimes:
+    """The seconds of each sync since they were last asked for."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._recent: deque[float] = deque(maxlen=_SYNCS_KEPT)
+
+    def observe(self, seconds: float) -> None:
+        self.count += 1
+        self._recent.append(seconds)
+
+    def take(self) -> tuple[float | None, float | None]:
+        """The median and the 99th percentile in ms, None if there was no sync."""
+        if not self._recent:
+            return None, None
+        ordered = sorted(self._recent)
+        self._recent.clear()
+        last = len(ordered) - 1
+        return ordered[last // 2] * 1000, ordered[round(last * 0.99)] * 1000
+
+
+class Sampler:
+    """Takes a ``Point`` each ``interval_ms``; ``start`` begins, ``stop`` ends it."""
+
+    def __init__(self, broker: Broker, groups: Groups, doors: Sequence[DoorView]) -> None:
+        self._broker = broker
+        self._groups = groups
+        self.doors = doors
+        self.syncs = SyncTimes()
+        self.interval_ms = broker.settings.sample_interval_ms
+        self.started_ms = broker.now_ms()
+        self.points: deque[Point] = deque(maxlen=POINTS_MAX)
+        self.topic_sizes: dict[str, TopicSize] = {}
+        self.group_lags: dict[str, GroupLag] = {}
+        self.disk: DiskSpace | None = None
+        # Times of the points of lag, and for each group and partition its lags, the newest last.
+        self.lag_times: deque[int] = deque(maxlen=POINTS_MAX)
+        self._lags: dict[tuple[str, str, int], _LagSeries] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    async def _run(self) -> None:
+        while True:
+            begin_s = time.monotonic()
+            try:
+                await self.sample()
+            except Exception:  # the edge of a task: a picture less is no reason to have none any more
+                logger.exception("a sample could not be taken")
+            spent_s = time.monotonic() - begin_s
+            await asyncio.sleep(max(self.interval_ms / 1000 - spent_s, 0.05))
+
+    async def sample(self) -> None:
+        broker = self._broker
+        log_bytes = await self._measure_topics()
+        await self._measure_groups()
+        try:
+            self.disk = await broker.disk_space()
+        except StorageError as error:
+            logger.warning("the space of the disk cannot be read: %s", error)
+            self.disk = None
+        traffic = [door.traffic() for door in self.doors]
+        p50_ms, p99_ms = self.syncs.take()
+        counts = broker.counts
+        self.points.append(
+            Point(
+                at_ms=broker.now_ms(),
+                records_in=counts.appended_records,
+                bytes_in=counts.appended_bytes,
+                bytes_out=counts.fetched_bytes,
+                door_bytes_in=tuple(one.bytes_in for one in traffic),
+                door_bytes_out=tuple(one.bytes_out for one in traffic),
+                door_connections=tuple(one.connections for one in traffic),
+                syncs=self.syncs.count,
+                sync_p50_ms=p50_ms,
+                sync_p99_ms=p99_ms,
+                log_bytes=log_bytes,
+                free_bytes=None if self.disk is None else self.disk.free_bytes,
+            )
+        )
+
+    async def _measure_topics(self) -> int:
+        sizes: dict[str, TopicSize] = {}
+        left = _PARTITIONS_PER_TURN
+        for topic in self._broker.topics():
+            end_offsets = records = size_bytes = 0
+            try:
+                for partition in range(topic.partitions):
+                    state = self._broker.log_state(topic.name, partition)
+                    end_offsets += state.high_watermark
+                    records += state.high_watermark - state.log_start_offset
+                    size_bytes += state.size_bytes
+                    left -= 1
+                    if not left:
+                        left = _PARTITIONS_PER_TURN
+                        await asyncio.sleep(0)
+            except TopicError:
+                # Deleted between two turns.
+                continue
+            sizes[topic.name] = TopicSize(end_offsets, records, size_bytes)
+        self.topic_sizes = sizes
+        return sum(size.size_bytes for size in sizes.values())
+
+    async def _measure_groups(self) -> None:
+        found: dict[str, GroupLag] = {}
+        coordinator = self._groups.coordinator
+        most = self._broker.settings.metrics_groups_max
+        seen: set[tuple[str, str, int]] = set()
+        for listing in coordinator.list_groups()[:most]:
+            name = listing.group
+            try:
+                members = len(coordinator.describe(name).members)
+                lags = group_lag(self._broker, coordinator, name)
+            except GroupNotFound:
+                continue
+            by_topic: dict[str, int] = {}
+            for one in lags:
+                by_topic[one.topic] = by_topic.get(one.topic, 0) + one.lag
+                self._keep_lag((name, one.topic, one.partition), one.lag, seen)
+            found[name] = GroupLag(members, by_topic)
+            await asyncio.sleep(0)
+        for gone in self._lags.keys() - seen:
+            del self._lags[gone]
+        self.lag_times.append(self._broker.now_ms())
+        self.group_lags = found
+
+    def _keep_lag(self, key: tuple[str, str, int], lag: int, seen: set[tuple[str, str, int]]) -> None:
+        series = self._lags.get(key)
+        if series is None:
+            if len(self._lags) >= LAG_SERIES_MAX:
+                return
+            series = self._lags[key] = _LagSeries()
+        seen.add(key)
+        series.lags.append(lag)
+        if len(series.lags) > POINTS_MAX:
+            del series.lags[:-POINTS_MAX]
+
+    def lag_history(self, group: str) -> tuple[list[int], list[tuple[str, int, list[int | None]]]]:
+        """``(times in ms, [(topic, partition, lags)])``; None where a partition was not known yet."""
+        times = list(self.lag_times)
+        series: list[tuple[str, int, list[int | None]]] = []
+        for (name, topic, partition), kept in sorted(self._lags.items()):
+            if name == group:
+                lags = list(kept.lags)[-len(times) :] if times else []
+                series.append((topic, partition, [*([None] * (len(times) - len(lags))), *lags]))
+        return times, series
+
+    def rates(self, over_ms: int = 10_000) -> tuple[Point, Point] | None:
+        """Two points about ``over_ms`` apart, the newer last; None before there are two."""
+        if len(self.points) < 2:
+            return None
+        newest = self.points[-1]
+        oldest = self.points[-2]
+        for point in reversed(self.points):
+            oldest = point if point is not newest else oldest
+            if newest.at_ms - point.at_ms >= over_ms:
+                break
+        return oldest, newest
+
+
+def resident_bytes() -> int:
+    """Memory that the process takes now; its peak where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
+    except (OSError, ValueError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+class StickyNames:
+    """At most ``limit`` names get a label of their own; who has one keeps it as long as it exists.
+
+    So the series of a topic do not come and go with those of its neighbours.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._names: dict[str, None] = {}
+
+    def choose(self, existing: Iterable[str]) -> list[str]:
+        names = dict.fromkeys(existing)
+        for gone in self._names.keys() - names.keys():
+            del self._names[gone]
+        for name in names:
+            if len(self._names) >= self._limit:
+                break
+            self._names.setdefault(name)
+        return list(self._names)

@@ -1,0 +1,31 @@
+"""What a request says of the records it wants to see: which of them, and how much of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.requests import Request
+from stele.wire.record_batch import RecordView
+
+from .filters import Filter, make_filter
+from .record_json import RecordOut, preview_out, record_out
+from .requests import INT32_MAX, integer_parameter
+
+
+def filter_of(request: Request) -> Filter:
+    """The conditions ``key``, ``value``, ``header`` and ``json`` of the query. Raises ``InvalidRequest``."""
+    query = request.query_params
+    return make_filter(
+        key=query.getlist("key"),
+        value=query.getlist("value"),
+        header=query.getlist("header"),
+        json=query.getlist("json"),
+    )
+
+
+def preview_of(request: Request, *, parse_values: bool = False) -> Callable[[int, RecordView], RecordOut]:
+    """How records are shown: whole, or with ``preview`` bytes of each part. Raises ``InvalidRequest``."""
+    bytes_max = integer_parameter(request, "preview", 0, maximum=INT32_MAX)
+    if bytes_max:
+        return lambda partition, record: preview_out(partition, record, bytes_max=bytes_max)
+    return lambda partition, record: record_out(partition, record, parse_values=parse_values)

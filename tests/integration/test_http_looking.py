@@ -1,0 +1,313 @@
+"""What the console asks of the HTTP API, as anybody may ask it: searches, sizes, segments, connections, the overview."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Producer
+from stele.testing import BrokerProcess, run_broker
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BrokerProcess]:
+    with run_broker(environment={"STELE_SAMPLE_INTERVAL_MS": "100"}) as running:
+        yield running
+
+
+@pytest.fixture
+def http(broker: BrokerProcess) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=broker.http_url, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"looking-{next(_numbers)}"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not come to be"
+
+
+def fill(http: httpx.Client, topic: str, number: int, *, partitions: int = 1) -> None:
+    assert http.put(f"/v1/topics/{topic}", json={"partitions": partitions}).status_code == 201
+    for start in range(0, number, 100):
+        records = [
+            {
+                "key": f"k{n}",
+                "value": {"n": n},
+                "partition": n % partitions,
+                "timestamp": 1763658000000 + n,
+                "headers": [{"key": "n", "value": str(n)}],
+            }
+            for n in range(start, min(start + 100, number))
+        ]
+        assert http.post(f"/v1/topics/{topic}/records", json={"records": records}).status_code == 200
+
+
+def search(http: httpx.Client, topic: str, **asked: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """The records and the end of a search."""
+    answer = http.get(f"/v1/topics/{topic}/search", params=asked)
+    assert answer.status_code == 200, answer.text
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert "progress" in lines[0]
+    return [line["record"] for line in lines if "record" in line], lines[-1]["end"]
+
+
+def numbers(records: list[dict[str, Any]]) -> list[int]:
+    return [json.loads(record["value"])["n"] for record in records]
+
+
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+@pytest.mark.parametrize("limit", [1, 7, 64, 1000])
+def test_a_search_that_goes_on_shows_each_record_once(
+    http: httpx.Client, topic: str, order: str, limit: int
+) -> None:
+    fill(http, topic, 300, partitions=3)
+    found, end = search(http, topic, order=order, limit=limit)
+    while end["reason"] == "limit":
+        more, end = search(http, topic, order=order, limit=limit, spans=end["spans"])
+        found += more
+    expected = list(range(300))
+    assert sorted(numbers(found)) == expected
+    assert end["reason"] == "end"
+    if limit == 1000:
+        # All windows are merged by time as long as they come at the same pace.
+        assert numbers(found) == (expected if order == "oldest" else expected[::-1])
+
+
+def test_a_search_is_bounded_by_offsets_times_and_partitions(http: httpx.Client, topic: str) -> None:
+    fill(http, topic, 100, partitions=2)
+    assert numbers(search(http, topic, partitions="1", **{"from": 10, "to": 13})[0]) == [21, 23, 25]
+    times = {"from": "2025-11-20T17:00:00.090Z", "to": "2025-11-20T17:00:00.094Z"}
+    assert numbers(search(http, topic, **times)[0]) == [90, 91, 92, 93]
+    found, end = search(http, topic, **{"from": "latest"})
+    assert (found, end["reason"], end["of"]) == ([], "end", 0)
+
+
+def test_a_search_sees_nothing_that_was_produced_after_it_began(http: httpx.Client, topic: str) -> None:
+    fill(http, topic, 2000)
+    with http.stream("GET", f"/v1/topics/{topic}/search", params={"limit": 100_000}) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        with httpx.Client(base_url=http.base_url) as other:
+            other.post(f"/v1/topics/{topic}/records", json={"records": [{"value": {"n": -1}}]})
+        *_, last = lines
+    assert json.loads(last)["end"]["scanned"] == 2000
+
+
+def test_a_search_goes_on_behind_damage_and_says_so(
+    broker: BrokerProcess, http: httpx.Client, topic: str
+) -> None:
+    fill(http, topic, 300)
+    log = broker.data_dir / f"{topic}-0" / f"{0:020}.log"
+    raw = bytearray(log.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    log.write_bytes(raw)
+    found, end = search(http, topic, limit=1000)
+    assert numbers(found) == [*range(100), *range(200, 300)]
+    assert [error["type"] for error in end["errors"]] == ["/problems/corrupt-log"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"json": "[["},
+        {"order": "sideways"},
+        {"format": "xml"},
+        {"partitions": "1,x"},
+        {"spans": "0:1"},
+        {"from": "yesterday"},
+        {"to": "tomorrow"},
+        {"limit": "0"},
+        {"preview": "-1"},
+    ],
+)
+def test_a_search_that_makes_no_sense_is_refused(
+    http: httpx.Client, topic: str, asked: dict[str, str]
+) -> None:
+    fill(http, topic, 1)
+    answer = http.get(f"/v1/topics/{topic}/search", params=asked)
+    assert (answer.status_code, answer.json()["type"]) == (400, "/problems/invalid-request")
+    assert next(iter(asked)) in answer.json()["detail"]
+
+
+def test_a_preview_cuts_and_says_how_much_there_is(http: httpx.Client, topic: str) -> None:
+    http.post(f"/v1/topics/{topic}/records", json={"records": [{"key": "k", "value": "ä" * 100}]})
+    ((record,), _) = search(http, topic, preview=11)
+    assert record["value"] == "ä" * 5
+    assert (record["value_bytes"], record["is_cut"]) == (200, True)
+
+
+def test_one_record_is_got_by_its_offset_and_its_bytes_alone(http: httpx.Client, topic: str) -> None:
+    http.post(
+        f"/v1/topics/{topic}/records", json={"records": [{"key": "k", "value_b64": "AP8="}, {"value": None}]}
+    )
+    path = f"/v1/topics/{topic}/partitions/0/records"
+    assert http.get(f"{path}/0").json()["value_b64"] == "AP8="
+    download = http.get(f"{path}/0", params={"part": "value"})
+    assert download.content == b"\x00\xff"
+    assert "attachment" in download.headers["content-disposition"]
+    assert http.get(f"{path}/1", params={"part": "value"}).status_code == 404
+    assert http.get(f"{path}/2").status_code == 404
+    assert http.get(f"{path}/3").status_code == 416
+    assert http.get(f"{path}/x").status_code == 404
+
+
+def test_records_are_purged_and_offsets_go_on(http: httpx.Client, topic: str) -> None:
+    fill(http, topic, 20, partitions=2)
+    path = f"/v1/topics/{topic}/partitions/0/records"
+    assert http.delete(path).status_code == 400
+    assert http.delete(path, params={"before": 4}).json()["deleted"] == 4
+    assert http.delete(path, params={"before": 11}).status_code == 416
+    purged = http.delete(f"/v1/topics/{topic}/records").json()["partitions"]
+    assert [(one["log_start_offset"], one["deleted"]) for one in purged] == [(10, 6), (10, 10)]
+    assert search(http, topic)[0] == []
+    produced = http.post(f"/v1/topics/{topic}/records?partition=0", json={"records": [{"value": {"n": 1}}]})
+    assert produced.json()["records"][0]["offset"] == 10
+
+
+def test_topics_are_found_by_a_part_of_their_name_and_paged(http: httpx.Client, topic: str) -> None:
+    for number in range(5):
+        http.put(f"/v1/topics/{topic}-Part-{number}")
+    first = http.get("/v1/topics", params={"search": f"{topic}-pART", "limit": 2, "page": 1}).json()
+    last = http.get(
+        "/v1/topics", params={"search": f"{topic}-pART", "limit": 2, "page": 3, "sizes": "true"}
+    ).json()
+    assert (first["total"], len(first["topics"])) == (5, 2)
+    assert [one["name"] for one in last["topics"]] == [f"{topic}-Part-4"]
+    assert last["next_after"] is None
+    assert last["topics"][0]["records"] == 0
+
+
+def test_segments_are_listed_with_the_time_of_their_deletion(http: httpx.Client, topic: str) -> None:
+    http.put(f"/v1/topics/{topic}", json={"configs": {"segment.bytes": 1024, "retention.ms": 3_600_000}})
+    for _ in range(3):
+        http.post(f"/v1/topics/{topic}/records", json={"records": [{"value": "v" * 900}]})
+    listed = http.get(f"/v1/topics/{topic}/partitions/0/segments").json()
+    segments = listed["segments"]
+    assert [one["base_offset"] for one in segments] == [0, 1, 2]
+    assert [one["is_sealed"] for one in segments] == [True, True, False]
+    assert all(one["expires_at"] == one["max_timestamp"] + 3_600_000 for one in segments)
+    assert listed["size_bytes"] == sum(one["size_bytes"] for one in segments)
+    assert not any(one["is_over_size"] for one in segments)
+
+    http.patch(f"/v1/topics/{topic}", json={"configs": {"retention.bytes": segments[1]["size_bytes"]}})
+    segments = http.get(f"/v1/topics/{topic}/partitions/0/segments").json()["segments"]
+    assert [one["is_over_size"] for one in segments] == [True, True, False]
+
+
+def test_a_partition_is_checked_while_it_is_written(
+    broker: BrokerProcess, http: httpx.Client, topic: str
+) -> None:
+    http.put(f"/v1/topics/{topic}", json={"configs": {"segment.bytes": 100_000}})
+    producer = Producer({"bootstrap.servers": broker.kafka_bootstrap})
+    for number in range(30):
+        for _ in range(200):
+            producer.produce(topic, b"v" * 500)
+        producer.poll(0)
+        checked = http.post(f"/v1/topics/{topic}/partitions/0/verify").json()
+        assert checked["problems"] == [], number
+    producer.flush()
+    checked = http.post(f"/v1/topics/{topic}/partitions/0/verify").json()
+    assert (checked["is_good"], checked["records"]) == (True, 6000)
+    assert http.get(f"/v1/topics/{topic}/partitions/0/segments").json()["verified"] == checked
+
+
+def test_a_topic_in_memory_has_no_segments_and_nothing_to_check(http: httpx.Client, topic: str) -> None:
+    http.put(f"/v1/topics/{topic}", json={"configs": {"stele.storage": "memory"}})
+    assert http.get(f"/v1/topics/{topic}/partitions/0/segments").json()["segments"] == []
+    assert http.post(f"/v1/topics/{topic}/partitions/0/verify").json()["is_good"]
+
+
+def test_connections_say_who_they_are(broker: BrokerProcess, http: httpx.Client, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.kafka_bootstrap, "client.id": "me-7"})
+    producer.produce(topic, b"x")
+    producer.flush()
+    http.headers["user-agent"] = "tester/1.2"
+    http.get("/healthz")
+    found = http.get("/v1/connections").json()["connections"]
+    kafka = [one for one in found if one["door"] == "kafka" and one["client_id"] == "me-7"]
+    assert {one["client_name"] for one in kafka} == {"confluent-kafka-python"}
+    assert sum(one["bytes_in"] for one in kafka) > 0
+    mine = [one for one in found if one["client_name"] == "tester"]
+    assert [(one["door"], one["client_version"]) for one in mine] == [("http", "1.2")]
+
+
+def test_the_overview_and_its_history_have_rates(http: httpx.Client, topic: str) -> None:
+    fill(http, topic, 500)
+
+    def has_rates() -> bool:
+        past = http.get("/v1/overview/history").json()
+        return (
+            any(past["records_in_per_s"])
+            and any(past["sync_p99_ms"])
+            and any(past["doors"][0]["bytes_in_per_s"])
+        )
+
+    until(has_rates)
+    past = http.get("/v1/overview/history", params={"points": 3}).json()
+    columns = [past[name] for name in ("at", "records_in_per_s", "log_bytes", "sync_p50_ms")]
+    assert {len(column) for column in columns} == {len(past["at"])}
+    assert len(past["at"]) <= 3
+    now = http.get("/v1/overview").json()
+    assert now["health"] == {"status": "ready", "reason": None}
+    assert [door["name"] for door in now["doors"]] == ["http", "binary", "kafka"]
+    assert 0 < now["disk"]["free_bytes"] < now["disk"]["total_bytes"]
+
+
+def test_the_lag_of_a_group_is_remembered(http: httpx.Client, topic: str) -> None:
+    fill(http, topic, 10)
+    poll = {"topics": [topic], "max_records": 4, "lease_ms": 60000}
+    polled = http.post(f"/v1/groups/g-{topic}/poll", json=poll).json()
+    http.post(f"/v1/groups/g-{topic}/ack", json={"lease": polled["lease"]})
+
+    def lags() -> list[int]:
+        past = http.get(f"/v1/groups/g-{topic}/lag/history").json()
+        return [lag for one in past["partitions"] for lag in one["lag"] if lag is not None]
+
+    until(lambda: bool(lags()) and lags()[-1] == 6)
+    listed = http.get("/v1/groups", params={"search": f"G-{topic}"}).json()
+    assert [(one["group"], one["lag"]) for one in listed["groups"]] == [(f"g-{topic}", 6)]
+    assert f'stele_group_lag{{group="g-{topic}",topic="{topic}"}} 6.0' in http.get("/metrics").text
+    assert http.get("/v1/groups/nobody/lag/history").status_code == 404
+
+
+def test_the_series_of_topics_and_groups_are_bounded(tmp_path: Any) -> None:
+    environment = {
+        "STELE_SAMPLE_INTERVAL_MS": "100",
+        "STELE_METRICS_TOPICS_MAX": "3",
+        "STELE_METRICS_GROUPS_MAX": "2",
+    }
+    with run_broker(environment=environment) as broker, httpx.Client(base_url=broker.http_url) as http:
+        for number in range(8):
+            http.post(f"/v1/topics/t-{number}/records", json={"records": [{"value": "x"}]})
+            http.post(f"/v1/groups/g-{number}/poll", json={"topics": [f"t-{number}"]})
+
+        def samples(name: str) -> dict[str, float]:
+            lines = http.get("/metrics").text.splitlines()
+            return {
+                line.split(" ")[0]: float(line.split(" ")[1])
+                for line in lines
+                if line.startswith(f"{name}{{")
+            }
+
+        until(lambda: sum(samples("stele_topic_records").values()) == 8)
+        until(lambda: len(samples("stele_group_members")) == 2)
+        assert len(samples("stele_topic_records")) == 4
+        assert samples("stele_topic_records")['stele_topic_records{topic="(others)"}'] == 5
+        assert {name.split('"')[1] for name in samples("stele_door_connections")} == {
+            "http",
+            "binary",
+            "kafka",
+        }

@@ -1,0 +1,112 @@
+"""Which records a filter lets through, and which filters are refused."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api.filters import CONDITIONS_MAX, JSON_BYTES_MAX, make_filter
+from app.errors import InvalidRequest
+
+
+class Record(NamedTuple):
+    offset: int = 0
+    timestamp: int = 0
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: list[tuple[str, bytes | None]] = []  # noqa: RUF012 (never changed)
+
+
+FLIGHT = Record(
+    key=b"N14228",
+    value=b'{"carrier":"UA","dep_delay":62,"ratio":1.5,"late":true,"none":null,"legs":[{"from":"EWR"}]}',
+    headers=[("source", b"demo"), ("source", b"again"), ("empty", None)],
+)
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "holds"),
+    [
+        ("key", "142", True),
+        ("key", "=N14228", True),
+        ("key", "=142", False),
+        ("value", "EWR", True),
+        ("value", "=EWR", False),
+        ("header", "source", True),
+        ("header", "missing", False),
+        ("header", "source:aga", True),
+        ("header", "source:=aga", False),
+        ("header", "source:=again", True),
+        ("header", "empty:", False),
+        ("json", "carrier", True),
+        ("json", "missing", False),
+        ("json", "none", True),
+        ("json", "none == null", True),
+        ("json", "carrier == UA", True),
+        ("json", 'carrier == "UA"', True),
+        ("json", "carrier != AA", True),
+        ("json", "missing != AA", False),
+        ("json", "carrier ~ U", True),
+        ("json", "dep_delay > 60", True),
+        ("json", "dep_delay >= 62.0", True),
+        ("json", "dep_delay < 62", False),
+        ("json", "dep_delay <= 62", True),
+        ("json", "ratio > 1", True),
+        ("json", "dep_delay > abc", False),
+        ("json", "late == true", True),
+        ("json", "late == 1", False),
+        ("json", "late > 0", False),
+        ("json", "$.legs[0].from == EWR", True),
+        ("json", "legs[1].from", False),
+        ("json", "legs.from", False),
+        ("json", "legs ~ EWR", True),
+        ("json", "dep_delay ~ 6", True),
+    ],
+)
+def test_a_condition_holds_or_not(field: str, text: str, holds: bool) -> None:
+    assert make_filter(**{field: [text]}).matches(FLIGHT) is holds
+
+
+def test_all_conditions_must_hold() -> None:
+    assert make_filter(key=["N1"], json=["dep_delay > 60", "carrier == UA"]).matches(FLIGHT)
+    assert not make_filter(key=["N1"], json=["dep_delay > 60", "carrier == AA"]).matches(FLIGHT)
+
+
+@pytest.mark.parametrize("value", [None, b"", b"not json", b"\xff\xfe", b"[" * 100_000, b"1", b"null"])
+def test_values_that_are_not_what_was_asked_for_do_not_match_and_do_no_harm(value: bytes | None) -> None:
+    assert not make_filter(json=["carrier == UA"]).matches(Record(value=value))
+
+
+def test_a_value_that_is_too_large_to_look_into_is_counted() -> None:
+    wanted = make_filter(json=["a == 1"])
+    assert not wanted.matches(Record(value=b'{"a":1}' + b" " * JSON_BYTES_MAX))
+    assert wanted.too_large == 1
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["[[ == 1"],
+        ["a..b"],
+        [".".join(["a"] * 40)],
+        ["a > true"],
+        ["a > [1]"],
+        ["x" * 1001],
+        ["a"] * (CONDITIONS_MAX + 1),
+    ],
+)
+def test_a_condition_that_makes_no_sense_is_refused(texts: list[str]) -> None:
+    with pytest.raises(InvalidRequest):
+        make_filter(json=texts)
+
+
+@given(st.text(max_size=80), st.binary(max_size=80))
+def test_no_text_and_no_value_breaks_a_filter(text: str, value: bytes) -> None:
+    try:
+        wanted = make_filter(key=[text], value=[text], header=[text], json=[text])
+    except InvalidRequest:
+        return
+    wanted.matches(Record(key=value, value=value, headers=[("h", value)]))
