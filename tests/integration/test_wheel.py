@@ -78,6 +78,8 @@ def test_the_wheel_has_the_broker_as_stele_server_and_nothing_foreign_at_the_top
     }
     modules = {path.relative_to(ROOT / "app").as_posix() for path in (ROOT / "app").rglob("*.py")}
     assert {f"stele/server/{module}" for module in modules} <= set(names)
+    console = {path.relative_to(ROOT / "app").as_posix() for path in (ROOT / "app/api/console").rglob("*.*")}
+    assert {f"stele/server/{file}" for file in console if "__pycache__" not in file} <= set(names)
     assert "stele/py.typed" in names
     assert not [name for name in names if "__pycache__" in name]
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)

@@ -1,0 +1,75 @@
+// The public HTTP API, with its problem documents as errors. The console has no other way to the broker.
+
+export class Problem extends Error {
+  constructor(status, document) {
+    super(document.detail ?? document.title ?? `HTTP ${status}`);
+    this.status = status;
+    this.document = document;
+  }
+}
+
+async function answered(response) {
+  if (response.ok) return response;
+  let document = {};
+  try {
+    document = await response.json();
+  } catch {
+    document = { detail: `the broker answered ${response.status}` };
+  }
+  throw new Problem(response.status, document);
+}
+
+export async function request(method, path, { body, signal, headers } = {}) {
+  const options = { method, signal, headers: { ...headers } };
+  if (body instanceof Blob || typeof body === "string") options.body = body;
+  else if (body !== undefined) {
+    options.body = JSON.stringify(body);
+    options.headers["Content-Type"] = "application/json";
+  }
+  let response;
+  try {
+    response = await fetch(path, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, { detail: "the broker cannot be reached" });
+  }
+  return answered(response);
+}
+
+export const get = async (path, options) => (await request("GET", path, options)).json();
+
+export async function send(method, path, body, options) {
+  const response = await request(method, path, { body, ...options });
+  return response.status === 204 ? null : response.json();
+}
+
+export const part = (text) => encodeURIComponent(text);
+
+export function query(values) {
+  const parts = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== "" && one !== null && one !== undefined) parts.append(name, one);
+    }
+  }
+  const text = parts.toString();
+  return text && `?${text}`;
+}
+
+// The lines of an NDJSON answer, each parsed as it comes.
+export async function* lines(path, { signal } = {}) {
+  const response = await request("GET", path, { signal });
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    const pieces = (rest + value).split("\n");
+    rest = pieces.pop();
+    for (const piece of pieces) if (piece) yield JSON.parse(piece);
+  }
+  if (rest) yield JSON.parse(rest);
+}
+
+export const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
+export const curl = (path) => `curl -sN ${quoted(new URL(path, location.href).href)}`;

@@ -1,0 +1,41 @@
+// Dialogs that ask: a form in a <dialog>, closed by Escape, its errors shown inside.
+import { h } from "./dom.js";
+
+// Resolves when `work(form)` has succeeded, with what it gave; with undefined when it was closed before.
+export function ask(title, fields, { button = "OK", danger = false, work, isReady = () => true }) {
+  return new Promise((resolve) => {
+    const error = h("p", { class: "notice", role: "alert", hidden: true });
+    const submit = h("button", { type: "submit", class: danger ? "danger primary" : "primary" }, button);
+    const form = h("form", { class: "stack" }, h("h2", { id: "dialog-title" }, title), error, fields,
+      h("div", { class: "row end" }, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"), submit));
+    const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, form);
+    let result;
+    const check = () => { submit.disabled = !isReady(form); };
+    form.addEventListener("input", check);
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      if (submit.disabled) return;
+      submit.disabled = true;
+      error.hidden = true;
+      try {
+        result = (await work(form)) ?? null;
+        dialog.close();
+      } catch (problem) {
+        error.textContent = problem.message;
+        error.hidden = false;
+        check();
+      }
+    });
+    dialog.addEventListener("close", () => { dialog.remove(); resolve(result); });
+    document.body.append(dialog);
+    check();
+    dialog.showModal();
+  });
+}
+
+// For what cannot be undone: the name must be typed.
+export function askWithName(title, text, name, button, work) {
+  const input = h("input", { name: "typed", autocomplete: "off", spellcheck: "false", required: true });
+  const fields = [h("p", null, text), h("label", null, `Type ${name} to go on`, input)];
+  return ask(title, fields, { button, danger: true, work, isReady: () => input.value === name });
+}

@@ -1,0 +1,164 @@
+import { byId, brief, count, every, h, notice, show, table, time, toast } from "./dom.js";
+import { get, part, query, send } from "./api.js";
+import { lineChart, spark } from "./chart.js";
+import { ask } from "./dialog.js";
+import * as url from "./url.js";
+
+const LIMIT = 50;
+const state = url.read();
+const search = byId("search");
+
+// ── the list ──
+
+let turn = 0;
+async function list() {
+  const mine = ++turn;
+  const page = Number(state.page ?? 1);
+  try {
+    const found = await get(`/v1/groups${query({ search: state.search, page, limit: LIMIT })}`);
+    if (mine !== turn) return;
+    notice("");
+    const rows = found.groups.map((group) => h("tr", null,
+      h("td", null, h("a", { href: `/console/groups${query({ group: group.group })}` }, group.group)),
+      h("td", null, h("span", { class: group.state === "Stable" ? "chip" : "chip plain" }, group.state)),
+      h("td", { class: "num" }, count(group.members)),
+      h("td", { class: "num" }, count(group.lag))));
+    show(byId("list"), table(`${count(found.total)} groups`, ["Group", "State", "#Members", "#Lag"], rows,
+      state.search ? `No group has “${state.search}” in its name.` : "There is no group yet. A consumer that joins or polls makes one."));
+    const pages = Math.max(1, Math.ceil(found.total / LIMIT));
+    const turnTo = (to) => () => { state.page = to; url.write(state, { push: true }); list(); };
+    show(byId("pager"), pages > 1 && [
+      h("button", { type: "button", disabled: page <= 1, onclick: turnTo(page - 1) }, "Previous"),
+      h("span", null, `Page ${page} of ${count(pages)}`),
+      h("button", { type: "button", disabled: page >= pages, onclick: turnTo(page + 1) }, "Next")]);
+  } catch (problem) {
+    notice(problem.message);
+  }
+}
+
+// ── one group ──
+
+const chart = lineChart("Lag, in records", brief);
+const path = state.group && `/v1/groups/${part(state.group)}`;
+
+function members(group) {
+  const shown = (parts) => parts.map((one) => `${one.topic} ${one.partitions.join(", ")}`).join(" · ") || "–";
+  return table("Members", ["Member", "Client", "Host", "Assigned", "Claimed"], group.members.map((member) => h("tr", null,
+    h("td", { class: "key mono", title: member.member_id }, member.member_id),
+    h("td", null, member.client_id || "–", member.is_managed && [" ", h("span", { class: "chip plain" }, "managed")]),
+    h("td", { class: "mono" }, member.client_host || "–"),
+    h("td", null, shown(member.assignment)),
+    h("td", null, shown(member.owned)))), "No members now.");
+}
+
+function partitions(group, past) {
+  const lags = new Map(past.partitions.map((one) => [`${one.topic}/${one.partition}`, one.lag]));
+  return table("Lag of each partition", ["Partition", "#Committed", "#End", "#Lag", "Last hour", "Assigned to", "Owner"], group.partitions.map((one) => {
+    const history = lags.get(`${one.topic}/${one.partition}`) ?? [];
+    return h("tr", { "data-partition": `${one.topic}-${one.partition}` },
+      h("td", null, h("a", { href: `/console/messages${query({ topic: one.topic, partitions: one.partition, start: "offset", offset: one.committed ?? one.log_start_offset, go: 1 })}` }, `${one.topic}-${one.partition}`)),
+      h("td", { class: "num" }, count(one.committed)), h("td", { class: "num" }, count(one.high_watermark)), h("td", { class: "num" }, count(one.lag)),
+      h("td", null, history.length > 1 ? spark(history, `Lag of ${one.topic} ${one.partition} over the last hour`) : "–"),
+      h("td", { class: "key mono", title: one.member_id ?? "" }, one.member_id ?? "–"), h("td", { class: "key mono", title: one.owner ?? "" }, one.owner ?? "–"));
+  }), "Nothing is committed or assigned yet.");
+}
+
+function leases(group) {
+  return group.leases.length > 0 && table("Leases in force", ["Partition", "#From", "#To", "#Deliveries", "Runs out"],
+    group.leases.flatMap((lease) => lease.partitions.map((one) => h("tr", null,
+      h("td", null, `${one.topic}-${one.partition}`), h("td", { class: "num" }, count(one.offset)), h("td", { class: "num" }, count(one.next_offset)),
+      h("td", { class: "num" }, count(one.deliveries)), h("td", null, time(lease.expires_at))))));
+}
+
+function totals(past) {
+  const topics = [...new Set(past.partitions.map((one) => one.topic))].slice(0, 4);
+  return topics.map((topic) => ({
+    name: topic,
+    values: past.at.map((_, place) => {
+      const known = past.partitions.filter((one) => one.topic === topic && one.lag[place] !== null);
+      return known.length ? known.reduce((sum, one) => sum + one.lag[place], 0) : null;
+    }),
+  }));
+}
+
+async function refresh() {
+  try {
+    const [group, past] = await Promise.all([get(path), get(`${path}/lag/history`)]);
+    notice("");
+    const tile = (label, value) => h("div", { class: "tile" }, h("dt", null, label), h("dd", null, value));
+    show(byId("tiles"), tile("State", group.state), tile("Generation", count(group.generation)), tile("Members", count(group.members.length)), tile("Lag", count(group.lag)), tile("Protocol", group.protocol || "–"));
+    show(byId("partitions"), partitions(group, past));
+    show(byId("members"), members(group));
+    const held = leases(group);
+    byId("leases").hidden = !held;
+    show(byId("leases"), held);
+    chart.update(past.at, totals(past));
+  } catch (problem) {
+    notice(problem.message);
+  }
+}
+
+async function reset() {
+  const kind = h("select", { name: "kind", "aria-label": "To" }, [["earliest", "The earliest record"], ["latest", "The end: only what comes from now on"], ["time", "A time"], ["ago", "A while ago"], ["offset", "An offset, in every partition"]]
+    .map(([value, text]) => h("option", { value }, text)));
+  const when = h("input", { name: "time", type: "datetime-local", step: 1 });
+  const ago = h("input", { name: "ago", placeholder: "1h, 30m, 7d", pattern: "[0-9]{1,12}(ms|s|m|h|d)" });
+  const offset = h("input", { name: "offset", type: "number", min: 0 });
+  const topics = h("input", { name: "topics", placeholder: "all that it reads", spellcheck: "false" });
+  const extras = { time: h("label", null, "Time (yours)", when), ago: h("label", null, "How long ago", ago), offset: h("label", null, "Offset", offset) };
+  const preview = h("div", { "aria-live": "polite" });
+  let previewed = "";
+  const asked = () => {
+    const to = { time: when.value && new Date(when.value).toISOString(), ago: ago.value && `-${ago.value}`, offset: offset.value && Number(offset.value) }[kind.value] ?? kind.value;
+    const names = topics.value.split(",").map((name) => name.trim()).filter(Boolean);
+    return names.length ? { to, topics: names } : { to };
+  };
+  const look = h("button", { type: "button" }, "Preview");
+  const shape = () => { for (const [name, field] of Object.entries(extras)) field.hidden = kind.value !== name; };
+  const done = await ask(`Reset the offsets of ${state.group}`, [
+    h("p", { class: "soft" }, "Where the group goes on. Its members must have stopped; the preview changes nothing."),
+    h("label", null, "To", kind), Object.values(extras), h("label", null, "Topics, with commas", topics), h("div", { class: "row" }, look), preview,
+  ].flat(), {
+    button: "Reset",
+    danger: true,
+    isReady: (form) => {
+      shape();
+      look.onclick = async () => {
+        try {
+          const found = await send("PUT", `${path}/offsets?dry_run=true`, asked());
+          previewed = JSON.stringify(asked());
+          show(preview, table("What it would be", ["Partition", "#Now", "#After", "#Lag after"], found.offsets.map((one) => h("tr", null,
+            h("td", null, `${one.topic}-${one.partition}`), h("td", { class: "num" }, count(one.before)), h("td", { class: "num" }, count(one.after)), h("td", { class: "num" }, count(one.lag)))), "No partition would change."));
+        } catch (problem) {
+          previewed = "";
+          show(preview, h("p", { class: "notice" }, problem.message));
+        }
+        form.dispatchEvent(new Event("input"));
+      };
+      // What is done is what was seen.
+      return previewed !== "" && previewed === JSON.stringify(asked());
+    },
+    work: () => send("PUT", `${path}/offsets`, asked()),
+  });
+  if (done) { toast("The offsets are set"); refresh(); }
+}
+
+if (state.group) {
+  document.title = `${state.group} · Stele`;
+  byId("title").textContent = state.group;
+  byId("back").hidden = false;
+  byId("tools").hidden = true;
+  byId("one").hidden = false;
+  byId("chart").append(chart.element);
+  byId("reset").addEventListener("click", reset);
+  every(2000, refresh);
+} else {
+  search.value = state.search ?? "";
+  let typing = 0;
+  search.addEventListener("input", () => {
+    clearTimeout(typing);
+    typing = setTimeout(() => { state.search = search.value.trim(); delete state.page; url.write(state); list(); }, 150);
+  });
+  every(5000, list);
+}
+window.addEventListener("popstate", () => location.reload());

@@ -1,0 +1,197 @@
+import { byId, bytes, count, h, notice, show, table, time, toast } from "./dom.js";
+import { get, part, query, send } from "./api.js";
+import { address, identity, oneLine } from "./record.js";
+import { suggestTopics } from "./topic-input.js";
+import * as url from "./url.js";
+
+const FILE_BYTES_MAX = 16 * 1024 * 1024;
+const REPLAY_MAX = 100;
+// Records of one request, so that an answer comes and the progress can be seen.
+const LINES_PER_REQUEST = 5000;
+
+const form = byId("write");
+const fields = form.elements;
+const state = url.read();
+
+function headerRow(key = "", value = "") {
+  const row = h("div", { class: "row header" },
+    h("input", { "aria-label": "Header name", placeholder: "name", value: key, spellcheck: "false" }),
+    h("input", { "aria-label": "Header value", placeholder: "value", value, spellcheck: "false" }),
+    h("button", { type: "button", class: "quiet", "aria-label": "Remove header", onclick: () => row.remove() }, "✕"));
+  return row;
+}
+byId("add-header").addEventListener("click", () => {
+  const row = headerRow();
+  byId("headers").append(row);
+  row.querySelector("input").focus();
+});
+
+const headers = () => [...byId("headers").children]
+  .map((row) => [...row.querySelectorAll("input")].map((input) => input.value))
+  .filter(([key]) => key)
+  .map(([key, value]) => ({ key, value }));
+
+function common() {
+  const record = {};
+  if (fields.key.value) record.key = fields.key.value;
+  if (fields.partition.value !== "") record.partition = Number(fields.partition.value);
+  const given = headers();
+  if (given.length) record.headers = given;
+  return record;
+}
+
+function base64(data) {
+  let text = "";
+  for (let place = 0; place < data.length; place += 32768) text += String.fromCharCode(...data.subarray(place, place + 32768));
+  return btoa(text);
+}
+
+function shape() {
+  const kind = fields.kind.value;
+  byId("value-field").hidden = !["text", "json", "base64"].includes(kind);
+  byId("file-field").hidden = !["file", "lines", "ndjson"].includes(kind);
+  byId("file").required = !byId("file-field").hidden;
+  fields.key.disabled = kind === "lines" || kind === "ndjson";
+}
+fields.kind.addEventListener("change", shape);
+
+async function records() {
+  const kind = fields.kind.value;
+  const text = fields.value.value;
+  if (kind === "tombstone") {
+    if (!fields.key.value) throw new Error("A tombstone says that a key is gone: give the key.");
+    return [{ ...common(), value: null }];
+  }
+  if (kind === "text") return [{ ...common(), value: text }];
+  if (kind === "base64") return [{ ...common(), value_b64: text.replaceAll(/\s/g, "") }];
+  if (kind === "json") {
+    try {
+      JSON.parse(text);
+    } catch (error) {
+      throw new Error(`This is not JSON: ${error.message}`);
+    }
+    // As the text that was typed: numbers keep the digits that they have.
+    return [{ ...common(), value: text }];
+  }
+  const [file] = byId("file").files;
+  if (file.size > FILE_BYTES_MAX && kind === "file") throw new Error(`${file.name} has ${bytes(file.size)}; one record may have ${bytes(FILE_BYTES_MAX)}.`);
+  if (kind === "file") return [{ ...common(), value_b64: base64(new Uint8Array(await file.arrayBuffer())) }];
+  const given = (await file.text()).split(/\r?\n/).filter((line) => line !== "");
+  if (!given.length) throw new Error(`${file.name} has no lines.`);
+  if (kind === "lines") return given.map((value) => ({ ...common(), value }));
+  return given.map((line, place) => {
+    try {
+      return JSON.parse(line);
+    } catch (error) {
+      throw new Error(`Line ${place + 1} of ${file.name} is not JSON: ${error.message}`);
+    }
+  });
+}
+
+function receipts(topic, answers, durability, errors) {
+  const first = answers.slice(0, 50);
+  show(byId("receipt"),
+    h("header", null, h("h2", null, `${count(answers.length)} ${answers.length === 1 ? "record" : "records"} stored`), h("span", { class: "chip" }, durability)),
+    errors.length > 0 && h("p", { class: "notice" }, `${errors.length} were refused. ${errors[0].detail ?? ""}`),
+    table("Where", ["Topic", "#Partition", "#Offset", "Time", ""], first.map((one) => h("tr", null,
+      h("td", null, topic), h("td", { class: "num mono" }, one.partition), h("td", { class: "num mono" }, one.offset), h("td", { class: "mono" }, time(one.timestamp)),
+      h("td", { class: "num" }, h("a", { href: `/console/messages${query({ topic, start: "offset", offset: one.offset, partitions: one.partition, limit: 1, go: 1 })}` }, "look"))))),
+    answers.length > first.length && h("p", { class: "soft" }, `and ${count(answers.length - first.length)} more`));
+  byId("receipt").hidden = false;
+}
+
+async function store(topic, given, { acks }) {
+  const stored = [];
+  const errors = [];
+  let durability = "";
+  const bar = byId("progress");
+  bar.max = given.length;
+  bar.hidden = given.length <= LINES_PER_REQUEST;
+  try {
+    for (let place = 0; place < given.length; place += LINES_PER_REQUEST) {
+      const answer = await send("POST", `/v1/topics/${part(topic)}/records${query({ acks })}`, { records: given.slice(place, place + LINES_PER_REQUEST) });
+      stored.push(...answer.records.filter((one) => one.error === undefined));
+      errors.push(...(answer.errors ?? []));
+      durability = answer.durability;
+      bar.value = place;
+    }
+  } catch (problem) {
+    const refused = problem.document?.errors?.[0];
+    const where = refused ? ` Record ${refused.index}: ${refused.detail}` : "";
+    throw new Error(`${problem.message}${where}${stored.length ? ` ${count(stored.length)} records were stored before that.` : ""}`);
+  } finally {
+    bar.hidden = true;
+  }
+  receipts(topic, stored, durability, errors);
+}
+
+async function submitted(work) {
+  notice("");
+  const buttons = document.querySelectorAll("main button");
+  buttons.forEach((button) => { button.disabled = true; });
+  try {
+    await work();
+  } catch (problem) {
+    notice(problem.message);
+  } finally {
+    buttons.forEach((button) => { button.disabled = false; });
+  }
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  submitted(async () => {
+    const topic = fields.topic.value.trim();
+    await store(topic, await records(), { acks: fields.acks.value });
+    url.write({ ...state, topic });
+  });
+});
+
+// ── sending records again ──
+
+async function replay() {
+  const ids = state.replay.split(",").slice(0, REPLAY_MAX);
+  const place = byId("replay");
+  place.hidden = false;
+  let found;
+  try {
+    found = await Promise.all(ids.map(async (id) => {
+      const [topic, partition, offset] = id.split("/");
+      return { topic, record: await get(address(topic, { partition, offset })) };
+    }));
+  } catch (problem) {
+    notice(problem.message);
+    return;
+  }
+  const target = h("input", { name: "target", list: "topics", required: true, value: state.topic ?? "", spellcheck: "false" });
+  const keepTime = h("input", { type: "checkbox" });
+  const mark = h("input", { type: "checkbox" });
+  mark.checked = true;
+  suggestTopics(target, byId("topics"));
+  const again = h("form", { class: "stack" },
+    h("header", null, h("h2", null, `Send ${count(found.length)} again`)),
+    table("What will be sent: key, value and headers, byte for byte", ["From", "Key", "Value"], found.map(({ topic, record }) => h("tr", null,
+      h("td", { class: "mono" }, identity(topic, record)), h("td", { class: "key mono" }, oneLine(record.key, record.key_b64)), h("td", { class: "cut mono" }, oneLine(record.value, record.value_b64))))),
+    h("div", { class: "form" }, h("label", { class: "wide" }, "To topic", target),
+      h("label", { class: "check" }, keepTime, "Keep their times"), h("label", { class: "check" }, mark, "Add a header with where they were")),
+    h("div", { class: "row" }, h("button", { type: "submit", class: "primary" }, "Send again")));
+  again.addEventListener("submit", (event) => {
+    event.preventDefault();
+    submitted(async () => {
+      const given = found.map(({ topic, record }) => {
+        const { partition, offset, timestamp, ...kept } = record;
+        if (keepTime.checked) kept.timestamp = timestamp;
+        if (mark.checked) kept.headers = [...kept.headers, { key: "stele.replayed", value: `${topic}/${partition}/${offset}` }];
+        return kept;
+      });
+      await store(target.value.trim(), given, { acks: "all" });
+      toast("Sent again");
+    });
+  });
+  show(place, again);
+}
+
+fields.topic.value = state.topic ?? "";
+suggestTopics(fields.topic, byId("topics"));
+shape();
+if (state.replay) replay();

