@@ -672,6 +672,7 @@ OVERVIEW: Operation = {
                     p99_ms={"type": ["number", "null"]},
                 ),
                 process=_object(resident_bytes=_INTEGER),
+                verifying={**_NULLABLE_STRING, "description": "the partition whose bytes are being checked"},
                 searches=_object(
                     active=_INTEGER,
                     scanned_records=_INTEGER,

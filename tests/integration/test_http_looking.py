@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -222,6 +223,29 @@ def test_a_partition_is_checked_while_it_is_written(
     checked = http.post(f"/v1/topics/{topic}/partitions/0/verify").json()
     assert (checked["is_good"], checked["records"]) == (True, 6000)
     assert http.get(f"/v1/topics/{topic}/partitions/0/segments").json()["verified"] == checked
+
+
+def test_a_check_ends_when_nobody_waits_for_it(broker: BrokerProcess, http: httpx.Client, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.kafka_bootstrap, "batch.num.messages": 1})
+    for _ in range(60_000):
+        producer.produce(topic, b"v")
+        producer.poll(0)
+    producer.flush()
+    path = f"/v1/topics/{topic}/partitions/0"
+    request = f"POST {path}/verify HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    with socket.create_connection((broker.host, broker.http_port)) as leaving:
+        leaving.sendall(request.encode())
+        until(lambda: http.get("/v1/overview").json()["verifying"] == f"{topic}-0")
+        assert http.post(f"{path}/verify").status_code == 429
+    checked: list[httpx.Response] = []
+
+    def is_free() -> bool:
+        checked[:] = [http.post(f"{path}/verify")]
+        return checked[0].status_code == 200
+
+    assert http.get(f"{path}/segments").json()["verified"] is None
+    until(is_free)
+    assert checked[0].json()["records"] == 60_000
 
 
 def test_a_topic_in_memory_has_no_segments_and_nothing_to_check(http: httpx.Client, topic: str) -> None:

@@ -61,6 +61,7 @@ async def overview(request: Request) -> Response:
             },
             "syncs": _syncs(sampler),
             "process": {"resident_bytes": resident_bytes()},
+            "verifying": state.verifications.running or None,
             "searches": {
                 "active": state.searches.active,
                 "scanned_records": state.searches.scanned_records,

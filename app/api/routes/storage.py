@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -106,10 +107,19 @@ async def verify(request: Request) -> Response:
     stopping = threading.Event()
     verifications.running = f"{topic}-{partition}"
     begin_ms = broker.now_ms()
+    leaving = asyncio.create_task(_leave(request, stopping))
     try:
         found = await broker.verify(topic, partition, stopping.is_set)
     finally:
-        stopping.set()
+        leaving.cancel()
         verifications.running = ""
-    assert found is not None, "nobody else could stop it"
+    if found is None:
+        return Response(status_code=503)  # to nobody: the client has gone
     return _answer(verifications.keep(topic, partition, found, at_ms=begin_ms, end_ms=broker.now_ms()))
+
+
+async def _leave(request: Request, stopping: threading.Event) -> None:
+    """Set ``stopping`` when the client goes away."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    stopping.set()
