@@ -1,0 +1,169 @@
+"""``stele top``: rates, doors, syncs and lag, live in the terminal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import httpx
+
+_DEFAULT_URL = "http://127.0.0.1:8080"
+_GROUPS_MAX = 10_000
+_TIMEOUT_S = 10.0
+_ENTER = "\x1b[?1049h\x1b[?25l"
+_LEAVE = "\x1b[?25h\x1b[?1049l"
+_HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+@click.command()
+@click.option(
+    "--url",
+    metavar="URL",
+    help=f"The broker's HTTP door. [env: STELE_URL; default: {_DEFAULT_URL}]",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.2, 3600),
+    default=2.0,
+    show_default=True,
+    help="Seconds between looks.",
+)
+@click.option("--once", is_flag=True, help="Print it once and end; so it is when the output is no terminal.")
+def top(url: str | None, interval: float, once: bool) -> None:
+    """Show how a broker is doing: rates, doors, syncs, and the groups that are behind. Ctrl-C ends it."""
+    address = url or os.environ.get("STELE_URL") or _DEFAULT_URL
+    if not address.startswith(("http://", "https://")):
+        raise click.UsageError(f"{address} is not an address of the HTTP door; give http://HOST:8080")
+    with httpx.Client(base_url=address, timeout=_TIMEOUT_S) as http:
+        if once or not sys.stdout.isatty():
+            try:
+                lines = _picture(http, rows=_GROUPS_MAX)
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                raise click.ClickException(_reason(address, error)) from error
+            click.echo("\n".join(lines))
+            return
+        with _screen():
+            while True:
+                _draw(http, address)
+                time.sleep(interval)
+
+
+@contextmanager
+def _screen() -> Generator[None]:
+    """A screen of its own; what was on the terminal is there again afterwards."""
+    sys.stdout.write(_ENTER)
+    try:
+        yield
+    except KeyboardInterrupt:
+        # It is how one ends it.
+        pass
+    finally:
+        sys.stdout.write(_LEAVE)
+        sys.stdout.flush()
+
+
+def _reason(address: str, error: Exception) -> str:
+    if isinstance(error, httpx.HTTPStatusError):
+        return f"{address} answered {error.response.status_code}; is it a broker of this version?"
+    return f"{address} cannot be reached: {error}"
+
+
+def _draw(http: httpx.Client, address: str) -> None:
+    width, height = shutil.get_terminal_size()
+    try:
+        lines = _picture(http, rows=height)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        lines = [f"stele top · {time.strftime('%H:%M:%S')}", "", _reason(address, error), "Trying again."]
+    cut = [line[:width] for line in lines[: height - 1]]
+    sys.stdout.write(_HOME + "".join(f"{line}{_END_OF_LINE}\r\n" for line in cut) + _END_OF_SCREEN)
+    sys.stdout.flush()
+
+
+def _get(http: httpx.Client, path: str) -> dict[str, Any]:
+    answer = http.get(path)
+    answer.raise_for_status()
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def _picture(http: httpx.Client, *, rows: int) -> list[str]:
+    now = _get(http, "/v1/overview")
+    groups: list[dict[str, Any]] = _get(http, f"/v1/groups?limit={_GROUPS_MAX}")["groups"]
+    rates: dict[str, Any] = now["rates"] or {}
+    syncs, disk = now["syncs"], now["disk"]
+    health = now["health"]
+    lines = [
+        f"stele {now['version']} · {health['status']} · up {_duration(now['now'] - now['started_at'])} · "
+        f"{time.strftime('%H:%M:%S')}",
+    ]
+    if health["reason"]:
+        lines.append(health["reason"])
+    lines += [
+        f"in {_brief(rates.get('records_in_per_s'))} records/s, {_bytes(rates.get('bytes_in_per_s'))}/s · "
+        f"out {_bytes(rates.get('bytes_out_per_s'))}/s · "
+        f"syncs {_brief(rates.get('syncs_per_s'))}/s, median {_ms(syncs['p50_ms'])}, 99 of 100 {_ms(syncs['p99_ms'])}",
+        f"{now['topics']:,} topics, {now['partitions']:,} partitions, {now['groups']:,} groups · "
+        f"log {_bytes(disk['log_bytes'])}, free {_bytes(disk['free_bytes'])} of {_bytes(disk['total_bytes'])} · "
+        f"memory {_bytes(now['process']['resident_bytes'])}",
+        "",
+        f"{'DOOR':<10}{'CONNECTIONS':>12}{'IN/S':>14}{'OUT/S':>14}",
+    ]
+    lines += [
+        f"{door['name']:<10}{door['connections']:>12,}{_bytes(door['bytes_in_per_s']):>14}"
+        f"{_bytes(door['bytes_out_per_s']):>14}"
+        for door in now["doors"]
+    ]
+    # Those that are behind first; a group that was not sampled says nothing of itself.
+    groups.sort(key=lambda group: (-(group["lag"] or 0), group["group"]))
+    shown = [(_text(group["group"]), group) for group in groups[:rows]]
+    width = max([len(name) for name, _ in shown] + [10])
+    lines += ["", f"{'GROUP':<{width}}  {'STATE':<20}{'MEMBERS':>8}{'LAG':>14}"]
+    lines += [
+        f"{name:<{width}}  {group['state']:<20}{_count(group['members']):>8}{_count(group['lag']):>14}"
+        for name, group in shown
+    ]
+    return lines
+
+
+def _text(name: str) -> str:
+    """A name is somebody's own: what would steer the terminal is escaped."""
+    return name if name.isprintable() else name.encode("unicode_escape").decode()
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def _scaled(number: float | None, step: int, units: tuple[str, ...]) -> str:
+    if number is None:
+        return "-"
+    place = 0
+    while abs(number) >= step and place < len(units) - 1:
+        number /= step
+        place += 1
+    return f"{number:.0f}{units[place]}" if place == 0 else f"{number:.1f}{units[place]}"
+
+
+def _brief(number: float | None) -> str:
+    return _scaled(number, 1000, ("", "k", "M", "G"))
+
+
+def _bytes(number: float | None) -> str:
+    return _scaled(number, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
+
+
+def _ms(number: float | None) -> str:
+    return "-" if number is None else f"{number:.1f} ms"
+
+
+def _duration(ms: int) -> str:
+    for name, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
+        if ms >= size:
+            return f"{ms / size:.1f} {name}"
+    return f"{ms // 1000} s"

@@ -1,0 +1,86 @@
+"""``stele top`` as a person runs it: once into a pipe, and live on a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from stele.testing import BrokerProcess, run_broker
+
+COMMAND = [sys.executable, "-m", "stele.cli", "top"]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BrokerProcess]:
+    with run_broker(environment={"STELE_SAMPLE_INTERVAL_MS": "100"}) as running:
+        for name, records in (("orders", 7), ("crews", 3)):
+            body = {"records": [{"value": "x"}] * records}
+            httpx.post(f"{running.http_url}/v1/topics/{name}/records", json=body)
+            httpx.post(f"{running.http_url}/v1/groups/of-{name}/poll", json={"topics": [name]})
+        httpx.post(f"{running.http_url}/v1/groups/evil%1B%5B2J/poll", json={"topics": ["crews"]})
+        yield running
+
+
+def top(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_it_is_printed_once_with_the_group_that_is_most_behind_first(broker: BrokerProcess) -> None:
+    deadline_s = time.monotonic() + 30
+    while True:
+        done = top("--once", "--url", broker.http_url)
+        assert done.returncode == 0, done.stderr
+        if re.search(r"^of-crews .* 3$", done.stdout, re.MULTILINE):
+            break
+        assert time.monotonic() < deadline_s, done.stdout
+    assert re.search(r"stele \S+ · ready · up ", done.stdout)
+    assert re.search(r"^http +\d+ +\S+ \w+ ", done.stdout, re.MULTILINE)
+    assert "2 topics, 2 partitions, 3 groups" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert r"evil\x1b[2J" in done.stdout
+    assert re.search(r"^of-orders .* 7$\n^.*\n?^of-crews .* 3$", done.stdout, re.MULTILINE)
+
+
+def test_what_is_wrong_is_told() -> None:
+    unreachable = top("--url", "http://127.0.0.1:1")
+    assert unreachable.returncode == 1
+    assert "http://127.0.0.1:1 cannot be reached" in unreachable.stderr
+    other_door = top("--url", "stele://127.0.0.1:9009")
+    assert other_door.returncode == 2
+    assert "give http://HOST:8080" in other_door.stderr
+
+
+def test_it_is_live_on_a_terminal_and_gives_the_terminal_back(broker: BrokerProcess) -> None:
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"STELE_URL": broker.http_url, "COLUMNS": "120", "LINES": "40"}
+    process = subprocess.Popen([*COMMAND, "--interval", "0.2"], stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    seen = ""
+
+    def read_until(pattern: str) -> None:
+        nonlocal seen
+        while not re.search(pattern, seen):
+            piece = os.read(ours, 65536).decode()
+            assert piece, seen
+            seen += piece
+
+    try:
+        read_until(r"of-orders +\w+ +1 +7\x1b")
+        body = {"records": [{"value": "x"}] * 5}
+        httpx.post(f"{broker.http_url}/v1/topics/orders/records", json=body)
+        read_until(r"of-orders +\w+ +1 +12\x1b")
+        process.send_signal(signal.SIGINT)
+        read_until(r"\x1b\[\?1049l")
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
