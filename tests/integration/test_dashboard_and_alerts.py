@@ -1,0 +1,84 @@
+"""The Grafana dashboard and the alert rules ask for what a broker says, and the rules do what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from stele.testing import run_broker
+
+ROOT = Path(__file__).resolve().parents[2]
+DASHBOARD = ROOT / "deploy/grafana/stele.json"
+ALERTS = ROOT / "deploy/prometheus/alerts.yaml"
+_NAME = re.compile(r"\bstele_\w+")
+
+
+def expressions() -> list[str]:
+    panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
+    asked = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+    groups: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"]
+    return [*asked, *(rule["expr"] for group in groups for rule in group["rules"])]
+
+
+def exposed() -> set[str]:
+    """The names in ``/metrics`` of a broker that was written to and read from."""
+    with (
+        run_broker(environment={"STELE_SAMPLE_INTERVAL_MS": "100"}) as broker,
+        httpx.Client(base_url=broker.http_url) as http,
+    ):
+        http.post("/v1/topics/orders/records", json={"records": [{"value": "x"}]})
+        http.post("/v1/groups/billing/poll", json={"topics": ["orders"]})
+        deadline_s = time.monotonic() + 30
+        while 'stele_group_lag{group="billing"' not in (text := http.get("/metrics").text):
+            assert time.monotonic() < deadline_s, text
+    return set(re.findall(r"^(stele_\w+)", text, re.MULTILINE))
+
+
+def test_every_metric_that_is_asked_for_exists() -> None:
+    asked = {name for expression in expressions() for name in _NAME.findall(expression)}
+    of_connectors = {name for name in asked if name.startswith("stele_cdc_")}
+    declared = _NAME.findall((ROOT / "app/cdc/metrics.py").read_text())
+    assert {name.removesuffix("_total") for name in of_connectors} <= set(declared)
+    assert asked - of_connectors <= exposed()
+    assert len(asked) > 20
+
+
+def test_panels_do_not_lie_on_each_other() -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+
+
+def test_the_rules_are_valid_and_fire_when_they_should() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        missing = "promtool is not installed; run tests/integration/install_promtool.sh"
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    for arguments in (
+        ["check", "rules", "alerts.yaml"],
+        ["check", "config", "prometheus.yaml"],
+        ["test", "rules", "alerts_test.yaml"],
+    ):
+        done = subprocess.run(
+            [promtool, *arguments], cwd=ALERTS.parent, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
