@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from . import logs
 from .broker.broker import Broker, Endpoint
 from .cdc.supervisor import CdcSupervisor
 from .clock import SystemClock
@@ -233,12 +234,7 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
             f"setting {'.'.join(map(str, p['loc']))} is not valid: {p['msg']}" for p in error.errors()
         ]
         return _fail("; ".join(problems), 2)
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logs.configure(level=settings.log_level, log_format=settings.log_format)
     try:
         _run(settings)
     except OSError as error:

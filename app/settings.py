@@ -165,6 +165,9 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."
     )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="Log lines for people, or one JSON object a line."
+    )
     trace_connections: bool = Field(
         default=False, description="Log each Kafka request and response: api, version, correlation id, size."
     )

@@ -20,6 +20,7 @@ from ..broker.broker import Broker
 from ..broker.doors import DoorView
 from ..errors import SteleError
 from ..groups.services import Groups
+from ..logs import request_id
 from ..settings import Settings
 from . import openapi
 from .console import pages as console
@@ -106,4 +107,5 @@ async def _framework_error(request: Request, error: Exception) -> Response:
 
 async def _bug(request: Request, error: Exception) -> Response:
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return problem_response(http_problem(500, "the broker failed to answer this; its log says why"))
+    detail = "the broker failed to answer this; its log says why"
+    return problem_response(http_problem(500, detail, request_id=request_id.get()))

@@ -13,6 +13,7 @@ from ..broker.broker import Broker
 from ..broker.doors import DoorView
 from ..groups.services import Groups
 from .application import create_application
+from .request_ids import RequestIds
 from .sampler import Sampler
 from .state import CdcView
 
@@ -33,7 +34,8 @@ class HttpServer(uvicorn.Server):
         application = create_application(broker, groups, settings, cdc, doors=doors)
         super().__init__(
             uvicorn.Config(
-                application,
+                # Around all of it: a failure is answered by the outermost part of the application.
+                RequestIds(application),
                 log_config=None,
                 access_log=False,
                 lifespan="off",

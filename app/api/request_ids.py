@@ -1,0 +1,52 @@
+"""Gives every request an id: in the answer's ``X-Request-Id``, in each line that is logged for it, in a problem."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..logs import request_id
+
+logger = logging.getLogger(__name__)
+
+# What a proxy or a client may choose; anything else would not be safe in a log.
+_GIVEN = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+_HEADER = b"x-request-id"
+
+
+class RequestIds:
+    """An ASGI middleware. An id that comes with a request is kept."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
+        name = given if _GIVEN.fullmatch(given) else secrets.token_hex(8).encode()
+        token = request_id.set(name.decode())
+        begin_s = time.perf_counter()
+        status = 0
+
+        async def send_named(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (_HEADER, name)]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_named)
+        finally:
+            if logger.isEnabledFor(logging.DEBUG):
+                spent_ms = (time.perf_counter() - begin_s) * 1000
+                # A path is the client's own text.
+                path = scope["path"][:500].encode("unicode_escape").decode()
+                logger.debug("%s %s %d %.1f ms", scope["method"], path, status, spent_ms)
+            request_id.reset(token)
