@@ -303,6 +303,11 @@ TAIL: Operation = {
         _query("from", _OFFSET_OR_TIME, "latest (default), earliest or a time"),
         _AS,
         *_FILTER,
+        _query(
+            "max_per_s",
+            {"type": "integer", "minimum": 0, "maximum": 2147483647, "default": 0},
+            "server-sent events: so many a second at most, the newest; 0: all",
+        ),
         _header("Last-Event-ID", {"type": "string"}, "resume behind this event"),
     ],
     "responses": _answers(

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from stele.testing import BrokerProcess, run_broker
 
+SSE = {"accept": "text/event-stream"}
 _numbers = itertools.count()
 
 
@@ -141,6 +142,50 @@ def test_a_search_that_makes_no_sense_is_refused(
     answer = http.get(f"/v1/topics/{topic}/search", params=asked)
     assert (answer.status_code, answer.json()["type"]) == (400, "/problems/invalid-request")
     assert next(iter(asked)) in answer.json()["detail"]
+
+
+def test_a_tail_filters_and_previews(http: httpx.Client, topic: str) -> None:
+    fill(http, topic, 50)
+    asked = {"from": "earliest", "json": "n > 47", "preview": 3}
+    with http.stream("GET", f"/v1/topics/{topic}/records", params=asked, headers=SSE) as answer:
+        lines = answer.iter_lines()
+        found = [json.loads(line[6:]) for line in itertools.islice(filter(is_data, lines), 2)]
+    assert [(one["offset"], one["value"]) for one in found] == [(48, '{"n'), (49, '{"n')]
+
+
+def test_a_tail_that_is_paced_leaves_out_and_counts_and_resumes_behind_it(
+    http: httpx.Client, topic: str
+) -> None:
+    fill(http, topic, 5000)
+    asked = {"from": "earliest", "max_per_s": 100}
+    seen: list[int] = []
+    skipped = 0
+    with http.stream("GET", f"/v1/topics/{topic}/records", params=asked, headers=SSE) as answer:
+        event, last_id = "", ""
+        for line in answer.iter_lines():
+            if line.startswith("event: "):
+                event = line[7:]
+            elif line.startswith("id: "):
+                last_id = line[4:]
+            elif line.startswith("data: ") and event == "skipped":
+                skipped += json.loads(line[6:])["records"]
+                event = ""
+            elif line.startswith("data: "):
+                seen.append(json.loads(line[6:])["offset"])
+            if seen and seen[-1] == 4999:
+                break
+    assert seen == sorted(set(seen))
+    assert skipped > 4000
+    assert len(seen) + skipped == 5000
+    http.post(f"/v1/topics/{topic}/records", json={"records": [{"value": {"n": -1}}]})
+    headers = {**SSE, "Last-Event-ID": last_id}
+    with http.stream("GET", f"/v1/topics/{topic}/records", headers=headers) as answer:
+        data = next(filter(is_data, answer.iter_lines()))
+    assert json.loads(data[6:])["offset"] == 5000
+
+
+def is_data(line: str) -> bool:
+    return line.startswith("data: ")
 
 
 def test_a_preview_cuts_and_says_how_much_there_is(http: httpx.Client, topic: str) -> None:

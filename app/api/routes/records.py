@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from stele.wire.record_batch import RecordView
 
 from ...broker.broker import Broker
 from ...broker.fetch import Fetched, PartitionFetch, records_from
-from ...errors import CorruptLog, InvalidRequest, SteleError
+from ...errors import CorruptLog, InvalidRequest, SteleError, TopicError
 from .. import openapi
 from ..errors import problem_of
 from ..filters import Filter
@@ -38,6 +39,8 @@ _PIECE_BYTES = 128 * 1024
 # A comment this often keeps proxies from closing a silent stream, and finds out who is gone.
 HEARTBEAT_MS = 15_000
 _TAIL_BYTES = 256 * 1024
+# A tail that is to show so many records a second shows a quarter of them in a quarter of one.
+_PACE_S = 0.25
 
 
 async def offset_at(broker: Broker, topic: str, partition: int, text: str, *, name: str = "from") -> int:
@@ -238,7 +241,9 @@ async def tail(request: Request) -> Response:
     """Follow all partitions of a topic, live, as NDJSON or server-sent events.
 
     `from` may be `latest` (the default), `earliest` or a time. The id of an event holds the position in every
-    partition (`0:41,1:7`): sent back as `Last-Event-ID` it resumes with the next record of each.
+    partition (`0:41,1:7`): sent back as `Last-Event-ID` it resumes with the next record of each. With
+    `max_per_s` a reader that only looks is not sent more: what came in between is left out, and an event `skipped`
+    says how much.
     """
     broker = broker_of(request)
     topic = broker.topic(request.path_params["topic"])
@@ -291,22 +296,31 @@ async def _positions(
 async def _follow(
     broker: Broker, topic: str, positions: dict[int, int], *, all_partitions: bool
 ) -> AsyncGenerator[tuple[int, list[RecordView] | SteleError]]:
-    """Records as they come, ``positions`` moving with them; an empty list now and then while nothing comes."""
+    """Records as they come, ``positions`` moving with them; an empty list now and then while nothing comes.
+
+    Whoever takes them may move ``positions`` ahead: what lies in between is left out.
+    """
     while not broker.is_closing:
         requests = [
             PartitionFetch(topic=topic, partition=partition, offset=offset, max_bytes=_TAIL_BYTES)
             for partition, offset in positions.items()
         ]
+        began = dict(positions)
         came = False
         for fetched in await broker.fetch(requests, max_bytes=_TAIL_BYTES, max_wait_ms=HEARTBEAT_MS):
             partition = fetched.partition
             error = fetched.error
+            if positions[partition] != began[partition]:
+                came = True
+                continue
             if error is None and fetched.batches:
                 came = True
                 try:
                     for records in records_from(fetched, positions[partition]):
-                        positions[partition] = records[-1].offset + 1
+                        following = positions[partition] = records[-1].offset + 1
                         yield partition, records
+                        if positions[partition] != following:
+                            break
                         await pause()
                 except CorruptLog as damage:
                     error = damage
@@ -330,11 +344,46 @@ class _Shown:
 
     wanted: Filter
     show: Callable[[int, RecordView], RecordOut]
+    # Records a second at most; 0: all of them.
+    per_s_max: int
 
 
 def _shown(request: Request, *, parse_values: bool) -> _Shown:
     show = preview_of(request, parse_values=parse_values)
-    return _Shown(filter_of(request), show)
+    return _Shown(filter_of(request), show, integer_parameter(request, "max_per_s", 0, maximum=INT32_MAX))
+
+
+class _Pace:
+    """Lets so many records a second through; of the others it takes the newest, and counts what it leaves out."""
+
+    def __init__(self, broker: Broker, topic: str, per_s_max: int) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._budget = max(1, round(per_s_max * _PACE_S))
+        self._shown = 0
+        self._until_s = 0.0
+
+    async def spend(self, shown: int, positions: dict[int, int]) -> int:
+        """Records that were left out; ``positions`` are behind them."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= self._until_s:
+            self._shown, self._until_s = 0, loop.time() + _PACE_S
+        self._shown += shown
+        if self._shown < self._budget:
+            return 0
+        await asyncio.sleep(self._until_s - loop.time())
+        left_out = 0
+        share = max(1, self._budget // len(positions))
+        for partition, offset in positions.items():
+            try:
+                ahead = self._broker.log_state(self._topic, partition).high_watermark - share
+            except TopicError:
+                # Deleted: the next read says so.
+                return left_out
+            if ahead > offset:
+                positions[partition] = ahead
+                left_out += ahead - offset
+        return left_out
 
 
 def _events(
@@ -343,6 +392,7 @@ def _events(
     async def events() -> AsyncGenerator[bytes]:
         # The position of each partition as an id shows it: the last record that was sent.
         seen = {partition: offset - 1 for partition, offset in positions.items() if offset}
+        pace = _Pace(broker, topic, shown.per_s_max) if shown.per_s_max else None
         yield b": stele\n\n"
         async for partition, records in _follow(broker, topic, positions, all_partitions=all_partitions):
             if isinstance(records, SteleError):
@@ -355,6 +405,9 @@ def _events(
                         events.append(_event(shown.show(partition, record), seen))
                 if events:
                     yield b"".join(events)
+                if pace is not None and (left_out := await pace.spend(len(events), positions)):
+                    seen.update({partition: offset - 1 for partition, offset in positions.items() if offset})
+                    yield b'event: skipped\ndata: {"records":%d}\n\n' % left_out
             else:
                 yield b": nothing new\n\n"
 

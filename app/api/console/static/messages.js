@@ -7,6 +7,8 @@ import * as url from "./url.js";
 // Bytes of each part of a record in a row; an opened one asks for more.
 const PREVIEW = 2000;
 const TAIL_ROWS_MAX = 500;
+// Nobody reads faster; the broker leaves out what is more, and says how much.
+const TAIL_PER_S = 200;
 const SELECTED_MAX = 100;
 const NAMES = ["topic", "start", "offset", "time", "ago", "partitions", "key", "value", "header", "json", "limit"];
 
@@ -132,7 +134,7 @@ function tail() {
   stop();
   asked = values();
   const { key, value, header, json } = asked;
-  const source = new EventSource(`/v1/topics/${part(asked.topic)}/records${query({ key, value, header, json, preview: PREVIEW })}`);
+  const source = new EventSource(`/v1/topics/${part(asked.topic)}/records${query({ key, value, header, json, preview: PREVIEW, max_per_s: TAIL_PER_S })}`);
   const only = asked.partitions && new Set(asked.partitions.split(",").map(Number));
   let waiting = [];
   let seen = 0;
@@ -168,6 +170,7 @@ function tail() {
     if (waiting.length > TAIL_ROWS_MAX) { waiting.shift(); dropped += 1; }
     if (!frame) frame = requestAnimationFrame(draw);
   });
+  source.addEventListener("skipped", (event) => { dropped += JSON.parse(event.data).records; });
   source.addEventListener("error", (event) => {
     if (event.data) notice(JSON.parse(event.data).detail, { warn: true });
     else if (source.readyState === EventSource.CLOSED) {

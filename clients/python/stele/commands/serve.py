@@ -28,6 +28,11 @@ from .server import server_module
     help="Whether a produce to an unknown topic creates it. [default: it does]",
 )
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="For people, or an object a line. [default: text]",
+)
 @click.option("--trace-connections", is_flag=True, default=None, help="Log each Kafka request and response.")
 @click.option("--hex", "trace_hex", is_flag=True, default=None, help="With --trace-connections: their bytes.")
 @click.option(

@@ -1,0 +1,103 @@
+"""Produce throughput while somebody looks: a live tail of that topic, the overview, and Prometheus, beside nobody.
+
+The tail is the console's own (previews, 200 records a second at most); the
+overview and its history are asked for every two seconds, ``/metrics`` every second.
+"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from .bench_binary_produce import produce_rate
+from .broker_process import running_broker
+from .measure import in_turn, report
+
+TAIL = "/v1/topics/bench/records?preview=2000&max_per_s=200"
+# Long enough that every look falls into a run several times.
+RUNS = 8
+ROUNDS = 7
+
+
+def _rate(port: int) -> float:
+    """Of ``RUNS`` runs one after the other."""
+    return RUNS / sum(1 / produce_rate(port) for _ in range(RUNS))
+
+
+def _look(port: int, paths: tuple[str, ...], interval_s: float, ending: threading.Event) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    while not ending.is_set():
+        for path in paths:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            if answer.status != 200:
+                raise RuntimeError(f"{path} answered {answer.status}")
+            answer.read()
+        ending.wait(interval_s)
+    connection.close()
+
+
+def _tail(tail: socket.socket, seen: list[int]) -> None:
+    while data := tail.recv(1024 * 1024):
+        seen[0] += data.count(b'\ndata: {"partition"')
+
+
+@contextmanager
+def looking(port: int) -> Generator[list[int]]:
+    """Everything that an open console and a Prometheus ask; gives a count of the records that the tail showed."""
+    ending = threading.Event()
+    seen = [0]
+    tail = socket.create_connection(("127.0.0.1", port))
+    request = f"GET {TAIL} HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n"
+    tail.sendall(request.encode())
+    looks = (
+        (("/v1/overview", "/v1/overview/history"), 2.0),
+        (("/metrics",), 1.0),
+    )
+    threads = [threading.Thread(target=_look, args=(port, *look, ending)) for look in looks]
+    threads.append(threading.Thread(target=_tail, args=(tail, seen)))
+    for thread in threads:
+        thread.start()
+    try:
+        yield seen
+    finally:
+        ending.set()
+        tail.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join()
+        tail.close()
+
+
+def main() -> None:
+    with running_broker("--log-level", "warning") as broker:
+        binary, door = urlsplit(broker.binary_url).port, urlsplit(broker.http_url).port
+        assert binary is not None
+        assert door is not None
+        produce_rate(binary)
+        shown = 0
+
+        def watched() -> float:
+            nonlocal shown
+            with looking(door) as seen:
+                rate = _rate(binary)
+            shown += seen[0]
+            return rate
+
+        comparison = in_turn(watched, lambda: _rate(binary), rounds=ROUNDS)
+        if not shown:
+            raise RuntimeError("the tail showed nothing: this measured nothing")
+    report(
+        f"binary PRODUCE, pipelined, acks=1, with a live tail ({shown:,} records shown), the overview and /metrics",
+        comparison,
+        unit="records/s",
+        yardstick="the same, and nobody looks",
+        goal=0.95,
+    )
+
+
+if __name__ == "__main__":
+    main()
