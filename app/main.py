@@ -38,8 +38,10 @@ from .tcp.binary.handlers import Door
 from .tcp.binary.protocol import BinaryConnection
 from .tcp.kafka.connection import KafkaConnection
 from .tcp.kafka.handlers.context import KafkaDoor
-from .tcp.kafka.trace import Tracer
+from .tcp.kafka.spans import KafkaSpans
+from .tcp.kafka.trace import RequestTracer, Tracer
 from .tcp.server import TcpServer
+from .tracing import TracesMissingError, start_traces
 
 if TYPE_CHECKING:
     from .api.server import HttpServer
@@ -157,7 +159,8 @@ def _warn_if_open(host: str) -> None:
 
 
 async def run(settings: Settings) -> None:
-    """Serve until SIGINT or SIGTERM, then close: doors first, the log last."""
+    """Serve until SIGINT or SIGTERM, then close: doors first, the log last. Raises ``TracesMissingError``."""
+    traces = await asyncio.to_thread(start_traces) if settings.otel_enable else None
     http_socket = _listen(settings.host, settings.http_port, "HTTP")
     binary_socket = _listen(settings.host, settings.binary_port, "binary")
     kafka_socket = _listen(settings.host, settings.kafka_port, "Kafka")
@@ -185,17 +188,21 @@ async def run(settings: Settings) -> None:
         connections_max=settings.connections_max,
     )
     kafka_door = KafkaDoor(broker=broker, groups=groups.coordinator, **broker.endpoints["kafka"]._asdict())
-    tracer = Tracer(with_hex=settings.trace_hex) if settings.trace_connections else None
+    tracers: list[RequestTracer] = []
+    if settings.trace_connections:
+        tracers.append(Tracer(with_hex=settings.trace_hex))
+    if traces is not None:
+        tracers.append(KafkaSpans(traces.tracer()))
     kafka = TcpServer(
         "kafka",
-        lambda server: KafkaConnection(door=kafka_door, settings=settings, registry=server, tracer=tracer),
+        lambda server: KafkaConnection(door=kafka_door, settings=settings, registry=server, tracers=tracers),
         connections_max=settings.connections_max,
     )
     await binary.start(binary_socket)
     await kafka.start(kafka_socket)
     http_server = await asyncio.to_thread(_load_http_server)
     cdc = CdcSupervisor(settings, f"stele://{_join((_reachable(binary_address[0]), binary_address[1]))}")
-    http = http_server(broker, groups, cdc, backlog=_BACKLOG, doors=(binary, kafka))
+    http = http_server(broker, groups, cdc, backlog=_BACKLOG, doors=(binary, kafka), traces=traces)
     http_task = asyncio.create_task(http.serve(sockets=[http_socket]))
     listening = asyncio.create_task(http.listening.wait())
     await asyncio.wait((listening, http_task), return_when=asyncio.FIRST_COMPLETED)
@@ -223,6 +230,8 @@ async def run(settings: Settings) -> None:
     )
     await groups.close()
     await broker.close()
+    if traces is not None:
+        await asyncio.to_thread(traces.close)
 
 
 def serve(overrides: Mapping[str, object] | None = None) -> int:
@@ -242,6 +251,8 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
         return _fail(f"{error.strerror or error}{place}", 1)
     except (SteleError, sqlite3.Error) as error:
         return _fail(str(error), 1)
+    except TracesMissingError as error:
+        return _fail(str(error), 2)
     return 0
 
 

@@ -168,6 +168,9 @@ class Settings(BaseSettings):
     log_format: Literal["text", "json"] = Field(
         default="text", description="Log lines for people, or one JSON object a line."
     )
+    otel_enable: bool = Field(
+        default=False, description="Export traces with OpenTelemetry (extra otel); OTEL_… say where to."
+    )
     trace_connections: bool = Field(
         default=False, description="Log each Kafka request and response: api, version, correlation id, size."
     )

@@ -12,6 +12,7 @@ import uvicorn
 from ..broker.broker import Broker
 from ..broker.doors import DoorView
 from ..groups.services import Groups
+from ..tracing import Traces
 from .application import create_application
 from .request_ids import RequestIds
 from .sampler import Sampler
@@ -29,9 +30,12 @@ class HttpServer(uvicorn.Server):
         *,
         backlog: int,
         doors: Sequence[DoorView] = (),
+        traces: Traces | None = None,
     ) -> None:
         settings = broker.settings
         application = create_application(broker, groups, settings, cdc, doors=doors)
+        if traces is not None:
+            traces.instrument(application)
         super().__init__(
             uvicorn.Config(
                 # Around all of it: a failure is answered by the outermost part of the application.

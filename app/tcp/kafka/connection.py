@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, cast
 
 from ...settings import Settings
@@ -21,7 +21,7 @@ from .dispatch import API_VERSIONS_KEY, SERVED, Served, unsupported_api_versions
 from .handlers.context import Context, KafkaDoor, NoResponse, Pending
 from .headers import REQUEST_BYTES_MIN, SIZE, RequestHead, read_client_id, read_head, response_head
 from .schema import MalformedMessage
-from .trace import Tracer
+from .trace import RequestTracer
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +40,12 @@ class KafkaConnection(OrderedConnection):
         door: KafkaDoor,
         settings: Settings,
         registry: ConnectionRegistry,
-        tracer: Tracer | None = None,
+        tracers: Sequence[RequestTracer] = (),
     ) -> None:
         super().__init__(limits=settings, registry=registry)
         self._door = door
         self._frame_bytes_max = settings.frame_bytes_max
-        self._tracer = tracer
+        self._tracers = tracers
         self._partial = bytearray()
         self._needed = SIZE.size
         self._has_held_requests = False
@@ -138,8 +138,8 @@ class KafkaConnection(OrderedConnection):
         if served.api.key == API_VERSIONS_KEY:
             self.client_name = request.client_software_name
             self.client_version = request.client_software_version
-        if self._tracer is not None:
-            self._tracer.request(self.peer, served.api.name, head, client_id, frame)
+        for tracer in self._tracers:
+            tracer.request(self.peer, served.api.name, head, client_id, frame)
         context = Context(
             door=self._door,
             version=head.version,
@@ -225,6 +225,6 @@ class KafkaConnection(OrderedConnection):
         served.write(version, response, out, parts)
         size = sum(map(len, parts))
         SIZE.pack_into(parts[0], 0, size - SIZE.size)  # type: ignore[arg-type]
-        if self._tracer is not None:
-            self._tracer.response(self.peer, api.name, head, size, parts)
+        for tracer in self._tracers:
+            tracer.response(self.peer, api.name, head, size, parts)
         return parts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Protocol
 
 from .headers import RequestHead
 
@@ -16,6 +17,15 @@ logger = logging.getLogger("stele.trace")
 # A produce may be megabytes; its head is what is looked at.
 HEX_BYTES_MAX = 4096
 _LINE_BYTES = 16
+
+
+class RequestTracer(Protocol):
+    """Told of each request when it is taken, and of its response when that is written."""
+
+    def request(self, peer: str, api: str, head: RequestHead, client_id: str, frame: memoryview) -> None: ...
+    def response(
+        self, peer: str, api: str, head: RequestHead, size: int, parts: Sequence[bytes | bytearray]
+    ) -> None: ...
 
 
 class Tracer:

@@ -1,0 +1,119 @@
+"""Spans of a real broker, as they arrive at a collector: a small HTTP server that reads OTLP."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Producer
+from stele.testing import run_broker
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+class Collector(ThreadingHTTPServer):
+    """Keeps the spans that were sent to it, by name, each with its attributes."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.spans: queue.Queue[tuple[str, str, dict[str, Any]]] = queue.Queue()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        sent: Any = ExportTraceServiceRequest.FromString(body)
+        assert isinstance(self.server, Collector)
+        for resource in sent.resource_spans:
+            service = {one.key: one.value.string_value for one in resource.resource.attributes}
+            for scope in resource.scope_spans:
+                for span in scope.spans:
+                    attributes = {one.key: one.value.string_value for one in span.attributes}
+                    self.server.spans.put((span.name, span.trace_id.hex(), {**service, **attributes}))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base's name)
+        pass
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    server = Collector()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_requests_of_http_and_kafka_are_spans_in_the_trace_of_their_caller(collector: Collector) -> None:
+    environment = {"STELE_OTEL_ENABLE": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+    with run_broker(environment=environment) as broker:
+        answer = httpx.post(
+            f"{broker.http_url}/v1/topics/orders/records",
+            json={"records": [{"value": "x"}]},
+            headers={"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"},
+        )
+        assert answer.status_code == 200
+        httpx.get(f"{broker.http_url}/healthz")
+        producer = Producer({"bootstrap.servers": broker.kafka_bootstrap, "client.id": "traced"})
+        producer.produce("orders", b"y")
+        producer.flush()
+        # What is not sent by then is sent at the end.
+        assert broker.stop() == 0
+    spans: dict[str, tuple[str, dict[str, Any]]] = {}
+    while not collector.spans.empty():
+        name, trace, attributes = collector.spans.get()
+        spans[name] = (trace, attributes)
+    trace, attributes = spans["POST /v1/topics/{topic}/records"]
+    assert trace == TRACE
+    assert attributes["service.name"] == "stele"
+    _, attributes = spans["kafka Produce"]
+    assert attributes["messaging.client.id"] == "traced"
+    assert not [name for name in spans if "healthz" in name or "send" in name]
+
+
+def test_what_is_not_installed_is_told(tmp_path: Path) -> None:
+    without = "import sys; sys.modules['opentelemetry'] = None; from stele.cli import main; main(['serve'])"
+    environment = os.environ | {
+        "STELE_OTEL_ENABLE": "true",
+        "STELE_DATA_DIR": str(tmp_path),
+        **{f"STELE_{door}_PORT": "0" for door in ("HTTP", "BINARY", "KAFKA")},
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", without], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "pip install 'stele-broker[otel]'" in done.stderr
+
+
+def test_a_collector_that_is_away_costs_no_request() -> None:
+    environment = {"STELE_OTEL_ENABLE": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
+    with run_broker(environment=environment) as broker:
+        for _ in range(20):
+            answer = httpx.post(
+                f"{broker.http_url}/v1/topics/orders/records", json={"records": [{"value": "x"}]}
+            )
+            assert answer.status_code == 200
+        assert broker.stop() == 0
