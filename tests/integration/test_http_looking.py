@@ -121,6 +121,35 @@ def test_a_search_goes_on_behind_damage_and_says_so(
     assert [error["type"] for error in end["errors"]] == ["/problems/corrupt-log"]
 
 
+def test_searches_that_nobody_reads_hold_their_places_until_their_clients_leave(
+    broker: BrokerProcess, http: httpx.Client, topic: str
+) -> None:
+    producer = Producer({"bootstrap.servers": broker.kafka_bootstrap})
+    for number in range(30_000):
+        producer.produce(topic, b"v" * 1000)
+        if number % 1000 == 0:
+            producer.poll(0)
+    producer.flush()
+
+    def state() -> dict[str, Any]:
+        return http.get("/v1/overview").json()["searches"]
+
+    stopped = state()["ended"]["stopped"]
+    request = f"GET /v1/topics/{topic}/search?limit=1000000 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    silent = [socket.create_connection((broker.host, broker.http_port)) for _ in range(8)]
+    for one in silent:
+        one.sendall(request)
+    until(lambda: state()["active"] == 8)
+    refused = http.get(f"/v1/topics/{topic}/search")
+    assert refused.status_code == 429
+    assert refused.headers["retry-after"]
+    for one in silent:
+        one.close()
+    until(lambda: state()["active"] == 0)
+    assert state()["ended"]["stopped"] == stopped + 8
+    assert search(http, topic, limit=1)[1]["reason"] == "limit"
+
+
 @pytest.mark.parametrize(
     "asked",
     [

@@ -12,13 +12,14 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 from stele.wire.record_batch import RecordView
 
 from ...broker.broker import Broker
 from ...broker.fetch import PartitionFetch, records_from
 from ...errors import InvalidRequest, UnknownPartition
 from .. import openapi
-from ..errors import HttpError, problem_of
+from ..errors import HttpError, http_problem, problem_of, problem_response
 from ..filters import Filter
 from ..record_json import RecordOut, encode
 from ..requests import INT64_MAX, integer_parameter, path_integer
@@ -57,15 +58,40 @@ async def search(request: Request) -> Response:
     wanted, show = filter_of(request), preview_of(request)
     spans = await _spans(request, broker, topic.name, topic.partitions)
     totals = state.searches
-    if totals.active >= SEARCHES_MAX:
-        raise HttpError(429, f"{SEARCHES_MAX} searches are running; stop one, or try again in a moment")
     run = Search(broker, topic.name, spans, wanted=wanted, order=order, limit=limit)
     body = _events(run, wanted, show) if shape == "events" else _export(run, shape, show)
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     if shape != "events":
         headers["Content-Disposition"] = f'attachment; filename="{topic.name}.{shape}"'
     media_type = _CSV if shape == "csv" else _NDJSON
-    return StreamingResponse(_counted(body, run, totals), headers=headers, media_type=media_type)
+    return _SearchResponse(_counted(body, run, totals), totals, headers=headers, media_type=media_type)
+
+
+class _SearchResponse(StreamingResponse):
+    """Holds one of the places for searches as long as it is being sent; refuses where there is none."""
+
+    def __init__(
+        self,
+        content: AsyncGenerator[bytes],
+        totals: SearchTotals,
+        *,
+        headers: dict[str, str],
+        media_type: str,
+    ) -> None:
+        super().__init__(content, headers=headers, media_type=media_type)
+        self._totals = totals
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        totals = self._totals
+        if totals.active >= SEARCHES_MAX:
+            detail = f"{SEARCHES_MAX} searches are running; stop one, or try again in a moment"
+            await problem_response(http_problem(429, detail))(scope, receive, send)
+            return
+        totals.active += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            totals.active -= 1
 
 
 def _order(request: Request) -> Order:
@@ -119,7 +145,6 @@ async def _span(request: Request, broker: Broker, topic: str, partition: int) ->
 
 async def _counted(body: AsyncGenerator[bytes], run: Search, totals: SearchTotals) -> AsyncGenerator[bytes]:
     """Counts while it goes on, and ends the scan with the response, however that ends."""
-    totals.active += 1
     seen_records = seen_bytes = 0
     is_finished = False
     try:
@@ -132,7 +157,6 @@ async def _counted(body: AsyncGenerator[bytes], run: Search, totals: SearchTotal
                     yield part
         is_finished = True
     finally:
-        totals.active -= 1
         totals.scanned_records += run.progress.scanned - seen_records
         totals.scanned_bytes += run.progress.bytes - seen_bytes
         totals.ended[run.ending if is_finished else "stopped"] += 1

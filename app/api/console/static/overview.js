@@ -20,7 +20,7 @@ function tiles(now) {
     tile("Records in", rates ? brief(rates.records_in_per_s) : "–", "/s"),
     tile("Bytes in", rates ? bytes(rates.bytes_in_per_s) : "–", "/s"),
     tile("Bytes out", rates ? bytes(rates.bytes_out_per_s) : "–", "/s"),
-    tile("Sync, 99 of 100", milliseconds(syncs.p99_ms), `median ${milliseconds(syncs.p50_ms)}`),
+    tile("Sync p99", milliseconds(syncs.p99_ms), `median ${milliseconds(syncs.p50_ms)}`),
     tile("Connections", count(now.doors.reduce((sum, door) => sum + door.connections, 0))),
     tile("Disk free", bytes(disk.free_bytes), `of ${bytes(disk.total_bytes)}`),
   ];
@@ -81,7 +81,7 @@ every(2000, async () => {
     charts.records.update(at, [{ name: "records", values: past.records_in_per_s }]);
     charts.bytesIn.update(at, past.doors.map((door) => ({ name: door.name, values: door.bytes_in_per_s })));
     charts.bytesOut.update(at, past.doors.map((door) => ({ name: door.name, values: door.bytes_out_per_s })));
-    charts.syncs.update(at, [{ name: "median", values: past.sync_p50_ms }, { name: "99 of 100", values: past.sync_p99_ms }]);
+    charts.syncs.update(at, [{ name: "median", values: past.sync_p50_ms }, { name: "p99", values: past.sync_p99_ms }]);
     charts.log.update(at, [{ name: "log", values: past.log_bytes }]);
     charts.connections.update(at, past.doors.map((door) => ({ name: door.name, values: door.connections })));
   } catch (problem) {

@@ -107,7 +107,7 @@ def _picture(http: httpx.Client, *, rows: int) -> list[str]:
     lines += [
         f"in {_brief(rates.get('records_in_per_s'))} records/s, {_bytes(rates.get('bytes_in_per_s'))}/s · "
         f"out {_bytes(rates.get('bytes_out_per_s'))}/s · "
-        f"syncs {_brief(rates.get('syncs_per_s'))}/s, median {_ms(syncs['p50_ms'])}, 99 of 100 {_ms(syncs['p99_ms'])}",
+        f"syncs {_brief(rates.get('syncs_per_s'))}/s, median {_ms(syncs['p50_ms'])}, p99 {_ms(syncs['p99_ms'])}",
         f"{now['topics']:,} topics, {now['partitions']:,} partitions, {now['groups']:,} groups · "
         f"log {_bytes(disk['log_bytes'])}, free {_bytes(disk['free_bytes'])} of {_bytes(disk['total_bytes'])} · "
         f"memory {_bytes(now['process']['resident_bytes'])}",
