@@ -36,7 +36,7 @@ setup: $(DEVELOPMENT) ## install everything that is needed to work on Stele, int
 	@echo "ready: $(BIN)/stele, and make run, test, lint, bench, load, demo"
 
 run: $(RUNTIME) ## start a broker on 127.0.0.1 (HTTP 8080, binary 9009, Kafka 9092, data in ./data)
-	@echo "starting a broker; ctrl-c stops it, http://127.0.0.1:8080/docs shows its HTTP API"
+	@echo "starting a broker; ctrl-c stops it, http://127.0.0.1:8080/ is its console, /docs its HTTP API"
 	@exec $(BIN)/stele serve $(ARGS)
 
 test: $(DEVELOPMENT) ## run all tests but the unbounded ones, in random order

@@ -52,6 +52,12 @@ function views(record) {
   return found;
 }
 
+// On a narrow screen the day is left out; an opened record has it.
+function moment(ms) {
+  const [day, clock] = time(ms).split(" ");
+  return clock ? [h("span", { class: "day" }, `${day} `), clock] : day;
+}
+
 // The inside of an opened record.
 export async function detail(topic, glimpse) {
   const path = address(topic, glimpse);
@@ -106,7 +112,7 @@ export function recordRow(topic, record, selection) {
     h("td", null, h("div", { class: "row" }, box, open)),
     h("td", { class: "num mono" }, record.partition),
     h("td", { class: "num mono" }, record.offset),
-    h("td", { class: "time mono", title: utc(record.timestamp) }, time(record.timestamp)),
+    h("td", { class: "time mono", title: utc(record.timestamp) }, moment(record.timestamp)),
     h("td", { class: "key mono" }, oneLine(record.key, record.key_b64)),
     h("td", { class: "cut mono" }, oneLine(record.value, record.value_b64)));
   let inside = null;
