@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import http.client
 import socket
+import statistics
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from .bench_binary_produce import produce_rate
+from .bench_http_ndjson import body_of
 from .broker_process import running_broker
 from .measure import in_turn, report
 
@@ -21,6 +24,8 @@ TAIL = "/v1/topics/bench/records?preview=2000&max_per_s=200"
 # Long enough that every look falls into a run several times.
 RUNS = 8
 ROUNDS = 7
+PAGES = 50
+SCANNED = 200_000
 
 
 def _rate(port: int) -> float:
@@ -72,7 +77,78 @@ def looking(port: int) -> Generator[list[int]]:
         tail.close()
 
 
+def pages_at_5000_topics() -> None:
+    """A page of topics with their sizes, and a search by name, beside the same with fifty topics."""
+    asked = "/v1/topics?search=7&page=1&limit=50&sizes=true"
+    with running_broker("--log-level", "warning") as few, running_broker("--log-level", "warning") as many:
+        ports: list[int] = []
+        for broker, topics in ((few, 50), (many, 5000)):
+            port = urlsplit(broker.http_url).port
+            assert port is not None
+            ports.append(port)
+            connection = http.client.HTTPConnection("127.0.0.1", port)
+            for number in range(topics):
+                _ask(connection, "PUT", f"/v1/topics/topic-{number:04}")
+        comparison = in_turn(lambda: _page_ms(ports[1], asked), lambda: _page_ms(ports[0], asked))
+    report(
+        "a page of 50 of 5,000 topics, by a part of the name and with sizes",
+        comparison,
+        unit="ms",
+        yardstick="the same among 50 topics",
+        goal=20,
+        at_most=True,
+    )
+
+
+def _ask(connection: http.client.HTTPConnection, method: str, path: str) -> bytes:
+    connection.request(method, path)
+    answer = connection.getresponse()
+    body = answer.read()
+    if answer.status >= 400:
+        raise RuntimeError(f"{path} answered {answer.status}: {body[:300]!r}")
+    return body
+
+
+def _page_ms(port: int, path: str) -> float:
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    _ask(connection, "GET", path)
+    start = time.perf_counter()
+    for _ in range(PAGES):
+        _ask(connection, "GET", path)
+    connection.close()
+    return (time.perf_counter() - start) * 1000 / PAGES
+
+
+def scan_rate() -> None:
+    """Records that a search looks at in a second, with one condition of each kind and no match."""
+    with running_broker("--log-level", "warning") as broker:
+        port = urlsplit(broker.http_url).port
+        assert port is not None
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        connection.request(
+            "POST",
+            "/v1/topics/flights/records",
+            body_of(SCANNED),
+            {"Content-Type": "application/x-ndjson"},
+        )
+        connection.getresponse().read()
+        print(f"a search of {SCANNED:,} records of 90 bytes that finds nothing")
+        for condition in ("value=nowhere", "json=carrier%20%3D%3D%20nowhere"):
+            rates: list[float] = []
+            for _ in range(ROUNDS):
+                start = time.perf_counter()
+                _ask(connection, "GET", f"/v1/topics/flights/search?{condition}")
+                rates.append(SCANNED / (time.perf_counter() - start))
+            print(f"  {condition:<32}  {statistics.median(rates):>12,.0f} records/s", flush=True)
+
+
 def main() -> None:
+    watched_throughput()
+    pages_at_5000_topics()
+    scan_rate()
+
+
+def watched_throughput() -> None:
     with running_broker("--log-level", "warning") as broker:
         binary, door = urlsplit(broker.binary_url).port, urlsplit(broker.http_url).port
         assert binary is not None
