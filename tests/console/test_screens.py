@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,9 +14,10 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer
 from playwright.sync_api import Page, expect
+from stele import Client
 from stele.testing import BrokerProcess
 
-from .conftest import FLIGHTS, Open
+from .conftest import FLIGHTS, Open, flights
 
 SCREENS = {
     "overview": "/",
@@ -58,6 +61,40 @@ def delays(broker: BrokerProcess) -> str:
     return "delays"
 
 
+@pytest.fixture(scope="module")
+def traffic(broker: BrokerProcess, screenshots: Path | None) -> Iterator[None]:
+    """Flights through all doors at changing rates, so that a picture has something to show; nothing without one."""
+    if screenshots is None:
+        yield
+        return
+    ending = threading.Event()
+    producer = Producer({"bootstrap.servers": broker.kafka_bootstrap, "client.id": "departures"})
+
+    def run() -> None:
+        given = flights(FLIGHTS)
+        with Client(broker.binary_url) as binary, httpx.Client(base_url=broker.http_url) as http:
+            for turn in itertools.count():
+                if ending.wait(0.1):
+                    return
+                batch = [given[(turn * 37 + place) % FLIGHTS] for place in range(400 + 300 * (turn // 7 % 5))]
+                for flight in batch:
+                    producer.produce("departures", flight.value, key=flight.key)
+                producer.poll(0)
+                binary.produce("gates", batch[0].value.encode() * 20)
+                lines = [{"key": flight.key, "value": flight.value} for flight in batch[:20]]
+                http.post("/v1/topics/arrivals/records", json={"records": lines})
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    with httpx.Client(base_url=broker.http_url) as http:
+        while len(http.get("/v1/overview/history").json()["at"]) < 60:
+            ending.wait(0.5)
+    yield
+    ending.set()
+    thread.join()
+    producer.flush()
+
+
 def ready(page: Page, name: str) -> None:
     """What each screen shows when it has its data."""
     if name == "overview":
@@ -83,7 +120,7 @@ def ready(page: Page, name: str) -> None:
         expect(page.locator("#connections tbody tr").first).to_be_visible()
 
 
-@pytest.mark.usefixtures("delays")
+@pytest.mark.usefixtures("delays", "traffic")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", SCREENS)
 def test_a_screen_can_be_used_by_everybody(
@@ -128,7 +165,7 @@ def test_the_overview_shows_what_goes_through_each_door(
     producer.flush()
 
     kafka = page.locator("tr[data-door=kafka] td")
-    expect(kafka.nth(5)).to_have_text(re.compile("KiB"))
+    expect(kafka.nth(5)).to_have_text(re.compile("[KM]iB"))
     assert http.get("/v1/overview").json()["doors"][2]["bytes_in"] > 50_000
 
 
