@@ -76,7 +76,7 @@ def observe_broker(state: ApiState, registry: CollectorRegistry) -> None:
     partitions = Gauge("stele_partitions", "Partitions of all topics.", registry=registry)
     partitions.set_function(lambda: sum(topic.partitions for topic in broker.topics()))
     groups = Gauge("stele_groups", "Groups.", registry=registry)
-    groups.set_function(lambda: len(state.groups.coordinator.list_groups()))
+    groups.set_function(lambda: state.groups.coordinator.group_count)
     failed = Gauge(
         "stele_log_dir_failed", "1 when the log has stopped after an error of the disk.", registry=registry
     )

@@ -19,7 +19,13 @@ from pathlib import Path
 
 from ..broker.broker import Broker
 from ..broker.doors import DoorView
-from ..errors import GroupNotFound, StorageError, TopicError
+from ..errors import (
+    CoordinatorFenced,
+    CoordinatorNotAvailable,
+    GroupNotFound,
+    StorageError,
+    TopicError,
+)
 from ..groups.lag import group_lag
 from ..groups.services import Groups
 from ..storage.engine import DiskSpace
@@ -191,12 +197,12 @@ class Sampler:
         coordinator = self._groups.coordinator
         most = self._broker.settings.metrics_groups_max
         seen: set[tuple[str, str, int]] = set()
-        for listing in coordinator.list_groups()[:most]:
-            name = listing.group
+        for name in coordinator.oldest_groups(most):
             try:
                 members = len(coordinator.describe(name).members)
                 lags = group_lag(self._broker, coordinator, name)
-            except GroupNotFound:
+            except (GroupNotFound, CoordinatorNotAvailable, CoordinatorFenced):
+                # Gone since, or none can be served any more: then there is nothing to note of it.
                 continue
             by_topic: dict[str, int] = {}
             for one in lags:

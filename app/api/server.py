@@ -14,6 +14,7 @@ from ..broker.doors import DoorView
 from ..groups.services import Groups
 from ..tracing import Traces
 from .application import create_application
+from .cross_site import RefuseCrossSite
 from .request_ids import RequestIds
 from .sampler import Sampler
 from .state import CdcView
@@ -39,7 +40,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 # Around all of it: a failure is answered by the outermost part of the application.
-                RequestIds(application),
+                RequestIds(RefuseCrossSite(application)),
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -16,6 +16,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import islice
 
 from ..broker.topics import Topic
 from ..clock import Clock, PatientClock
@@ -599,6 +600,14 @@ class GroupCoordinator:
             if (not wanted or listing.state.value.casefold() in wanted)
             and (not kinds or listing.type in kinds)
         ]
+
+    @property
+    def group_count(self) -> int:
+        return len(self._groups)
+
+    def oldest_groups(self, number: int) -> list[str]:
+        """Names, in the order in which the groups came to be in this run; none while groups cannot be served."""
+        return [] if self._refusal is not None else list(islice(self._groups, number))
 
     def describe(self, group: str) -> GroupDescription:
         """Raises ``GroupNotFound``."""

@@ -14,6 +14,8 @@ import pytest
 from confluent_kafka import Producer
 from stele.testing import BrokerProcess, run_broker
 
+from app.cluster.sqlite_groups import SqliteGroupStore
+
 SSE = {"accept": "text/event-stream"}
 _numbers = itertools.count()
 
@@ -409,3 +411,22 @@ def test_the_series_of_topics_and_groups_are_bounded(tmp_path: Any) -> None:
             "binary",
             "kafka",
         }
+
+
+def test_the_overview_and_metrics_answer_when_groups_can_not_be_served() -> None:
+    with (
+        run_broker(environment={"STELE_SAMPLE_INTERVAL_MS": "100"}) as broker,
+        httpx.Client(base_url=broker.http_url) as http,
+    ):
+        http.post("/v1/topics/orders/records", json={"records": [{"value": "x"}]})
+        http.post("/v1/groups/billing/poll", json={"topics": ["orders"]})
+        # Another coordinator takes the groups over: the broker notices with its next change.
+        successor = SqliteGroupStore(broker.data_dir / "groups.sqlite")
+        successor.open()
+        until(lambda: http.post("/v1/groups/other/poll", json={"topics": ["orders"]}).status_code == 503)
+        points = len(http.get("/v1/overview/history").json()["at"])
+        assert http.get("/v1/overview").json()["health"]["status"] == "ready"
+        assert "stele_groups " in http.get("/metrics").text
+        until(lambda: len(http.get("/v1/overview/history").json()["at"]) > points)
+        assert "a sample could not be taken" not in broker.stderr
+        successor.close()

@@ -45,7 +45,7 @@ async def overview(request: Request) -> Response:
             "health": {"status": status, "reason": str(failure) if failure else None},
             "topics": len(topics),
             "partitions": sum(topic.partitions for topic in topics),
-            "groups": len(state.groups.coordinator.list_groups()),
+            "groups": state.groups.coordinator.group_count,
             "totals": {
                 "records_in": counts.appended_records,
                 "bytes_in": counts.appended_bytes,
