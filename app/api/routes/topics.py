@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from starlette.responses import Response
 
 from ...broker.broker import Broker
 from ...broker.topics import Topic
-from ...errors import InvalidRequest, TopicDiffers, TopicExists
+from ...errors import InvalidRequest, TopicDiffers, TopicExists, UnknownPartition, UnknownTopic
 from .. import openapi
 from ..errors import HttpError
 from ..record_json import encode
@@ -25,6 +26,7 @@ from ..requests import (
     read_body,
 )
 from ..state import api_state, broker_of
+from ..upload import pause
 from .records import offset_at
 
 router = APIRouter(tags=["topics"])
@@ -133,9 +135,16 @@ async def list_topics(request: Request) -> Response:
     ]
     begin = (number - 1) * limit
     page = found[begin : begin + limit]
+    listed: list[dict[str, Any]] = []
+    for topic in page:
+        # It may be deleted while others are served in between.
+        with contextlib.suppress(UnknownTopic, UnknownPartition):
+            listed.append(_listed(broker, topic, with_sizes=with_sizes))
+        if with_sizes:
+            await pause()
     return _answer(
         {
-            "topics": [_listed(broker, topic, with_sizes=with_sizes) for topic in page],
+            "topics": listed,
             "next_after": page[-1].name if len(found) > begin + limit else None,
             "total": len(found),
         }
