@@ -189,18 +189,15 @@ class Search:
                 heapq.heapreplace(heads, (sign * following.timestamp, place, following))
 
     async def _look(self, window: _Window, bytes_max: int) -> AsyncGenerator[None]:
-        """Fill ``window``. One that would hold too much is given up, and the next of its span is smaller."""
-        span, at, size = window.span, window.first, 0
+        """Fill ``window`` with what matches, ``bytes_max`` of it: a window that would hold more ends there, or,
+        going back, is given up for a smaller one."""
+        span, at, held = window.span, window.first, 0
         while at < window.end:
             request = PartitionFetch(
                 topic=self._topic, partition=span.partition, offset=at, max_bytes=_PIECE_BYTES
             )
             (fetched,) = await self._broker.fetch([request], max_bytes=_PIECE_BYTES)
-            size += len(fetched.batches)
             self.progress.bytes += len(fetched.batches)
-            if size > bytes_max and window.end - window.first > 1 and window.matches:
-                span.window = max(1, (window.end - window.first) // 8)
-                return
             if fetched.error is not None:
                 at = self._behind(fetched.error, at, window.end)
                 continue
@@ -215,9 +212,16 @@ class Search:
                         window.scanned += 1
                         if self._wanted.matches(record):
                             window.matches.append(record)
+                            held += len(record.value or b"") + len(record.key or b"")
                     at = records[-1].offset + 1
                     yield
                     if at >= window.end:
+                        break
+                    if held > bytes_max:
+                        if self._is_newest:
+                            span.window = max(1, (window.end - window.first) // 8)
+                            return
+                        window.end = at
                         break
                     await pause()
                 else:
@@ -232,7 +236,9 @@ class Search:
         """Where to go on behind ``error``, which is reported unless retention is the reason."""
         if isinstance(error, OffsetOutOfRange) and error.is_gone:
             return min(max(error.log_start_offset, at + 1), end)
-        self.progress.damages.append(error)
+        if str(error) not in map(str, self.progress.damages):
+            # A window that was given up is looked at again.
+            self.progress.damages.append(error)
         return min(max(error.next_offset, at + 1), end) if isinstance(error, CorruptLog) else end
 
 

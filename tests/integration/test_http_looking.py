@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -150,6 +152,34 @@ def test_searches_that_nobody_reads_hold_their_places_until_their_clients_leave(
     until(lambda: state()["active"] == 0)
     assert state()["ended"]["stopped"] == stopped + 8
     assert search(http, topic, limit=1)[1]["reason"] == "limit"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read in /proc")
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+def test_a_search_holds_little_of_what_large_records_unpack_to(order: str) -> None:
+    with run_broker() as broker, httpx.Client(base_url=broker.http_url, timeout=60) as http:
+        producer = Producer(
+            {"bootstrap.servers": broker.kafka_bootstrap, "compression.type": "zstd", "linger.ms": 0}
+        )
+        for number in range(1000):
+            producer.produce("large", bytes(900_000), key=str(number))
+            producer.poll(0)
+            if number % 20 == 0:
+                producer.flush()
+        producer.flush()
+
+        def peak_kb() -> int:
+            found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{broker.pid}/status").read_text())
+            assert found
+            return int(found[1])
+
+        before_kb = peak_kb()
+        found, _ = search(http, "large", order=order, limit=1000, preview=10)
+        assert [int(record["key"]) for record in found] == sorted(range(1000), reverse=order == "newest")
+        assert {record["value_bytes"] for record in found} == {900_000}
+        # All of them would be 900 MB.
+        assert peak_kb() - before_kb < 150_000
 
 
 @pytest.mark.parametrize(
