@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import urllib.request
 import venv
 import zipfile
 from pathlib import Path
@@ -122,6 +123,11 @@ def test_the_installed_broker_starts_and_the_installed_client_writes_and_reads(
             )
             assert said.startswith("read 0 with ")
             assert str(installed.parent) in said
+            with urllib.request.urlopen(f"http://{http}/") as page:
+                asset = re.search(r'href="(/console/static/\w+/console.css)"', page.read().decode())
+            assert asset
+            with urllib.request.urlopen(f"http://{http}{asset[1]}") as style:
+                assert style.status == 200
             broker.terminate()
             assert broker.wait(20) == 0
     finally:
