@@ -20,7 +20,7 @@ from stele.records import Record
 
 from load.postgres_server import PostgresServer
 
-TIMEOUT_S = 40
+TIMEOUT_S = 60
 
 
 class CdcProcess:
@@ -50,6 +50,17 @@ class CdcProcess:
         """Returns when the copies are made, and what comes now comes from the stream."""
         give_up_s = time.monotonic() + TIMEOUT_S
         while not self._pg.run("SELECT 1 FROM pg_stat_replication WHERE state IN ('catchup', 'streaming')"):
+            self.check()
+            assert time.monotonic() < give_up_s, self.said
+            time.sleep(0.02)
+
+    def await_confirmed(self) -> None:
+        """Returns when everything that PostgreSQL has written by now is stored and confirmed."""
+        ((end,),) = self._pg.run("SELECT pg_current_wal_lsn()::text")
+        give_up_s = time.monotonic() + TIMEOUT_S
+        while not self._pg.run(
+            "SELECT 1 FROM pg_replication_slots WHERE active AND confirmed_flush_lsn >= %s", (end,)
+        ):
             self.check()
             assert time.monotonic() < give_up_s, self.said
             time.sleep(0.02)
@@ -111,7 +122,9 @@ class Replay:
                 if is_done():
                     return
                 check()
-                assert came or time.monotonic() < give_up_s, (self.topic, len(self.records), self.rows)
+                if came:
+                    give_up_s = time.monotonic() + TIMEOUT_S
+                assert time.monotonic() < give_up_s, (self.topic, len(self.records), len(self.rows))
 
     def _read(self, client: Client) -> bool:
         count = client.partition_count(self.topic)
