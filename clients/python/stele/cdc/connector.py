@@ -21,8 +21,8 @@ from ..client import Client
 from ..errors import ProducerStateError, SteleClientError
 from ..transport.base import retry_pause_s
 from . import state as state_of
-from .events import Event, Position, Table, source_of
-from .log_writer import EVENT_ID, FLUSH_BYTES, Headers, LogWriter
+from .events import EVENT_ID, Event, Headers, Position, Table, source_of
+from .log_writer import FLUSH_BYTES, LogWriter
 from .options import CdcOptions
 from .pgoutput import (
     Begin,
@@ -277,7 +277,6 @@ class Run:
         now_ms = time.time_ns() // 1_000_000
         shape = self._shape(info.relation(), keys=info.keys)
         source = source_of(lsn=lsn, xid=None, ts_ms=now_ms)
-        topic = self._options.topic_of(info.schema, info.table)
         counts = self._status.table(info.name)
         counts.copied = 0
         counts.expected = self._postgres.rows(
@@ -289,8 +288,9 @@ class Run:
         def store(event: Event) -> None:
             # Before every change of the stream that is not in the copy.
             position = Position(lsn, 0, next(numbers))
-            headers = _headers(info.name, event.op, position)
-            self._writer.add(topic, event, headers, timestamp_ms=now_ms, position=None)
+            self._writer.add(
+                shape.topic, event, shape.headers(event.op, position), timestamp_ms=now_ms, position=None
+            )
 
         def row(line: bytes) -> None:
             store(shape.read(parse_line(line), source))
@@ -310,6 +310,7 @@ class Run:
         return Table(
             relation,
             [self._postgres.encoder(column.type_id) for column in relation.columns],
+            topic=self._options.topic_of(relation.schema, relation.table),
             key_columns=keys,
             key_column=self._options.key_column,
             with_tombstones=self._options.tombstones,
@@ -479,12 +480,16 @@ class Run:
         if lsn != self._last_change_lsn:
             self._last_change_lsn, self._number = lsn, 0
         source = source_of(lsn=lsn, xid=transaction.xid, ts_ms=transaction.commit_ms)
-        topic = self._options.topic_of(table.relation.schema, table.relation.table)
         for event in table.events(change, source):
             position = Position(transaction.commit_lsn, lsn, self._number)
             self._number += 1
-            headers = _headers(name, event.op, position)
-            self._writer.add(topic, event, headers, timestamp_ms=transaction.commit_ms, position=position)
+            self._writer.add(
+                table.topic,
+                event,
+                table.headers(event.op, position),
+                timestamp_ms=transaction.commit_ms,
+                position=position,
+            )
         self._status.table(name).changes += 1
 
     # ── NOTIFY ──
@@ -537,7 +542,3 @@ def notified(channel: str, payload: str, *, key_column: str) -> tuple[Event, Hea
         (EVENT_ID, event_id.encode()),
     ]
     return Event(operation, text.encode(), payload.encode()), headers
-
-
-def _headers(table: str, op: str, position: Position) -> Headers:
-    return [("channel", table.encode()), ("operation", op.encode()), (EVENT_ID, str(position).encode())]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeAlias
 
 import msgspec
 
@@ -34,6 +34,11 @@ class Position(NamedTuple):
         return cls(int(commit, 16), int(change, 16), int(number))
 
 
+EVENT_ID = "event_id"
+Headers: TypeAlias = list[tuple[str, bytes | None]]
+_OPERATIONS = {op: ("operation", op.encode()) for op in "rcudt"}
+
+
 class Event(NamedTuple):
     """``key`` None: for all partitions of the topic."""
 
@@ -50,6 +55,7 @@ class Table:
         relation: Relation,
         encoders: Sequence[Encoder],
         *,
+        topic: str,
         key_columns: Sequence[str],
         key_column: str,
         with_tombstones: bool,
@@ -58,6 +64,8 @@ class Table:
         if there are none. Without either all records of the table have its name as their key."""
         self.relation = relation
         self.name = f"{relation.schema}.{relation.table}"
+        self.topic = topic
+        self._channel = ("channel", self.name.encode())
         names = [column.name for column in relation.columns]
         wanted = [name for name in key_columns if name in names]
         if len(wanted) < len(key_columns) or not wanted:
@@ -73,6 +81,9 @@ class Table:
     def read(self, row: Row, source: bytes) -> Event:
         """A row of the snapshot."""
         return Event("r", self._key(row), self._value(b"r", None, self._object(row), source))
+
+    def headers(self, op: str, position: Position) -> Headers:
+        return [self._channel, _OPERATIONS[op], (EVENT_ID, str(position).encode())]
 
     def truncate(self, source: bytes) -> Event:
         return Event("t", None, self._value(b"t", None, None, source))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from ..client import Client
 from ..errors import OffsetOutOfRangeError, RecordTooLargeError
@@ -21,10 +20,8 @@ from ..wire import messages as m
 from ..wire.compression import Compression
 from ..wire.partitioner import partition_for_key
 from ..wire.record_batch import Row
-from .events import Event, Position
+from .events import EVENT_ID, Event, Headers, Position
 
-EVENT_ID = "event_id"
-Headers: TypeAlias = list[tuple[str, bytes | None]]
 # What is gathered before it is sent, if PostgreSQL has that much ready at once.
 FLUSH_BYTES = 4 * 1024 * 1024
 _ROW_OVERHEAD_BYTES = 100
