@@ -27,6 +27,7 @@ from ..errors import (
     InvalidBatch,
     InvalidRequest,
     OffsetOutOfRange,
+    ProducerFenced,
     SteleError,
     StorageError,
     UnknownPartition,
@@ -106,6 +107,8 @@ class Broker:
         self._turns: defaultdict[str, count[int]] = defaultdict(count)
         self._producer_ids = iter(range(0))
         self._producer_ids_lock = asyncio.Lock()
+        # Of named producers: partitions learn of a new epoch only when it writes to them.
+        self._named_epochs: dict[int, int] = {}
         # Keys repeat: remembering the last ones costs a tenth of hashing them again.
         self._partition_for_key = lru_cache(maxsize=_KEYS_REMEMBERED)(
             partial(partition_for_key, hash_name=settings.partitioner)
@@ -119,6 +122,7 @@ class Broker:
         """Open every topic. Raises ``StorageError`` or ``OSError`` if the disk does not allow it."""
         self.cluster_id = await self._topics.in_thread(self._catalog.cluster_id)
         await self._topics.open()
+        self._named_epochs = await self._topics.in_thread(self._catalog.named_epochs)
         self._expiry = asyncio.create_task(self._expire_producers())
 
     def begin_close(self) -> None:
@@ -340,6 +344,11 @@ class Broker:
     ) -> StoredBatch | None:
         if batches != 1:
             raise InvalidBatch("an idempotent producer sends one batch a partition at a time")
+        newest = self._named_epochs.get(header.producer_id, header.producer_epoch)
+        if header.producer_epoch < newest:
+            raise ProducerFenced(
+                producer_id=header.producer_id, epoch=header.producer_epoch, current_epoch=newest
+            )
         return self._producers[name].check(header)
 
     def _produced_before(self, name: TopicPartition, stored: StoredBatch, acks: Acks) -> PendingProduce:
@@ -388,6 +397,7 @@ class Broker:
         now_ms = self._clock.now_ms()
         begin = partial(self._catalog.begin_producer_version, name, version, fresh_id=fresh_id, now_ms=now_ms)
         producer = await self._topics.in_thread(begin)
+        self._named_epochs[producer.producer_id] = producer.epoch
         if producer.version != version:
             raise InvalidRequest(
                 f"version {version} of producer {name!r} is older than version {producer.version}, which has "

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import sys
+from contextlib import suppress
 from typing import Any, cast
 
 from prometheus_client.registry import Collector
@@ -91,7 +92,12 @@ class CdcSupervisor:
     async def _run(self) -> None:
         pause_s = _PAUSE_FIRST_S
         while not self._is_closing:
-            code, had_streamed = await self._run_once()
+            try:
+                code, had_streamed = await self._run_once()
+            except (OSError, ValueError) as error:
+                # No process could be made, or a line that has no end.
+                code, had_streamed = -1, False
+                self._status = {**self._status, "state": "failed", "last_error": str(error)}
             if self._is_closing:
                 return
             pause_s = _PAUSE_FIRST_S if had_streamed else min(pause_s * 2, _PAUSE_MAX_S)
@@ -117,9 +123,19 @@ class CdcSupervisor:
         had_streamed = False
         try:
             async for line in process.stdout:
-                self._status = cast("dict[str, Any]", json.loads(line))
-                had_streamed = had_streamed or self._status["state"] == "streaming"
-            return await process.wait(), had_streamed
+                # The last line of one that was killed may be cut.
+                with suppress(ValueError):
+                    self._status = cast("dict[str, Any]", json.loads(line))
+                    had_streamed = had_streamed or self._status["state"] == "streaming"
+            code = await process.wait()
+            if code:
+                error = self._status.get("last_error") if self._status["state"] == "failed" else None
+                self._status = {
+                    **self._status,
+                    "state": "failed",
+                    "last_error": error or f"it ended with code {code}; the broker's log says more",
+                }
+            return code, had_streamed
         finally:
             if process.returncode is None:
                 process.kill()

@@ -67,6 +67,10 @@ class Catalog(Protocol):
         """
         ...
 
+    def named_epochs(self) -> dict[int, int]:
+        """Producer id → epoch of every named producer."""
+        ...
+
     def forget_named_producers(self, before_ms: int) -> None:
         """Those whose version began before that."""
         ...

@@ -146,6 +146,10 @@ class SqliteCatalog:
             is_resumed=False,
         )
 
+    def named_epochs(self) -> dict[int, int]:
+        with self._transaction() as database:
+            return dict(database.execute("SELECT producer_id, epoch FROM named_producers").fetchall())
+
     def forget_named_producers(self, before_ms: int) -> None:
         with self._transaction() as database:
             database.execute("DELETE FROM named_producers WHERE begun_at_ms < ?", (before_ms,))

@@ -20,7 +20,7 @@ from stele.records import Record
 
 from load.postgres_server import PostgresServer
 
-TIMEOUT_S = 60
+TIMEOUT_S = 30
 
 
 class CdcProcess:
@@ -73,6 +73,14 @@ class CdcProcess:
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         return self.wait()
+
+    def freeze(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         if self._process is not None:

@@ -15,10 +15,10 @@ import select
 import threading
 import time
 import uuid
-from typing import Any, cast
+from typing import Any, Literal, NoReturn, cast
 
 from ..client import Client
-from ..errors import ProducerStateError, SteleClientError
+from ..errors import InvalidRequestError, ProducerStateError, SteleClientError
 from ..transport.base import retry_pause_s
 from . import state as state_of
 from .events import EVENT_ID, Event, Headers, Position, Table, source_of
@@ -41,6 +41,7 @@ from .postgres import (
     Postgres,
     Stream,
     TableInfo,
+    break_connections,
     copy_rows,
     lsn_text,
     snapshot_connection,
@@ -56,7 +57,8 @@ logger = logging.getLogger("stele.cdc")
 _PAUSE_MAX_S = 30.0
 # How often PostgreSQL hears what is safe while changes come, and at least.
 _CONFIRM_S = 0.1
-_IDLE_CONFIRM_S = 10.0
+# How long a call may hold up the end.
+_GRACE_S = 5.0
 _LAG_S = 2.0
 # Messages handled between two looks at what else there is to do.
 _TURN = 500
@@ -74,13 +76,26 @@ class Connector:
         self._status = status
         self._stopping = threading.Event()
         self._wake_read, self._wake_write = os.pipe()
+        self._client: Client | None = None
         # --snapshot again is meant once, not for every run after a failure.
         self._again = _full_names(options) if options.snapshot == "again" else set[str]()
 
     def stop(self) -> None:
-        """End ``run`` soon: what was read is stored and confirmed."""
+        """End ``run`` soon: what was read is stored and confirmed, if PostgreSQL and the broker answer in time."""
+        if self._stopping.is_set():
+            return
         self._stopping.set()
         os.write(self._wake_write, b"x")
+        # It may wait for a lock, for open transactions, or for a peer that hangs: none of them hears the word.
+        breaking = threading.Timer(_GRACE_S, self._break)
+        breaking.daemon = True
+        breaking.start()
+
+    def _break(self) -> None:
+        break_connections()
+        client = self._client
+        if client is not None:
+            client.close()
 
     def close(self) -> None:
         os.close(self._wake_read)
@@ -98,6 +113,8 @@ class Connector:
             except (Interrupted, ProducerStateError) as error:
                 cause: Exception = error
             except SteleClientError as error:
+                if self._stopping.is_set():
+                    break
                 if not error.retriable:
                     raise
                 cause = error
@@ -105,6 +122,8 @@ class Connector:
                 continue
             failures = 0 if self._status.events > stored_before else failures + 1
             pause_s = min(_PAUSE_MAX_S, retry_pause_s(failures) * 4)
+            if self._stopping.is_set():
+                break
             self._status.failed(cause)
             logger.warning("%s; going on in %.1f s", cause, pause_s)
             self._stopping.wait(pause_s)
@@ -116,6 +135,7 @@ class Connector:
         try:
             postgres.take_lock()
             with Client(self._options.broker) as client:
+                self._client = client
                 Run(
                     self._options,
                     self._status,
@@ -126,6 +146,7 @@ class Connector:
                     self._again,
                 ).go()
         finally:
+            self._client = None
             postgres.close()
 
 
@@ -150,15 +171,17 @@ class Run:
         self._wake = wake
         self._again = again
         self._stream: Stream | None = None
-        self._writer = LogWriter(
-            client,
-            name=options.producer_name,
-            version=postgres.run_number(),
-            partitions=options.partitions,
-            configs=options.topic_configs,
-            patience_s=options.patience_s,
-            pause=self._pause,
-        )
+        self._origin = state_of.Origin(*postgres.identity())
+        self._state = state_of.load(client, options.state_topic)
+        # Before anything is fenced: a connector to another database by mistake must not stop the right one.
+        self._check_origin()
+        self._writer = self._begin_writer()
+        self._notebook = state_of.Notebook(self._writer, options.state_topic)
+        if self._state.origin is None:
+            self._notebook.note("origin", self._origin, now_ms=_now_ms())
+        self._keep_alive_s = postgres.keep_alive_s()
+        # OIDs of the tables that are followed, as they were when the run began.
+        self._table_ids: dict[str, int] = {}
         self._tables: dict[int, Table] = {}
         # What is in the copy of a table is not told again by the stream.
         self._copied_lsn: dict[str, int] = {}
@@ -184,11 +207,41 @@ class Run:
                 self._listen()
             self._status.state = "streaming"
             self._follow()
+        except CdcError as error:
+            if (
+                "publication" in str(error)
+                and "does not exist" in str(error)
+                and self._postgres.has_publication()
+            ):
+                raise CdcError(
+                    f"publication {self._options.publication} was made after changes that are still to be read, and "
+                    f"PostgreSQL looks for it as it was then: SELECT pg_drop_replication_slot('{self._options.slot}'), "
+                    "and run once with --snapshot again"
+                ) from error
+            raise
         finally:
             if self._stream is not None:
                 self._stream.close()
             for spool in self._spools.values():
                 spool.close()
+
+    def _begin_writer(self) -> LogWriter:
+        options = self._options
+        try:
+            return LogWriter(
+                self._client,
+                name=options.producer_name(self._origin.system, self._origin.database),
+                version=self._postgres.run_number(),
+                partitions=options.partitions,
+                configs=options.topic_configs,
+                patience_s=options.patience_s,
+                pause=self._pause,
+            )
+        except InvalidRequestError as error:
+            raise CdcError(
+                f"{error}. Versions are transaction ids of PostgreSQL: was it restored from a backup? Then begin anew "
+                "with another --prefix"
+            ) from error
 
     def _pause(self, seconds: float) -> None:
         """Between two attempts to store: the broker is away, and PostgreSQL must not think that we are too."""
@@ -204,77 +257,92 @@ class Run:
         postgres.check_settings()
         postgres.check_tables()
         postgres.ensure_publication()
-        state = state_of.load(self._client, options.state_topic)
-        self._check_origin(state)
-        notebook = state_of.Notebook(self._writer, options.state_topic)
-        now_ms = time.time_ns() // 1_000_000
-        if state.origin is None:
-            notebook.note("origin", state_of.Origin(*postgres.identity()), now_ms=now_ms)
+        state = self._state
+        self._table_ids = postgres.table_ids()
         wanted = sorted(self._wanted)
-        todo = [name for name in wanted if self._must_copy(state, name)]
+        self._leave(set(state.tables) - self._wanted)
+        for name in wanted:
+            if name not in state.tables:
+                self._writer.check_owner(options.topic_of(*split_name(name)))
+        todo = [name for name in wanted if self._must_copy(name)]
         slot = postgres.slot()
         stream = self._stream = Stream(options)
         if slot is None:
-            lost = [name for name in wanted if name in state.tables and name not in todo]
+            lost = [name for name in wanted if self._is_followed(name) and name not in todo]
             if lost:
                 raise CdcError(
                     f"slot {options.slot} is gone, and with it the changes of {', '.join(lost)} since the last run; "
                     "run once with --snapshot again, which copies the tables anew"
                 )
+            logger.info(
+                "making slot %s: PostgreSQL waits for the transactions that are open now", options.slot
+            )
             lsn, snapshot = stream.create_slot()
             logger.info("made slot %s at %s", options.slot, lsn_text(lsn))
             self._status.confirmed_lsn = lsn
             if todo:
-                self._copy_all(todo, state, notebook, lsn, snapshot)
+                self._copy_all(todo, lsn, snapshot)
         else:
             self._status.confirmed_lsn = slot.confirmed_lsn
             if todo:
                 # A slot that goes with its connection, for a snapshot that is exact to the transaction.
                 exporting = Stream(options)
                 try:
+                    logger.info("waiting for the transactions that are open now, for a snapshot")
                     lsn, snapshot = exporting.create_slot(temporary=True)
-                    self._copy_all(todo, state, notebook, lsn, snapshot)
+                    self._copy_all(todo, lsn, snapshot)
                 finally:
                     exporting.close()
-        self._copied_lsn = {name: table.lsn for name, table in state.tables.items()}
-        stream.start(postgres.server_version)
+        for name in wanted:
+            if not self._is_followed(name):
+                self._note_table(name, "done", self._status.confirmed_lsn)
+        self._copied_lsn = {name: state.tables[name].lsn for name in wanted}
+        stream.start(postgres.server_version, keep_alive_s=self._keep_alive_s)
         postgres.streaming_by(stream.pid)
 
-    def _check_origin(self, state: state_of.State) -> None:
-        here = state_of.Origin(*self._postgres.identity())
-        if state.origin is not None and state.origin != here:
+    def _check_origin(self) -> None:
+        known, here = self._state.origin, self._origin
+        if known is not None and known != here:
             raise CdcError(
-                f"topic {self._options.state_topic} belongs to database {state.origin.database} of another PostgreSQL "
-                f"(system {state.origin.system}, and this is {here.database} of {here.system}); "
-                "choose another --prefix or --slot"
+                f"topic {self._options.state_topic} belongs to database {known.database} of another PostgreSQL "
+                f"(system {known.system}, and this is {here.database} of {here.system}); choose another --prefix"
             )
 
-    def _must_copy(self, state: state_of.State, name: str) -> bool:
+    def _leave(self, names: set[str]) -> None:
+        """Tables that are not followed any more have a gap from now on, should they ever come back."""
+        for name in sorted(names):
+            if self._state.tables[name].copy != "left":
+                self._note_table(name, "left", self._state.tables[name].lsn)
+
+    def _is_followed(self, name: str) -> bool:
+        """Earlier runs have told everything of this table, and it is the same table."""
+        known = self._state.tables.get(name)
+        return known is not None and known.copy == "done" and known.table_id == self._table_ids.get(name)
+
+    def _must_copy(self, name: str) -> bool:
         if self._options.snapshot == "never":
             return False
-        known = state.tables.get(name)
-        return known is None or known.copy != "done" or name in self._again
+        return not self._is_followed(name) or name in self._again
 
-    def _copy_all(
-        self, names: list[str], state: state_of.State, notebook: state_of.Notebook, lsn: int, snapshot: str
-    ) -> None:
+    def _note_table(self, name: str, copy: Literal["begun", "done", "left"], lsn: int) -> None:
+        noted = state_of.TableState(copy, lsn, self._table_ids.get(name, 0))
+        self._notebook.note(f"table:{name}", noted, now_ms=_now_ms())
+        self._state.tables[name] = noted
+
+    def _copy_all(self, names: list[str], lsn: int, snapshot: str) -> None:
         self._status.state = "copying"
         with snapshot_connection(self._options.dsn, snapshot) as connection:
             for name in names:
                 table = self._postgres.table(*split_name(name))
-                begun = state_of.TableState("begun", lsn)
-                now_ms = time.time_ns() // 1_000_000
-                has_rows = name in state.tables
-                notebook.note(f"table:{name}", begun, now_ms=now_ms)
-                state.tables[name] = begun
+                has_rows = name in self._state.tables
+                self._note_table(name, "begun", lsn)
                 self._copy(connection, table, lsn, is_anew=has_rows)
-                state.tables[name] = state_of.TableState("done", lsn)
-                notebook.note(f"table:{name}", state.tables[name], now_ms=time.time_ns() // 1_000_000)
+                self._note_table(name, "done", lsn)
                 self._again.discard(name)
                 logger.info("copied %s: %d rows", name, self._status.table(name).copied)
 
     def _copy(self, connection: Any, info: TableInfo, lsn: int, *, is_anew: bool) -> None:
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = _now_ms()
         shape = self._shape(info.relation(), keys=info.keys)
         source = source_of(lsn=lsn, xid=None, ts_ms=now_ms)
         counts = self._status.table(info.name)
@@ -329,21 +397,32 @@ class Run:
                 if message is None:
                     break
                 self._take(*message)
-                if self._writer.buffered_bytes >= FLUSH_BYTES:
+                if self._writer.buffered_bytes >= FLUSH_BYTES or self._may_confirm_too_much(message[0]):
                     self._flush()
             else:
                 self._chores(is_idle=False)
+                if self._stopping.is_set():
+                    self._end()
                 continue
             self._chores(is_idle=True)
             if self._stopping.is_set():
-                self._confirm(force=True)
-                raise Stopped
+                self._end()
             waiting = [
                 self._postgres.connection,
                 self._wake,
                 *([self._stream] if self._stream is not None else []),
             ]
             select.select(waiting, [], [], _LAG_S)
+
+    def _may_confirm_too_much(self, lsn: int) -> bool:
+        """psycopg2 takes it that all is safe up to a keepalive's LSN when the message before it stands at or before
+        what was confirmed last, as changes of an old transaction do: then nothing that has ended may be unsynced."""
+        return lsn <= self._status.confirmed_lsn < self._handled_lsn
+
+    def _end(self) -> NoReturn:
+        self._flush()
+        self._confirm(force=True)
+        raise Stopped
 
     def _chores(self, *, is_idle: bool) -> None:
         self._notifications()
@@ -361,6 +440,18 @@ class Run:
             if slot is None:
                 raise Interrupted(f"slot {self._options.slot} was dropped")
             self._status.measured(slot.lag_bytes, slot.wal_status)
+            self._check_tables()
+
+    def _check_tables(self) -> None:
+        """Raises CdcError for a table that is there no more: its changes would just not come."""
+        now = self._postgres.table_ids()
+        for name, table_id in self._table_ids.items():
+            if now.get(name) != table_id:
+                raise CdcError(
+                    f"{name} was dropped, renamed, made anew or taken out of publication {self._options.publication}; "
+                    "correct --tables, or add it to the publication, and start again: a table that is another one is "
+                    "copied again"
+                )
 
     def _flush(self) -> None:
         self._writer.flush()
@@ -377,7 +468,7 @@ class Run:
         if (
             force
             or (lsn > self._status.confirmed_lsn and since_s >= _CONFIRM_S)
-            or since_s >= _IDLE_CONFIRM_S
+            or since_s >= self._keep_alive_s
         ):
             self._stream.confirm(lsn)
             self._status.confirmed_lsn = lsn
@@ -445,7 +536,7 @@ class Run:
 
     def _keep_alive(self) -> None:
         now_s = time.monotonic()
-        if self._stream is not None and now_s - self._confirmed_s >= _IDLE_CONFIRM_S:
+        if self._stream is not None and now_s - self._confirmed_s >= self._keep_alive_s:
             self._stream.confirm(self._status.confirmed_lsn)
             self._confirmed_s = now_s
 
@@ -463,12 +554,18 @@ class Run:
 
     def _learn(self, relation: Relation) -> None:
         known = self._tables.get(relation.relation_id)
-        table = self._shape(relation, keys=self._postgres.keys(relation.schema, relation.table))
+        table = self._shape(relation, keys=self._keys(relation))
         self._tables[relation.relation_id] = table
         if known is not None and known.relation.columns != relation.columns:
             logger.info(
                 "%s has changed: its columns are %s", table.name, ", ".join(c.name for c in relation.columns)
             )
+
+    def _keys(self, relation: Relation) -> tuple[str, ...]:
+        """Of the table as it was then: the catalog knows it as it is now, and tells the order."""
+        now = self._postgres.keys(relation.schema, relation.table)
+        then = tuple(column.name for column in relation.columns if column.is_key)
+        return now if relation.identity == "f" or set(now) == set(then) else then
 
     def _change(self, lsn: int, relation_id: int, change: Any) -> None:
         table, transaction = self._tables.get(relation_id), self._transaction
@@ -508,11 +605,15 @@ class Run:
                 self._options.topic_of_channel(notification.channel),
                 event,
                 headers,
-                timestamp_ms=time.time_ns() // 1_000_000,
+                timestamp_ms=_now_ms(),
                 position=None,
             )
             self._status.notifications += 1
         waiting.clear()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _full_names(options: CdcOptions) -> set[str]:

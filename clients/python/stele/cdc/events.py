@@ -105,10 +105,9 @@ class Table:
     def _update(self, change: Update, source: bytes) -> Iterator[Event]:
         old, row = change.old, change.row
         if old is not None:
-            # The whole old row (REPLICA IDENTITY FULL) knows what the new one leaves out.
+            # The old row, or its key, knows what the new one leaves out.
             row = [
-                o if isinstance(n, Unchanged) and not change.is_key_only else n
-                for o, n in zip(old, row, strict=True)
+                o if isinstance(n, Unchanged) and o is not None else n for o, n in zip(old, row, strict=True)
             ]
             if self._keys and self._key(old) != self._key(row):
                 # Another key is another entity, in another partition maybe.

@@ -13,19 +13,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..client import Client
-from ..errors import OffsetOutOfRangeError, RecordTooLargeError
+from ..errors import OffsetOutOfRangeError, RecordTooLargeError, SteleClientError
 from ..operations.produce import BeginProducerVersion, GetProducerState
+from ..operations.raw_fetch import RawFetch
 from ..producing.chunks import CHUNK_BYTES, HEADER_ROOM_BYTES, SEQUENCE_MODULUS, ChunkSender, ProduceChunk
 from ..wire import messages as m
 from ..wire.compression import Compression
+from ..wire.framing import FRAME_BYTES_MAX
 from ..wire.partitioner import partition_for_key
-from ..wire.record_batch import Row
+from ..wire.record_batch import LOG_OVERHEAD_BYTES, BatchHeader, Row, check_batch, decode_records
 from .events import EVENT_ID, Event, Headers, Position
 
 # What is gathered before it is sent, if PostgreSQL has that much ready at once.
 FLUSH_BYTES = 4 * 1024 * 1024
-_ROW_OVERHEAD_BYTES = 100
+# Lengths, deltas and attributes of a record with three headers, with room to spare.
+_ROW_OVERHEAD_BYTES = 64
+# A line of NDJSON may have 2 MiB, and a value in base64 takes a third more.
+_HTTP_RECORD_BYTES_MAX = 1024 * 1024
+_FETCH_BYTES = 1024 * 1024
 _KEYS_REMEMBERED = 65_536
+
+
+class ForeignTopicError(SteleClientError):
+    """A topic has records that this connector has not written."""
 
 
 @dataclass(slots=True)
@@ -75,6 +85,9 @@ class LogWriter:
         self._configs = configs
         self._topics: dict[str, _Topic] = {}
         self._sender = ChunkSender(client, patience_s=patience_s, pause=pause)
+        self._record_bytes_max = (
+            _HTTP_RECORD_BYTES_MAX if client.url.startswith("http") else FRAME_BYTES_MAX - HEADER_ROOM_BYTES
+        )
         self._timeout_ms = int(client.config.timeout_s * 1000)
         producer = client.call(BeginProducerVersion(name=name, version=version))
         self._id, self._epoch = producer.producer_id, producer.producer_epoch
@@ -124,14 +137,19 @@ class LogWriter:
         if not partition.is_known:
             partition.stored = self._last_position(name, number)
             partition.is_known = True
-        if position is not None and partition.stored is not None and position <= partition.stored:
+        if position is None:
+            # What is behind a copy is told by the copy's own LSN; positions before it may be of a longer history.
+            partition.stored = None
+        elif partition.stored is not None and position <= partition.stored:
             self.repeated += 1
             return
-        size = len(event.key or b"") + len(event.value or b"") + _ROW_OVERHEAD_BYTES
+        size = _ROW_OVERHEAD_BYTES + len(event.key or b"") + len(event.value or b"")
+        for header, content in headers:
+            size += len(header) + len(content or b"")
         if size > topic.record_bytes_max:
             raise RecordTooLargeError(
                 f"a row for topic {name} makes a record of {size} bytes, and the topic takes {topic.record_bytes_max}; "
-                f"stele topics alter {name} --config max.message.bytes={size * 2}"
+                f"{self._advice(name, size)}"
             )
         if partition.rows and partition.size + size > topic.chunk_bytes:
             self._close_chunk(name, number, partition)
@@ -139,6 +157,24 @@ class LogWriter:
         partition.size += size
         self.buffered_bytes += size
         self.written += 1
+
+    def _advice(self, name: str, size: int) -> str:
+        if size <= self._record_bytes_max:
+            return f"stele topics alter {name} --config max.message.bytes={size + HEADER_ROOM_BYTES}"
+        is_http = self._record_bytes_max == _HTTP_RECORD_BYTES_MAX
+        return "no request can hold more" + ("; over stele:// one can, up to 15 MB" if is_http else "")
+
+    def check_owner(self, topic: str) -> None:
+        """Raises ForeignTopicError if somebody else has written to ``topic``: two histories would be one."""
+        if topic not in {found.topic for found in self._client.topics()}:
+            return
+        for partition in range(self._client.partition_count(topic)):
+            end = self._client.list_offset(topic, partition) or 0
+            if end and self._batch_of(topic, partition, end - 1, is_own=False) is not None:
+                raise ForeignTopicError(
+                    f"topic {topic} has records of somebody else: of another database, another --slot, or another "
+                    "program; choose another --prefix"
+                )
 
     def flush(self) -> None:
         """Returns when every record is synced. Raises SteleClientError if one is not."""
@@ -172,9 +208,10 @@ class LogWriter:
     def _open(self, name: str, partitions: int, configs: Mapping[str, str] | None) -> _Topic:
         wanted = self._configs if configs is None else configs
         found = self._client.ensure_topic(name, partitions=partitions, configs=wanted)
-        limit = (
-            int(found.configs.get("max.message.bytes", CHUNK_BYTES + HEADER_ROOM_BYTES)) - HEADER_ROOM_BYTES
-        )
+        # What a run before this one has stored may not be synced, and is about to be taken for stored.
+        self._client.flush(name)
+        limit = int(found.configs.get("max.message.bytes", CHUNK_BYTES + HEADER_ROOM_BYTES))
+        limit = min(limit - HEADER_ROOM_BYTES, self._record_bytes_max)
         return _Topic(
             partitions=[_Partition() for _ in range(found.partitions)],
             record_bytes_max=max(1, limit),
@@ -188,18 +225,31 @@ class LogWriter:
         if offset < 0:
             # The broker has forgotten the producer, or nothing was written: the last record tells, if it is ours.
             offset = (self._client.list_offset(topic, partition) or 0) - 1
-        if offset < 0:
+        found = None if offset < 0 else self._batch_of(topic, partition, offset, is_own=True)
+        if found is None:
             return None
-        try:
-            fetched = self._client.fetch(topic, partition, offset, max_records=1)
-        except OffsetOutOfRangeError:
-            # Retention took it, so it is long confirmed.
-            return None
-        for record in fetched.records:
-            for name, content in record.headers:
-                if name == EVENT_ID and content is not None:
-                    try:
-                        return Position.parse(content.decode("ascii"))
-                    except ValueError:
-                        return None
+        batches, header = found
+        for name, content in decode_records(batches, header)[-1].headers:
+            if name == EVENT_ID and content is not None:
+                try:
+                    return Position.parse(content.decode("ascii"))
+                except ValueError:
+                    return None
         return None
+
+    def _batch_of(
+        self, topic: str, partition: int, offset: int, *, is_own: bool
+    ) -> tuple[bytes, BatchHeader] | None:
+        """The batch that ends with ``offset``, if this producer has written it, or if somebody else has.
+
+        None as well if retention has taken it: then it was confirmed long ago.
+        """
+        fetch = RawFetch(topic=topic, partition=partition, offset=offset, max_bytes=_FETCH_BYTES)
+        try:
+            batches = self._client.call(fetch).batches
+        except OffsetOutOfRangeError:
+            return None
+        if len(batches) < LOG_OVERHEAD_BYTES:
+            return None
+        header = check_batch(batches, 0)
+        return (batches, header) if (header.producer_id == self._id) == is_own else None

@@ -58,20 +58,34 @@ class CdcOptions:
             raise CdcOptionError(
                 f"slot is {self.slot!r}; PostgreSQL takes lower case letters, digits and _, up to 63"
             )
+        self.topics()
         for name, value in (("prefix", self.prefix), ("notify prefix", self.notify_prefix)):
             if not _TOPIC_PART.fullmatch(value):
                 raise CdcOptionError(f"{name} is {value!r}; topics take letters, digits, . _ and -")
         if not 1 <= self.partitions <= 10_000:
             raise CdcOptionError(f"partitions is {self.partitions}; it must be 1 to 10000")
 
+    def topics(self) -> dict[str, str]:
+        """Table of each topic. Raises CdcOptionError if two tables have the same topic."""
+        found: dict[str, str] = {}
+        for name in self.tables:
+            schema, dot, table = name.partition(".")
+            topic = self.topic_of(schema, table) if dot else self.topic_of("public", name)
+            other = found.setdefault(topic, name)
+            if other != name:
+                raise CdcOptionError(
+                    f"tables {other} and {name} have the same topic, {topic}; follow one of them"
+                )
+        return found
+
     @property
     def state_topic(self) -> str:
         """Where the connector keeps which tables it has copied."""
         return f"__cdc.{self.prefix}.{self.slot}"
 
-    @property
-    def producer_name(self) -> str:
-        return f"cdc/{self.prefix}/{self.slot}"
+    def producer_name(self, system: str, database: str) -> str:
+        """Of the cluster with identifier ``system``, and its database."""
+        return f"cdc/{self.prefix}/{self.slot}/{system}/{database}"
 
     @property
     def topic_configs(self) -> dict[str, str]:

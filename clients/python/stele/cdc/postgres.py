@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import socket
+import weakref
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg2
-from psycopg2 import errors, extensions, extras, sql
+from psycopg2 import errorcodes, errors, extensions, extras, sql
 
 from .options import CdcOptions
 from .pgoutput import COLUMNS_MAX, Column, Relation
-from .values import ENCODERS, SESSION_SETTINGS, Encoder, array, text
+from .values import ENCODERS, SESSION_SETTINGS, ArrayError, Encoder, array, text
 
 # What PostgreSQL has no typed stubs for.
 Connection = Any
@@ -33,6 +35,11 @@ _HOPELESS = (
     'missing "="',
     "no password supplied",
 )
+
+
+# Roles have such limits for people; a copy takes as long as it takes.
+_NO_TIMEOUTS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+_LIVE: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class CdcError(Exception):
@@ -61,13 +68,22 @@ def describe_dsn(dsn: str) -> str:
 
 
 def _parse(dsn: str) -> dict[str, str]:
+    unreadable = CdcError(
+        "the DSN can not be read; write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with / @ : and % in the "
+        "password as %2F %40 %3A and %25"
+    )
     try:
-        return extensions.parse_dsn(dsn)
+        parts: dict[str, str] = extensions.parse_dsn(dsn)
     except psycopg2.ProgrammingError:
         # Its own words may hold the password.
-        raise CdcError(
-            "the DSN can not be read; write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
-        ) from None
+        raise unreadable from None
+    ports = str(parts.get("port", "5432")).split(",")
+    if not all(port.isdigit() or not port for port in ports) or "@" in parts.get("host", "") + parts.get(
+        "dbname", ""
+    ):
+        # A password that was not escaped has spilled over.
+        raise unreadable
+    return parts
 
 
 @contextmanager
@@ -86,6 +102,10 @@ def translated() -> Generator[None]:
         said = str(error)
         if any(hopeless in said for hopeless in _HOPELESS):
             raise CdcError(_first_line(error)) from error
+        if error.pgcode == errorcodes.CONFIGURATION_LIMIT_EXCEEDED:
+            raise Interrupted(
+                f"{_first_line(error)}; raise max_replication_slots and max_wal_senders, or drop what is not used"
+            ) from error
         raise Interrupted(_first_line(error)) from error
     except psycopg2.InterfaceError as error:
         raise Interrupted(_first_line(error)) from error
@@ -97,15 +117,15 @@ def translated() -> Generator[None]:
 
 
 def _first_line(error: Exception) -> str:
+    if "no message from the libpq" in str(error):
+        return "PostgreSQL has closed the connection"
     lines = str(error).strip().splitlines()
     return f"PostgreSQL: {lines[0]}" if lines else f"PostgreSQL: {type(error).__name__}"
 
 
 def connect(dsn: str, *, replication: bool = False) -> Connection:
     """A connection whose values come as ``values`` expects them. Raises CdcError, Interrupted."""
-    options = " ".join(f"-c {name}={value}" for name, value in SESSION_SETTINGS.items())
     parts = _parse(dsn)
-    given = parts.get("options", "")
     with translated():
         connection = psycopg2.connect(
             dsn,
@@ -116,11 +136,32 @@ def connect(dsn: str, *, replication: bool = False) -> Connection:
             keepalives_idle=int(parts.get("keepalives_idle", 20)),
             keepalives_interval=int(parts.get("keepalives_interval", 10)),
             keepalives_count=int(parts.get("keepalives_count", 4)),
-            options=f"{given} {options}".strip(),
+            # TCP's own keepalive does not run while data is not acknowledged.
+            tcp_user_timeout=int(parts.get("tcp_user_timeout", 60_000)),
+            client_encoding="UTF8",
         )
+        _LIVE.add(connection)
         if not replication:
             connection.autocommit = True
+        with connection.cursor() as cursor:
+            # Not as options of the connection: PGTZ and its like would come after them.
+            for name, value in SESSION_SETTINGS.items():
+                cursor.execute(f"SET {name} = '{value}'")
+            for name in (
+                *_NO_TIMEOUTS,
+                *(("idle_session_timeout",) if connection.server_version >= 140_000 else ()),
+            ):
+                cursor.execute(f"SET {name} = 0")
     return connection
+
+
+def break_connections() -> None:
+    """Make every call fail that waits for PostgreSQL now, in whatever thread: for who must end."""
+    for connection in list(_LIVE):
+        with suppress(psycopg2.Error, OSError):
+            number: int = connection.fileno()
+            with socket.socket(fileno=os.dup(number)) as copy:
+                copy.shutdown(socket.SHUT_RDWR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +268,8 @@ class Postgres:
             if not found:
                 raise CdcError(f"there is no table {name}; name it as SCHEMA.TABLE, as it is in \\dt *.*")
             ((kind, identity, has_primary_key, persistence, may_read),) = found
+            if kind == "p":
+                self._check_partitions(name, schema, table)
             if kind not in ("r", "p") or persistence != "p":
                 raise CdcError(
                     f"{name} is not a table whose changes are logged (a view, or an unlogged table)"
@@ -241,28 +284,94 @@ class Postgres:
                     f"{name} may not be read; GRANT SELECT ON {_quoted(schema, table)} to the user of the DSN"
                 )
 
+    def _check_partitions(self, name: str, schema: str, table: str) -> None:
+        """PostgreSQL refuses the application's updates of a partition that is published and has no identity."""
+        lacking = self.rows(
+            "SELECT c.relname FROM pg_partition_tree(%s::regclass) t JOIN pg_class c ON c.oid = t.relid WHERE t.isleaf "
+            "AND (c.relreplident = 'n' OR c.relreplident = 'd' AND NOT EXISTS "
+            "(SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary))",
+            (_quoted(schema, table),),
+        )
+        if lacking:
+            names = ", ".join(partition for (partition,) in lacking)
+            raise CdcError(
+                f"partitions of {name} have no identity ({names}), so updates of them would be refused; "
+                f"ALTER TABLE … REPLICA IDENTITY FULL each of them, or give {name} a primary key"
+            )
+
+    def table_ids(self) -> dict[str, int]:
+        """OIDs of the tables that are followed and in the publication now."""
+        wanted = {split_name(name) for name in self._options.tables}
+        found = self.rows(
+            "SELECT p.schemaname, p.tablename, c.oid::bigint FROM pg_publication_tables p "
+            "JOIN pg_namespace n ON n.nspname = p.schemaname "
+            "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename WHERE p.pubname = %s",
+            (self._options.publication,),
+        )
+        return {f"{schema}.{table}": oid for schema, table, oid in found if (schema, table) in wanted}
+
+    def has_publication(self) -> bool:
+        return bool(
+            self.rows("SELECT 1 FROM pg_publication WHERE pubname = %s", (self._options.publication,))
+        )
+
+    def keep_alive_s(self) -> float:
+        """How often PostgreSQL must hear from a stream, with room to spare."""
+        ((timeout_ms,),) = self.rows(
+            "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'"
+        )
+        return min(10.0, timeout_ms / 4000) if timeout_ms else 10.0
+
     def ensure_publication(self) -> None:
         """Make the publication if there is none. Raises CdcError if the one there is lacks a table."""
         name = self._options.publication
         wanted = [split_name(table) for table in self._options.tables]
-        found = self.rows("SELECT puballtables FROM pg_publication WHERE pubname = %s", (name,))
+        has_roots = self.server_version >= 130_000
+        found = self.rows(
+            "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, "  # noqa: S608
+            f"{'pubviaroot' if has_roots else 'false'} FROM pg_publication WHERE pubname = %s",
+            (name,),
+        )
         if not found:
-            roots = " WITH (publish_via_partition_root = true)" if self.server_version >= 130_000 else ""
-            self.rows(
-                sql.SQL("CREATE PUBLICATION {} FOR TABLE {}" + roots).format(
-                    sql.Identifier(name), sql.SQL(", ").join(sql.Identifier(*table) for table in wanted)
-                )
-            )
+            # ONLY: tables that inherit from one of them are others, and may have no identity.
+            tables = ", ".join(f"ONLY {_quoted(*table)}" for table in wanted)
+            roots = " WITH (publish_via_partition_root = true)" if has_roots else ""
+            statement = f"CREATE PUBLICATION {_name(name)} FOR TABLE {tables}{roots}"
+            try:
+                with self.connection.cursor() as cursor:
+                    cursor.execute(statement)
+            except errors.InsufficientPrivilege as error:
+                raise CdcError(f"{_first_line(error)}; have somebody who may run it: {statement}") from error
+            except psycopg2.Error:
+                with translated():
+                    raise
             return
+        ((has_all, is_by_root),) = found
+        if not has_all:
+            raise CdcError(
+                f"publication {name} leaves changes out; ALTER PUBLICATION {_name(name)} "
+                "SET (publish = 'insert, update, delete, truncate')"
+            )
         published = set(
             self.rows("SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", (name,))
         )
         missing = [table for table in wanted if table not in published]
+        if missing and has_roots and not is_by_root and self._partitioned(missing):
+            raise CdcError(
+                f"publication {name} publishes partitions in the place of their tables; "
+                f"ALTER PUBLICATION {_name(name)} SET (publish_via_partition_root = true)"
+            )
         if missing:
             names = ", ".join(_quoted(*table) for table in missing)
             raise CdcError(
                 f"publication {name} does not have {names}; ALTER PUBLICATION {_name(name)} ADD TABLE {names}"
             )
+
+    def _partitioned(self, tables: Sequence[tuple[str, str]]) -> bool:
+        return any(
+            self.rows("SELECT 1 FROM pg_class WHERE oid = %s::regclass AND relkind = 'p'", (_quoted(*table),))
+            for table in tables
+        )
 
     def slot(self) -> SlotInfo | None:
         """The slot as it is. Raises CdcError if it can not be used, Interrupted if somebody uses it."""
@@ -361,7 +470,7 @@ class Postgres:
             if kind == "d":
                 encoder = self.encoder(base)
             elif category == "A" and element:
-                encoder = array(self.encoder(element), delimiter.encode())
+                encoder = _array_or_text(array(self.encoder(element), delimiter.encode()))
         self._encoders[type_id] = encoder
         return encoder
 
@@ -394,7 +503,7 @@ class Stream:
             _, lsn, snapshot, _ = self._cursor.fetchone()
         return lsn_of(lsn), snapshot
 
-    def start(self, server_version: int) -> None:
+    def start(self, server_version: int, *, keep_alive_s: float) -> None:
         """Ask for everything behind what was confirmed."""
         given = {"proto_version": "1", "publication_names": _name(self._options.publication)}
         if server_version >= _STREAMING_SINCE:
@@ -402,7 +511,11 @@ class Stream:
         with translated():
             # Feedback is sent by ``confirm``; psycopg2 sends it besides when PostgreSQL asks for it.
             self._cursor.start_replication(
-                slot_name=self._options.slot, decode=False, start_lsn=0, options=given, status_interval=10
+                slot_name=self._options.slot,
+                decode=False,
+                start_lsn=0,
+                options=given,
+                status_interval=max(1, keep_alive_s),
             )
 
     @property
@@ -465,6 +578,18 @@ class _Lines:
 
     def read(self, _size: int = -1) -> bytes:
         raise OSError("this is written to")
+
+
+def _array_or_text(encode: Encoder) -> Encoder:
+    """Types that count as arrays and are written otherwise (int2vector) stay text."""
+
+    def either(value: bytes) -> bytes:
+        try:
+            return encode(value)
+        except ArrayError:
+            return text(value)
+
+    return either
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -25,10 +25,14 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class TableState(msgspec.Struct, frozen=True):
-    """``lsn``: changes that were committed before it are in the copy."""
+    """``lsn``: changes that were committed before it are in the copy, or were not asked for.
 
-    copy: Literal["begun", "done"]
+    ``copy`` is ``left`` once the table was not followed any more. ``table_id`` is the OID of the table.
+    """
+
+    copy: Literal["begun", "done", "left"]
     lsn: int
+    table_id: int = 0
 
 
 @dataclass(slots=True)

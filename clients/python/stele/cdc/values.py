@@ -30,7 +30,6 @@ SESSION_SETTINGS = {
     "intervalstyle": "iso_8601",
     "bytea_output": "hex",
     "extra_float_digits": "1",
-    "client_encoding": "UTF8",
 }
 
 _encode_text = msgspec.json.Encoder().encode

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -82,13 +84,17 @@ def cdc(
         if missing.name != "psycopg2":
             raise
         raise click.ClickException("stele cdc needs psycopg2: pip install 'stele-broker[cdc]'") from missing
+    # At its level it would log every request.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         options = CdcOptions(dsn=dsn, tables=_names(tables), channels=_names(channels), **given)
         status = Status(slot=options.slot, database=describe_dsn(dsn))
         connector = Connector(options, status)
-    except CdcOptionError as error:
-        raise click.UsageError(str(error)) from error
-    except CdcError as error:
+    except (CdcOptionError, CdcError) as error:
+        if supervised:
+            click.echo(json.dumps({"slot": given["slot"], "state": "failed", "last_error": str(error)}))
+        if isinstance(error, CdcOptionError):
+            raise click.UsageError(str(error)) from error
         raise click.ClickException(str(error)) from error
 
     def stop(_number: int, _frame: object) -> None:
@@ -96,27 +102,38 @@ def cdc(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    ended = threading.Event()
     if metrics_port is not None:
         _serve_metrics(status, metrics_port)
     if supervised:
         threading.Thread(target=_end_with_parent, args=(connector.stop,), daemon=True).start()
+    ended = threading.Event()
     reporter = threading.Thread(target=_report, args=(status, ended, supervised), daemon=True)
     reporter.start()
-    try:
-        connector.run()
-    except (CdcError, CdcOptionError, SteleClientError, ValueError) as error:
-        status.failed(error)
+    failures: list[Exception] = []
+
+    def work() -> None:
+        try:
+            connector.run()
+        except Exception as error:  # noqa: BLE001 - raised below, by the thread that may end the process
+            failures.append(error)
+
+    # A thread of its own: this one hears signals, which nobody does who waits in libpq.
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    failure = failures[0] if failures else None
+    if failure is not None:
+        status.failed(failure)
         status.state = "failed"
-        raise click.ClickException(str(error)) from error
-    except OSError as error:
-        status.failed(error)
-        status.state = "failed"
-        raise click.ClickException(f"{error.strerror}: {error.filename or 'the spool'}") from error
-    finally:
-        ended.set()
-        reporter.join()
-        connector.close()
+    ended.set()
+    reporter.join()
+    connector.close()
+    if isinstance(failure, CdcError | SteleClientError):
+        raise click.ClickException(str(failure)) from failure
+    if isinstance(failure, OSError):
+        raise click.ClickException(f"{failure.strerror}: {failure.filename or 'the spool'}") from failure
+    if failure is not None:
+        raise failure
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -125,7 +142,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _end_with_parent(stop: Any) -> None:
     """The broker that started this process holds the other end of its standard input, for as long as it lives."""
-    while sys.stdin.buffer.read(4096):
+    # Not sys.stdin: the interpreter can not end while a thread holds its buffer.
+    while os.read(0, 4096):
         pass
     stop()
 
@@ -152,7 +170,9 @@ def _report(status: Status, ended: threading.Event, is_supervised: bool) -> None
     while True:
         is_last = ended.wait(_SAY_S if shown == "log" else _SHOW_S)
         if shown == "json":
-            click.echo(json.dumps(status.document()))
+            with suppress(BrokenPipeError):
+                # Nobody listens any more: the end of standard input has said so, too.
+                click.echo(json.dumps(status.document()))
         elif shown == "terminal":
             click.echo(f"\r\033[K{_line(status)}", nl=is_last, err=True)
         elif (line := _line(status)) != before:

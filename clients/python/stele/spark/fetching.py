@@ -11,13 +11,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from ..client import Client
-from ..errors import OffsetOutOfRangeError, SteleClientError, UnknownTopicError, error_for
-from ..operations.base import HttpAnswer, HttpRequest, Operation, expect
-from ..operations.fetch import Fetch, ListOffset
+from ..errors import OffsetOutOfRangeError, SteleClientError, UnknownTopicError
+from ..operations.fetch import ListOffset
+from ..operations.raw_fetch import RawBatches, RawFetch
 from ..records import TopicPartition
 from ..transport.base import retry_pause_s
 from ..wire import messages as m
@@ -35,59 +34,6 @@ class DataLossError(SteleClientError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.OFFSET_OUT_OF_RANGE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawBatches:
-    """``batches`` as they lie in the log; the first may begin before the offset that was asked for."""
-
-    batches: bytes
-    high_watermark: int
-    log_start_offset: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawFetch(Operation[RawBatches]):
-    """A fetch of one partition that leaves the decoding to whoever needs the records."""
-
-    is_repeatable = True
-    topic: str
-    partition: int
-    offset: int
-    max_bytes: int
-
-    def _fetch(self) -> Fetch:
-        asked = m.FetchPartition(
-            topic=self.topic, partition=self.partition, offset=self.offset, max_bytes=self.max_bytes
-        )
-        return Fetch(partitions=(asked,), max_bytes=self.max_bytes)
-
-    def to_frame(self) -> m.Request:
-        return self._fetch().to_frame()
-
-    def from_frame(self, response: m.Response) -> RawBatches:
-        (fetched,) = expect(response, m.FetchResponse).partitions
-        if fetched.code is not ErrorCode.NONE:
-            error = error_for(fetched.code, fetched.message or fetched.code.name)
-            if isinstance(error, OffsetOutOfRangeError):
-                error.log_start_offset = fetched.log_start_offset
-                error.high_watermark = fetched.high_watermark
-            raise error
-        return RawBatches(
-            batches=fetched.batches,
-            high_watermark=fetched.high_watermark,
-            log_start_offset=fetched.log_start_offset,
-        )
-
-    def to_http(self) -> HttpRequest:
-        return self._fetch().to_http()
-
-    def from_http(self, answer: HttpAnswer) -> RawBatches:
-        return RawBatches(
-            batches=answer.body,
-            high_watermark=answer.header_int("High-Watermark"),
-            log_start_offset=answer.header_int("Log-Start-Offset"),
-        )
 
 
 class Broker:

@@ -11,6 +11,7 @@ from typing import Self
 
 from ..errors import UnknownTopicError
 from ..operations.produce import BeginProducerVersion, GetProducerState, InitProducerId
+from ..operations.raw_fetch import RawFetch
 from ..producing.chunks import CHUNK_BYTES, HEADER_ROOM_BYTES, SEQUENCE_MODULUS, ChunkSender, ProduceChunk
 from ..wire import messages as m
 from ..wire.compression import Compression
@@ -22,7 +23,7 @@ from ..wire.record_batch import (
     check_batch,
     decode_records,
 )
-from .fetching import Broker, DataLossError, RawFetch
+from .fetching import Broker, DataLossError
 from .options import WriteOptions
 from .rows import RecordHeaders, SinkRow
 

@@ -18,6 +18,7 @@ from stele.cdc.postgres import CdcError, describe_dsn
         ({"slot": "Mine"}, "lower case"),
         ({"prefix": "a b"}, "prefix is 'a b'"),
         ({"partitions": 0}, "1 to 10000"),
+        ({"tables": ("public.a b", "public.a_b")}, "have the same topic, pg.public.a_b"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused(options: dict[str, Any], said: str) -> None:
@@ -39,6 +40,11 @@ def test_a_password_is_never_shown() -> None:
     with pytest.raises(CdcError) as caught:
         describe_dsn("postgresql://me:secret@db:5433/shop?nonsense=secret")
     assert "secret" not in str(caught.value)
+    # A slash that is not escaped ends the host.
+    for dsn in ("postgresql://app:sec/ret@db/shop", "postgresql://app:12/34secret@db/shop"):
+        with pytest.raises(CdcError, match="%2F") as caught:
+            describe_dsn(dsn)
+        assert "sec" not in str(caught.value)
 
 
 def test_positions_are_ordered_as_the_stream_is_and_survive_text() -> None:

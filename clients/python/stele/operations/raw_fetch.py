@@ -1,0 +1,64 @@
+"""Batches as they lie in the log, for who decodes them himself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import OffsetOutOfRangeError, error_for
+from ..wire import messages as m
+from ..wire.error_codes import ErrorCode
+from .base import HttpAnswer, HttpRequest, Operation, expect
+from .fetch import Fetch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawBatches:
+    """``batches`` as they lie in the log; the first may begin before the offset that was asked for."""
+
+    batches: bytes
+    high_watermark: int
+    log_start_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawFetch(Operation[RawBatches]):
+    """A fetch of one partition that leaves the decoding to whoever needs the records."""
+
+    is_repeatable = True
+    topic: str
+    partition: int
+    offset: int
+    max_bytes: int
+
+    def _fetch(self) -> Fetch:
+        asked = m.FetchPartition(
+            topic=self.topic, partition=self.partition, offset=self.offset, max_bytes=self.max_bytes
+        )
+        return Fetch(partitions=(asked,), max_bytes=self.max_bytes)
+
+    def to_frame(self) -> m.Request:
+        return self._fetch().to_frame()
+
+    def from_frame(self, response: m.Response) -> RawBatches:
+        (fetched,) = expect(response, m.FetchResponse).partitions
+        if fetched.code is not ErrorCode.NONE:
+            error = error_for(fetched.code, fetched.message or fetched.code.name)
+            if isinstance(error, OffsetOutOfRangeError):
+                error.log_start_offset = fetched.log_start_offset
+                error.high_watermark = fetched.high_watermark
+            raise error
+        return RawBatches(
+            batches=fetched.batches,
+            high_watermark=fetched.high_watermark,
+            log_start_offset=fetched.log_start_offset,
+        )
+
+    def to_http(self) -> HttpRequest:
+        return self._fetch().to_http()
+
+    def from_http(self, answer: HttpAnswer) -> RawBatches:
+        return RawBatches(
+            batches=answer.body,
+            high_watermark=answer.header_int("High-Watermark"),
+            log_start_offset=answer.header_int("Log-Start-Offset"),
+        )
