@@ -233,8 +233,13 @@ class Postgres:
         return system, database
 
     def run_number(self) -> int:
-        """Larger than any that was given before, whatever was killed: an id of a transaction."""
-        ((number,),) = self.rows("SELECT txid_current()")
+        """Larger than any that was given before, whatever was killed: an id of a transaction.
+
+        The transaction writes something, for the ids of those that do not are given again after a crash.
+        """
+        ((number, _),) = self.rows(
+            "SELECT txid_current(), pg_logical_emit_message(true, 'stele cdc', %s)", (self._options.slot,)
+        )
         return number
 
     def check_settings(self) -> None:

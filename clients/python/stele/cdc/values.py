@@ -30,6 +30,8 @@ SESSION_SETTINGS = {
     "intervalstyle": "iso_8601",
     "bytea_output": "hex",
     "extra_float_digits": "1",
+    # What is written here is the number of a run, and must be on disk.
+    "synchronous_commit": "local",
 }
 
 _encode_text = msgspec.json.Encoder().encode
