@@ -71,6 +71,7 @@ async def open_broker(settings: Settings) -> Broker:
         clock=clock,
         options=EngineOptions(
             flush_interval_ms=settings.log_flush_interval_ms,
+            flush_bytes=settings.log_flush_bytes,
             checkpoint_interval_ms=settings.log_checkpoint_interval_ms,
             retention_interval_ms=settings.log_retention_check_interval_ms,
             sync_threads=settings.log_sync_threads,

@@ -30,6 +30,11 @@ class Settings(BaseSettings):
     advertised_host: str | None = Field(
         default=None, description="Host told to clients; the bound one if unset."
     )
+    http_allowed_hosts: str | None = Field(
+        default=None,
+        description="Names, with commas between, that requests over loopback may call this broker by, "
+        "beside localhost and its addresses; * is any (a proxy that sees to it).",
+    )
     advertised_kafka_port: int | None = Field(
         default=None,
         ge=1,
@@ -54,6 +59,11 @@ class Settings(BaseSettings):
     # ── log ──
     log_flush_interval_ms: int = Field(
         default=100, ge=1, description="Background sync of what acks=1 appended."
+    )
+    log_flush_bytes: int = Field(
+        default=4 * MIB,
+        ge=1,
+        description="As much of it unsynced in a partition starts a sync at once: one big sync holds appends up.",
     )
     log_retention_check_interval_ms: int = Field(
         default=30_000, ge=10, description="How often retention looks."

@@ -41,8 +41,8 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 _VERSION = "0"
 
 
-def _write(files: Files, path: Path, lines: list[str], *, sync: bool) -> None:
-    write_file(files, path, "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode(), sync=sync)
+def _encode(lines: list[str]) -> bytes:
+    return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode()
 
 
 def _read(files: Files, path: Path, parse: Callable[[list[str]], _T]) -> list[_T]:
@@ -78,12 +78,8 @@ def _epoch_line(columns: list[str]) -> tuple[int, int]:
 
 
 def write_offsets(files: Files, path: Path, offsets: Iterable[tuple[tuple[str, int], int]]) -> None:
-    _write(
-        files,
-        path,
-        [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets],
-        sync=True,
-    )
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets]
+    write_file(files, path, _encode(lines))
 
 
 def read_offsets(files: Files, path: Path) -> dict[tuple[str, int], int]:
@@ -133,11 +129,21 @@ class LeaderEpochs:
         self.is_dirty = self.is_dirty or len(kept) != len(self._entries)
         self._entries = kept
 
-    def write(self, files: Files, directory: Path, *, sync: bool) -> None:
+    def content(self) -> bytes:
+        """What the file ``LEADER_EPOCHS`` is to hold; ``is_dirty`` is False from here on."""
         # In this order: the loop may note another while a thread writes.
         self.is_dirty = False
-        lines = [f"{epoch} {offset}" for epoch, offset in self._entries]
-        _write(files, directory / LEADER_EPOCHS, lines, sync=sync)
+        return _encode([f"{epoch} {offset}" for epoch, offset in self._entries])
+
+    def write(self, files: Files, directory: Path) -> None:
+        """Save them, if they changed since."""
+        if not self.is_dirty:
+            return
+        try:
+            write_file(files, directory / LEADER_EPOCHS, self.content())
+        except OSError:
+            self.is_dirty = True
+            raise
 
     @classmethod
     def read(cls, files: Files, directory: Path) -> LeaderEpochs:

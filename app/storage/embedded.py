@@ -60,6 +60,7 @@ class EngineOptions:
     """Times in ms; see ``settings`` for the reasons."""
 
     flush_interval_ms: int = 100
+    flush_bytes: int = 4 << 20
     checkpoint_interval_ms: int = 10_000
     retention_interval_ms: int = 30_000
     sync_threads: int = 8
@@ -146,14 +147,14 @@ class EmbeddedEngine:
         is_clean = self._start is not None and self._failure is None
         try:
             if is_clean:
-                await self._in_thread(self._close_logs, True)
+                await self._close_logs(clean=True)
                 await self._save()
         except (OSError, StorageError) as error:
             logger.error(
                 "%s was not closed in order, the next start checks it: %s", self._data_dir.path, error
             )
             is_clean = False
-        await self._in_thread(self._close_logs, False)
+        await self._close_logs(clean=False)
         try:
             await self._in_thread(lambda: self._data_dir.release(clean=is_clean))
         except OSError as error:
@@ -162,9 +163,19 @@ class EmbeddedEngine:
             )
         self._threads.shutdown()
 
-    def _close_logs(self, clean: bool) -> None:
-        for log in self._disk.values():
-            log.close(clean=clean)
+    async def _close_logs(self, *, clean: bool) -> None:
+        """Raises ``OSError`` for the first that failed, when all have been tried."""
+        logs = list(self._disk.values())
+
+        def close_all(mine: list[DiskLog]) -> None:
+            for log in mine:
+                log.close(clean=clean)
+
+        threads = self._options.sync_threads
+        shares = (self._in_thread(close_all, logs[start::threads]) for start in range(threads))
+        for error in await asyncio.gather(*shares, return_exceptions=True):
+            if error is not None:
+                raise error
 
     async def _in_thread(self, work: Callable[..., _T], *arguments: object) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
@@ -213,6 +224,9 @@ class EmbeddedEngine:
         try:
             await self._forget_predecessors(logs)
             await self._open_logs(logs)
+            if logs:
+                # The run that made a directory may have ended before its name was made to last.
+                await self._in_thread(self._files.sync_dir, self._data_dir.path)
         except OSError as error:
             raise self._refuse(Path(error.filename or self._data_dir.path), error) from error
         assert self._start is not None
@@ -353,9 +367,12 @@ class EmbeddedEngine:
         future = None
         if sync or log.unsynced_records >= log.config.flush_messages:
             future = self._flusher.next_round(log)
+        elif log.config.flush_ms >= 0:
+            self._flusher.flush_later(log, log.config.flush_ms)
+        elif log.unsynced_bytes >= self._options.flush_bytes:
+            self._flusher.next_round(log)
         else:
-            interval_ms = log.config.flush_ms if log.config.flush_ms >= 0 else self._options.flush_interval_ms
-            self._flusher.flush_later(log, interval_ms)
+            self._flusher.flush_later(log, self._options.flush_interval_ms)
         self._waiters.appended(topic_partition, len(batches))
         return AppendTicket(
             base_offset=base_offset,
@@ -670,7 +687,7 @@ class EmbeddedEngine:
         now_ms = self._patient_clock.now_ms()
         deleted = sum(log.expire(now_ms) for log in self._memory.values())
         for log in list(self._disk.values()):
-            if self._failure is not None:
+            if self._failure is not None or self._stopping.is_set():
                 break
             async with self._housekeeping:
                 deleted += await self._retain_log(log, now_ms)
@@ -684,8 +701,11 @@ class EmbeddedEngine:
             if log.active_is_expired(now_ms):
                 log.roll()
                 await self._flusher.next_round(log)
+            segments = log.expired_segments(now_ms)
+            if not segments:
+                return 0
             # Nothing is deleted because of a timestamp that only a damaged index knows.
-            await self._in_thread(_confirm_newest, log.expired_segments(now_ms))
+            await self._in_thread(_confirm_newest, segments)
             segments = log.expired_segments(now_ms)
             if not segments or self._disk.get(log.topic_partition) is not log:
                 return 0
@@ -736,7 +756,7 @@ class EmbeddedEngine:
 
         def write() -> None:
             for log in dirty:
-                log.epochs.write(self._files, log.directory, sync=True)
+                log.epochs.write(self._files, log.directory)
             if (points, starts) != self._checkpointed:
                 write_offsets(self._files, path / RECOVERY_POINTS, points.items())
                 write_offsets(self._files, path / LOG_START_OFFSETS, starts.items())

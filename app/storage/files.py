@@ -18,7 +18,7 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -244,15 +244,21 @@ def read_file(files: Files, path: Path) -> bytes | None:
 
 def write_file(files: Files, path: Path, data: bytes, *, sync: bool = True) -> None:
     """Replace ``path`` by ``data``: after a crash it holds the old bytes or the new, never a mixture."""
-    temporary = path.with_name(path.name + ".tmp")
-    file = files.open(temporary, create=True)
-    try:
-        file.truncate(0)
-        file.write_at(0, [data])
-        if sync:
-            file.sync()
-    finally:
-        file.close()
-    files.rename(temporary, path)
+    write_files(files, path.parent, {path.name: data}, sync=sync)
+
+
+def write_files(files: Files, directory: Path, contents: Mapping[str, bytes], *, sync: bool = True) -> None:
+    """Replace each file of ``contents`` in ``directory`` as ``write_file`` does, with one sync of the directory."""
+    for name, data in contents.items():
+        temporary = directory / (name + ".tmp")
+        file = files.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.write_at(0, [data])
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+        files.rename(temporary, directory / name)
     if sync:
-        files.sync_dir(path.parent)
+        files.sync_dir(directory)

@@ -50,9 +50,16 @@ class Flusher:
 
     def flush_later(self, log: DiskLog, delay_ms: int) -> None:
         """See that a round begins within ``delay_ms``; for what nobody waits for."""
-        if log not in self._timers and not self._failure:
-            loop = asyncio.get_running_loop()
-            self._timers[log] = loop.call_later(delay_ms / 1000, self._timer_fired, log)
+        if self._failure:
+            return
+        loop = asyncio.get_running_loop()
+        when = loop.time() + delay_ms / 1000
+        timer = self._timers.get(log)
+        if timer is not None:
+            if timer.when() <= when:
+                return
+            timer.cancel()
+        self._timers[log] = loop.call_at(when, self._timer_fired, log)
 
     def _timer_fired(self, log: DiskLog) -> None:
         self._timers.pop(log, None)

@@ -30,9 +30,9 @@ from stele.wire import record_batch as rb
 
 from ..clock import Clock
 from ..errors import OffsetOutOfRange, StorageError
-from .checkpoint import LeaderEpochs
+from .checkpoint import LEADER_EPOCHS, LeaderEpochs
 from .engine import BatchLedger, PartitionSpec
-from .files import DISK_FULL, File, Files, read_file, write_file
+from .files import DISK_FULL, File, Files, read_file, write_file, write_files
 from .recovery import Crash, recover_segments
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, Extent, Segment, segment_name
 from .topic_config import TopicConfig
@@ -62,7 +62,7 @@ class FlushWork:
         """Raises ``OSError``: then nothing may be called synced."""
         for segment in self.seals:
             try:
-                segment.write_indexes(sync=True)
+                segment.write_indexes()
             except OSError as error:
                 if error.errno not in DISK_FULL:
                     raise
@@ -92,13 +92,17 @@ class DiskLog:
         self.log_start_offset = 0
         self.recovery_point = 0
         self.epochs = LeaderEpochs()
+        # What no sync that has begun covers.
         self.unsynced_records = 0
+        self.unsynced_bytes = 0
         self._unsealed: list[Segment] = []
         # Their files are in the hands of the flusher.
         self._in_flush: list[Segment] = []
         self._directory_dirty = False
         # Offsets were skipped at the start: a checkpoint must say so before anything is acknowledged.
         self.has_jumped = False
+        # All that a clean shutdown leaves is there: nothing was written since the last one.
+        self._is_on_disk = False
         # The ledger knows of everything before this offset, or knows that it does not.
         self._ledger_offset = 0
 
@@ -122,6 +126,8 @@ class DiskLog:
         no offset before them is ever given (again). The directory must not be
         another topic's (``found_topic_id``).
 
+        The name of the directory lasts once its parent is synced, which is the caller's.
+
         Raises:
             OSError: the disk failed.
         """
@@ -136,12 +142,11 @@ class DiskLog:
             self._remove_segment(bases.pop(0))
         self.segments = [self._segment(base) for base in bases]
         used_offset = max(recovery_point, log_start_offset)
-        is_made = not self.segments
         if self.segments:
             self._report_missing(self.segments[0].base_offset, log_start_offset)
             self.epochs = LeaderEpochs.read(self._files, self.directory)
             if crash is None:
-                self._adopt(recovery_point, used_offset)
+                self._is_on_disk = self._adopt(recovery_point, used_offset)
             else:
                 self._recover(crash, used_offset)
         else:
@@ -149,12 +154,10 @@ class DiskLog:
             self._add_segment(used_offset)
             self._restore_before(used_offset)
             self._files.sync_dir(self.directory)
-        if crash is not None or is_made:
-            # The run that made the directory may have ended before its name was made to last.
-            self._files.sync_dir(self.directory.parent)
         self._bases = [segment.base_offset for segment in self.segments]
         self.log_start_offset = max(log_start_offset, self._bases[0])
         assert self.log_start_offset <= self.log_end_offset
+        self._is_on_disk = self._is_on_disk or (self.log_end_offset == 0 and self._is_blank())
         self._directory_dirty = False
         self.recovery_point = self.log_end_offset
         self._skip_in_ledger(self.log_end_offset)
@@ -212,10 +215,13 @@ class DiskLog:
             if not segment.adopt_sealed(next_offset=following.base_offset):
                 logger.warning("%s: its indexes did not fit, they were built again", segment.path)
 
-    def _adopt(self, recovery_point: int, used_offset: int) -> None:
-        """After a clean shutdown: no log is read but the last few headers."""
+    def _adopt(self, recovery_point: int, used_offset: int) -> bool:
+        """After a clean shutdown: no log is read but the last few headers. Returns False if it left not all."""
+        if not used_offset and self._is_blank():
+            return True
         *sealed, active = self.segments
         self._adopt_sealed(sealed)
+        is_whole = True
         # The shutdown left a checkpoint, too; 0 says that it is lost.
         if not active.adopt_active() or (recovery_point and active.next_offset != recovery_point):
             logger.warning("%s: its indexes do not fit, they are built again", active.path)
@@ -223,9 +229,18 @@ class DiskLog:
             self.segments = [*sealed, *recover_segments(self._files, [active], crash, lambda _: None)]
             # The shutdown also left a snapshot, whose name says where the log ended.
             self._roll_behind_damage(max([used_offset, *self._stored(PRODUCERS_SUFFIX)]))
+            is_whole = False
         else:
             self._roll_behind_damage(used_offset)
-        self._restore_before(self.log_end_offset)
+        has_snapshot = self._restore_before(self.log_end_offset)
+        return is_whole and has_snapshot and not self.has_jumped
+
+    def _is_blank(self) -> bool:
+        """Nothing was ever written to it: a clean shutdown adds nothing to what ``open`` made."""
+        only = segment_name(0) + LOG_SUFFIX
+        return (
+            set(self._names()) == {PARTITION_METADATA, only} and self._files.size(self.directory / only) == 0
+        )
 
     def _recover(self, crash: Crash, used_offset: int) -> None:
         """After a crash: scan from the segment that holds the recovery point."""
@@ -249,9 +264,9 @@ class DiskLog:
             segment.file().sync()
             if segment is not self.segments[-1]:
                 segment.is_sealed = True
-                segment.write_indexes(sync=True)
+                segment.write_indexes()
                 segment.release()
-        self.epochs.write(self._files, self.directory, sync=True)
+        self.epochs.write(self._files, self.directory)
         # They tell of batches that were cut; other batches will have their offsets.
         for offset in self._stored(PRODUCERS_SUFFIX):
             if offset > self.log_end_offset:
@@ -267,7 +282,7 @@ class DiskLog:
         # At least one offset is lost with the bytes at the end: two segments cannot have one name.
         active.lose_until(max(active.next_offset, used_offset, active.base_offset + 1))
         active.is_sealed = True
-        active.write_indexes(sync=True)
+        active.write_indexes()
         self._add_segment(active.next_offset)
         self._files.sync_dir(self.directory)
         self.has_jumped = True
@@ -275,13 +290,16 @@ class DiskLog:
     def _producers_path(self, offset: int) -> Path:
         return self.directory / (segment_name(offset) + PRODUCERS_SUFFIX)
 
-    def _restore_before(self, offset: int) -> None:
+    def _restore_before(self, offset: int) -> bool:
         """Bring the ledger to ``offset``: the newest usable snapshot, and the headers of ``self.segments`` behind it.
 
-        The CRCs of the batches are not the matter here.
+        The CRCs of the batches are not the matter here. Returns True if the
+        snapshot was all that it took.
         """
         for candidate in reversed([s for s in self._stored(PRODUCERS_SUFFIX) if s <= offset]):
             if self._restore(candidate):
+                if candidate == offset:
+                    return True
                 break
         for segment in self.segments:
             if segment.next_offset > self._ledger_offset and segment.size:
@@ -289,6 +307,7 @@ class DiskLog:
                     if header.base_offset >= self._ledger_offset:
                         self._feed_ledger(header)
         self._skip_in_ledger(offset)
+        return False
 
     def _restore(self, offset: int) -> bool:
         snapshot = read_file(self._files, self._producers_path(offset))
@@ -353,6 +372,7 @@ class DiskLog:
         Raises:
             OSError, SegmentTornError: as ``Segment.append``.
         """
+        self._is_on_disk = False
         base_offset = offset = self.log_end_offset
         for header in headers:
             rb.assign_offsets(batches, header.position, offset, leader_epoch)
@@ -365,6 +385,7 @@ class DiskLog:
         self.epochs.note(leader_epoch, base_offset)
         for header in headers:
             self.unsynced_records += header.record_count
+            self.unsynced_bytes += header.size
             if header.has_producer_id:
                 self.ledger.apply(header)
         return base_offset, offset - 1
@@ -379,6 +400,7 @@ class DiskLog:
 
     def roll(self) -> None:
         """Seal the active segment and go on in a new one; the next flush makes both last."""
+        self._is_on_disk = False
         active = self.active
         snapshot = self.ledger.snapshot()
         self._add_segment(active.next_offset)
@@ -394,6 +416,7 @@ class DiskLog:
     def flush_work(self) -> FlushWork:
         """Everything not yet synced."""
         work = FlushWork(end_offset=self.log_end_offset, seals=list(self._unsealed))
+        self.unsynced_records = self.unsynced_bytes = 0
         start = max(0, bisect_right(self._bases, self.recovery_point) - 1)
         self._in_flush = self.segments[start:]
         work.files = [segment.file() for segment in self._in_flush]
@@ -414,8 +437,6 @@ class DiskLog:
         assert work.end_offset >= self.recovery_point
         assert work.end_offset <= self.log_end_offset
         self.recovery_point = work.end_offset
-        if self.recovery_point == self.log_end_offset:
-            self.unsynced_records = 0
 
     @property
     def checkpoint_offset(self) -> int:
@@ -525,15 +546,17 @@ class DiskLog:
         Raises:
             OSError: then the shutdown is not clean.
         """
-        if clean:
+        if clean and not self._is_on_disk:
             work = self.flush_work()
             work.run()
             self.flushed(work)
-            for segment in self._unsealed:
-                segment.write_indexes(sync=True)
-            self.active.write_indexes(sync=True)
-            write_file(self._files, self._producers_path(self.log_end_offset), self.ledger.snapshot())
-            self.epochs.write(self._files, self.directory, sync=True)
+            contents = {
+                self._producers_path(self.log_end_offset).name: self.ledger.snapshot(),
+                LEADER_EPOCHS: self.epochs.content(),
+            }
+            for segment in (*self._unsealed, self.active):
+                contents |= segment.indexes()
+            write_files(self._files, self.directory, contents)
         for segment in self.segments:
             segment.release()
 

@@ -26,7 +26,7 @@ from typing import TypeVar
 from stele.wire import record_batch as rb
 
 from ..errors import CorruptLog
-from .files import File, Files, read_file, write_file
+from .files import File, Files, read_file, write_files
 from .offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
 from .offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
 from .scan import Damage, scan_batches
@@ -214,14 +214,20 @@ class Segment:
 
     # ── sealing and opening ──
 
-    def write_indexes(self, *, sync: bool) -> None:
-        """Write both indexes, the time index with its closing entry."""
+    def indexes(self) -> dict[str, bytes]:
+        """The contents of both index files, by name; the time index has its closing entry."""
         assert self._index is not None
         assert self._time_index is not None
         if self._max_timestamp != rb.NO_TIMESTAMP:
             self._time_index.maybe_append(self._max_timestamp, self.max_timestamp_offset - self.base_offset)
-        write_file(self._files, self.index_path, self._index.to_bytes(), sync=sync)
-        write_file(self._files, self.time_index_path, self._time_index.to_bytes(), sync=sync)
+        return {
+            self.index_path.name: self._index.to_bytes(),
+            self.time_index_path.name: self._time_index.to_bytes(),
+        }
+
+    def write_indexes(self) -> None:
+        """Make both indexes last."""
+        write_files(self._files, self.path.parent, self.indexes())
 
     def adopt_sealed(self, *, next_offset: int) -> bool:
         """Take a sealed segment as it lies on the disk, reading no log.
@@ -238,7 +244,7 @@ class Segment:
         is_fit = self._adopt_bounds()
         if not is_fit:
             self.examine()
-            self.write_indexes(sync=True)
+            self.write_indexes()
             self.release()
         return is_fit
 

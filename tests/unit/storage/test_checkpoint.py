@@ -78,8 +78,10 @@ def test_after_a_power_cut_the_file_is_the_old_one_or_the_new_one() -> None:
 
 
 def test_epochs_have_the_documented_layout(files: SimulatedFiles) -> None:
-    epochs = LeaderEpochs([(1, 0), (3, 1200)])
-    epochs.write(files, Path("/data"), sync=True)
+    epochs = LeaderEpochs()
+    epochs.note(1, 0)
+    epochs.note(3, 1200)
+    epochs.write(files, Path("/data"))
     assert files.content(Path("/data") / LEADER_EPOCHS) == b"0\n2\n1 0\n3 1200\n"
     assert LeaderEpochs.read(files, Path("/data")).latest == 3
 
@@ -109,5 +111,5 @@ def test_epochs_of_what_was_cut_are_forgotten(files: SimulatedFiles) -> None:
     assert not epochs.is_dirty
     epochs.truncate_to(1200)
     assert (epochs.latest, epochs.is_dirty) == (1, True)
-    epochs.write(files, Path("/data"), sync=False)
+    epochs.write(files, Path("/data"))
     assert not epochs.is_dirty

@@ -566,6 +566,27 @@ async def test_what_nobody_waits_for_is_synced_in_the_background(disk: World, fl
 
 
 @simulated
+async def test_much_that_nobody_waits_for_is_not_left_to_one_big_sync(disk: World) -> None:
+    engine = await disk.open(options=replace(QUIET, flush_bytes=1000))
+    assert append(engine, b"x" * 600).durability is Durability.APPENDED
+    await asyncio.sleep(1)
+    assert engine.state(ORDERS).recovery_point == 0
+    assert append(engine, b"x" * 600).durability is Durability.APPENDED
+    await asyncio.sleep(1)
+    assert engine.state(ORDERS).recovery_point == 2
+    append(engine, b"x" * 600)
+    await asyncio.sleep(1)
+    assert engine.state(ORDERS).recovery_point == 2, "the count began anew"
+    engine.configure(ORDERS, TopicConfig(flush_ms=60_000, retention_ms=-1))
+    append(engine, b"x" * 6000)
+    await asyncio.sleep(30)
+    assert engine.state(ORDERS).recovery_point == 2, "a topic's own flush.ms is what counts"
+    await asyncio.sleep(31)
+    assert engine.state(ORDERS).recovery_point == 4
+    await engine.close()
+
+
+@simulated
 async def test_flush_syncs_what_was_appended_before_it(disk: World) -> None:
     engine = await disk.open(disk.spec(), disk.spec(OTHER))
     append(engine, b"x")
@@ -694,6 +715,45 @@ async def test_a_memory_partition_is_empty_after_a_restart(world: World) -> None
     engine = await world.open()
     assert engine.state(ORDERS).log_end_offset == (0 if world.kind == "memory" else 1)
     await engine.close()
+
+
+@simulated
+async def test_a_shutdown_costs_the_partitions_that_were_written_to(disk: World) -> None:
+    files = simulated_files(disk)
+    names = [TopicPartition("orders", number) for number in range(100)]
+    written = names[:3]
+
+    async def close(engine: EmbeddedEngine) -> int:
+        before = files.counts["sync"] + files.counts["sync_dir"]
+        await engine.close()
+        return files.counts["sync"] + files.counts["sync_dir"] - before
+
+    engine = await disk.open(*map(disk.spec, names))
+    assert await close(engine) < 20, "nothing was ever written"
+    for is_written in (True, False, True):
+        engine = await disk.open(*map(disk.spec, names))
+        if is_written:
+            for name in written:
+                append(engine, b"x", name=name)
+        assert await close(engine) < (50 if is_written else 20)
+    engine = await disk.open(*map(disk.spec, names))
+    assert [engine.state(name).log_end_offset for name in names] == [2] * 3 + [0] * 97
+    assert engine.state(ORDERS).leader_epoch == 0, "each of them was a clean shutdown"
+    await engine.close()
+
+
+@simulated
+async def test_a_shutdown_leaves_again_what_was_damaged(disk: World) -> None:
+    files = simulated_files(disk)
+    engine = await disk.open()
+    append(engine, b"x")
+    await engine.close()
+    whole = {path: files.content(path) for path in files.paths() if path.parent.name == "orders-0"}
+    for path in whole:
+        if path.suffix in (".index", ".timeindex", ".producers"):
+            files.unlink(path)
+            await (await disk.open()).close()
+            assert {path: files.content(path) for path in whole} == whole
 
 
 @simulated
