@@ -40,7 +40,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 # Around all of it: a failure is answered by the outermost part of the application.
-                RequestIds(RefuseCrossSite(application)),
+                RequestIds(RefuseCrossSite(application, settings)),
                 log_config=None,
                 access_log=False,
                 lifespan="off",

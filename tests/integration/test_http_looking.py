@@ -139,7 +139,7 @@ def test_searches_that_nobody_reads_hold_their_places_until_their_clients_leave(
         return http.get("/v1/overview").json()["searches"]
 
     stopped = state()["ended"]["stopped"]
-    request = f"GET /v1/topics/{topic}/search?limit=1000000 HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    request = f"GET /v1/topics/{topic}/search?limit=1000000 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
     silent = [socket.create_connection((broker.host, broker.http_port)) for _ in range(8)]
     for one in silent:
         one.sendall(request)
@@ -338,7 +338,7 @@ def test_a_check_ends_when_nobody_waits_for_it(broker: BrokerProcess, http: http
         producer.poll(0)
     producer.flush()
     path = f"/v1/topics/{topic}/partitions/0"
-    request = f"POST {path}/verify HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+    request = f"POST {path}/verify HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
     with socket.create_connection((broker.host, broker.http_port)) as leaving:
         leaving.sendall(request.encode())
         until(lambda: http.get("/v1/overview").json()["verifying"] == f"{topic}-0")
