@@ -638,11 +638,15 @@ class EmbeddedEngine:
         if isinstance(log, MemoryLog):
             return Verification(segments=0, batches=0, records=0, size_bytes=log.size_bytes, problems=[])
         segments = list(log.segments)
-        ends = {segment.path: segment.size for segment in segments}
+        look = functools.partial(
+            verify_partition,
+            log.directory,
+            ends={segment.path: segment.size for segment in segments},
+            sealed={segment.path for segment in segments if segment.is_sealed},
+            should_stop=should_stop,
+        )
         try:
-            found = await self._in_thread(
-                functools.partial(verify_partition, log.directory, ends=ends, should_stop=should_stop)
-            )
+            found = await self._in_thread(look)
         except VerificationStopped:
             return None
         except FileNotFoundError as error:

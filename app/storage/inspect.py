@@ -6,7 +6,7 @@ that is just being written at the very end of an active segment; it says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -14,7 +14,7 @@ from typing import TextIO
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
 
-from .files import RealFiles, read_file
+from .files import Files, RealFiles, read_file
 from .offset_index import OffsetIndex
 from .scan import Damage, scan_batches
 from .segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
@@ -209,16 +209,19 @@ def verify_partition(
     directory: Path,
     *,
     ends: Mapping[Path, int] | None = None,
+    sealed: Container[Path] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Verified:
     """Check every segment of one partition: CRCs, offsets without holes, indexes that point at batches.
 
     With ``ends`` those logs are checked, each up to that byte: what is appended meanwhile is left out.
+    With ``sealed`` those of them have their indexes on the disk; what is there of others is older.
 
     Raises:
         VerificationStopped: ``should_stop`` said so.
     """
     logs = sorted(directory.glob(f"*{LOG_SUFFIX}") if ends is None else ends)
+    files = RealFiles()
     batches = records = size_bytes = 0
     problems: list[str] = []
     expected: int | None = None
@@ -229,8 +232,10 @@ def verify_partition(
                 f"{log}: begins at offset {base_offset}, the segment before ends at {expected - 1}"
             )
         expected = base_offset
-        last_offsets: dict[int, int] = {}
-        for found in _scan(log, end=None if ends is None else ends[log]):
+        end = log.stat().st_size if ends is None else ends[log]
+        is_sealed = sealed is None or log in sealed
+        indexed, index_problems = _indexed(files, log, end) if is_sealed else ({}, [])
+        for found in _scan(log, end=end):
             if should_stop():
                 raise VerificationStopped
             if isinstance(found, Damage):
@@ -238,17 +243,23 @@ def verify_partition(
                     f"{log}: corrupt from byte {found.position} to {found.end_position}: {found.reason}"
                     + (
                         " (the end: torn, or being written)"
-                        if ends is None and found.end_position == log.stat().st_size
+                        if ends is None and found.end_position == end
                         else ""
                     )
                 )
                 expected = found.next_offset
                 continue
-            last_offsets[found.position] = found.last_offset
+            if indexed.get(found.position) == found.last_offset - base_offset:
+                del indexed[found.position]
             batches, records = batches + 1, records + found.record_count
             expected = found.next_offset
-        size_bytes += log.stat().st_size if ends is None else ends[log]
-        problems += _index_problems(log, base_offset, last_offsets)
+        size_bytes += end
+        problems += index_problems
+        index_path = log.with_suffix(INDEX_SUFFIX)
+        problems += [
+            f"{index_path}: offset {base_offset + relative} is not at byte {position} of the log"
+            for position, relative in indexed.items()
+        ]
     return Verified(
         directory=directory,
         segments=len(logs),
@@ -259,9 +270,10 @@ def verify_partition(
     )
 
 
-def _index_problems(log: Path, base_offset: int, last_offsets: dict[int, int]) -> list[str]:
-    files = RealFiles()
+def _indexed(files: Files, log: Path, end: int) -> tuple[dict[int, int], list[str]]:
+    """``{position: relative offset}`` of the index before byte ``end`` of ``log``, and what is wrong with both indexes."""
     problems: list[str] = []
+    indexed: dict[int, int] = {}
     index_path, time_path = log.with_suffix(INDEX_SUFFIX), log.with_suffix(TIME_INDEX_SUFFIX)
     raw = read_file(files, index_path)
     if raw is not None:
@@ -269,12 +281,9 @@ def _index_problems(log: Path, base_offset: int, last_offsets: dict[int, int]) -
         if index is None:
             problems.append(f"{index_path}: its entries do not ascend, or point behind the log")
         else:
-            problems += [
-                f"{index_path}: offset {base_offset + relative} is not at byte {position} of the log"
-                for relative, position in index.entries()
-                if last_offsets.get(position) != base_offset + relative
-            ]
+            # A segment that grew and was sealed meanwhile has entries for what is left out here.
+            indexed = {position: relative for relative, position in index.entries() if position < end}
     raw = read_file(files, time_path)
     if raw is not None and TimeIndex.from_bytes(raw) is None:
         problems.append(f"{time_path}: its entries do not ascend")
-    return problems
+    return indexed, problems

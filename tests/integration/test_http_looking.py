@@ -309,9 +309,17 @@ def test_segments_are_listed_with_the_time_of_their_deletion(http: httpx.Client,
     assert listed["size_bytes"] == sum(one["size_bytes"] for one in segments)
     assert not any(one["is_over_size"] for one in segments)
 
-    http.patch(f"/v1/topics/{topic}", json={"configs": {"retention.bytes": segments[1]["size_bytes"]}})
+    # A segment never goes before the one ahead of it.
+    old = {"value": "v" * 900, "timestamp": segments[0]["max_timestamp"] - 60_000}
+    for _ in range(2):
+        http.post(f"/v1/topics/{topic}/records", json={"records": [old]})
+    later = http.get(f"/v1/topics/{topic}/partitions/0/segments").json()["segments"]
+    assert later[3]["max_timestamp"] == old["timestamp"]
+    assert later[3]["expires_at"] == later[2]["expires_at"] == segments[2]["max_timestamp"] + 3_600_000
+
+    http.patch(f"/v1/topics/{topic}", json={"configs": {"retention.bytes": 3 * segments[1]["size_bytes"]}})
     segments = http.get(f"/v1/topics/{topic}/partitions/0/segments").json()["segments"]
-    assert [one["is_over_size"] for one in segments] == [True, True, False]
+    assert [one["is_over_size"] for one in segments] == [True, True, False, False, False]
 
 
 def test_a_partition_is_checked_while_it_is_written(

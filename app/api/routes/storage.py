@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...broker.topics import Topic
+from ...errors import BrokerClosing
 from ...storage.engine import SegmentState
 from .. import openapi
 from ..errors import HttpError
@@ -35,7 +36,7 @@ def _answer(document: object) -> Response:
 async def segments(request: Request) -> Response:
     """The files of a partition, the oldest first, and when retention will delete them.
 
-    `expires_at` is when its newest record is past `retention.ms`; `is_over_size` says that `retention.bytes` asks
+    `expires_at` is when its newest record and all before it are past `retention.ms`; `is_over_size` says that `retention.bytes` asks
     for its deletion now. `verified` is the last check of the partition since the broker began, or null.
     """
     state = api_state(request)
@@ -61,12 +62,14 @@ def _described(topic: Topic, found: list[SegmentState]) -> list[dict[str, Any]]:
     config = topic.config
     described: list[dict[str, Any]] = []
     left = sum(segment.size_bytes for segment in found)
+    # Segments go in their order, so none before those ahead of it; one without times stays for good.
+    newest: int | None = 0
     for segment in found:
         left -= segment.size_bytes
         is_over = segment.is_sealed and 0 <= config.retention_bytes <= left
-        expires_at = None
-        if config.retention_ms >= 0 and segment.max_timestamp >= 0:
-            expires_at = segment.max_timestamp + config.retention_ms
+        if newest is not None:
+            newest = max(newest, segment.max_timestamp) if segment.max_timestamp >= 0 else None
+        expires_at = None if newest is None or config.retention_ms < 0 else newest + config.retention_ms
         described.append(
             {
                 "base_offset": segment.base_offset,
@@ -109,12 +112,15 @@ async def verify(request: Request) -> Response:
     begin_ms = broker.now_ms()
     leaving = asyncio.create_task(_leave(request, stopping))
     try:
-        found = await broker.verify(topic, partition, stopping.is_set)
+        found = await broker.verify(topic, partition, lambda: stopping.is_set() or broker.is_closing)
     finally:
+        # A thread does not end with the task that waits for it.
+        stopping.set()
         leaving.cancel()
         verifications.running = ""
     if found is None:
-        return Response(status_code=503)  # to nobody: the client has gone
+        # Heard if the broker is closing, and not if the client has gone.
+        raise BrokerClosing
     return _answer(verifications.keep(topic, partition, found, at_ms=begin_ms, end_ms=broker.now_ms()))
 
 
