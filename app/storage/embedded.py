@@ -90,6 +90,7 @@ class EmbeddedEngine:
         self._checkpointed: tuple[dict[TopicPartition, int], dict[TopicPartition, int]] = ({}, {})
         # Checkpoints, retention and deletion one after the other: each relies on what is on the disk.
         self._housekeeping = asyncio.Lock()
+        self._next_checkpoint: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._patient_clock = PatientClock(clock)
@@ -736,8 +737,17 @@ class EmbeddedEngine:
                 self._files.remove(path)
 
     async def _checkpoint(self) -> None:
-        """Save what spares the next start some work, or may not be forgotten by it."""
+        """Save what spares the next start some work, or may not be forgotten by it.
+
+        All who ask before it begins share one.
+        """
+        if self._next_checkpoint is None:
+            self._next_checkpoint = asyncio.create_task(self._run_checkpoint())
+        await asyncio.shield(self._next_checkpoint)
+
+    async def _run_checkpoint(self) -> None:
         async with self._housekeeping:
+            self._next_checkpoint = None
             await self._save()
 
     async def _save(self) -> None:

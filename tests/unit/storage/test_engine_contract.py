@@ -390,6 +390,28 @@ async def test_deleted_records_stay_deleted_after_a_power_cut_that_comes_at_once
 
 
 @simulated
+async def test_partitions_whose_records_are_deleted_at_once_share_what_makes_it_last(disk: World) -> None:
+    files = simulated_files(disk)
+    names = [TopicPartition("orders", number) for number in range(100)]
+    engine = await disk.open(*map(disk.spec, names))
+    for name in names:
+        append(engine, b"a", b"b", name=name)
+    await engine.flush()
+    before = files.counts["sync"] + files.counts["sync_dir"]
+    assert await asyncio.gather(*(engine.delete_records(name, 1) for name in names)) == [1] * 100
+    # The epochs of each partition are saved with the first checkpoint.
+    assert files.counts["sync"] + files.counts["sync_dir"] - before < 2 * len(names) + 10
+    before = files.counts["sync"] + files.counts["sync_dir"]
+    assert await asyncio.gather(*(engine.delete_records(name, 2) for name in names)) == [2] * 100
+    assert files.counts["sync"] + files.counts["sync_dir"] - before < 10
+    left = files.power_cut(Random(0))
+    other = await open_engine(left, list(map(disk.spec, names)), clock=disk.clock)
+    assert [other.state(name).log_start_offset for name in names] == [2] * 100
+    await other.close()
+    await engine.close()
+
+
+@simulated
 async def test_retention_by_size_deletes_the_oldest(world: World) -> None:
     size = len(batch_of([b"x" * 100]))
     config = TopicConfig(segment_bytes=2 * size, retention_bytes=5 * size, retention_ms=-1)
