@@ -25,7 +25,7 @@ LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
 export LOAD_SECONDS LOAD_USERS
 
-.PHONY: help setup run test conformance lint format bench load demo fuzz torture clean
+.PHONY: help setup run test long conformance lint format bench load demo fuzz torture clean
 
 help: ## list the targets
 	@echo "Stele, a log broker. Targets:"
@@ -39,9 +39,12 @@ run: $(RUNTIME) ## start a broker on 127.0.0.1 (HTTP 8080, binary 9009, Kafka 90
 	@echo "starting a broker; ctrl-c stops it, http://127.0.0.1:8080/ is its console, /docs its HTTP API"
 	@exec $(BIN)/stele serve $(ARGS)
 
-test: $(DEVELOPMENT) ## run all tests but the unbounded ones, in random order
+test: $(DEVELOPMENT) ## run all tests but the long and the unbounded ones, in random order
 	@echo "running the tests, with the wheel built and installed into an empty environment among them"
-	$(BIN)/python -m pytest -m "not torture" $(ARGS)
+	$(BIN)/python -m pytest -m "not torture and not long" $(ARGS)
+
+long: $(DEVELOPMENT) ## run the tests that take minutes each: whole pipelines through kills of Spark and of the broker
+	$(BIN)/python -m pytest -m "long and not torture" $(ARGS)
 
 conformance: $(DEVELOPMENT) ## drive the Kafka door with CLIENTS (all of them), write the table of docs/conformance.md
 	@echo "running the conformance tests; what is downloaded and built for them goes to .conformance"

@@ -117,6 +117,7 @@ def run_with_kills(
     assert cut_short, "no kill fell into a micro-batch that had begun: this run has proved nothing"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["plain", "shuffled"])
 def test_a_query_that_is_killed_writes_each_row_once(
     broker: BrokerProcess, client: Client, topic: str, tmp_path: Path, kind: str

@@ -152,6 +152,7 @@ def size_of(url: str, topic: str) -> int:
         return client.list_offset(topic, 0) or 0
 
 
+@pytest.mark.long
 def test_windowed_delays_are_the_batch_answer_to_the_row_through_kills_of_spark_and_of_the_broker(
     airport: BrokerProcess, windows: dict[Window, Counts], tmp_path: Path
 ) -> None:
@@ -208,6 +209,7 @@ def test_windowed_delays_are_the_batch_answer_to_the_row_through_kills_of_spark_
     assert last == {window: counts[0] for window, counts in windows.items()}
 
 
+@pytest.mark.long
 def test_each_flight_is_enriched_once_through_kills_of_spark_and_of_the_broker(
     airport: BrokerProcess, flights: list[Flight], tmp_path: Path
 ) -> None:
