@@ -547,15 +547,16 @@ class DiskLog:
             OSError: then the shutdown is not clean.
         """
         if clean and not self._is_on_disk:
-            work = self.flush_work()
-            work.run()
-            self.flushed(work)
-            contents = {
-                self._producers_path(self.log_end_offset).name: self.ledger.snapshot(),
-                LEADER_EPOCHS: self.epochs.content(),
-            }
+            if self.is_dirty:
+                work = self.flush_work()
+                work.run()
+                self.flushed(work)
+            contents = {self._producers_path(self.log_end_offset).name: self.ledger.snapshot()}
+            if self.epochs.is_dirty:
+                contents[LEADER_EPOCHS] = self.epochs.content()
             for segment in (*self._unsealed, self.active):
-                contents |= segment.indexes()
+                if segment is not self.active or segment.needs_indexes:
+                    contents |= segment.indexes()
             write_files(self._files, self.directory, contents)
         for segment in self.segments:
             segment.release()

@@ -43,6 +43,11 @@ _T = TypeVar("_T")
 
 # Enough for the headers between two index entries in one read.
 _WALK_BYTES = 16 * 1024
+# A shutdown writes no indexes of an active segment up to this size: with thousands of partitions
+# it is the number of files that takes the time.
+_UNINDEXED_BYTES = 64 * 1024
+# Headers read one by one at a start; more behind the last index entry are a sign of damage.
+_WALK_BATCHES_MAX = 4096
 
 
 class WouldBlockError(Exception):
@@ -225,6 +230,16 @@ class Segment:
             self.time_index_path.name: self._time_index.to_bytes(),
         }
 
+    @property
+    def needs_indexes(self) -> bool:
+        """False for an active segment whose headers are read as soon as its indexes.
+
+        What an earlier shutdown left there is never kept: it may tell of batches that were cut since.
+        """
+        return self.size > _UNINDEXED_BYTES or any(
+            map(self._files.exists, (self.index_path, self.time_index_path))
+        )
+
     def write_indexes(self) -> None:
         """Make both indexes last."""
         write_files(self._files, self.path.parent, self.indexes())
@@ -298,11 +313,14 @@ class Segment:
         size = self.file().size()
         index_data = read_file(self._files, self.index_path)
         times_data = read_file(self._files, self.time_index_path)
+        if index_data is None and times_data is None and size <= _UNINDEXED_BYTES:
+            # So a clean shutdown leaves it.
+            index_data = times_data = b""
         if index_data is None or times_data is None:
             return False
         index = OffsetIndex.from_bytes(index_data, log_bytes=size or 1)
         times = TimeIndex.from_bytes(times_data)
-        if index is None or times is None or (size > _WALK_BYTES * 4 and not len(index)):
+        if index is None or times is None:
             return False
         self._index, self._time_index = index, times
         newest = times.last()
@@ -319,9 +337,11 @@ class Segment:
                 self.next_offset = header.next_offset
                 self._bytes_since_index = header.size
                 position += header.size
+            walked = 0
             while position < size:
                 header = rb.read_header(self.file().read_at(position, rb.HEADER_BYTES))
-                if header.base_offset != self.next_offset:
+                walked += 1
+                if header.base_offset != self.next_offset or walked > _WALK_BATCHES_MAX:
                     return False
                 self._note(header, position)
                 position += header.size

@@ -192,7 +192,7 @@ def test_no_ack_is_false_whichever_call_fails(error: int, prepare: bool) -> None
             )
         raise AssertionError("the scenario has no end")
 
-    assert run_simulated(main) > 300
+    assert run_simulated(main) > 250
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=errno.errorcode.get)

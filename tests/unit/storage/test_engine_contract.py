@@ -765,6 +765,38 @@ async def test_a_shutdown_costs_the_partitions_that_were_written_to(disk: World)
 
 
 @simulated
+async def test_a_small_active_segment_needs_no_indexes_and_a_large_one_has_them(disk: World) -> None:
+    files = simulated_files(disk)
+    spec = disk.spec(config=TopicConfig(segment_ms=1 << 60, retention_ms=-1))
+    indexes = {segment_path(0, suffix) for suffix in (".index", ".timeindex")}
+    present = [set[Path]()]
+    for _ in range(4):
+        engine = await disk.open(spec)
+        for _ in range(25):
+            append(engine, b"x" * 1000)
+        await engine.close()
+        present.append(indexes & set(files.paths()))
+    assert present == [set(), set(), set(), indexes, indexes]
+    engine = await disk.open(spec)
+    assert engine.state(ORDERS).log_end_offset == 100
+    await engine.close()
+
+
+@simulated
+async def test_a_large_first_batch_is_no_sign_of_damage(
+    disk: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        engine = await disk.open()
+        append(engine, b"x" * 200_000)
+        await engine.close()
+    engine = await disk.open()
+    assert engine.state(ORDERS).log_end_offset == 3
+    await engine.close()
+    assert caplog.messages == []
+
+
+@simulated
 async def test_a_shutdown_leaves_again_what_was_damaged(disk: World) -> None:
     files = simulated_files(disk)
     engine = await disk.open()
