@@ -1,8 +1,7 @@
 """Compression of a batch's records: none, gzip, snappy (xerial or raw), lz4, zstd.
 
-Decompression is bounded before it allocates: a body may grow at most
-``RATIO_MAX`` times and to at most ``DECOMPRESSED_BYTES_MAX`` bytes, so a small
-hostile batch cannot exhaust memory.
+Decompression is bounded before it allocates: a body may grow to at most
+``DECOMPRESSED_BYTES_MAX`` bytes, so a small hostile batch cannot exhaust memory.
 """
 
 from __future__ import annotations
@@ -13,9 +12,12 @@ from enum import IntEnum
 import cramjam
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
-RATIO_MAX = 100
-# Tiny bodies of very regular data legitimately exceed the ratio.
-_ALWAYS_ALLOWED_BYTES = 1024 * 1024
+_MAX_TEXT = "64 MiB"
+# Nearly every body grows less, so nearly none needs a buffer of the maximum.
+_USUAL_RATIO = 100
+_USUAL_BYTES = 1024 * 1024
+# How cramjam says that the buffer, and not the body, ended too soon.
+_BUFFER_IS_FULL = "failed to write whole buffer"
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -85,23 +87,35 @@ def decompress(codec: Compression, body: bytes) -> bytes:
     """
     if codec is Compression.NONE:
         return body
-    limit = min(DECOMPRESSED_BYTES_MAX, max(len(body) * RATIO_MAX, _ALWAYS_ALLOWED_BYTES))
     try:
         if codec is Compression.GZIP:
             gz = zlib.decompressobj(wbits=31)
-            out = gz.decompress(body, limit)
+            out = gz.decompress(body, DECOMPRESSED_BYTES_MAX)
             if gz.unconsumed_tail or not gz.eof:
-                raise DecompressionError("gzip body is truncated or too large")
+                raise DecompressionError(f"gzip body is truncated, or has more than {_MAX_TEXT}")
             return out
         if codec is Compression.SNAPPY:
-            return _snappy(body, limit)
-        # Zeroing the buffer costs CPU alone, and at most what the bounds allow.
-        buffer = bytearray(limit)
-        codec_module = cramjam.lz4 if codec is Compression.LZ4 else cramjam.zstd
-        size = codec_module.decompress_into(body, buffer)
-        return bytes(memoryview(buffer)[:size])
+            return _snappy(body, DECOMPRESSED_BYTES_MAX)
+        usual = max(len(body) * _USUAL_RATIO, _USUAL_BYTES)
+        if usual < DECOMPRESSED_BYTES_MAX:
+            try:
+                return _decompress_into(codec, body, usual)
+            except cramjam.DecompressionError as error:
+                if _BUFFER_IS_FULL not in str(error):
+                    raise
+        return _decompress_into(codec, body, DECOMPRESSED_BYTES_MAX)
     except (zlib.error, cramjam.DecompressionError) as error:
-        raise DecompressionError(f"{codec.name.lower()} body cannot be decompressed: {error}") from error
+        raise DecompressionError(
+            f"{codec.name.lower()} body cannot be decompressed into {_MAX_TEXT}: {error}"
+        ) from error
+
+
+def _decompress_into(codec: Compression, body: bytes, limit: int) -> bytes:
+    # Zeroing the buffer costs CPU alone.
+    buffer = bytearray(limit)
+    codec_module = cramjam.lz4 if codec is Compression.LZ4 else cramjam.zstd
+    size = codec_module.decompress_into(body, buffer)
+    return bytes(memoryview(buffer)[:size])
 
 
 def _snappy(body: bytes, limit: int) -> bytes:
