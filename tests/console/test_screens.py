@@ -15,6 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer
 from playwright.sync_api import Page, expect
 from stele import Client
+from stele.operations.groups import Ack, Poll
 from stele.testing import BrokerProcess
 
 from .conftest import FLIGHTS, Open, flights
@@ -256,6 +257,24 @@ def test_a_group_is_shown_and_its_reset_previewed_before_it_is_done(
     after = http.get(f"/v1/groups/{delays}").json()
     assert after["lag"] > lag
     assert {one["committed"] for one in after["partitions"] if one["committed"] is not None} == {0}
+
+
+def test_a_group_is_opened_from_the_list_whatever_its_id_is(open_page: Open, broker: BrokerProcess) -> None:
+    with Client(broker.binary_url) as client:
+        for group in ("delays/members/m 1%2F?#", ".."):
+            polled = client.call(Poll(group=group, topics=["flights"], poll_id="1"))
+            assert polled.lease is not None
+            client.call(Ack(group=group, lease=polled.lease))
+    page = open_page("/console/groups?search=delays/")
+    page.get_by_role("link", name="delays/members/m 1%2F?#").click()
+    expect(page.locator("#partitions tbody tr")).to_have_count(3)
+    page.get_by_role("button", name="Reset offsets…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("dialog").locator("tbody tr").first).to_be_visible()
+
+    page = open_page("/console/groups?group=..")
+    expect(page.locator("#notice")).to_contain_text("stele groups describe ..")
+    expect(page.locator("#one")).to_be_hidden()
 
 
 def test_storage_shows_clients_segments_and_what_a_check_found(

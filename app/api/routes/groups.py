@@ -32,8 +32,9 @@ from ..requests import (
 )
 from ..state import api_state, broker_of, groups_of
 from ..upload import pause
+from ..whole_segments import WholeSegmentRoute
 
-router = APIRouter(tags=["groups"])
+router = APIRouter(tags=["groups"], route_class=WholeSegmentRoute)
 
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"

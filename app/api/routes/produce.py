@@ -28,8 +28,9 @@ from ..requests import (
 )
 from ..state import api_state, broker_of
 from ..upload import ProducerIdentity, Upload, errors_of, pause, results_of, settle_all
+from ..whole_segments import WholeSegmentRoute
 
-router = APIRouter(tags=["records"])
+router = APIRouter(tags=["records"], route_class=WholeSegmentRoute)
 
 _JSON, _NDJSON, _OCTETS = "application/json", "application/x-ndjson", "application/octet-stream"
 # curl's -d without a header says this; what is meant is JSON.

@@ -27,9 +27,10 @@ from ..requests import INT32_MAX, integer_parameter, negotiate, parse_time, path
 from ..showing import filter_of, preview_of
 from ..state import api_state, broker_of, groups_of
 from ..upload import pause
+from ..whole_segments import WholeSegmentRoute
 from .groups import owner_check
 
-router = APIRouter(tags=["records"])
+router = APIRouter(tags=["records"], route_class=WholeSegmentRoute)
 
 _JSON, _NDJSON = "application/json", "application/x-ndjson"
 _SSE, _OCTETS = "text/event-stream", "application/octet-stream"

@@ -26,9 +26,10 @@ from ..requests import INT64_MAX, integer_parameter, path_integer
 from ..searching import SEARCHES_MAX, Match, Order, Progress, Search, SearchTotals, Span
 from ..showing import filter_of, preview_of
 from ..state import api_state, broker_of
+from ..whole_segments import WholeSegmentRoute
 from .records import offset_at
 
-router = APIRouter(tags=["records"])
+router = APIRouter(tags=["records"], route_class=WholeSegmentRoute)
 
 _NDJSON, _CSV = "application/x-ndjson", "text/csv"
 _LIMIT_DEFAULT, _LIMIT_MAX = 50, 1_000_000

@@ -18,8 +18,9 @@ from ..errors import HttpError
 from ..record_json import encode
 from ..requests import path_integer
 from ..state import api_state, broker_of
+from ..whole_segments import WholeSegmentRoute
 
-router = APIRouter(tags=["storage"])
+router = APIRouter(tags=["storage"], route_class=WholeSegmentRoute)
 
 _JSON = "application/json"
 

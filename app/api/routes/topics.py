@@ -28,9 +28,10 @@ from ..requests import (
 )
 from ..state import api_state, broker_of
 from ..upload import pause
+from ..whole_segments import WholeSegmentRoute
 from .records import offset_at
 
-router = APIRouter(tags=["topics"])
+router = APIRouter(tags=["topics"], route_class=WholeSegmentRoute)
 
 _JSON = "application/json"
 _PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000

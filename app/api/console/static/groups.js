@@ -148,6 +148,11 @@ if (state.group) {
   byId("title").textContent = state.group;
   byId("back").hidden = false;
   byId("tools").hidden = true;
+}
+if (state.group === "." || state.group === "..") {
+  // To a browser these are other places of the path, however they are encoded.
+  notice(`A browser cannot ask for a group with this name. A shell can: stele groups describe ${state.group}`);
+} else if (state.group) {
   byId("one").hidden = false;
   byId("chart").append(chart.element);
   byId("reset").addEventListener("click", reset);

@@ -208,6 +208,12 @@ def _int(document: Mapping[str, Any], name: str) -> int:
     return value if isinstance(value, int) else -1
 
 
+def segment(name: str) -> str:
+    """``name`` as one piece of a path, whatever is in it."""
+    # "." and ".." mean other places of the path, unless they are encoded.
+    return "%2E" * len(name) if name in (".", "..") else quote(name, safe="")
+
+
 def topic_path(topic: str, *parts: str) -> str:
     """``/v1/topics/{topic}/…`` with the topic's name quoted."""
-    return "/".join(("/v1/topics", quote(topic, safe=""), *parts))
+    return "/".join(("/v1/topics", segment(topic), *parts))

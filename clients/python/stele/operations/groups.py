@@ -6,7 +6,6 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
@@ -22,14 +21,14 @@ from ..records import (
 )
 from ..records import SkippedRecords as Skipped
 from ..wire import messages as m
-from .base import JSON, HttpAnswer, HttpRequest, Operation, expect
+from .base import JSON, HttpAnswer, HttpRequest, Operation, expect, segment
 from .fetch import records_of
 
 _encode = msgspec.json.encode
 
 
 def _path(group: str, *parts: str) -> str:
-    return "/".join(("/v1/groups", quote(group, safe=""), *(quote(part, safe="") for part in parts)))
+    return "/".join(("/v1/groups", *map(segment, (group, *parts))))
 
 
 def _post(method: str, path: str, body: object) -> HttpRequest:
