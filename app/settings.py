@@ -170,7 +170,9 @@ class Settings(BaseSettings):
         default=200, ge=0, description="Topics with series of their own in /metrics; the others are added up."
     )
     metrics_groups_max: int = Field(
-        default=200, ge=0, description="Groups whose lag is noted and has series of its own in /metrics."
+        default=200,
+        ge=0,
+        description="Groups with series of their own in /metrics and a history of their lag; the others are added up.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is logged."

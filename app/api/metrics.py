@@ -17,11 +17,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .group_sampler import OTHERS
 from .sampler import StickyNames, TopicSize, resident_bytes
 from .state import ApiState
 
-# No topic can have this name.
-OTHERS = "(others)"
 GROUP_TOPICS_MAX = 20
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -184,24 +183,24 @@ class _Groups(Collector):
     """Lag as it was last sampled. A group with many topics has its first ones, and the rest added up."""
 
     def __init__(self, state: ApiState) -> None:
-        self._sampler = state.sampler
-        self._names = StickyNames(state.settings.metrics_groups_max)
+        self._groups = state.sampler.groups
 
     def collect(self) -> Iterable[Metric]:
-        found = self._sampler.group_lags
         members = GaugeMetricFamily("stele_group_members", "Members of a group.", labels=("group",))
         lag = GaugeMetricFamily(
             "stele_group_lag", "Records that a group is behind in a topic.", labels=("group", "topic")
         )
-        for name in self._names.choose(found):
-            group = found[name]
-            members.add_metric((name,), group.members)
-            topics = sorted(group.lags)
+        for name, lags in self._groups.own.items():
+            members.add_metric((name,), self._groups.lags[name].members)
+            topics = sorted(lags)
             for topic in topics[:GROUP_TOPICS_MAX]:
-                lag.add_metric((name, topic), group.lags[topic])
+                lag.add_metric((name, topic), lags[topic])
             if len(topics) > GROUP_TOPICS_MAX:
-                rest = sum(group.lags[topic] for topic in topics[GROUP_TOPICS_MAX:])
-                lag.add_metric((name, OTHERS), rest)
+                lag.add_metric((name, OTHERS), sum(lags[topic] for topic in topics[GROUP_TOPICS_MAX:]))
+        others = self._groups.others()
+        if others is not None:
+            members.add_metric((OTHERS,), others.members)
+            lag.add_metric((OTHERS, OTHERS), others.lag)
         return (members, lag)
 
 

@@ -11,35 +11,25 @@ import logging
 import resource
 import sys
 import time
-from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..broker.broker import Broker
 from ..broker.doors import DoorView
-from ..errors import (
-    CoordinatorFenced,
-    CoordinatorNotAvailable,
-    GroupNotFound,
-    StorageError,
-    TopicError,
-)
-from ..groups.lag import group_lag
+from ..errors import StorageError, TopicError
+from ..groups.lag import PartitionLag, group_lag
 from ..groups.services import Groups
 from ..storage.engine import DiskSpace
+from .group_sampler import POINTS_MAX, GroupSampler
 
 logger = logging.getLogger(__name__)
 
-# An hour of the default interval.
-POINTS_MAX = 720
 # Partitions looked at in one turn of the loop, some 0.3 ms of work.
 _PARTITIONS_PER_TURN = 50
 # Syncs between two samples whose times are kept; more of them are counted only.
 _SYNCS_KEPT = 4096
-# Lag over time is kept for so many partitions of groups, with 8 bytes a point: 6 MB at most.
-LAG_SERIES_MAX = 1000
 _PAGE_BYTES = resource.getpagesize()
 
 
@@ -71,18 +61,6 @@ class TopicSize:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLag:
-    members: int
-    # By topic.
-    lags: dict[str, int]
-
-
-@dataclass(slots=True)
-class _LagSeries:
-    lags: array[int] = field(default_factory=lambda: array("q"))
-
-
 class SyncTimes:
     """The seconds of each sync since they were last asked for."""
 
@@ -109,18 +87,19 @@ class Sampler:
 
     def __init__(self, broker: Broker, groups: Groups, doors: Sequence[DoorView]) -> None:
         self._broker = broker
-        self._groups = groups
+        self._coordinator = groups.coordinator
         self.doors = doors
+        self.groups = GroupSampler(
+            self._coordinator.group_names,
+            self._measure_group,
+            own_max=broker.settings.metrics_groups_max,
+        )
         self.syncs = SyncTimes()
         self.interval_ms = broker.settings.sample_interval_ms
         self.started_ms = broker.now_ms()
         self.points: deque[Point] = deque(maxlen=POINTS_MAX)
         self.topic_sizes: dict[str, TopicSize] = {}
-        self.group_lags: dict[str, GroupLag] = {}
         self.disk: DiskSpace | None = None
-        # Times of the points of lag, and for each group and partition its lags, the newest last.
-        self.lag_times: deque[int] = deque(maxlen=POINTS_MAX)
-        self._lags: dict[tuple[str, str, int], _LagSeries] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -144,7 +123,7 @@ class Sampler:
     async def sample(self) -> None:
         broker = self._broker
         log_bytes = await self._measure_topics()
-        await self._measure_groups()
+        await self.groups.sample(broker.now_ms)
         try:
             self.disk = await broker.disk_space()
         except StorageError as error:
@@ -192,49 +171,9 @@ class Sampler:
         self.topic_sizes = sizes
         return sum(size.size_bytes for size in sizes.values())
 
-    async def _measure_groups(self) -> None:
-        found: dict[str, GroupLag] = {}
-        coordinator = self._groups.coordinator
-        most = self._broker.settings.metrics_groups_max
-        seen: set[tuple[str, str, int]] = set()
-        for name in coordinator.oldest_groups(most):
-            try:
-                members = len(coordinator.describe(name).members)
-                lags = group_lag(self._broker, coordinator, name)
-            except (GroupNotFound, CoordinatorNotAvailable, CoordinatorFenced):
-                # Gone since, or none can be served any more: then there is nothing to note of it.
-                continue
-            by_topic: dict[str, int] = {}
-            for one in lags:
-                by_topic[one.topic] = by_topic.get(one.topic, 0) + one.lag
-                self._keep_lag((name, one.topic, one.partition), one.lag, seen)
-            found[name] = GroupLag(members, by_topic)
-            await asyncio.sleep(0)
-        for gone in self._lags.keys() - seen:
-            del self._lags[gone]
-        self.lag_times.append(self._broker.now_ms())
-        self.group_lags = found
-
-    def _keep_lag(self, key: tuple[str, str, int], lag: int, seen: set[tuple[str, str, int]]) -> None:
-        series = self._lags.get(key)
-        if series is None:
-            if len(self._lags) >= LAG_SERIES_MAX:
-                return
-            series = self._lags[key] = _LagSeries()
-        seen.add(key)
-        series.lags.append(lag)
-        if len(series.lags) > POINTS_MAX:
-            del series.lags[:-POINTS_MAX]
-
-    def lag_history(self, group: str) -> tuple[list[int], list[tuple[str, int, list[int | None]]]]:
-        """``(times in ms, [(topic, partition, lags)])``; None where a partition was not known yet."""
-        times = list(self.lag_times)
-        series: list[tuple[str, int, list[int | None]]] = []
-        for (name, topic, partition), kept in sorted(self._lags.items()):
-            if name == group:
-                lags = list(kept.lags)[-len(times) :] if times else []
-                series.append((topic, partition, [*([None] * (len(times) - len(lags))), *lags]))
-        return times, series
+    def _measure_group(self, name: str) -> tuple[int, list[PartitionLag]]:
+        lags = group_lag(self._broker, self._coordinator, name)
+        return len(self._coordinator.describe(name).members), lags
 
     def rates(self, over_ms: int = 10_000) -> tuple[Point, Point] | None:
         """Two points about ``over_ms`` apart, the newer last; None before there are two."""

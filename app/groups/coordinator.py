@@ -16,7 +16,6 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import islice
 
 from ..broker.topics import Topic
 from ..clock import Clock, PatientClock
@@ -605,9 +604,9 @@ class GroupCoordinator:
     def group_count(self) -> int:
         return len(self._groups)
 
-    def oldest_groups(self, number: int) -> list[str]:
-        """Names, in the order in which the groups came to be in this run; none while groups cannot be served."""
-        return [] if self._refusal is not None else list(islice(self._groups, number))
+    def group_names(self) -> list[str]:
+        """In no order; none while groups cannot be served."""
+        return [] if self._refusal is not None else list(self._groups)
 
     def describe(self, group: str) -> GroupDescription:
         """Raises ``GroupNotFound``."""

@@ -441,7 +441,13 @@ def test_the_series_of_topics_and_groups_are_bounded(tmp_path: Any) -> None:
             }
 
         until(lambda: sum(samples("stele_topic_records").values()) == 8)
-        until(lambda: len(samples("stele_group_members")) == 2)
+        until(lambda: sum(samples("stele_group_members").values()) == 8)
+        assert len(samples("stele_group_members")) == 3
+        assert samples("stele_group_members")['stele_group_members{group="(others)"}'] == 6
+        until(lambda: sum(samples("stele_group_lag").values()) == 8)
+        assert samples("stele_group_lag")['stele_group_lag{group="(others)",topic="(others)"}'] == 6
+        listed = http.get("/v1/groups").json()["groups"]
+        assert [(one["members"], one["lag"]) for one in listed] == [(1, 1)] * 8
         assert len(samples("stele_topic_records")) == 4
         assert samples("stele_topic_records")['stele_topic_records{topic="(others)"}'] == 5
         assert {name.split('"')[1] for name in samples("stele_door_connections")} == {

@@ -130,7 +130,8 @@ async def list_groups(request: Request) -> Response:
     """Groups by name, a page at a time.
 
     `search` finds a text anywhere in a name, `prefix` at its beginning. `page` counts from 1; or `after` goes on
-    behind the last name of a page. `members` and `lag` are those of the last sample, null for a group without one.
+    behind the last name of a page. `members` and `lag` are those of the last sample, null for a group without one;
+    where there are more than some thousand groups, a sample takes them in turn.
     """
     state = api_state(request)
     limit = integer_parameter(request, "limit", _PAGE_DEFAULT, minimum=1, maximum=_PAGE_MAX)
@@ -144,7 +145,7 @@ async def list_groups(request: Request) -> Response:
     ]
     begin = (number - 1) * limit
     page = found[begin : begin + limit]
-    sampled = state.sampler.group_lags
+    sampled = state.sampler.groups.lags
     return _answer(
         {
             "groups": [
@@ -153,7 +154,7 @@ async def list_groups(request: Request) -> Response:
                     "state": one.state.value,
                     "protocol_type": one.protocol_type,
                     "members": sampled[one.group].members if one.group in sampled else None,
-                    "lag": sum(sampled[one.group].lags.values()) if one.group in sampled else None,
+                    "lag": sampled[one.group].lag if one.group in sampled else None,
                 }
                 for one in page
             ],
@@ -169,11 +170,14 @@ async def list_groups(request: Request) -> Response:
     summary="See a group's lag over the last hour",
 )
 async def lag_history(request: Request) -> Response:
-    """The lag of each partition at each sample, the newest last; null where it was not known yet."""
+    """The lag of each partition at each sample, the newest last; null where it was not known yet.
+
+    It is kept for groups that have series of their own in `/metrics`: all, unless there are many.
+    """
     state = api_state(request)
     name = str(request.path_params["group"])
     state.groups.coordinator.describe(name)
-    times, series = state.sampler.lag_history(name)
+    times, series = state.sampler.groups.history(name)
     return _answer(
         {
             "group": name,
