@@ -5,7 +5,9 @@ Nothing here is imported by a broker that does not export traces.
 
 from __future__ import annotations
 
+import logging
 import os
+import threading
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
@@ -15,11 +17,13 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Tracer
 
+logger = logging.getLogger(__name__)
+
 _NAME = "stele"
-# A collector that is away is waited for this long at the end; the standard's 10 s would be a hang.
-_TIMEOUT_S = 2.0
-# Asked for all the time, and of no interest in a trace.
-_LEFT_OUT = "healthz,readyz,metrics,console/static"
+# What is left at the end is sent for this long, in all: there may be many requests of it, and each may hang.
+CLOSE_S = 2.0
+# Asked for all the time, and of no interest in a trace. Whole addresses, with the name of the host before the path.
+_LEFT_OUT = r"^\w+://[^/]*/(?:healthz|readyz|metrics)$,^\w+://[^/]*/console/static/"
 
 
 class TracesMissingError(Exception):
@@ -51,14 +55,12 @@ class Traces:
         )
 
     def close(self) -> None:
-        """Send what there is, for some seconds at most; blocks."""
-        self._provider.shutdown()
-
-
-def _timeout_s() -> float | None:
-    """None where the standard's own variables say it."""
-    names = ("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
-    return None if any(name in os.environ for name in names) else _TIMEOUT_S
+        """Send what there is, for ``CLOSE_S`` at most; blocks."""
+        ending = threading.Thread(target=self._provider.shutdown, name="stele-traces", daemon=True)
+        ending.start()
+        ending.join(CLOSE_S)
+        if ending.is_alive():
+            logger.warning("the collector did not take all spans within %g s: the rest is lost", CLOSE_S)
 
 
 def start_traces() -> Traces:
@@ -78,6 +80,7 @@ def start_traces() -> Traces:
     resource = Resource.create(
         {"service.name": os.environ.get("OTEL_SERVICE_NAME", _NAME), "service.version": release}
     )
-    provider = TracerProvider(resource=resource)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(timeout=_timeout_s())))
+    # The end of the process must not wait again for what ``close`` has given up.
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return Traces(provider, FastAPIInstrumentor)

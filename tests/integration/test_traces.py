@@ -5,9 +5,12 @@ from __future__ import annotations
 import gzip
 import os
 import queue
+import re
+import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,6 +34,10 @@ class Collector(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def taken(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """All that came by now."""
+        return [self.spans.get() for _ in range(self.spans.qsize())]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -82,16 +89,31 @@ def test_requests_of_http_and_kafka_are_spans_in_the_trace_of_their_caller(colle
         producer.flush()
         # What is not sent by then is sent at the end.
         assert broker.stop() == 0
-    spans: dict[str, tuple[str, dict[str, Any]]] = {}
-    while not collector.spans.empty():
-        name, trace, attributes = collector.spans.get()
-        spans[name] = (trace, attributes)
+    spans = {name: (trace, attributes) for name, trace, attributes in collector.taken()}
     trace, attributes = spans["POST /v1/topics/{topic}/records"]
     assert trace == TRACE
     assert attributes["service.name"] == "stele"
     _, attributes = spans["kafka Produce"]
     assert attributes["messaging.client.id"] == "traced"
     assert not [name for name in spans if "healthz" in name or "send" in name]
+
+
+def test_what_is_asked_for_all_the_time_has_no_span_and_what_is_called_alike_has(
+    collector: Collector,
+) -> None:
+    environment = {"STELE_OTEL_ENABLE": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+    names = ("app-metrics", "healthz-x", "metrics", "readyz")
+    with run_broker(environment=environment) as broker, httpx.Client(base_url=broker.http_url) as http:
+        for name in names:
+            http.put(f"/v1/topics/{name}").raise_for_status()
+        page = http.get("/", headers={"host": "metrics.localhost"})
+        asset = re.search(r'"(/console/static/[^"]+)"', page.text)
+        assert asset
+        for path in (asset[1], "/healthz", "/readyz", "/metrics"):
+            assert http.get(path).status_code == 200
+        assert broker.stop() == 0
+    spans = Counter(name for name, _, _ in collector.taken())
+    assert spans == {"PUT /v1/topics/{topic}": len(names), "GET /": 1}
 
 
 def test_what_is_not_installed_is_told(tmp_path: Path) -> None:
@@ -106,6 +128,20 @@ def test_what_is_not_installed_is_told(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "pip install 'stele-broker[otel]'" in done.stderr
+
+
+def test_a_collector_that_never_answers_does_not_hold_up_the_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        environment = {
+            "STELE_OTEL_ENABLE": "true",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            # An hour, in whichever unit.
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "3600000",
+        }
+        with run_broker(environment=environment) as broker:
+            assert httpx.get(f"{broker.http_url}/v1/topics").status_code == 200
+            assert broker.stop() == 0
+            assert "the collector did not take all spans" in broker.stderr
 
 
 def test_a_collector_that_is_away_costs_no_request() -> None:
