@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +21,9 @@ import httpx
 import pytest
 from confluent_kafka import Producer
 from stele.testing import run_broker
+
+from tests.support.batches import batch_of
+from tests.support.kafka_peer import TIMEOUT_S, KafkaPeer, create_topic, fetch, produce
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -114,6 +118,35 @@ def test_what_is_asked_for_all_the_time_has_no_span_and_what_is_called_alike_has
         assert broker.stop() == 0
     spans = Counter(name for name, _, _ in collector.taken())
     assert spans == {"PUT /v1/topics/{topic}": len(names), "GET /": 1}
+
+
+def test_a_request_that_gets_no_response_has_a_span_that_ends(collector: Collector) -> None:
+    environment = {
+        "STELE_OTEL_ENABLE": "true",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+        "OTEL_BSP_SCHEDULE_DELAY": "50",
+    }
+
+    def comes(wanted: str) -> None:
+        while collector.spans.get(timeout=TIMEOUT_S)[0] != wanted:
+            pass
+
+    with (
+        run_broker(environment=environment, arguments=["--trace-connections"]) as broker,
+        KafkaPeer(broker) as peer,
+    ):
+        create_topic(peer, "orders")
+        for _ in range(3):
+            peer.post(produce("orders", batch_of([b"x"]), acks=0), 9)
+        for _ in range(3):
+            comes("kafka Produce")
+        peer.post(fetch("orders", 3, max_wait_ms=60_000), 11)
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while "> Fetch" not in broker.stderr:
+            assert time.monotonic() < deadline_s, broker.stderr
+        # Nobody waits for it any more.
+        peer.reset()
+        comes("kafka Fetch")
 
 
 def test_what_is_not_installed_is_told(tmp_path: Path) -> None:

@@ -114,6 +114,11 @@ class KafkaConnection(OrderedConnection):
         logger.info("kafka: %s is closed: %s", self.peer, reason)
         return b""
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        for tracer in self._tracers:
+            tracer.closed(self.peer)
+
     # ── one request ──
 
     def _take_request(self, frame: memoryview) -> None:
@@ -150,7 +155,7 @@ class KafkaConnection(OrderedConnection):
         if isinstance(answer, Pending):
             self._answer_when(head, served, answer)
         elif isinstance(answer, NoResponse):
-            self._answer_nothing(answer)
+            self._answer_nothing(head, served, answer)
         elif not isinstance(answer, Coroutine):
             self._answer_message(head, served, answer)
         else:
@@ -185,7 +190,7 @@ class KafkaConnection(OrderedConnection):
             done, _ = await asyncio.wait((response.future,), timeout=response.timeout_ms / 1000)
             response = response.make(bool(done))
         if isinstance(response, NoResponse):
-            self._answer_nothing(response, has_place=True)
+            self._answer_nothing(head, served, response, has_place=True)
             return b""
         return self._encode(head, served, response)
 
@@ -203,8 +208,12 @@ class KafkaConnection(OrderedConnection):
 
         self.answer_when(WhenDone(pending.future, pending.timeout_ms / 1000, settle))
 
-    def _answer_nothing(self, answer: NoResponse, *, has_place: bool = False) -> None:
+    def _answer_nothing(
+        self, head: RequestHead, served: Served, answer: NoResponse, *, has_place: bool = False
+    ) -> None:
         """Kafka's way to tell a producer that wants no answers of an error: the end of the connection."""
+        for tracer in self._tracers:
+            tracer.unanswered(self.peer, served.api.name, head)
         if not has_place:
             self.answer(b"")
         if answer.failure is not None:

@@ -1,8 +1,10 @@
-"""A span for each request of the Kafka door, from the moment it is taken until its response is written."""
+"""A span for each request of the Kafka door, from the moment it is taken until its response is written.
+
+One that gets none ends when it is done, or with its connection.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,16 +13,14 @@ from .headers import RequestHead
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
-# A produce with acks=0 has no response, nor has a request whose client left: the oldest of those are ended.
-_OPEN_MAX = 10_000
-
 
 class KafkaSpans:
     """Implements ``RequestTracer``."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self._open: OrderedDict[tuple[str, int], Span] = OrderedDict()
+        # Of each connection, by the number of the request.
+        self._open: dict[str, dict[int, Span]] = {}
 
     def request(self, peer: str, api: str, head: RequestHead, client_id: str, frame: memoryview) -> None:
         from opentelemetry.trace import SpanKind
@@ -36,18 +36,26 @@ class KafkaSpans:
                 "stele.request.bytes": len(frame),
             },
         )
-        before = self._open.pop((peer, head.correlation_id), None)
+        open_here = self._open.setdefault(peer, {})
+        before = open_here.pop(head.correlation_id, None)
         if before is not None:
+            # Two of one number: only the client can tell their responses apart.
             before.end()
-        self._open[peer, head.correlation_id] = span
-        if len(self._open) > _OPEN_MAX:
-            _, oldest = self._open.popitem(last=False)
-            oldest.end()
+        open_here[head.correlation_id] = span
 
     def response(
         self, peer: str, api: str, head: RequestHead, size: int, parts: Sequence[bytes | bytearray]
     ) -> None:
-        span = self._open.pop((peer, head.correlation_id), None)
+        span = self._open.get(peer, {}).pop(head.correlation_id, None)
         if span is not None:
             span.set_attribute("stele.response.bytes", size)
+            span.end()
+
+    def unanswered(self, peer: str, api: str, head: RequestHead) -> None:
+        span = self._open.get(peer, {}).pop(head.correlation_id, None)
+        if span is not None:
+            span.end()
+
+    def closed(self, peer: str) -> None:
+        for span in self._open.pop(peer, {}).values():
             span.end()

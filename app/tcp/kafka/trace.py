@@ -20,12 +20,19 @@ _LINE_BYTES = 16
 
 
 class RequestTracer(Protocol):
-    """Told of each request when it is taken, and of its response when that is written."""
+    """Told of each request when it is taken, and of its response when that is written; or that there will be none."""
 
     def request(self, peer: str, api: str, head: RequestHead, client_id: str, frame: memoryview) -> None: ...
     def response(
         self, peer: str, api: str, head: RequestHead, size: int, parts: Sequence[bytes | bytearray]
     ) -> None: ...
+    def unanswered(self, peer: str, api: str, head: RequestHead) -> None:
+        """The request is done, and its client wants no response."""
+        ...
+
+    def closed(self, peer: str) -> None:
+        """The connection has ended: nothing of it gets a response any more."""
+        ...
 
 
 class Tracer:
@@ -58,6 +65,12 @@ class Tracer:
             size - 4,
             self._hex(parts, skip=4),
         )
+
+    def unanswered(self, peer: str, api: str, head: RequestHead) -> None:
+        logger.info("%s < %s v%d correlation=%d none", peer, api, head.version, head.correlation_id)
+
+    def closed(self, peer: str) -> None:
+        logger.info("%s closed", peer)
 
     def _hex(self, parts: Sequence[bytes | bytearray | memoryview], *, skip: int = 0) -> str:
         if not self._with_hex:

@@ -28,6 +28,13 @@ def test_a_request_and_its_response_are_a_line_each(caplog: pytest.LogCaptureFix
     ]
 
 
+def test_a_request_without_a_response_and_the_end_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    tracer = Tracer(with_hex=True)
+    tracer.unanswered(PEER, "Produce", HEAD)
+    tracer.closed(PEER)
+    assert caplog.messages == [f"{PEER} < Produce v9 correlation=42 none", f"{PEER} closed"]
+
+
 def test_a_client_id_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
     Tracer(with_hex=False).request(PEER, "Metadata", HEAD, "x\n2026 INFO forged", memoryview(bytes(8)))
     assert "\n" not in caplog.messages[0]
