@@ -1,44 +1,73 @@
-"""The HTTP door's own traffic: bytes of bodies through a middleware, connections from the server."""
+"""The HTTP door's own traffic: who is connected, from uvicorn's connections, and bytes of bodies, in a middleware.
+
+A connection is known by itself, from when it is made until it is lost. Its address
+is no name for it: another may have it next, and behind a proxy a request has another one.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..broker.doors import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, Traffic
 
-_Address = tuple[str, int]
-# More than can be open at once would be told apart in vain.
-_PEERS_MAX = 4096
+# In the ``state`` of each request of a connection.
+_STATE = "stele.connection"
 
 
-@dataclass(slots=True)
-class _Seen:
+@dataclass(slots=True, eq=False)
+class HttpPeer:
+    """One connection, and what its requests said of their client."""
+
+    address: tuple[str, int] | None
     since_s: float
-    user_agent: str = ""
+    user_agent: bytes = b""
     bytes_in: int = 0
     bytes_out: int = 0
 
+    def view(self, door: str, now_s: float) -> ConnectionView:
+        host, port = self.address or ("?", 0)
+        text = self.user_agent[:CLIENT_TEXT_CHARACTERS_MAX].decode("latin-1")
+        name, _, version = text.partition("/")
+        return ConnectionView(
+            door=door,
+            peer=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+            age_ms=round((now_s - self.since_s) * 1000),
+            bytes_in=self.bytes_in,
+            bytes_out=self.bytes_out,
+            client_name=name,
+            client_version=version,
+        )
+
 
 class HttpTraffic:
-    """Implements ``DoorView``. ``open_peers`` is what the server says is connected now."""
+    """Implements ``DoorView``."""
 
     name = "http"
 
-    def __init__(self, open_peers: Callable[[], Iterable[_Address]] = tuple) -> None:
-        self.open_peers = open_peers
+    def __init__(self) -> None:
         self._opened = 0
         self._bytes_in = 0
         self._bytes_out = 0
-        self._peers: OrderedDict[_Address, _Seen] = OrderedDict()
+        self._peers: set[HttpPeer] = set()
+
+    def opened(self, address: tuple[str, int] | None) -> HttpPeer:
+        peer = HttpPeer(address, time.monotonic())
+        self._peers.add(peer)
+        self._opened += 1
+        return peer
+
+    def closed(self, peer: HttpPeer) -> None:
+        self._peers.discard(peer)
 
     def traffic(self) -> Traffic:
         return Traffic(
-            connections=len(set(self.open_peers())),
+            connections=len(self._peers),
             connections_opened=self._opened,
             bytes_in=self._bytes_in,
             bytes_out=self._bytes_out,
@@ -46,44 +75,17 @@ class HttpTraffic:
 
     def connection_views(self) -> list[ConnectionView]:
         now_s = time.monotonic()
-        views: list[ConnectionView] = []
-        for address in set(self.open_peers()):
-            peer = self._peers.get(address) or _Seen(now_s)
-            name, _, rest = peer.user_agent.partition("/")
-            host, port = address
-            views.append(
-                ConnectionView(
-                    door=self.name,
-                    peer=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
-                    age_ms=round((now_s - peer.since_s) * 1000),
-                    bytes_in=peer.bytes_in,
-                    bytes_out=peer.bytes_out,
-                    client_name=name,
-                    client_version=rest,
-                )
-            )
-        return views
-
-    def _peer(self, scope: Scope) -> _Seen:
-        host, port = scope.get("client") or ("?", 0)
-        address = (host, port)
-        peer = self._peers.get(address)
-        if peer is None:
-            peer = self._peers[address] = _Seen(time.monotonic())
-            self._opened += 1
-            if len(self._peers) > _PEERS_MAX:
-                self._peers.popitem(last=False)
-        for name, value in scope["headers"]:
-            if name == b"user-agent":
-                peer.user_agent = value.decode("latin-1")[:CLIENT_TEXT_CHARACTERS_MAX]
-        return peer
+        return [peer.view(self.name, now_s) for peer in self._peers]
 
     def middleware(self, app: ASGIApp) -> ASGIApp:
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
                 await app(scope, receive, send)
                 return
-            peer = self._peer(scope)
+            peer = cast("HttpPeer", scope["state"][_STATE])
+            for name, value in scope["headers"]:
+                if name == b"user-agent":
+                    peer.user_agent = value
 
             async def receive_counted() -> Message:
                 message = await receive()
@@ -101,3 +103,21 @@ class HttpTraffic:
             await app(scope, receive_counted, send_counted)
 
         return counted
+
+
+def counted_protocol(traffic: HttpTraffic) -> type[HttpToolsProtocol]:
+    """uvicorn's connection, told to ``traffic``."""
+
+    class CountedConnection(HttpToolsProtocol):
+        _peer: HttpPeer
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._peer = traffic.opened(self.client)
+            self.app_state: dict[str, Any] = {**self.app_state, _STATE: self._peer}
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            traffic.closed(self._peer)
+
+    return CountedConnection

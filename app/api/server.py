@@ -15,6 +15,7 @@ from ..groups.services import Groups
 from ..tracing import Traces
 from .application import create_application
 from .cross_site import RefuseCrossSite
+from .http_traffic import counted_protocol
 from .request_ids import RequestIds
 from .sampler import Sampler
 from .state import CdcView
@@ -44,7 +45,7 @@ class HttpServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                http="httptools",
+                http=counted_protocol(application.state.http_traffic),
                 ws="none",
                 backlog=backlog,
                 limit_concurrency=settings.connections_max,
@@ -55,11 +56,6 @@ class HttpServer(uvicorn.Server):
         )
         self.listening = asyncio.Event()
         self._sampler: Sampler = application.state.stele.sampler
-        application.state.http_traffic.open_peers = self._open_peers
-
-    def _open_peers(self) -> list[tuple[str, int]]:
-        peers = [getattr(connection, "client", None) for connection in self.server_state.connections]
-        return [peer for peer in peers if peer is not None]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

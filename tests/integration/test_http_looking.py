@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 import socket
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -380,6 +381,83 @@ def test_connections_say_who_they_are(broker: BrokerProcess, http: httpx.Client,
     assert sum(one["bytes_in"] for one in kafka) > 0
     mine = [one for one in found if one["client_name"] == "tester"]
     assert [(one["door"], one["client_version"]) for one in mine] == [("http", "1.2")]
+
+
+class Visitor:
+    """A connection from an address of its choice, which says its name in each request."""
+
+    def __init__(self, broker: BrokerProcess, name: str, *, port: int = 0) -> None:
+        self.name = name
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(("127.0.0.1", port))
+        self.socket.connect((broker.host, broker.http_port))
+        self.port: int = self.socket.getsockname()[1]
+
+    def ask(self, path: str = "/healthz", *headers: str, body: bytes = b"") -> None:
+        lines = [f"POST {path} HTTP/1.1" if body else f"GET {path} HTTP/1.1", "Host: localhost"]
+        lines += [f"User-Agent: {self.name}", f"Content-Length: {len(body)}", *headers, "", ""]
+        self.socket.sendall("\r\n".join(lines).encode() + body)
+        assert self.socket.recv(65536)
+
+    def reset(self) -> None:
+        """Go without leaving the address in use."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+
+def http_connections(http: httpx.Client) -> dict[str | None, dict[str, Any]]:
+    """By the name of the client, the oldest first."""
+    found = http.get("/v1/connections", params={"limit": 10_000}).json()["connections"]
+    return {one["client_name"]: one for one in found if one["door"] == "http"}
+
+
+def test_a_connection_is_known_as_long_as_it_is_open_and_no_longer(
+    broker: BrokerProcess, http: httpx.Client
+) -> None:
+    opened = http.get("/v1/overview").json()["doors"][0]["connections_opened"]
+    first = Visitor(broker, "first/1")
+    first.ask()
+    for _ in range(5000):
+        short = Visitor(broker, "short/1")
+        short.ask()
+        short.reset()
+    second = Visitor(broker, "second/1")
+    second.ask()
+    silent = Visitor(broker, "silent/1")
+    until(lambda: {"first", "second", None} <= http_connections(http).keys() - {"short"})
+    names = list(http_connections(http))
+    assert names.index("first") < names.index("second") < names.index(None)
+    # And that of the test itself, if it was idle for so long that it had to be made anew.
+    now_opened = http.get("/v1/overview").json()["doors"][0]["connections_opened"]
+    assert now_opened - opened in (5003, 5004)
+    for one in (first, second, silent):
+        one.reset()
+    until(lambda: not {"first", "second", "short", None} & http_connections(http).keys())
+
+
+def test_who_has_the_address_of_another_inherits_nothing(
+    broker: BrokerProcess, http: httpx.Client, topic: str
+) -> None:
+    before = Visitor(broker, "before/1")
+    before.ask(f"/v1/topics/{topic}/records", body=b'{"records":[{"value":"x"}]}')
+    assert http_connections(http)["before"]["bytes_in"] > 0
+    before.reset()
+    after = Visitor(broker, "after/1", port=before.port)
+    after.ask()
+    found = http_connections(http)
+    assert "before" not in found
+    assert (found["after"]["bytes_in"], found["after"]["peer"]) == (0, f"127.0.0.1:{before.port}")
+    after.reset()
+
+
+def test_a_connection_of_a_proxy_is_shown_with_its_own_address(
+    broker: BrokerProcess, http: httpx.Client
+) -> None:
+    proxy = Visitor(broker, "proxied/1")
+    proxy.ask("/healthz", "X-Forwarded-For: 192.0.2.7")
+    assert http_connections(http)["proxied"]["peer"] == f"127.0.0.1:{proxy.port}"
+    proxy.reset()
 
 
 def test_the_overview_and_its_history_have_rates(http: httpx.Client, topic: str) -> None:
