@@ -645,6 +645,7 @@ OVERVIEW: Operation = {
                 broker_id=_INTEGER,
                 now=_INTEGER,
                 started_at=_INTEGER,
+                uptime_ms=_INTEGER,
                 health=_object(
                     status={"type": "string", "enum": ["ready", "closing", "failed"]}, reason=_NULLABLE_STRING
                 ),

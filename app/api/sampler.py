@@ -38,6 +38,8 @@ class Point:
     """Totals at one moment; the times of the syncs are those since the point before, in ms."""
 
     at_ms: int
+    # From an arbitrary start: what the time between two points is measured with.
+    monotonic_ms: int
     records_in: int
     bytes_in: int
     bytes_out: int
@@ -50,6 +52,9 @@ class Point:
     sync_p99_ms: float | None
     log_bytes: int
     free_bytes: int | None
+
+    def ms_since(self, earlier: Point) -> int:
+        return max(self.monotonic_ms - earlier.monotonic_ms, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +102,15 @@ class Sampler:
         self.syncs = SyncTimes()
         self.interval_ms = broker.settings.sample_interval_ms
         self.started_ms = broker.now_ms()
+        self._started_monotonic_ms = broker.monotonic_ms()
         self.points: deque[Point] = deque(maxlen=POINTS_MAX)
         self.topic_sizes: dict[str, TopicSize] = {}
         self.disk: DiskSpace | None = None
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def uptime_ms(self) -> int:
+        return self._broker.monotonic_ms() - self._started_monotonic_ms
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run())
@@ -135,6 +145,7 @@ class Sampler:
         self.points.append(
             Point(
                 at_ms=broker.now_ms(),
+                monotonic_ms=broker.monotonic_ms(),
                 records_in=counts.appended_records,
                 bytes_in=counts.appended_bytes,
                 bytes_out=counts.fetched_bytes,
@@ -183,7 +194,7 @@ class Sampler:
         oldest = self.points[-2]
         for point in reversed(self.points):
             oldest = point if point is not newest else oldest
-            if newest.at_ms - point.at_ms >= over_ms:
+            if newest.ms_since(point) >= over_ms:
                 break
         return oldest, newest
 

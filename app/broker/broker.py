@@ -141,6 +141,10 @@ class Broker:
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
+    def monotonic_ms(self) -> int:
+        """For durations: it goes on as time does, whatever is done to the clock."""
+        return self._clock.monotonic_ms()
+
     @property
     def failure(self) -> StorageError | None:
         """Set once the log directory failed: nothing can be produced any more."""

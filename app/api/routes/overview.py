@@ -42,6 +42,7 @@ async def overview(request: Request) -> Response:
             "broker_id": broker.broker_id,
             "now": broker.now_ms(),
             "started_at": sampler.started_ms,
+            "uptime_ms": sampler.uptime_ms,
             "health": {"status": status, "reason": str(failure) if failure else None},
             "topics": len(topics),
             "partitions": sum(topic.partitions for topic in topics),
@@ -90,7 +91,7 @@ def _doors(sampler: Sampler, endpoints: Any) -> list[dict[str, Any]]:
         }
         if pair is not None:
             old, new = pair
-            seconds = max(new.at_ms - old.at_ms, 1) / 1000
+            seconds = new.ms_since(old) / 1000
             entry["bytes_in_per_s"] = round((new.door_bytes_in[place] - old.door_bytes_in[place]) / seconds)
             entry["bytes_out_per_s"] = round(
                 (new.door_bytes_out[place] - old.door_bytes_out[place]) / seconds
@@ -104,7 +105,7 @@ def _rates(sampler: Sampler) -> dict[str, Any] | None:
     if pair is None:
         return None
     old, new = pair
-    over_ms = max(new.at_ms - old.at_ms, 1)
+    over_ms = new.ms_since(old)
 
     def per_s(name: str) -> float:
         return round((getattr(new, name) - getattr(old, name)) * 1000 / over_ms, 1)
@@ -142,7 +143,7 @@ async def history(request: Request) -> Response:
     pairs = list(pairwise(points))
 
     def per_s(old: Point, new: Point, before: int, after: int) -> float:
-        return round((after - before) * 1000 / max(new.at_ms - old.at_ms, 1), 1)
+        return round((after - before) * 1000 / new.ms_since(old), 1)
 
     return _answer(
         {

@@ -1,11 +1,63 @@
-"""What is noted of the past: percentiles, and labels that stay."""
+"""What is noted of the past: rates whatever the clock does, percentiles, and labels that stay."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import Request
 
-from app.api.sampler import StickyNames, SyncTimes
+from app.api.application import create_application
+from app.api.routes.overview import history, overview
+from app.api.sampler import Sampler, StickyNames, SyncTimes
+from app.broker.broker import Broker
+from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite_groups import SqliteGroupStore
+from app.groups.coordinator import GroupCoordinator
+from app.groups.lease_desk import LeaseDesk
+from app.groups.services import Groups
+from app.settings import Settings
+from app.storage.embedded import EmbeddedEngine
+from app.storage.files import RealFiles
+from tests.support.engines import QUIET
+from tests.support.simulated_time import SimulatedClock, simulated
+
+
+@simulated
+async def test_rates_and_durations_are_those_of_the_time_that_passed(tmp_path: Path) -> None:
+    clock, settings = SimulatedClock(), Settings(data_dir=tmp_path)
+    engine = EmbeddedEngine(RealFiles(), tmp_path, clock=clock, options=QUIET)
+    await engine.open()
+    catalog = SqliteCatalog(tmp_path / "metadata.sqlite")
+    broker = Broker(engine=engine, catalog=catalog, clock=clock, settings=settings)
+    await broker.open()
+    store = SqliteGroupStore(tmp_path / "groups.sqlite")
+    coordinator = GroupCoordinator(store=store, clock=clock, settings=settings, topic=broker.topic)
+    await coordinator.open()
+    groups = Groups(coordinator, LeaseDesk(broker=broker, coordinator=coordinator, clock=clock))
+    app = create_application(broker, groups, settings)
+    sampler: Sampler = app.state.stele.sampler
+    request = Request({"type": "http", "app": app, "query_string": b"", "headers": []})
+    try:
+        # Set back by ten minutes, and ahead by an hour.
+        for turn_ms in (0, 0, -600_000, 3_600_000):
+            clock.jump_ms += turn_ms
+            broker.counts.appended_records += 500
+            await sampler.sample()
+            await asyncio.sleep(5)
+        now: dict[str, Any] = json.loads(bytes((await overview(request)).body))
+        assert (now["rates"]["over_ms"], now["rates"]["records_in_per_s"]) == (10_000, 100.0)
+        assert now["uptime_ms"] == 20_000
+        past: dict[str, Any] = json.loads(bytes((await history(request)).body))
+        assert past["records_in_per_s"] == [100.0] * 3
+    finally:
+        groups.begin_close()
+        await groups.close()
+        await broker.close()
 
 
 def test_the_times_of_syncs_are_taken_once() -> None:

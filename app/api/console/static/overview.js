@@ -44,7 +44,7 @@ function facts(now) {
     ["Topics", h("a", { href: "/console/topics" }, `${count(now.topics)} with ${count(now.partitions)} partitions`)],
     ["Groups", h("a", { href: "/console/groups" }, count(now.groups))],
     ["Records written", count(now.totals.records_in)],
-    ["Running for", duration(now.now - now.started_at)],
+    ["Running for", duration(now.uptime_ms)],
     ["Memory", bytes(now.process.resident_bytes)],
     ["Searches now", count(now.searches.active)],
     ["Cluster", h("code", null, now.cluster_id)],

@@ -99,7 +99,7 @@ def _picture(http: httpx.Client, *, rows: int) -> list[str]:
     syncs, disk = now["syncs"], now["disk"]
     health = now["health"]
     lines = [
-        f"stele {now['version']} · {health['status']} · up {_duration(now['now'] - now['started_at'])} · "
+        f"stele {now['version']} · {health['status']} · up {_duration(now['uptime_ms'])} · "
         f"{time.strftime('%H:%M:%S')}",
     ]
     if health["reason"]:
