@@ -153,10 +153,10 @@ class _Topics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         sizes = self._sampler.topic_sizes
-        own = self._names.choose(sizes)
+        own = dict.fromkeys(self._names.choose(sizes))
         rows = [(name, sizes[name]) for name in own]
         if len(own) < len(sizes):
-            others = [size for name, size in sizes.items() if name not in set(own)]
+            others = [size for name, size in sizes.items() if name not in own]
             rows.append(
                 (
                     OTHERS,

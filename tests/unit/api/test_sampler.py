@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 from starlette.requests import Request
 
 from app.api.application import create_application
 from app.api.routes.overview import history, overview
-from app.api.sampler import Sampler, StickyNames, SyncTimes
+from app.api.sampler import StickyNames, SyncTimes, TopicSize
+from app.api.state import ApiState
 from app.broker.broker import Broker
 from app.cluster.sqlite import SqliteCatalog
 from app.cluster.sqlite_groups import SqliteGroupStore
@@ -27,37 +32,66 @@ from tests.support.engines import QUIET
 from tests.support.simulated_time import SimulatedClock, simulated
 
 
-@simulated
-async def test_rates_and_durations_are_those_of_the_time_that_passed(tmp_path: Path) -> None:
-    clock, settings = SimulatedClock(), Settings(data_dir=tmp_path)
-    engine = EmbeddedEngine(RealFiles(), tmp_path, clock=clock, options=QUIET)
+@asynccontextmanager
+async def application(path: Path, clock: SimulatedClock) -> AsyncGenerator[FastAPI]:
+    """The HTTP door's, over a broker of its own."""
+    settings = Settings(data_dir=path)
+    engine = EmbeddedEngine(RealFiles(), path, clock=clock, options=QUIET)
     await engine.open()
-    catalog = SqliteCatalog(tmp_path / "metadata.sqlite")
+    catalog = SqliteCatalog(path / "metadata.sqlite")
     broker = Broker(engine=engine, catalog=catalog, clock=clock, settings=settings)
     await broker.open()
-    store = SqliteGroupStore(tmp_path / "groups.sqlite")
+    store = SqliteGroupStore(path / "groups.sqlite")
     coordinator = GroupCoordinator(store=store, clock=clock, settings=settings, topic=broker.topic)
     await coordinator.open()
     groups = Groups(coordinator, LeaseDesk(broker=broker, coordinator=coordinator, clock=clock))
-    app = create_application(broker, groups, settings)
-    sampler: Sampler = app.state.stele.sampler
-    request = Request({"type": "http", "app": app, "query_string": b"", "headers": []})
     try:
+        yield create_application(broker, groups, settings)
+    finally:
+        groups.begin_close()
+        await groups.close()
+        await broker.close()
+
+
+@simulated
+async def test_rates_and_durations_are_those_of_the_time_that_passed(tmp_path: Path) -> None:
+    clock = SimulatedClock()
+    async with application(tmp_path, clock) as app:
+        state: ApiState = app.state.stele
         # Set back by ten minutes, and ahead by an hour.
         for turn_ms in (0, 0, -600_000, 3_600_000):
             clock.jump_ms += turn_ms
-            broker.counts.appended_records += 500
-            await sampler.sample()
+            state.broker.counts.appended_records += 500
+            await state.sampler.sample()
             await asyncio.sleep(5)
+        request = Request({"type": "http", "app": app, "query_string": b"", "headers": []})
         now: dict[str, Any] = json.loads(bytes((await overview(request)).body))
         assert (now["rates"]["over_ms"], now["rates"]["records_in_per_s"]) == (10_000, 100.0)
         assert now["uptime_ms"] == 20_000
         past: dict[str, Any] = json.loads(bytes((await history(request)).body))
         assert past["records_in_per_s"] == [100.0] * 3
-    finally:
-        groups.begin_close()
-        await groups.close()
-        await broker.close()
+
+
+class CountedName(str):
+    """A name that counts how often it is looked up."""
+
+    __slots__ = ()
+    lookups = 0
+
+    def __hash__(self) -> int:
+        CountedName.lookups += 1
+        return super().__hash__()
+
+
+@simulated
+async def test_a_scrape_looks_at_each_topic_a_few_times_however_many_there_are(tmp_path: Path) -> None:
+    async with application(tmp_path, SimulatedClock()) as app:
+        state: ApiState = app.state.stele
+        state.sampler.topic_sizes = {CountedName(f"t{n}"): TopicSize(1, 1, 1) for n in range(2000)}
+        CountedName.lookups = 0
+        text = generate_latest(app.state.registry).decode()
+        assert 'stele_topic_records{topic="(others)"} 1800.0' in text
+        assert CountedName.lookups < 10 * 2000
 
 
 def test_the_times_of_syncs_are_taken_once() -> None:
