@@ -8,8 +8,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
@@ -56,6 +58,31 @@ def test_what_is_wrong_is_told() -> None:
     other_door = top("--url", "stele://127.0.0.1:9009")
     assert other_door.returncode == 2
     assert "give http://HOST:8080" in other_door.stderr
+    no_address = top("--url", "http://[::1")
+    assert no_address.returncode == 2
+    assert "http://[::1 is not an address" in no_address.stderr
+
+
+@pytest.mark.parametrize("body", [b"<html>Welcome</html>", b"[]", b'{"version": 7}', b"\xff"])
+def test_a_server_that_is_no_broker_is_told(body: bytes) -> None:
+    class Stranger(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the base's name)
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as server:
+        threading.Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        done = top("--once", "--url", url)
+        server.shutdown()
+    assert done.returncode == 1
+    assert f"{url} did not answer as a broker of this version does" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_it_is_live_on_a_terminal_and_gives_the_terminal_back(broker: BrokerProcess) -> None:

@@ -8,10 +8,12 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
+from typing import TypeVar
 
 import click
 import httpx
+import msgspec
+from msgspec import Struct
 
 _DEFAULT_URL = "http://127.0.0.1:8080"
 _GROUPS_MAX = 10_000
@@ -19,6 +21,74 @@ _TIMEOUT_S = 10.0
 _ENTER = "\x1b[?1049h\x1b[?25l"
 _LEAVE = "\x1b[?25h\x1b[?1049l"
 _HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+# ── what is read of the answers ──
+
+
+class _Health(Struct):
+    status: str
+    reason: str | None
+
+
+class _Rates(Struct):
+    records_in_per_s: float | None = None
+    bytes_in_per_s: float | None = None
+    bytes_out_per_s: float | None = None
+    syncs_per_s: float | None = None
+
+
+class _Door(Struct):
+    name: str
+    connections: int
+    bytes_in_per_s: float | None
+    bytes_out_per_s: float | None
+
+
+class _Disk(Struct):
+    log_bytes: int | None
+    free_bytes: int | None
+    total_bytes: int | None
+
+
+class _Syncs(Struct):
+    p50_ms: float | None
+    p99_ms: float | None
+
+
+class _Process(Struct):
+    resident_bytes: int
+
+
+class _Overview(Struct):
+    version: str
+    uptime_ms: int
+    health: _Health
+    topics: int
+    partitions: int
+    groups: int
+    rates: _Rates | None
+    doors: list[_Door]
+    disk: _Disk
+    syncs: _Syncs
+    process: _Process
+
+
+class _Group(Struct):
+    group: str
+    state: str
+    members: int | None
+    lag: int | None
+
+
+class _Groups(Struct):
+    groups: list[_Group]
+    total: int
+
+
+_T = TypeVar("_T", bound=Struct)
+# Nobody answers, or somebody else.
+_FAILURES = (httpx.HTTPError, msgspec.DecodeError)
 
 
 @click.command()
@@ -40,11 +110,15 @@ def top(url: str | None, interval: float, once: bool) -> None:
     address = url or os.environ.get("STELE_URL") or _DEFAULT_URL
     if not address.startswith(("http://", "https://")):
         raise click.UsageError(f"{address} is not an address of the HTTP door; give http://HOST:8080")
-    with httpx.Client(base_url=address, timeout=_TIMEOUT_S) as http:
+    try:
+        client = httpx.Client(base_url=address, timeout=_TIMEOUT_S)
+    except httpx.InvalidURL as error:
+        raise click.UsageError(f"{address} is not an address ({error}); give http://HOST:8080") from error
+    with client as http:
         if once or not sys.stdout.isatty():
             try:
                 lines = _picture(http, rows=_GROUPS_MAX)
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
+            except _FAILURES as error:
                 raise click.ClickException(_reason(address, error)) from error
             click.echo("\n".join(lines))
             return
@@ -71,6 +145,8 @@ def _screen() -> Generator[None]:
 def _reason(address: str, error: Exception) -> str:
     if isinstance(error, httpx.HTTPStatusError):
         return f"{address} answered {error.response.status_code}; is it a broker of this version?"
+    if isinstance(error, msgspec.DecodeError):
+        return f"{address} did not answer as a broker of this version does: {error}"
     return f"{address} cannot be reached: {error}"
 
 
@@ -78,54 +154,54 @@ def _draw(http: httpx.Client, address: str) -> None:
     width, height = shutil.get_terminal_size()
     try:
         lines = _picture(http, rows=height)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except _FAILURES as error:
         lines = [f"stele top · {time.strftime('%H:%M:%S')}", "", _reason(address, error), "Trying again."]
     cut = [line[:width] for line in lines[: height - 1]]
     sys.stdout.write(_HOME + "".join(f"{line}{_END_OF_LINE}\r\n" for line in cut) + _END_OF_SCREEN)
     sys.stdout.flush()
 
 
-def _get(http: httpx.Client, path: str) -> dict[str, Any]:
+def _get(http: httpx.Client, path: str, kind: type[_T]) -> _T:
+    """Raises one of ``_FAILURES``."""
     answer = http.get(path)
     answer.raise_for_status()
-    document: dict[str, Any] = answer.json()
-    return document
+    return msgspec.json.decode(answer.content, type=kind)
 
 
 def _picture(http: httpx.Client, *, rows: int) -> list[str]:
-    now = _get(http, "/v1/overview")
-    groups: list[dict[str, Any]] = _get(http, f"/v1/groups?limit={_GROUPS_MAX}")["groups"]
-    rates: dict[str, Any] = now["rates"] or {}
-    syncs, disk = now["syncs"], now["disk"]
-    health = now["health"]
+    now = _get(http, "/v1/overview", _Overview)
+    found = _get(http, f"/v1/groups?limit={_GROUPS_MAX}", _Groups)
+    rates, syncs, disk = now.rates or _Rates(), now.syncs, now.disk
     lines = [
-        f"stele {now['version']} · {health['status']} · up {_duration(now['uptime_ms'])} · "
+        f"stele {now.version} · {now.health.status} · up {_duration(now.uptime_ms)} · "
         f"{time.strftime('%H:%M:%S')}",
     ]
-    if health["reason"]:
-        lines.append(health["reason"])
+    if now.health.reason:
+        lines.append(now.health.reason)
     lines += [
-        f"in {_brief(rates.get('records_in_per_s'))} records/s, {_bytes(rates.get('bytes_in_per_s'))}/s · "
-        f"out {_bytes(rates.get('bytes_out_per_s'))}/s · "
-        f"syncs {_brief(rates.get('syncs_per_s'))}/s, median {_ms(syncs['p50_ms'])}, p99 {_ms(syncs['p99_ms'])}",
-        f"{now['topics']:,} topics, {now['partitions']:,} partitions, {now['groups']:,} groups · "
-        f"log {_bytes(disk['log_bytes'])}, free {_bytes(disk['free_bytes'])} of {_bytes(disk['total_bytes'])} · "
-        f"memory {_bytes(now['process']['resident_bytes'])}",
+        f"in {_brief(rates.records_in_per_s)} records/s, {_bytes(rates.bytes_in_per_s)}/s · "
+        f"out {_bytes(rates.bytes_out_per_s)}/s · "
+        f"syncs {_brief(rates.syncs_per_s)}/s, median {_ms(syncs.p50_ms)}, p99 {_ms(syncs.p99_ms)}",
+        f"{now.topics:,} topics, {now.partitions:,} partitions, {now.groups:,} groups · "
+        f"log {_bytes(disk.log_bytes)}, free {_bytes(disk.free_bytes)} of {_bytes(disk.total_bytes)} · "
+        f"memory {_bytes(now.process.resident_bytes)}",
         "",
         f"{'DOOR':<10}{'CONNECTIONS':>12}{'IN/S':>14}{'OUT/S':>14}",
     ]
     lines += [
-        f"{door['name']:<10}{door['connections']:>12,}{_bytes(door['bytes_in_per_s']):>14}"
-        f"{_bytes(door['bytes_out_per_s']):>14}"
-        for door in now["doors"]
+        f"{door.name:<10}{door.connections:>12,}{_bytes(door.bytes_in_per_s):>14}"
+        f"{_bytes(door.bytes_out_per_s):>14}"
+        for door in now.doors
     ]
     # Those that are behind first; a group that was not sampled says nothing of itself.
-    groups.sort(key=lambda group: (-(group["lag"] or 0), group["group"]))
-    shown = [(_text(group["group"]), group) for group in groups[:rows]]
+    groups = sorted(found.groups, key=lambda group: (-(group.lag or 0), group.group))
+    shown = [(_text(group.group), group) for group in groups[:rows]]
     width = max([len(name) for name, _ in shown] + [10])
     lines += ["", f"{'GROUP':<{width}}  {'STATE':<20}{'MEMBERS':>8}{'LAG':>14}"]
+    if found.total > len(groups):
+        lines.append(f"(of {found.total:,} groups the first {len(groups):,} by name are looked at)")
     lines += [
-        f"{name:<{width}}  {group['state']:<20}{_count(group['members']):>8}{_count(group['lag']):>14}"
+        f"{name:<{width}}  {group.state:<20}{_count(group.members):>8}{_count(group.lag):>14}"
         for name, group in shown
     ]
     return lines
