@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 from typing import Protocol
 
 
@@ -14,7 +15,9 @@ class Scheduler(Protocol):
         """Seconds, from an arbitrary start; never goes back."""
         ...
 
-    def call_later(self, delay: float, callback: Callable[[], object], /) -> asyncio.TimerHandle: ...
+    def call_later(
+        self, delay: float, callback: Callable[[], object], /, *, context: Context | None = None
+    ) -> asyncio.TimerHandle: ...
 
 
 class Timer:
@@ -22,6 +25,7 @@ class Timer:
 
     Each heartbeat puts a session's end off. That only notes the new time; the
     handle on the loop stays, and goes on waiting when it finds that it came early.
+    It rings for nobody's request, and what is logged then has the id of none.
     """
 
     __slots__ = ("_at_s", "_handle", "_handle_at_s", "_ring", "_scheduler")
@@ -56,7 +60,7 @@ class Timer:
 
     def _wait(self, at_s: float, delay_s: float) -> None:
         self._handle_at_s = at_s
-        self._handle = self._scheduler.call_later(delay_s, self._due)
+        self._handle = self._scheduler.call_later(delay_s, self._due, context=Context())
 
     def _due(self) -> None:
         self._handle = None

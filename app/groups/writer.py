@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 
 from ..cluster.group_store import GroupChange, GroupStore, StoredGroups
 from ..errors import CoordinatorNotAvailable, SteleError
@@ -46,7 +47,8 @@ class StoreWriter:
         """``done`` comes on the loop, in the order of the calls: with None once the changes are durable."""
         self._queue.append((changes, done))
         if self._rounds is None:
-            self._rounds = asyncio.create_task(self._write_rounds())
+            # Not in the context of the request that came first: a round is for whoever has something to write.
+            self._rounds = asyncio.create_task(self._write_rounds(), context=Context())
 
     async def _write_rounds(self) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 import httpx
@@ -29,6 +30,26 @@ def test_every_line_is_json_and_has_the_id_of_its_request() -> None:
     assert re.fullmatch("[0-9a-f]{16}", replaced)
     assert "\x1b" not in by_id[replaced]
     assert any("request_id" not in line for line in lines)
+
+
+def test_what_happens_of_itself_later_has_the_id_of_no_request() -> None:
+    environment = {"STELE_LOG_FORMAT": "json", "STELE_GROUP_MIN_SESSION_TIMEOUT_MS": "100"}
+    with run_broker(environment=environment) as broker, httpx.Client(base_url=broker.http_url) as http:
+        http.post("/v1/topics/orders/records", json={"records": [{"value": "x"}]})
+        joining = {"topics": ["orders"], "session_timeout_ms": 100}
+        http.post("/v1/groups/silent/members", json=joining, headers={"X-Request-Id": "the-join"})
+        polling = {"topics": ["orders"], "lease_ms": 100}
+        http.post("/v1/groups/slow/poll", json=polling, headers={"X-Request-Id": "the-poll"})
+        wanted = ("was silent for its session timeout", "'silent' is empty", "a lease ran out")
+        deadline_s = time.monotonic() + 30
+        while not all(text in broker.stderr for text in wanted):
+            assert time.monotonic() < deadline_s, broker.stderr
+        lines = [json.loads(line) for line in broker.stderr.splitlines()]
+    by_itself = [line for line in lines if any(text in line["message"] for text in wanted)]
+    assert len(by_itself) == 3
+    assert not [line for line in by_itself if "request_id" in line]
+    # What the requests did at once has theirs.
+    assert {"the-join", "the-poll"} <= {line.get("request_id") for line in lines}
 
 
 def test_people_get_lines_with_the_id_at_their_end(tmp_path: Path) -> None:
