@@ -71,6 +71,14 @@ _TOPIC_NAME = {
     "schema": {"type": "string", "pattern": "^[a-zA-Z0-9._-]{1,249}$"},
     "example": "orders",
 }
+_GROUP = {
+    "name": "group",
+    "in": "path",
+    "required": True,
+    "description": "any text, percent-encoded; a slash in it is %2F",
+    "schema": {"type": "string", "minLength": 1, "maxLength": 1024},
+    "example": "billing",
+}
 _PARTITION = {
     "name": "partition",
     "in": "path",
@@ -751,15 +759,7 @@ CONNECTIONS: Operation = {
     ),
 }
 GROUP_LAG_HISTORY: Operation = {
-    "parameters": [
-        {
-            "name": "group",
-            "in": "path",
-            "required": True,
-            "schema": {"type": "string", "minLength": 1, "maxLength": 1024},
-            "example": "billing",
-        },
-    ],
+    "parameters": [_GROUP],
     "responses": _answers(
         404,
         503,
@@ -855,13 +855,6 @@ CDC: Operation = {
 }
 
 
-_GROUP = {
-    "name": "group",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string", "minLength": 1, "maxLength": 1024},
-    "example": "billing",
-}
 _MEMBER = {
     "name": "member_id",
     "in": "path",
