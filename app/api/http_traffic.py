@@ -32,7 +32,7 @@ class HttpPeer:
 
     def view(self, door: str, now_s: float) -> ConnectionView:
         host, port = self.address or ("?", 0)
-        text = self.user_agent[:CLIENT_TEXT_CHARACTERS_MAX].decode("latin-1")
+        text = self.user_agent.decode("latin-1")
         name, _, version = text.partition("/")
         return ConnectionView(
             door=door,
@@ -85,7 +85,7 @@ class HttpTraffic:
             peer = cast("HttpPeer", scope["state"][_STATE])
             for name, value in scope["headers"]:
                 if name == b"user-agent":
-                    peer.user_agent = value
+                    peer.user_agent = value[:CLIENT_TEXT_CHARACTERS_MAX]
 
             async def receive_counted() -> Message:
                 message = await receive()

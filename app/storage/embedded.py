@@ -15,6 +15,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -742,7 +743,7 @@ class EmbeddedEngine:
         All who ask before it begins share one.
         """
         if self._next_checkpoint is None:
-            self._next_checkpoint = asyncio.create_task(self._run_checkpoint())
+            self._next_checkpoint = asyncio.create_task(self._run_checkpoint(), context=Context())
         await asyncio.shield(self._next_checkpoint)
 
     async def _run_checkpoint(self) -> None:

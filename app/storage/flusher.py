@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextvars import Context
 
 from ..errors import LogDirFailed
 from .log import DiskLog, FlushWork
@@ -68,7 +69,8 @@ class Flusher:
 
     def _start(self, log: DiskLog) -> None:
         if log in self._next and log not in self._running:
-            self._running[log] = asyncio.get_running_loop().create_task(self._run(log))
+            # Not in the context of the request that came first: a round is for all who wait.
+            self._running[log] = asyncio.get_running_loop().create_task(self._run(log), context=Context())
 
     async def _run(self, log: DiskLog) -> None:
         try:
