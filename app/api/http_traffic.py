@@ -54,16 +54,17 @@ class HttpTraffic:
         self._opened = 0
         self._bytes_in = 0
         self._bytes_out = 0
-        self._peers: set[HttpPeer] = set()
+        # In the order in which they came.
+        self._peers: dict[HttpPeer, None] = {}
 
     def opened(self, address: tuple[str, int] | None) -> HttpPeer:
         peer = HttpPeer(address, time.monotonic())
-        self._peers.add(peer)
+        self._peers[peer] = None
         self._opened += 1
         return peer
 
     def closed(self, peer: HttpPeer) -> None:
-        self._peers.discard(peer)
+        self._peers.pop(peer, None)
 
     def traffic(self) -> Traffic:
         return Traffic(
