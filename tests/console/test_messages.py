@@ -263,6 +263,36 @@ def test_values_that_mean_harm_are_shown_as_text(open_page: Open, http: httpx.Cl
     assert Path(whole.value.path()).read_bytes() == b"L" * LARGE
 
 
+def test_json_is_shown_and_copied_as_it_was_written(open_page: Open, http: httpx.Client) -> None:
+    value = '{"id":12345678901234567890,"p":1.10,"a":1,"a":{"b":[],"c":{}},"t":"\\u00e9, [\\"x\\"]: {","l":[1e400,null]}'
+    http.post("/v1/topics/written-so/records", json={"records": [{"value": value}]})
+    page = open_page(
+        "/console/messages?topic=written-so&start=oldest&go=1",
+        permissions=["clipboard-read", "clipboard-write"],
+    )
+    page.locator("tr.record button.open").first.click()
+    detail = page.locator("tr.detail")
+    shown = (
+        '{\n  "id": 12345678901234567890,\n  "p": 1.10,\n  "a": 1,\n  "a": {\n    "b": [],\n    "c": {}\n  },\n'
+        '  "t": "\\u00e9, [\\"x\\"]: {",\n  "l": [\n    1e400,\n    null\n  ]\n}'
+    )
+    assert detail.locator("pre").text_content() == shown
+    detail.get_by_role("button", name="Copy what is shown").click()
+    expect(page.get_by_text("Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == shown
+
+
+def test_json_that_is_nested_too_deep_to_be_indented_is_shown_as_its_text(
+    open_page: Open, http: httpx.Client
+) -> None:
+    deep = "[" * 5000 + "]" * 5000
+    http.post("/v1/topics/deep/records", json={"records": [{"value": deep}]})
+    page = open_page("/console/messages?topic=deep&start=oldest&go=1")
+    page.locator("tr.record button.open").click()
+    expect(page.get_by_role("tab")).to_have_text(["Text", "Hex"])
+    expect(page.locator("tr.detail pre")).to_have_text(deep)
+
+
 def test_a_record_is_copied_as_curl(open_page: Open, broker: BrokerProcess) -> None:
     page = open_page(
         "/console/messages?topic=flights&start=offset&offset=7&partitions=0&limit=1&go=1",

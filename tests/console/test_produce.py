@@ -79,6 +79,28 @@ def test_a_file_becomes_one_record_or_one_for_each_line(open_page: Open, http: h
     assert values == ["AP/+", "first", "second", "third", '{"a":1}', "AP8="]
 
 
+def test_a_file_of_records_is_stored_with_the_digits_that_it_has(
+    open_page: Open, http: httpx.Client
+) -> None:
+    page = open_page("/console/produce?topic=digits")
+    page.locator("select[name=kind]").select_option("ndjson")
+    data = b'{"value":{"id":12345678901234567890,"p":1.10,"a":1,"a":2}}\r\n{"value":1e400}\n'
+    page.locator("#file").set_input_files({"name": "f", "mimeType": "text/plain", "buffer": data})
+    page.get_by_role("button", name="Produce", exact=True).click()
+    expect(page.locator("#receipt")).to_contain_text("2 records stored")
+    values = [one["value"] for one in stored(http, "digits")]
+    assert values == ['{"id":12345678901234567890,"p":1.10,"a":1,"a":2}', "1e400"]
+
+
+def test_a_line_that_is_no_json_is_told_and_nothing_of_the_file_is_stored(open_page: Open) -> None:
+    page = open_page("/console/produce?topic=broken-lines")
+    page.locator("select[name=kind]").select_option("ndjson")
+    data = b'{"value":1}\n{"value":1},{"value":2}\n'
+    page.locator("#file").set_input_files({"name": "f", "mimeType": "text/plain", "buffer": data})
+    page.get_by_role("button", name="Produce", exact=True).click()
+    expect(page.locator("#notice")).to_contain_text("Line 2 of f is not JSON")
+
+
 def test_what_the_broker_refuses_is_told_with_the_record(open_page: Open) -> None:
     page = open_page("/console/produce?topic=refused", may_fail=True)
     page.locator("select[name=kind]").select_option("base64")

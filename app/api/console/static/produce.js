@@ -1,5 +1,5 @@
 import { byId, bytes, count, h, notice, show, table, time, toast } from "./dom.js";
-import { get, part, query, send } from "./api.js";
+import { get, part, query, request } from "./api.js";
 import { address, identity, oneLine } from "./record.js";
 import { suggestTopics } from "./topic-input.js";
 import * as url from "./url.js";
@@ -55,15 +55,18 @@ function shape() {
 }
 fields.kind.addEventListener("change", shape);
 
-async function records() {
+const asText = (record) => JSON.stringify(record);
+
+// Each record as its JSON text.
+async function texts() {
   const kind = fields.kind.value;
   const text = fields.value.value;
   if (kind === "tombstone") {
     if (!fields.key.value) throw new Error("A tombstone says that a key is gone: give the key.");
-    return [{ ...common(), value: null }];
+    return [asText({ ...common(), value: null })];
   }
-  if (kind === "text") return [{ ...common(), value: text }];
-  if (kind === "base64") return [{ ...common(), value_b64: text.replaceAll(/\s/g, "") }];
+  if (kind === "text") return [asText({ ...common(), value: text })];
+  if (kind === "base64") return [asText({ ...common(), value_b64: text.replaceAll(/\s/g, "") })];
   if (kind === "json") {
     try {
       JSON.parse(text);
@@ -71,21 +74,23 @@ async function records() {
       throw new Error(`This is not JSON: ${error.message}`);
     }
     // As the text that was typed: numbers keep the digits that they have.
-    return [{ ...common(), value: text }];
+    return [asText({ ...common(), value: text })];
   }
   const [file] = byId("file").files;
   if (file.size > FILE_BYTES_MAX && kind === "file") throw new Error(`${file.name} has ${bytes(file.size)}; one record may have ${bytes(FILE_BYTES_MAX)}.`);
-  if (kind === "file") return [{ ...common(), value_b64: base64(new Uint8Array(await file.arrayBuffer())) }];
+  if (kind === "file") return [asText({ ...common(), value_b64: base64(new Uint8Array(await file.arrayBuffer())) })];
   const given = (await file.text()).split(/\r?\n/).filter((line) => line !== "");
   if (!given.length) throw new Error(`${file.name} has no lines.`);
-  if (kind === "lines") return given.map((value) => ({ ...common(), value }));
-  return given.map((line, place) => {
+  if (kind === "lines") return given.map((value) => asText({ ...common(), value }));
+  given.forEach((line, place) => {
     try {
-      return JSON.parse(line);
+      JSON.parse(line);
     } catch (error) {
       throw new Error(`Line ${place + 1} of ${file.name} is not JSON: ${error.message}`);
     }
   });
+  // As they stand in the file: what was parsed has lost digits of large numbers.
+  return given;
 }
 
 function receipts(topic, answers, durability, errors) {
@@ -109,7 +114,11 @@ async function store(topic, given, { acks }) {
   bar.hidden = given.length <= LINES_PER_REQUEST;
   try {
     for (let place = 0; place < given.length; place += LINES_PER_REQUEST) {
-      const answer = await send("POST", `/v1/topics/${part(topic)}/records${query({ acks })}`, { records: given.slice(place, place + LINES_PER_REQUEST) });
+      const response = await request("POST", `/v1/topics/${part(topic)}/records${query({ acks })}`, {
+        body: `{"records":[${given.slice(place, place + LINES_PER_REQUEST).join(",")}]}`,
+        headers: { "Content-Type": "application/json" },
+      });
+      const answer = await response.json();
       stored.push(...answer.records.filter((one) => one.error === undefined));
       errors.push(...(answer.errors ?? []));
       durability = answer.durability;
@@ -142,7 +151,7 @@ form.addEventListener("submit", (event) => {
   event.preventDefault();
   submitted(async () => {
     const topic = fields.topic.value.trim();
-    await store(topic, await records(), { acks: fields.acks.value });
+    await store(topic, await texts(), { acks: fields.acks.value });
     url.write({ ...state, topic });
   });
 });
@@ -182,7 +191,7 @@ async function replay() {
         const { partition, offset, timestamp, ...kept } = record;
         if (keepTime.checked) kept.timestamp = timestamp;
         if (mark.checked) kept.headers = [...kept.headers, { key: "stele.replayed", value: `${topic}/${partition}/${offset}` }];
-        return kept;
+        return asText(kept);
       });
       await store(target.value.trim(), given, { acks: "all" });
       toast("Sent again");

@@ -34,13 +34,38 @@ export function hexDump(data) {
   return lines.join("\n");
 }
 
+// What stands in JSON: texts, signs, and everything else (numbers among it) up to the next of those.
+const TOKENS = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
+const DEPTH_MAX = 100;
+
+// JSON with a line for each member, every token as it was written: what JSON.parse makes of a text loses digits of
+// large numbers and all but the last of members with one name. Throws where the text is not JSON, or too deep.
+export function indented(text) {
+  JSON.parse(text);
+  const parts = [];
+  let depth = 0;
+  let before = "";
+  const turn = () => parts.push("\n", "  ".repeat(depth));
+  for (const [token] of text.matchAll(TOKENS)) {
+    const isEnd = token === "}" || token === "]";
+    if (isEnd) depth -= 1;
+    const isEmpty = isEnd && (before === "{" || before === "[");
+    if ((isEnd && !isEmpty) || before === "," || (!isEnd && (before === "{" || before === "["))) turn();
+    parts.push(token === ":" ? ": " : token);
+    if (token === "{" || token === "[") depth += 1;
+    if (depth > DEPTH_MAX) throw new RangeError("nested too deep to be indented");
+    before = token;
+  }
+  return parts.join("");
+}
+
 function views(record) {
   const data = rawBytes(record.value, record.value_b64);
   if (data === null) return { Text: "null: a tombstone" };
   const found = {};
   if (record.value_b64 === undefined) {
     try {
-      found.JSON = JSON.stringify(JSON.parse(record.value), null, 2);
+      found.JSON = indented(record.value);
     } catch {
       // Not JSON, or cut: then there is the text.
     }
