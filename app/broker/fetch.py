@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,8 +40,38 @@ class Fetched:
     position: int = 0
 
 
-# Records decoded in one turn of a loop, some 10 µs of work.
+# Records decoded in one turn of a loop, some 10 µs of work, unless they are large.
 RECORDS_PER_TURN = 64
+_TURN_BYTES = 256 * 1024
+# Decoding alone is a tenth of what is done with a record that is wanted.
+_SKIPPED_PER_TURN = 1024
+# Of a compressed batch: what it unpacks to may be a hundred times that.
+_THREAD_BYTES = 16 * 1024
+
+
+class Turn:
+    """What a long work may do until it lets the loop serve the others."""
+
+    __slots__ = ("_bytes", "_records")
+
+    def __init__(self) -> None:
+        self._bytes = _TURN_BYTES
+        self._records = RECORDS_PER_TURN
+
+    def is_over(self, size: int, records: float = 1) -> bool:
+        """Count work on ``records`` of ``size`` bytes together; true when that was enough."""
+        self._bytes -= size
+        self._records -= records
+        return self._bytes <= 0 or self._records <= 0
+
+    async def pause(self) -> None:
+        self._bytes, self._records = _TURN_BYTES, RECORDS_PER_TURN
+        await asyncio.sleep(0)
+
+    async def spend(self, size: int, records: float = 1) -> None:
+        """Count work, and pause when it was enough."""
+        if self.is_over(size, records):
+            await self.pause()
 
 
 def records_from(fetched: Fetched, offset: int) -> Iterator[list[rb.RecordView]]:
@@ -51,6 +83,60 @@ def records_from(fetched: Fetched, offset: int) -> Iterator[list[rb.RecordView]]
         CorruptLog: a batch does not pass its CRC, does not parse, or does not
             follow the one before it; what was yielded before is good.
     """
+    for header in batches_from(fetched, offset):
+        if header.is_control:
+            continue
+        try:
+            for records in rb.decode_slices(fetched.batches, header, RECORDS_PER_TURN):
+                if wanted := _at_or_after(records, offset):
+                    yield wanted
+        except rb.CorruptBatchError as error:
+            raise _corrupt(fetched, header.position, max(offset, header.base_offset), error.reason) from error
+
+
+async def records_in_turns(fetched: Fetched, offset: int) -> AsyncGenerator[list[rb.RecordView]]:
+    """As ``records_from``, pausing often enough that what is in the batches cannot hold the loop."""
+    turn = Turn()
+    for header in batches_from(fetched, offset):
+        async with aclosing(batch_in_turns(fetched, header, offset, turn)) as slices:
+            async for records in slices:
+                yield records
+
+
+async def batch_in_turns(
+    fetched: Fetched, header: rb.BatchHeader, offset: int, turn: Turn
+) -> AsyncGenerator[list[rb.RecordView]]:
+    """The records of one batch of ``batches_from`` that are at or after ``offset``, in lists that are not empty.
+
+    A large compressed batch is unpacked in a thread. Raises ``CorruptLog``.
+    """
+    if header.is_control:
+        return
+    try:
+        batches, inner = fetched.batches, header
+        if header.compression and header.size > _THREAD_BYTES:
+            batches = await asyncio.to_thread(rb.plain_batch, batches, header)
+            inner = rb.read_header(batches)
+        record_bytes = inner.size // max(header.record_count, 1)
+        per_turn = max(1, min(RECORDS_PER_TURN, _TURN_BYTES // max(record_bytes, 1)))
+        for records in rb.decode_slices(batches, inner, per_turn):
+            size, count = record_bytes * len(records), len(records)
+            wanted = _at_or_after(records, offset)
+            if wanted:
+                yield wanted
+                await turn.spend(size, count)
+            else:
+                await turn.spend(size, count * RECORDS_PER_TURN / _SKIPPED_PER_TURN)
+    except rb.CorruptBatchError as error:
+        raise _corrupt(fetched, header.position, max(offset, header.base_offset), error.reason) from error
+
+
+def batches_from(fetched: Fetched, offset: int) -> Iterator[rb.BatchHeader]:
+    """The headers of the batches, from the one with ``offset`` on; each follows the one before it.
+
+    Raises:
+        CorruptLog: one does not, or does not pass its CRC.
+    """
     position, expected = 0, -1
     batches = fetched.batches
     while position < len(batches):
@@ -59,16 +145,17 @@ def records_from(fetched: Fetched, offset: int) -> Iterator[list[rb.RecordView]]
             follows = header.base_offset == expected if expected >= 0 else header.base_offset <= offset
             if not follows or header.last_offset < offset:
                 raise rb.CorruptBatchError(f"base offset is {header.base_offset}", position=position)
-            if not header.is_control:
-                for records in rb.decode_slices(batches, header, RECORDS_PER_TURN):
-                    if records[0].offset >= offset:
-                        yield records
-                    elif records[-1].offset >= offset:
-                        yield [record for record in records if record.offset >= offset]
         except rb.CorruptBatchError as error:
             raise _corrupt(fetched, position, max(offset, expected), error.reason) from error
+        yield header
         expected = header.next_offset
         position += header.size
+
+
+def _at_or_after(records: list[rb.RecordView], offset: int) -> list[rb.RecordView]:
+    if records[0].offset >= offset:
+        return records
+    return [record for record in records if record.offset >= offset] if records[-1].offset >= offset else []
 
 
 def _corrupt(fetched: Fetched, position: int, offset: int, reason: str) -> CorruptLog:

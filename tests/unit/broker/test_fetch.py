@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+import struct
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
+import crc32c
 import pytest
 from stele.wire import record_batch as rb
 
-from app.broker.fetch import Fetched, records_from
+from app.broker.fetch import RECORDS_PER_TURN, Fetched, records_from, records_in_turns
 from app.errors import CorruptLog
+
+T = TypeVar("T")
 
 
 def batch(base_offset: int, count: int) -> bytearray:
@@ -61,3 +69,63 @@ def test_what_was_read_before_the_damage_is_given() -> None:
     with pytest.raises(CorruptLog) as damage:
         next(slices)
     assert damage.value.offset == 15
+
+
+async def turns_of_the_loop(work: Callable[[], Awaitable[T]]) -> tuple[T, int]:
+    """What ``work`` gives, and how often the loop served somebody else meanwhile."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    try:
+        return await work(), turns
+    finally:
+        counting.cancel()
+
+
+async def offsets_in_turns(one: Fetched, offset: int) -> list[int]:
+    return [record.offset async for records in records_in_turns(one, offset) for record in records]
+
+
+@pytest.mark.parametrize("codec", list(rb.Compression))
+@pytest.mark.parametrize("first", [10, 4100, 8009])
+async def test_the_loop_turns_while_records_are_read_or_passed_over(
+    codec: rb.Compression, first: int
+) -> None:
+    builder = rb.BatchBuilder(compression=codec)
+    for number in range(8000):
+        builder.append(timestamp_ms=1, value=b"value %d" % number)
+    made = builder.build()
+    rb.assign_offsets(made, 0, 10, 0)
+    found, turns = await turns_of_the_loop(
+        lambda: offsets_in_turns(fetched(made, high_watermark=8010), first)
+    )
+    assert found == list(range(first, 8010))
+    assert turns >= (8010 - first) // RECORDS_PER_TURN + (first - 10) // 1024 - 1
+
+
+async def test_large_records_are_read_a_few_in_a_turn() -> None:
+    made = rb.build_values([bytes(100_000)] * 64, 1000)
+    found, turns = await turns_of_the_loop(lambda: offsets_in_turns(fetched(made, high_watermark=64), 0))
+    assert found == list(range(64))
+    assert turns >= 64 * 100_000 // (2 * 256 * 1024)
+
+
+async def test_damage_within_a_compressed_batch_is_told_with_its_position() -> None:
+    good = batch(10, 5)
+    builder = rb.BatchBuilder(compression=rb.Compression.ZSTD)
+    for number in range(1000):
+        builder.append(timestamp_ms=1, value=random.Random(number).randbytes(100))
+    bad = builder.build()
+    rb.assign_offsets(bad, 0, 15, 0)
+    # It passes its CRC, and what it holds is no zstd.
+    bad[rb.HEADER_BYTES : rb.HEADER_BYTES + 100] = bytes(100)
+    struct.pack_into(">I", bad, 17, crc32c.crc32c(memoryview(bad)[rb.CRC_START :]))
+    with pytest.raises(CorruptLog) as damage:
+        await offsets_in_turns(fetched(good + bad, high_watermark=1015), 10)
+    assert (damage.value.offset, damage.value.position) == (15, len(good))

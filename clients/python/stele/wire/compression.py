@@ -6,6 +6,7 @@ Decompression is bounded before it allocates: a body may grow to at most
 
 from __future__ import annotations
 
+import mmap
 import zlib
 from enum import IntEnum
 
@@ -13,11 +14,6 @@ import cramjam
 
 DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 _MAX_TEXT = "64 MiB"
-# Nearly every body grows less, so nearly none needs a buffer of the maximum.
-_USUAL_RATIO = 100
-_USUAL_BYTES = 1024 * 1024
-# How cramjam says that the buffer, and not the body, ended too soon.
-_BUFFER_IS_FULL = "failed to write whole buffer"
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
@@ -96,26 +92,15 @@ def decompress(codec: Compression, body: bytes) -> bytes:
             return out
         if codec is Compression.SNAPPY:
             return _snappy(body, DECOMPRESSED_BYTES_MAX)
-        usual = max(len(body) * _USUAL_RATIO, _USUAL_BYTES)
-        if usual < DECOMPRESSED_BYTES_MAX:
-            try:
-                return _decompress_into(codec, body, usual)
-            except cramjam.DecompressionError as error:
-                if _BUFFER_IS_FULL not in str(error):
-                    raise
-        return _decompress_into(codec, body, DECOMPRESSED_BYTES_MAX)
+        codec_module = cramjam.lz4 if codec is Compression.LZ4 else cramjam.zstd
+        # As large as the bound allows, but pages that nothing is written to cost nothing.
+        with mmap.mmap(-1, DECOMPRESSED_BYTES_MAX) as buffer:
+            size = codec_module.decompress_into(body, buffer)
+            return buffer[:size]
     except (zlib.error, cramjam.DecompressionError) as error:
         raise DecompressionError(
             f"{codec.name.lower()} body cannot be decompressed into {_MAX_TEXT}: {error}"
         ) from error
-
-
-def _decompress_into(codec: Compression, body: bytes, limit: int) -> bytes:
-    # Zeroing the buffer costs CPU alone.
-    buffer = bytearray(limit)
-    codec_module = cramjam.lz4 if codec is Compression.LZ4 else cramjam.zstd
-    size = codec_module.decompress_into(body, buffer)
-    return bytes(memoryview(buffer)[:size])
 
 
 def _snappy(body: bytes, limit: int) -> bytes:

@@ -394,10 +394,7 @@ def first_record(batch: Buffer, *, from_offset: int = 0, timestamp_ms: int) -> R
 
 def decode_slices(batch: Buffer, header: BatchHeader, size: int) -> Iterator[list[RecordView]]:
     """As ``decode_records``, at most ``size`` records at a time, so that a loop can turn in between."""
-    start, end = header.position, header.position + header.size
-    raw = bytes(memoryview(batch)[start:end])
-    if header.compression:
-        raw = _uncompressed(raw, header)
+    raw, start = plain_batch(batch, header), header.position
     left = header.record_count
     try:
         # chain: the codec's own iterator may be begun only once, and islice begins it each time.
@@ -416,10 +413,19 @@ def decode_slices(batch: Buffer, header: BatchHeader, size: int) -> Iterator[lis
         )
 
 
-def _uncompressed(raw: bytes, header: BatchHeader) -> bytes:
+def plain_batch(batch: Buffer, header: BatchHeader) -> bytes:
+    """The batch at ``header.position`` alone, its records as no codec has them; with the CRC that it had.
+
+    Raises:
+        CorruptBatchError: its body is not valid for its codec.
+    """
+    if type(batch) is bytes and header.size == len(batch) and not header.compression:
+        return batch
+    raw = bytes(memoryview(batch)[header.position : header.position + header.size])
+    if not header.compression:
+        return raw
     try:
-        codec = Compression(header.compression)
-        body = decompress(codec, raw[HEADER_BYTES:])
+        body = decompress(Compression(header.compression), raw[HEADER_BYTES:])
     except (DecompressionError, ValueError) as error:
         raise CorruptBatchError(str(error), position=header.position) from error
     if header.record_count * 7 > len(body):
@@ -427,4 +433,4 @@ def _uncompressed(raw: bytes, header: BatchHeader) -> bytes:
     out = bytearray(raw[:HEADER_BYTES])
     struct.pack_into(">i", out, 8, HEADER_BYTES - LOG_OVERHEAD_BYTES + len(body))
     struct.pack_into(">h", out, 21, header.attributes & ~_COMPRESSION_MASK)
-    return bytes(out) + body
+    return b"".join((out, body))
