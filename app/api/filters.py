@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 from stele.wire.record_batch import RecordView
 
+from ..broker.fetch import Turn
 from ..errors import InvalidRequest
 
 CONDITIONS_MAX = 16
@@ -27,8 +28,10 @@ _STEPS_MAX = 32
 _TEXT_CHARACTERS_MAX = 1000
 
 _Condition = Callable[[RecordView], bool]
+# On a value that was decoded: once, however many look into it.
+_JsonCondition = Callable[[Any], bool]
 
-_JSON = re.compile(r"\s*(?P<path>.+?)\s*(?:(?P<sign>==|!=|>=|<=|>|<|~)\s*(?P<wanted>.*?)\s*)?", re.DOTALL)
+_SIGN = re.compile(r"==|!=|>=|<=|>|<|~")
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d{1,9})\]")
 _SIGNS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
@@ -43,16 +46,47 @@ _decode = msgspec.json.Decoder().decode
 class Filter:
     """Conditions on a record. ``too_large`` counts values that were not looked into for their size."""
 
-    def __init__(self, conditions: Sequence[_Condition] = ()) -> None:
+    def __init__(
+        self, conditions: Sequence[_Condition] = (), json_conditions: Sequence[_JsonCondition] = ()
+    ) -> None:
         self._conditions = conditions
+        self._json_conditions = json_conditions
+        # Of one record, in records that are only decoded.
+        self._weight = len(json_conditions) / 4
         self.too_large = 0
 
     @property
     def is_empty(self) -> bool:
-        return not self._conditions
+        return not (self._conditions or self._json_conditions)
 
     def matches(self, record: RecordView) -> bool:
-        return all(condition(record) for condition in self._conditions)
+        if not all(condition(record) for condition in self._conditions):
+            return False
+        return not self._json_conditions or self._holds_json(record.value)
+
+    def _holds_json(self, value: bytes | None) -> bool:
+        if value is None:
+            return False
+        if len(value) > JSON_BYTES_MAX:
+            self.too_large += 1
+            return False
+        try:
+            found = _decode(value)
+        except (msgspec.DecodeError, RecursionError):
+            return False
+        return all(condition(found) for condition in self._json_conditions)
+
+    async def matching(self, records: list[RecordView], turn: Turn) -> list[RecordView]:
+        """Those of ``records`` that match, found in as many turns of the loop as their sizes ask for."""
+        if self.is_empty:
+            return records
+        found: list[RecordView] = []
+        for record in records:
+            if self.matches(record):
+                found.append(record)
+            if turn.is_over(len(record.value or b""), self._weight):
+                await turn.pause()
+        return found
 
 
 def make_filter(
@@ -71,14 +105,14 @@ def make_filter(
             raise InvalidRequest(
                 f"a condition has {len(text)} characters; it may have {_TEXT_CHARACTERS_MAX}"
             )
-    found = Filter()
-    found._conditions = [
-        *(_on_key(text) for text in key if text),
-        *(_on_value(text) for text in value if text),
-        *(_on_header(text) for text in header if text),
-        *(_on_json(text, found) for text in json if text),
-    ]
-    return found
+    return Filter(
+        [
+            *(_on_key(text) for text in key if text),
+            *(_on_value(text) for text in value if text),
+            *(_on_header(text) for text in header if text),
+        ],
+        [_on_json(text) for text in json if text],
+    )
 
 
 def _bytes_test(text: str) -> Callable[[bytes | None], bool]:
@@ -122,14 +156,18 @@ def _steps(path: str) -> list[str | int]:
     return steps
 
 
-def _on_json(text: str, owner: Filter) -> _Condition:
-    parsed = _JSON.fullmatch(text)
-    if parsed is None:
+def _on_json(text: str) -> _JsonCondition:
+    # One search for the sign: a pattern for all of it would try each blank as the end of the path.
+    signed = _SIGN.search(text)
+    sign = None if signed is None else signed[0]
+    path = (text if signed is None else text[: signed.start()]).strip()
+    wanted_text = "" if signed is None else text[signed.end() :].strip()
+    if not path:
         raise InvalidRequest(f"json condition {text[:60]!r} is not like dep_delay > 60; it has no path")
-    steps, sign, wanted_text = _steps(parsed["path"]), parsed["sign"], parsed["wanted"]
+    steps = _steps(path)
     try:
         wanted: Any = None if sign is None else _decode(wanted_text.encode())
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         # A word without quotes means itself.
         wanted = wanted_text
     if sign in _SIGNS and (isinstance(wanted, bool) or not isinstance(wanted, int | float | str)):
@@ -137,17 +175,7 @@ def _on_json(text: str, owner: Filter) -> _Condition:
             f"json condition {text[:60]!r} compares with {wanted_text[:20]!r}; give a number or a text"
         )
 
-    def condition(record: RecordView) -> bool:
-        value = record.value
-        if value is None:
-            return False
-        if len(value) > JSON_BYTES_MAX:
-            owner.too_large += 1
-            return False
-        try:
-            found = _decode(value)
-        except (msgspec.DecodeError, RecursionError):
-            return False
+    def condition(found: Any) -> bool:
         for step in steps:
             found = _follow(found, step)
             if found is _MISSING:

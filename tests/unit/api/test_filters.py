@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import asyncio
+import json
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.api import filters
 from app.api.filters import CONDITIONS_MAX, JSON_BYTES_MAX, make_filter
+from app.broker.fetch import Turn
 from app.errors import InvalidRequest
 
 
@@ -64,6 +68,9 @@ FLIGHT = Record(
         ("json", "legs.from", False),
         ("json", "legs ~ EWR", True),
         ("json", "dep_delay ~ 6", True),
+        ("json", "  dep_delay>60  ", True),
+        ("json", "carrier==UA", True),
+        ("json", "carrier ==", False),
     ],
 )
 def test_a_condition_holds_or_not(field: str, text: str, holds: bool) -> None:
@@ -80,6 +87,40 @@ def test_values_that_are_not_what_was_asked_for_do_not_match_and_do_no_harm(valu
     assert not make_filter(json=["carrier == UA"]).matches(Record(value=value))
 
 
+def test_a_value_is_decoded_once_however_many_conditions_look_into_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    decoded: list[bytes] = []
+
+    def counted(value: bytes) -> Any:
+        decoded.append(value)
+        return json.loads(value)
+
+    wanted = make_filter(json=[f"legs[0].n{number} != 1" for number in range(8)] + ["carrier"] * 8)
+    monkeypatch.setattr(filters, "_decode", counted)
+    value = json.dumps({"carrier": "UA", "legs": [{f"n{number}": 0 for number in range(8)}]}).encode()
+    assert wanted.matches(Record(value=value))
+    assert decoded == [value]
+
+
+async def test_many_large_values_are_looked_into_in_many_turns_of_the_loop() -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count_turns())
+    value = b'{"a":"%s"}' % (b"x" * 300_000)
+    found = await make_filter(json=["a ~ x"]).matching([Record(value=value)] * 40, Turn())
+    counting.cancel()
+    assert len(found) == 40
+    # Each is more than a turn may have.
+    assert turns >= 39
+
+
 def test_a_value_that_is_too_large_to_look_into_is_counted() -> None:
     wanted = make_filter(json=["a == 1"])
     assert not wanted.matches(Record(value=b'{"a":1}' + b" " * JSON_BYTES_MAX))
@@ -91,6 +132,8 @@ def test_a_value_that_is_too_large_to_look_into_is_counted() -> None:
     [
         ["[[ == 1"],
         ["a..b"],
+        ["> 60"],
+        [" "],
         [".".join(["a"] * 40)],
         ["a > true"],
         ["a > [1]"],
