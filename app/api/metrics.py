@@ -115,9 +115,11 @@ class _BrokerCounters(Collector):
             ("stele_search_scanned_bytes", "Bytes of batches looked at by searches.", searches.scanned_bytes),
         ):
             yield CounterMetricFamily(name, text, value=value)
-        yield GaugeMetricFamily("stele_searches_active", "Searches that run.", value=searches.active)
+        yield GaugeMetricFamily("stele_searches_active", "Searches that run.", value=searches.places.taken)
         ended = CounterMetricFamily(
-            "stele_searches", "Searches by how they ended; stopped: the client went away.", labels=("end",)
+            "stele_searches",
+            "Searches by how they ended; stopped: the client went away, or the broker stopped.",
+            labels=("end",),
         )
         for end, number in searches.ended.items():
             ended.add_metric((end,), number)

@@ -482,41 +482,59 @@ PURGE_PARTITION: Operation = {
         ),
     ),
 }
+_SEARCH_FORM = [
+    _TOPIC_NAME,
+    *_FILTER,
+    _query("order", {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"}, "which first"),
+    _query(
+        "limit",
+        {"type": "integer", "minimum": 1, "maximum": 9223372036854775807},
+        "matches at most; with format=events 50 (default) up to 1000000, else all (default)",
+    ),
+    _query(
+        "format",
+        {"type": "string", "enum": ["events", "ndjson", "csv"], "default": "events"},
+        "see above",
+    ),
+]
+_FOUND = {
+    "application/x-ndjson": {
+        "schema": {"type": "string"},
+        "example": '{"progress":{"offsets":0,"of":336776,"scanned":0,"matched":0,"bytes":0,"too_large":0}}\n'
+        '{"record":{"partition":0,"offset":41,"timestamp":1763664000000,"key":"N14228",'
+        '"value":"{\\"carrier\\":\\"UA\\"}","headers":[]}}\n'
+        '{"end":{"reason":"limit","offsets":42,"of":336776,"scanned":42,"matched":1,"bytes":8192,'
+        '"too_large":0,"spans":"0:42-336776","errors":[]}}\n',
+    },
+    "text/csv": {"schema": {"type": "string"}},
+}
 SEARCH: Operation = {
     "parameters": [
-        _TOPIC_NAME,
-        *_FILTER,
+        *_SEARCH_FORM,
         _query("from", _OFFSET_OR_TIME, "where the search begins; earliest is the default"),
         _query("to", _OFFSET_OR_TIME, "where it ends, before this; latest is the default"),
         _query("partitions", {"type": "string", "examples": ["0,2"]}, "only these"),
         _query("spans", {"type": "string", "examples": ["0:42-100"]}, "of an end: go on behind that search"),
-        _query("order", {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"}, "which first"),
-        _query(
-            "limit", {"type": "integer", "minimum": 1, "maximum": 1000000, "default": 50}, "matches at most"
-        ),
-        _query(
-            "format",
-            {"type": "string", "enum": ["events", "ndjson", "csv"], "default": "events"},
-            "see above",
-        ),
     ],
-    "responses": _answers(
-        400,
-        404,
-        429,
-        500,
-        ok={
-            "application/x-ndjson": {
-                "schema": {"type": "string"},
-                "example": '{"progress":{"offsets":0,"of":336776,"scanned":0,"matched":0,"bytes":0,"too_large":0}}\n'
-                '{"record":{"partition":0,"offset":41,"timestamp":1763664000000,"key":"N14228",'
-                '"value":"{\\"carrier\\":\\"UA\\"}","headers":[]}}\n'
-                '{"end":{"reason":"limit","offsets":42,"of":336776,"scanned":42,"matched":1,"bytes":8192,'
-                '"too_large":0,"spans":"0:42-336776","errors":[]}}\n',
-            },
-            "text/csv": {"schema": {"type": "string"}},
+    "responses": _answers(400, 404, 429, 500, ok=_FOUND),
+}
+SEARCH_ON: Operation = {
+    "parameters": _SEARCH_FORM,
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["spans"],
+                    "properties": {"spans": {"type": "string"}},
+                    "additionalProperties": False,
+                },
+                "example": {"spans": "0:42-100,1:0-7"},
+            }
         },
-    ),
+    },
+    "responses": _answers(400, 404, 413, 415, 429, 500, ok=_FOUND),
 }
 GET_RECORD: Operation = {
     "parameters": [

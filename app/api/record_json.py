@@ -95,6 +95,7 @@ _decode_any = msgspec.json.Decoder().decode
 decode_produce_body = msgspec.json.Decoder(ProduceBody).decode
 _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
+encode_lines = _encoder.encode_lines
 _NO_HEADERS: list[tuple[str, bytes | None]] = []
 _NO_HEADERS_OUT: list[HeaderOut] = []
 _PREVIEW_HEADERS = 100
@@ -297,4 +298,4 @@ def encode_records(partition: int, records: Sequence[RecordView], *, parse_value
 def encode_record_lines(partition: int, records: Sequence[RecordView], *, parse_values: bool) -> bytes:
     """Records as NDJSON."""
     shown = [record_out(partition, record, parse_values=parse_values) for record in records]
-    return _encoder.encode_lines(shown)
+    return encode_lines(shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Generator, Sequence
 
@@ -19,6 +20,11 @@ from .http_traffic import counted_protocol
 from .request_ids import RequestIds
 from .sampler import Sampler
 from .state import CdcView
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """False of what ``places`` does on purpose, and says itself: an answer that is broken off."""
+    return record.getMessage() != "ASGI callable returned without completing response."
 
 
 class HttpServer(uvicorn.Server):
@@ -54,6 +60,7 @@ class HttpServer(uvicorn.Server):
                 server_header=False,
             )
         )
+        logging.getLogger("uvicorn.error").addFilter(_is_news)
         self.listening = asyncio.Event()
         self._sampler: Sampler = application.state.stele.sampler
 

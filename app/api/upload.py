@@ -30,6 +30,8 @@ from .record_json import NewRecord, decode_lines
 CHUNK_RECORDS_MAX = 256
 _RECORD_OVERHEAD_BYTES = 32
 _ERROR = -1
+# Looked at in one turn of the loop, some 10 µs for each.
+_PARTITIONS_PER_TURN = 50
 # Results written in one turn of the loop.
 RESULTS_PER_TURN = 128
 
@@ -314,3 +316,9 @@ def errors_of(chunks: list[Chunk]) -> list[dict[str, Any]]:
 async def pause() -> None:
     """Let the loop serve the others."""
     await asyncio.sleep(0)
+
+
+async def pause_among_partitions(done: int) -> None:
+    """Let the loop serve the others now and then, where each of many partitions is looked at."""
+    if done % _PARTITIONS_PER_TURN == 0:
+        await pause()

@@ -436,17 +436,21 @@ class Broker:
         max_bytes: int,
         min_bytes: int = 1,
         max_wait_ms: int = 0,
+        is_scan: bool = False,
     ) -> list[Fetched]:
         """Batches for each request, in their order; errors stand in their places.
 
         Waits up to ``max_wait_ms`` until there are ``min_bytes`` in all; an
-        append ends the wait, and so does any error.
+        append ends the wait, and so does any error. Who only looks for something
+        in them (``is_scan``) is not counted as a reader.
         """
         max_bytes = min(max_bytes, self.settings.fetch_bytes_max)
         max_wait_ms = min(max_wait_ms, self.settings.fetch_wait_ms_max)
         deadline_ms = self._clock.monotonic_ms() + max_wait_ms
         while True:
             results, have, positions = await self._fetch_now(requests, max_bytes)
+            if not is_scan:
+                self.counts.fetched_bytes += have
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if have >= min_bytes or left_ms <= 0 or self._is_closing or any(r.error for r in results):
                 return results
@@ -496,7 +500,6 @@ class Broker:
         done = [result for result in results if result is not None]
         assert len(done) == len(requests)
         size = sum(len(result.batches) for result in done)
-        self.counts.fetched_bytes += size
         return done, size, positions
 
     def _refuse_fetch(self, request: PartitionFetch) -> SteleError | None:

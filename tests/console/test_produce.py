@@ -79,9 +79,7 @@ def test_a_file_becomes_one_record_or_one_for_each_line(open_page: Open, http: h
     assert values == ["AP/+", "first", "second", "third", '{"a":1}', "AP8="]
 
 
-def test_a_file_of_records_is_stored_with_the_digits_that_it_has(
-    open_page: Open, http: httpx.Client
-) -> None:
+def test_a_file_of_records_is_stored_with_the_digits_that_it_has(open_page: Open, http: httpx.Client) -> None:
     page = open_page("/console/produce?topic=digits")
     page.locator("select[name=kind]").select_option("ndjson")
     data = b'{"value":{"id":12345678901234567890,"p":1.10,"a":1,"a":2}}\r\n{"value":1e400}\n'

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import json
+import os
 import re
+import signal
 import socket
 import struct
 import time
@@ -93,6 +97,188 @@ def test_a_search_that_goes_on_shows_each_record_once(
         assert numbers(found) == (expected if order == "oldest" else expected[::-1])
 
 
+def produce_in_batches(
+    broker: BrokerProcess, topic: str, batches: int, records: int, *, codec: str = "zstd"
+) -> None:
+    """``records`` in each batch, numbered on."""
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.kafka_bootstrap,
+            "compression.type": codec,
+            "linger.ms": 60_000,
+            "batch.size": 100_000_000,
+            "message.max.bytes": 100_000_000,
+            "batch.num.messages": records,
+            "queue.buffering.max.messages": records * 2,
+        }
+    )
+    for batch in range(batches):
+        for number in range(batch * records, (batch + 1) * records):
+            producer.produce(topic, b'{"n":%d}' % number, partition=0, timestamp=1763658000000 + number)
+        assert producer.flush(60) == 0
+
+
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+def test_a_search_reads_no_large_batch_for_every_part_of_it_anew(
+    broker: BrokerProcess, http: httpx.Client, topic: str, order: str
+) -> None:
+    http.put(f"/v1/topics/{topic}", json={"configs": {"max.message.bytes": 10_000_000}})
+    produce_in_batches(broker, topic, batches=3, records=40_000)
+    size = http.get(f"/v1/topics/{topic}").json()["partitions"][0]["size_bytes"]
+    _, end = search(http, topic, order=order, value="zz")
+    assert end["scanned"] == 120_000
+    # It would be read five times over by windows of a fixed size.
+    assert end["bytes"] <= 1.5 * size
+    found, end = search(http, topic, order=order, value="77")
+    expected = [number for number in range(120_000) if "77" in str(number)]
+    wanted = expected[:50] if order == "oldest" else expected[:-51:-1]
+    assert numbers(found) == wanted
+    assert end["bytes"] < size / 2
+    more, _ = search(http, topic, order=order, value="77", limit=100_000, spans=end["spans"])
+    assert sorted(numbers([*found, *more])) == expected
+
+
+def test_an_export_is_sent_in_large_parts(broker: BrokerProcess, http: httpx.Client, topic: str) -> None:
+    produce_in_batches(broker, topic, batches=3, records=4000)
+    for shape in ("ndjson", "csv"):
+        with (
+            socket.create_connection((broker.host, broker.http_port)) as connection,
+            connection.makefile("rb") as answer,
+        ):
+            asked = f"GET /v1/topics/{topic}/search?format={shape} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            connection.sendall(asked.encode())
+            while answer.readline() != b"\r\n":
+                pass
+            sizes: list[int] = []
+            while size := int(answer.readline(), 16):
+                sizes.append(size)
+                answer.read(size + 2)
+        # Progress is made known a few times a second, by what is there.
+        assert sum(sizes) > 500_000
+        assert sum(size < 60_000 for size in sizes) <= len(sizes) // 2 + 1
+
+
+def test_an_export_has_all_that_matches_unless_a_limit_is_given(http: httpx.Client, topic: str) -> None:
+    fill(http, topic, 200)
+    path = f"/v1/topics/{topic}/search"
+    exported = http.get(path, params={"format": "ndjson"}).text.splitlines()
+    assert numbers([json.loads(line) for line in exported]) == list(range(200))
+    assert len(http.get(path, params={"format": "csv"}).text.splitlines()) == 201
+    assert len(http.get(path, params={"format": "csv", "limit": 3}).text.splitlines()) == 4
+    assert len(search(http, topic)[0]) == 50
+
+
+def received_until_broken_off(http: httpx.Client, path: str, **asked: Any) -> bytes:
+    received = bytearray()
+    with http.stream("GET", path, params=asked) as answer:
+        assert answer.status_code == 200
+        try:
+            for part in answer.iter_raw():
+                received += part
+        except httpx.RemoteProtocolError:
+            return bytes(received)
+    pytest.fail("the answer is whole")
+
+
+@pytest.mark.parametrize("shape", ["ndjson", "csv"])
+def test_an_export_that_lacks_what_is_damaged_is_broken_off_behind_all_that_is_not(
+    broker: BrokerProcess, http: httpx.Client, topic: str, shape: str
+) -> None:
+    fill(http, topic, 300)
+    damage(broker, topic)
+    failed = http.get("/v1/overview").json()["searches"]["ended"]["failed"]
+    received = received_until_broken_off(http, f"/v1/topics/{topic}/search", format=shape)
+    assert len(received.splitlines()) == 200 + (shape == "csv")
+    assert http.get("/v1/overview").json()["searches"]["ended"]["failed"] == failed + 1
+    assert f"{topic}/search was broken off" in broker.stderr
+    assert "Traceback" not in broker.stderr
+
+
+def test_an_export_is_broken_off_when_the_broker_stops(topic: str) -> None:
+    with run_broker() as broker, httpx.Client(base_url=broker.http_url, timeout=60) as http:
+        produce_in_batches(broker, topic, batches=50, records=10_000)
+        with http.stream("GET", f"/v1/topics/{topic}/search", params={"format": "ndjson"}) as answer:
+            parts = answer.iter_raw()
+            next(parts)
+            os.kill(broker.pid, signal.SIGTERM)
+            with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+                list(parts)
+
+
+def test_a_search_whose_topic_is_deleted_fails_and_says_so(
+    broker: BrokerProcess, http: httpx.Client, topic: str
+) -> None:
+    produce_in_batches(broker, topic, batches=50, records=10_000)
+    with http.stream("GET", f"/v1/topics/{topic}/search", params={"limit": 1_000_000}) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        with httpx.Client(base_url=http.base_url) as other:
+            assert other.delete(f"/v1/topics/{topic}").status_code == 204
+        *_, last = lines
+    end = json.loads(last)["end"]
+    assert end["reason"] == "failed"
+    assert [error["type"] for error in end["errors"]] == ["/problems/unknown-topic"]
+
+
+def test_what_a_search_looks_at_is_not_counted_as_read(http: httpx.Client, topic: str) -> None:
+    fill(http, topic, 300)
+
+    def bytes_read() -> float:
+        found = re.search(r"^stele_fetched_bytes_total (\S+)$", http.get("/metrics").text, re.MULTILINE)
+        assert found
+        return float(found[1])
+
+    before = bytes_read()
+    search(http, topic, value="zz")
+    http.get(f"/v1/topics/{topic}/partitions/0/records/7")
+    assert bytes_read() == before
+    http.get(f"/v1/topics/{topic}/partitions/0/records")
+    assert bytes_read() > before
+
+
+def test_a_search_of_many_partitions_goes_on_with_spans_that_are_too_long_for_an_address() -> None:
+    with run_broker() as broker, httpx.Client(base_url=broker.http_url, timeout=60) as http:
+        made = http.put("/v1/topics/many", json={"partitions": 9000, "configs": {"stele.storage": "memory"}})
+        assert made.status_code == 201
+        lines = "".join(f'{{"partition":{number},"value":"v"}}\n' for number in range(9000))
+        http.post("/v1/topics/many/records", content=lines, headers={"content-type": "application/x-ndjson"})
+        found, end = search(http, "many", limit=100)
+        assert len(end["spans"]) > 65536
+        more = http.post("/v1/topics/many/search", params={"limit": 9000}, json={"spans": end["spans"]})
+        rest = [json.loads(line) for line in more.text.splitlines()]
+        found += [line["record"] for line in rest if "record" in line]
+        assert rest[-1]["end"]["reason"] == "end"
+        assert sorted(record["partition"] for record in found) == list(range(9000))
+
+
+@pytest.mark.parametrize(
+    ("content", "media_type", "status"),
+    [
+        (b'{"spans":"0:1"}', "application/json", 400),
+        (b'{"spans":"0:0-1,0:1-2"}', "application/json", 400),
+        (b'{"spans":"7:0-1"}', "application/json", 404),
+        (b'{"span":"0:0-1"}', "application/json", 400),
+        (b"\xff", "application/json", 400),
+        (b'{"spans":"0:0-1"}', "text/plain", 415),
+    ],
+)
+def test_going_on_from_what_makes_no_sense_is_refused(
+    http: httpx.Client, topic: str, content: bytes, media_type: str, status: int
+) -> None:
+    fill(http, topic, 1)
+    headers = {"content-type": media_type}
+    assert http.post(f"/v1/topics/{topic}/search", content=content, headers=headers).status_code == status
+
+
+def test_a_cell_of_an_export_is_no_formula_and_no_two_cells(http: httpx.Client, topic: str) -> None:
+    values = ["=1", "\n=1", "＝1", "＋1", "－1", "＠1", " =1", "a;=1+1", 'a"b', "plain"]
+    http.post(f"/v1/topics/{topic}/records", json={"records": [{"value": value} for value in values]})
+    text = http.get(f"/v1/topics/{topic}/search", params={"format": "csv"}).text
+    cells = [row["value"] for row in csv.DictReader(io.StringIO(text, newline=""))]
+    assert cells == ["'=1", "'\n=1", "'＝1", "'＋1", "'－1", "'＠1", "' =1", "a;=1+1", 'a"b', "plain"]
+    assert '"a;=1+1"' in text
+
+
 def test_a_search_is_bounded_by_offsets_times_and_partitions(http: httpx.Client, topic: str) -> None:
     fill(http, topic, 100, partitions=2)
     assert numbers(search(http, topic, partitions="1", **{"from": 10, "to": 13})[0]) == [21, 23, 25]
@@ -113,14 +299,19 @@ def test_a_search_sees_nothing_that_was_produced_after_it_began(http: httpx.Clie
     assert json.loads(last)["end"]["scanned"] == 2000
 
 
-def test_a_search_goes_on_behind_damage_and_says_so(
-    broker: BrokerProcess, http: httpx.Client, topic: str
-) -> None:
-    fill(http, topic, 300)
+def damage(broker: BrokerProcess, topic: str) -> None:
+    """The batch in the middle of the log."""
     log = broker.data_dir / f"{topic}-0" / f"{0:020}.log"
     raw = bytearray(log.read_bytes())
     raw[len(raw) // 2] ^= 1
     log.write_bytes(raw)
+
+
+def test_a_search_goes_on_behind_damage_and_says_so(
+    broker: BrokerProcess, http: httpx.Client, topic: str
+) -> None:
+    fill(http, topic, 300)
+    damage(broker, topic)
     found, end = search(http, topic, limit=1000)
     assert numbers(found) == [*range(100), *range(200, 300)]
     assert [error["type"] for error in end["errors"]] == ["/problems/corrupt-log"]
@@ -158,13 +349,17 @@ def test_searches_that_nobody_reads_hold_their_places_until_their_clients_leave(
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read in /proc")
 @pytest.mark.parametrize("order", ["oldest", "newest"])
-def test_a_search_holds_little_of_what_large_records_unpack_to(order: str) -> None:
+@pytest.mark.parametrize("where", ["value", "headers"])
+def test_a_search_holds_little_of_what_large_records_unpack_to(order: str, where: str) -> None:
     with run_broker() as broker, httpx.Client(base_url=broker.http_url, timeout=60) as http:
         producer = Producer(
             {"bootstrap.servers": broker.kafka_bootstrap, "compression.type": "zstd", "linger.ms": 0}
         )
         for number in range(1000):
-            producer.produce("large", bytes(900_000), key=str(number))
+            if where == "value":
+                producer.produce("large", bytes(900_000), key=str(number))
+            else:
+                producer.produce("large", b"v", key=str(number), headers=[("h", bytes(900_000))])
             producer.poll(0)
             if number % 20 == 0:
                 producer.flush()
@@ -178,7 +373,7 @@ def test_a_search_holds_little_of_what_large_records_unpack_to(order: str) -> No
         before_kb = peak_kb()
         found, _ = search(http, "large", order=order, limit=1000, preview=10)
         assert [int(record["key"]) for record in found] == sorted(range(1000), reverse=order == "newest")
-        assert {record["value_bytes"] for record in found} == {900_000}
+        assert {record["value_bytes"] for record in found} == {900_000 if where == "value" else 1}
         # All of them would be 900 MB.
         assert peak_kb() - before_kb < 150_000
 

@@ -64,7 +64,7 @@ async def overview(request: Request) -> Response:
             "process": {"resident_bytes": resident_bytes()},
             "verifying": state.verifications.running or None,
             "searches": {
-                "active": state.searches.active,
+                "active": state.searches.places.taken,
                 "scanned_records": state.searches.scanned_records,
                 "ended": state.searches.ended,
             },

@@ -1,7 +1,8 @@
-"""GET search: the records of a topic that match, as they are found, with the progress of the scan."""
+"""Search: the records of a topic that match, as they are found, with the progress of the scan."""
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import re
@@ -9,35 +10,51 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
 from fastapi import APIRouter
+from msgspec import Struct
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 from stele.wire.record_batch import RecordView
 
 from ...broker.broker import Broker
-from ...broker.fetch import PartitionFetch, records_from
+from ...broker.fetch import PartitionFetch, records_in_turns
 from ...errors import InvalidRequest, UnknownPartition
 from .. import openapi
-from ..errors import HttpError, http_problem, problem_of, problem_response
+from ..errors import HttpError, problem_of
 from ..filters import Filter
-from ..record_json import RecordOut, encode
-from ..requests import INT64_MAX, integer_parameter, path_integer
-from ..searching import SEARCHES_MAX, Match, Order, Progress, Search, SearchTotals, Span
+from ..places import BrokenOff, PlacedStream
+from ..record_json import RecordOut, encode, encode_lines
+from ..requests import INT64_MAX, content_type, integer_parameter, path_integer, read_body
+from ..searching import Ending, Order, Progress, Search, SearchTotals, Span
 from ..showing import filter_of, preview_of
 from ..state import api_state, broker_of
+from ..upload import pause_among_partitions
 from ..whole_segments import WholeSegmentRoute
 from .records import offset_at
 
 router = APIRouter(tags=["records"], route_class=WholeSegmentRoute)
 
-_NDJSON, _CSV = "application/x-ndjson", "text/csv"
+_JSON, _NDJSON, _CSV = "application/json", "application/x-ndjson", "text/csv"
 _LIMIT_DEFAULT, _LIMIT_MAX = 50, 1_000_000
 _PARTITIONS_MAX = 10_000
-# A spreadsheet takes what begins with one of these for a formula.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# A spreadsheet takes what begins with one of these for a formula, also if they are full-width.
+_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+_LINE_ENDS = ("\t", "\r", "\n")
+# Sent together: each of its own would cost more than finding the record.
+_BLOCK_BYTES = 64 * 1024
+_DAMAGES_TOLD = 3
 _SPAN = re.compile(r"(\d{1,10}):(\d{1,19})-(\d{1,19})", re.ASCII)
 _COLUMNS = ("partition", "offset", "timestamp", "key", "value", "value_b64", "headers")
+
+
+class SpansBody(Struct, forbid_unknown_fields=True):
+    """``{"spans": "0:42-100"}``: of an end, as they were."""
+
+    spans: str
+
+
+_decode_spans = msgspec.json.Decoder(SpansBody).decode
 
 
 @router.get("/v1/topics/{topic}/search", openapi_extra=openapi.SEARCH, summary="Search records")
@@ -45,9 +62,30 @@ async def search(request: Request) -> Response:
     """Records that match all of `key`, `value`, `header` and `json`, found on the server.
 
     `format=events` (the default) is NDJSON: `{"record":…}` for each match, `{"progress":…}` a few times a second,
-    `{"end":…}` at last, with where to go on. `format=ndjson` and `format=csv` are the records alone, to keep.
-    When the client goes away the scan ends.
+    `{"end":…}` at last, with where to go on. `format=ndjson` and `format=csv` are the records alone, to keep: all
+    of them, unless a `limit` is given. When something could not be read, or the broker stops, such an answer is
+    broken off. When the client goes away the scan ends.
     """
+    return await _search(request, request.query_params.get("spans"))
+
+
+@router.post(
+    "/v1/topics/{topic}/search", openapi_extra=openapi.SEARCH_ON, summary="Go on with a search of records"
+)
+async def search_on(request: Request) -> Response:
+    """As GET, behind another search: those of many partitions have more `spans` than an address may be long."""
+    kind = content_type(request, _JSON)
+    if kind != _JSON:
+        raise HttpError(415, f"{kind[:100]!r} is not taken; send {_JSON}")
+    raw = await read_body(request, api_state(request).settings.request_body_bytes_max)
+    try:
+        spans = _decode_spans(raw).spans
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f'the body is not {{"spans": "0:42-100"}}: {error}') from error
+    return await _search(request, spans)
+
+
+async def _search(request: Request, given_spans: str | None) -> Response:
     state = api_state(request)
     broker = state.broker
     topic = broker.topic(request.path_params["topic"])
@@ -55,9 +93,18 @@ async def search(request: Request) -> Response:
     shape = request.query_params.get("format", "events")
     if shape not in ("events", "ndjson", "csv"):
         raise InvalidRequest(f"format is {shape[:40]!r}; it must be events, ndjson or csv")
-    limit = integer_parameter(request, "limit", _LIMIT_DEFAULT, minimum=1, maximum=_LIMIT_MAX)
+    limit = integer_parameter(
+        request,
+        "limit",
+        _LIMIT_DEFAULT if shape == "events" else INT64_MAX,
+        minimum=1,
+        maximum=_LIMIT_MAX if shape == "events" else INT64_MAX,
+    )
     wanted, show = filter_of(request), preview_of(request)
-    spans = await _spans(request, broker, topic.name, topic.partitions)
+    if given_spans is None:
+        spans = await _spans(request, broker, topic.name, topic.partitions)
+    else:
+        spans = await _spans_again(given_spans, broker, topic.name, topic.partitions)
     totals = state.searches
     run = Search(broker, topic.name, spans, wanted=wanted, order=order, limit=limit)
     body = _events(run, wanted, show) if shape == "events" else _export(run, shape, show)
@@ -65,34 +112,7 @@ async def search(request: Request) -> Response:
     if shape != "events":
         headers["Content-Disposition"] = f'attachment; filename="{topic.name}.{shape}"'
     media_type = _CSV if shape == "csv" else _NDJSON
-    return _SearchResponse(_counted(body, run, totals), totals, headers=headers, media_type=media_type)
-
-
-class _SearchResponse(StreamingResponse):
-    """Holds one of the places for searches as long as it is being sent; refuses where there is none."""
-
-    def __init__(
-        self,
-        content: AsyncGenerator[bytes],
-        totals: SearchTotals,
-        *,
-        headers: dict[str, str],
-        media_type: str,
-    ) -> None:
-        super().__init__(content, headers=headers, media_type=media_type)
-        self._totals = totals
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        totals = self._totals
-        if totals.active >= SEARCHES_MAX:
-            detail = f"{SEARCHES_MAX} searches are running; stop one, or try again in a moment"
-            await problem_response(http_problem(429, detail))(scope, receive, send)
-            return
-        totals.active += 1
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            totals.active -= 1
+    return PlacedStream(_counted(body, run, totals), totals.places, headers=headers, media_type=media_type)
 
 
 def _order(request: Request) -> Order:
@@ -119,12 +139,19 @@ def _partitions(request: Request, topic: str, count: int) -> list[int]:
 
 
 async def _spans(request: Request, broker: Broker, topic: str, count: int) -> list[Span]:
-    text = request.query_params.get("spans")
-    if text is None:
-        found = _partitions(request, topic, count)
-        return [await _span(request, broker, topic, partition) for partition in found]
     spans: list[Span] = []
-    for part in filter(None, text.split(",")[:_PARTITIONS_MAX]):
+    for partition in _partitions(request, topic, count):
+        spans.append(await _span(request, broker, topic, partition))
+        await pause_among_partitions(len(spans))
+    return spans
+
+
+async def _spans_again(text: str, broker: Broker, topic: str, count: int) -> list[Span]:
+    parts = [part for part in text.split(",") if part]
+    if len(parts) > count:
+        raise InvalidRequest(f"spans has {len(parts)} parts; {topic!r} has {count} partitions")
+    spans: list[Span] = []
+    for part in parts:
         numbers = _SPAN.fullmatch(part)
         if numbers is None:
             raise InvalidRequest(f"spans is {text[:60]!r}; send back the spans of an end as they were")
@@ -133,6 +160,7 @@ async def _spans(request: Request, broker: Broker, topic: str, count: int) -> li
             raise UnknownPartition(topic, partition, partitions=count)
         state = broker.log_state(topic, partition)
         spans.append(Span(partition, max(start, state.log_start_offset), min(end, state.high_watermark)))
+        await pause_among_partitions(len(spans))
     return spans
 
 
@@ -147,7 +175,7 @@ async def _span(request: Request, broker: Broker, topic: str, partition: int) ->
 async def _counted(body: AsyncGenerator[bytes], run: Search, totals: SearchTotals) -> AsyncGenerator[bytes]:
     """Counts while it goes on, and ends the scan with the response, however that ends."""
     seen_records = seen_bytes = 0
-    is_finished = False
+    ending: Ending = "failed"
     try:
         async with aclosing(body):
             async for part in body:
@@ -156,11 +184,17 @@ async def _counted(body: AsyncGenerator[bytes], run: Search, totals: SearchTotal
                 seen_records, seen_bytes = run.progress.scanned, run.progress.bytes
                 if part:
                     yield part
-        is_finished = True
+        ending = run.ending
+    except (GeneratorExit, asyncio.CancelledError):
+        ending = "stopped"
+        raise
+    except BrokenOff:
+        ending = "stopped" if run.ending == "stopped" else "failed"
+        raise
     finally:
         totals.scanned_records += run.progress.scanned - seen_records
         totals.scanned_bytes += run.progress.bytes - seen_bytes
-        totals.ended[run.ending if is_finished else "stopped"] += 1
+        totals.ended[ending] += 1
 
 
 def _progress(progress: Progress, wanted: Filter) -> dict[str, Any]:
@@ -179,11 +213,18 @@ async def _events(
 ) -> AsyncGenerator[bytes]:
     yield encode({"progress": _progress(run.progress, wanted)}) + b"\n"
     async with aclosing(run.found()) as found:
-        async for one in found:
-            if isinstance(one, Match):
-                yield encode({"record": show(one.partition, one.record)}) + b"\n"
+        block = bytearray()
+        async for some in found:
+            if isinstance(some, Progress):
+                block += encode({"progress": _progress(some, wanted)}) + b"\n"
             else:
-                yield encode({"progress": _progress(one, wanted)}) + b"\n"
+                for one in some:
+                    block += encode({"record": show(one.partition, one.record)}) + b"\n"
+            if isinstance(some, Progress) or len(block) >= _BLOCK_BYTES:
+                yield bytes(block)
+                block.clear()
+        if block:
+            yield bytes(block)
     end: dict[str, Any] = {
         "reason": run.ending,
         **_progress(run.progress, wanted),
@@ -196,44 +237,57 @@ async def _events(
 async def _export(
     run: Search, shape: str, show: Callable[[int, RecordView], RecordOut]
 ) -> AsyncGenerator[bytes]:
-    if shape == "csv":
-        yield _csv_line(_COLUMNS)
+    """The records, in blocks. Raises ``BrokenOff`` at their end if they are not all that was asked for."""
+    lines = _csv_lines if shape == "csv" else encode_lines
+    block = bytearray(_csv_rows([_COLUMNS]) if shape == "csv" else b"")
     async with aclosing(run.found()) as found:
-        async for one in found:
-            if not isinstance(one, Match):
-                # Nothing to say, but whoever left is noticed.
-                yield b""
-            elif shape == "csv":
-                yield _csv_record(show(one.partition, one.record))
-            else:
-                yield encode(show(one.partition, one.record)) + b"\n"
+        async for some in found:
+            if isinstance(some, Progress):
+                # There may be nothing to say, but whoever left is noticed.
+                yield bytes(block)
+                block.clear()
+                continue
+            block += lines([show(one.partition, one.record) for one in some])
+            if len(block) >= _BLOCK_BYTES:
+                yield bytes(block)
+                block.clear()
+    if block:
+        yield bytes(block)
+    if run.progress.damages:
+        raise BrokenOff("; ".join(map(str, run.progress.damages[:_DAMAGES_TOLD])))
+    if run.ending == "stopped":
+        raise BrokenOff("the broker is closing")
 
 
-def _csv_line(cells: tuple[object, ...]) -> bytes:
-    line = io.StringIO()
-    csv.writer(line).writerow(cells)
-    return line.getvalue().encode()
-
-
-def _csv_record(shown: RecordOut) -> bytes:
-    """A line for a spreadsheet; texts that it would take for formulas get a quotation mark before them."""
-
-    def text(value: object) -> str:
-        if not isinstance(value, str):
-            return ""
-        return f"'{value}" if value.startswith(_FORMULA) else value
-
-    return _csv_line(
-        (
-            shown.partition,
-            shown.offset,
-            shown.timestamp,
-            text(shown.key) or text(shown.key_b64),
-            text(shown.value),
-            text(shown.value_b64),
-            text(encode(shown.headers).decode()) if shown.headers else "",
-        )
+def _csv_lines(shown: list[RecordOut]) -> bytes:
+    """Rows for a spreadsheet; texts that it would take for formulas get a quotation mark before them."""
+    return _csv_rows(
+        [
+            (
+                one.partition,
+                one.offset,
+                one.timestamp,
+                _cell(one.key) or _cell(one.key_b64),
+                _cell(one.value),
+                _cell(one.value_b64),
+                _cell(encode(one.headers).decode()) if one.headers else "",
+            )
+            for one in shown
+        ]
     )
+
+
+def _cell(value: object) -> str:
+    if not isinstance(value, str):
+        return ""
+    return f"'{value}" if value.startswith(_LINE_ENDS) or value.lstrip().startswith(_FORMULA) else value
+
+
+def _csv_rows(rows: list[tuple[object, ...]]) -> bytes:
+    # Texts are quoted, all of them: who takes semicolons for separators too does not find one in a text.
+    lines = io.StringIO()
+    csv.writer(lines, quoting=csv.QUOTE_NONNUMERIC).writerows(rows)
+    return lines.getvalue().encode()
 
 
 @router.get(
@@ -275,13 +329,14 @@ def _path_offset(request: Request) -> int:
 
 async def _one(broker: Broker, topic: str, partition: int, offset: int) -> RecordView:
     asked = PartitionFetch(topic=topic, partition=partition, offset=offset, max_bytes=1)
-    (fetched,) = await broker.fetch([asked], max_bytes=1)
+    (fetched,) = await broker.fetch([asked], max_bytes=1, is_scan=True)
     if fetched.error is not None:
         raise fetched.error
-    for records in records_from(fetched, offset):
-        if records[0].offset == offset:
-            return records[0]
-        break
+    async with aclosing(records_in_turns(fetched, offset)) as slices:
+        async for records in slices:
+            if records[0].offset == offset:
+                return records[0]
+            break
     raise HttpError(
         404, f"there is no record at offset {offset} yet; the log ends at {fetched.high_watermark}"
     )

@@ -57,8 +57,8 @@ export function query(values) {
 }
 
 // The lines of an NDJSON answer, each parsed as it comes.
-export async function* lines(path, { signal } = {}) {
-  const response = await request("GET", path, { signal });
+export async function* lines(method, path, options) {
+  const response = await request(method, path, options);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

@@ -79,7 +79,7 @@ function progressed(now) {
   bar.max = Math.max(now.of, 1);
   bar.value = now.offsets;
   const left = now.too_large ? `, ${count(now.too_large)} too large to look into` : "";
-  byId("status").textContent = `${count(now.matched)} found · ${count(now.scanned)} of ${count(now.of)} looked at · ${bytes(now.bytes)} read${left}`;
+  byId("status").textContent = `${count(now.matched)} found · ${count(now.offsets)} of ${count(now.of)} looked at · ${bytes(now.bytes)} read${left}`;
 }
 
 const ENDINGS = {
@@ -104,9 +104,11 @@ async function run({ spans } = {}) {
   }
   show(byId("results"), results);
   const limit = asked.limit || 50;
-  const path = searchPath(asked.topic, { ...where(asked), spans, limit, preview: PREVIEW });
+  const path = searchPath(asked.topic, { ...where(asked), limit, preview: PREVIEW });
+  // Where to go on may be more than fits into an address.
+  const [method, given] = spans ? ["POST", { spans }] : ["GET"];
   try {
-    for await (const line of lines(path, { signal: mine.signal })) {
+    for await (const line of lines(method, path, { signal: mine.signal, body: given })) {
       if (line.record) body.append(recordRow(asked.topic, line.record, selection));
       else if (line.progress) progressed(line.progress);
       else if (line.end) ended(line.end);
@@ -196,7 +198,7 @@ function submit(mode) {
 
 function exportPath(format) {
   const now = values();
-  return searchPath(now.topic, { ...where(now), limit: 1000000, format });
+  return searchPath(now.topic, { ...where(now), format });
 }
 
 form.addEventListener("submit", (event) => { event.preventDefault(); submit("go"); });

@@ -1,0 +1,101 @@
+"""So many streams at once, and no place kept for good by a client that takes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+from starlette.types import Message
+
+from app.api.places import PlacedStream, Places
+
+SCOPE = {"type": "http", "path": "/stream", "asgi": {"spec_version": "2.3"}}
+
+
+class Client:
+    """One that takes the head of an answer, and its body when it is told to."""
+
+    def __init__(self) -> None:
+        self.got: list[Message] = []
+        self.takes = asyncio.Event()
+        self.is_sent = asyncio.Event()
+
+    async def receive(self) -> Message:
+        return await asyncio.get_running_loop().create_future()
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.body":
+            self.is_sent.set()
+            await self.takes.wait()
+        self.got.append(message)
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.got)
+
+    @property
+    def is_whole(self) -> bool:
+        return bool(self.got) and not self.got[-1].get("more_body", True)
+
+
+class Streams:
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self.ended = 0
+
+    async def _content(self) -> AsyncGenerator[bytes]:
+        try:
+            for _ in range(3):
+                yield b"x"
+        finally:
+            self.ended += 1
+
+    async def begin(self) -> tuple[Client, asyncio.Task[None]]:
+        client = Client()
+        stream = PlacedStream(self._content(), self._places, media_type="text/plain")
+        task = asyncio.create_task(stream(dict(SCOPE), client.receive, client.send))
+        await client.is_sent.wait()
+        return client, task
+
+
+async def test_a_place_is_free_again_when_its_answer_has_ended() -> None:
+    places = Places("searches", 1)
+    streams = Streams(places)
+    client, task = await streams.begin()
+    assert places.taken == 1
+    client.takes.set()
+    await task
+    assert (client.body, client.is_whole, places.taken, streams.ended) == (b"xxx", True, 0, 1)
+
+
+async def test_whoever_comes_too_much_is_told_so_as_long_as_the_others_have_patience() -> None:
+    streams = Streams(Places("searches", 2, patience_s=1e9))
+    begun = [await streams.begin() for _ in range(2)]
+    late, task = Client(), None
+    late.takes.set()
+    stream = PlacedStream(streams._content(), streams._places, media_type="text/plain")
+    await stream(dict(SCOPE), late.receive, late.send)
+    assert late.got[0]["status"] == 429
+    assert b"2 searches are running" in late.body
+    for client, task in begun:
+        client.takes.set()
+        await task
+        assert client.is_whole
+
+
+async def test_a_client_that_takes_nothing_loses_its_place_to_one_that_waits_for_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    streams = Streams(Places("searches", 2, patience_s=0))
+    (first, first_task), (second, second_task) = [await streams.begin() for _ in range(2)]
+    third, third_task = await streams.begin()
+    await first_task
+    # Broken off: what ends an answer was not sent.
+    assert (first.is_whole, streams.ended) == (False, 1)
+    assert "/stream was broken off" in caplog.text
+    for client, task in ((second, second_task), (third, third_task)):
+        client.takes.set()
+        await task
+        assert (client.body, client.is_whole) == (b"xxx", True)
+    assert streams.ended == 3
