@@ -283,6 +283,7 @@ READ: Operation = {
         409,
         410,
         416,
+        429,
         500,
         503,
         ok={
@@ -322,6 +323,7 @@ TAIL: Operation = {
         400,
         404,
         406,
+        429,
         ok={
             "application/x-ndjson": {"schema": {"type": "string"}},
             "text/event-stream": {"schema": {"type": "string"}},

@@ -63,29 +63,36 @@ class Place:
         self.waits_since_s: float | None = None
         self._until = asyncio.timeout(None)
 
-    async def send(self, send: Send, message: Message) -> None:
-        """Raises ``BrokenOff`` if the place is given to somebody else meanwhile."""
-        self.waits_since_s = asyncio.get_running_loop().time()
-        self._until = asyncio.timeout(None)
-        try:
-            async with self._until:
-                await send(message)
-        except TimeoutError:
-            raise BrokenOff("its client took nothing, and another waited for its place") from None
-        finally:
-            self.waits_since_s = None
+    def sending(self, send: Send) -> Send:
+        """``send``, but raising ``BrokenOff`` if the place is given to somebody else meanwhile."""
+
+        async def watched(message: Message) -> None:
+            self.waits_since_s = asyncio.get_running_loop().time()
+            self._until = asyncio.timeout(None)
+            try:
+                async with self._until:
+                    await send(message)
+            except TimeoutError:
+                raise BrokenOff("its client took nothing, and another waited for its place") from None
+            finally:
+                self.waits_since_s = None
+
+        return watched
 
     def break_off(self) -> None:
         self._until.reschedule(asyncio.get_running_loop().time())
 
 
 class PlacedStream(StreamingResponse):
-    """Holds a place as long as it is sent, or says that there is none. ``content`` may break it off."""
+    """Holds a place (if ``places`` are counted) as long as it is sent, or says that there is none.
+
+    ``content`` may break it off, and is closed with it.
+    """
 
     def __init__(
         self,
         content: AsyncGenerator[bytes],
-        places: Places,
+        places: Places | None,
         *,
         headers: dict[str, str] | None = None,
         media_type: str,
@@ -95,23 +102,20 @@ class PlacedStream(StreamingResponse):
         self._places = places
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        places = self._places
-        place = places.take()
-        if place is None:
-            detail = f"{places.most} {places.kind} are running; stop one, or try again in a moment"
-            await problem_response(http_problem(429, detail))(scope, receive, send)
-            return
-
-        async def send_on(message: Message) -> None:
-            await place.send(send, message)
-
+        places, place = self._places, None
+        if places is not None:
+            place = places.take()
+            if place is None:
+                detail = f"{places.most} {places.kind} are running; stop one, or try again in a moment"
+                await problem_response(http_problem(429, detail))(scope, receive, send)
+                return
         try:
-            await super().__call__(scope, receive, send_on)
+            await super().__call__(scope, receive, send if place is None else place.sending(send))
         except BrokenOff as reason:
             # The server closes a connection whose answer has no end.
-            logger.warning(
-                "%s was broken off: %s", scope["path"][:500].encode("unicode_escape").decode(), reason
-            )
+            path = scope["path"][:500].encode("unicode_escape").decode()
+            logger.warning("%s was broken off: %s", path, reason)
         finally:
-            places.give_back(place)
+            if places is not None and place is not None:
+                places.give_back(place)
             await self._content.aclose()

@@ -12,8 +12,10 @@ from starlette.requests import Request
 from ..broker.broker import Broker
 from ..groups.services import Groups
 from ..settings import Settings
+from .places import Places
 from .sampler import Sampler
 from .searching import SearchTotals
+from .tailing import filtered_tails
 from .verifications import Verifications
 
 
@@ -34,6 +36,7 @@ class ApiState:
     connectors: Callable[[], Sequence[Mapping[str, Any]]]
     sampler: Sampler
     searches: SearchTotals = field(default_factory=SearchTotals)
+    filtered_tails: Places = field(default_factory=filtered_tails)
     verifications: Verifications = field(default_factory=Verifications)
 
 

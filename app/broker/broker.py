@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import count
@@ -45,6 +46,7 @@ from ..storage.engine import (
     Verification,
 )
 from .fetch import Fetched, PartitionFetch
+from .following import Follower, Followers
 from .produce import Acks, PendingProduce
 from .producer_state import ProducerStates, ProducerView, StoredBatch
 from .topics import Topic, Topics
@@ -115,6 +117,7 @@ class Broker:
         )
         self._deletion_observers: list[Callable[[str], object]] = []
         self._change_observers: list[Callable[[str], object]] = []
+        self._followers = Followers()
         self._expiry: asyncio.Task[None] | None = None
         self._is_closing = False
 
@@ -129,6 +132,7 @@ class Broker:
         """Refuse what comes from now on, and end the long polls."""
         self._is_closing = True
         self._engine.wake_all()
+        self._followers.wake_all()
 
     async def close(self) -> None:
         """Sync what came. The engine and the catalog are closed with it."""
@@ -261,6 +265,7 @@ class Broker:
         self._deleted[name] = None
         if len(self._deleted) > _DELETED_REMEMBERED:
             del self._deleted[next(iter(self._deleted))]
+        self._followers.deleted(name)
         for observer in self._deletion_observers:
             observer(name)
         self._topic_changed(name)
@@ -336,6 +341,7 @@ class Broker:
                     return self._produced_before(name, stored, acks)
         is_put_off = sync_later and acks is Acks.ALL and found.config.storage == "disk"
         ticket = self._engine.append(name, batches, headers, sync=acks is Acks.ALL and not is_put_off)
+        self._followers.appended(topic, partition)
         counts = self.counts
         counts.appended_batches += len(headers)
         counts.appended_records += ticket.last_offset - ticket.base_offset + 1
@@ -461,6 +467,10 @@ class Broker:
         if not self._is_closing:
             names = {TopicPartition(*name): offset for name, offset in positions.items()}
             await self._engine.wait(names, 1, timeout_ms)
+
+    def following(self, topic: str, partition: int | None = None) -> AbstractContextManager[Follower]:
+        """Note the appends to a topic, or to one partition of it, from now on."""
+        return self._followers.following(topic, partition)
 
     async def _fetch_now(
         self, requests: Sequence[PartitionFetch], max_bytes: int

@@ -305,6 +305,12 @@ def test_a_record_is_copied_as_curl(open_page: Open, broker: BrokerProcess) -> N
     assert copied == f"curl -sN '{broker.http_url}/v1/topics/flights/partitions/0/records/7'"
 
 
+def test_a_tail_that_is_refused_says_why(open_page: Open) -> None:
+    page = open_page("/console/messages?topic=flights&live=1&json=%5B%5B", may_fail=True)
+    expect(page.locator("#notice")).to_contain_text("json path '[['")
+    expect(page.get_by_role("button", name="Live tail")).to_be_enabled()
+
+
 def test_a_topic_that_does_not_exist_is_told_in_the_broker_s_words(open_page: Open) -> None:
     page = open_page("/console/messages?topic=nowhere&go=1", may_fail=True)
     expect(page.locator("#notice")).to_contain_text("nowhere")

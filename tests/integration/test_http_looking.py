@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
@@ -439,6 +440,62 @@ def test_a_tail_that_is_paced_leaves_out_and_counts_and_resumes_behind_it(
     with http.stream("GET", f"/v1/topics/{topic}/records", headers=headers) as answer:
         data = next(filter(is_data, answer.iter_lines()))
     assert json.loads(data[6:])["offset"] == 5000
+
+
+@pytest.mark.parametrize("path", ["records", "partitions/0/records"])
+@pytest.mark.parametrize("last_id", ["²:1", "0:²", "z²", "zAAAA"])
+def test_an_id_that_no_stream_gave_is_refused(
+    http: httpx.Client, topic: str, path: str, last_id: str
+) -> None:
+    fill(http, topic, 1)
+    headers = [(b"accept", b"text/event-stream"), (b"last-event-id", last_id.encode())]
+    answer = http.get(f"/v1/topics/{topic}/{path}", headers=headers)
+    assert (answer.status_code, answer.json()["type"]) == (400, "/problems/invalid-request")
+
+
+def test_a_stream_of_very_many_partitions_is_resumed_by_its_id() -> None:
+    with run_broker() as broker, httpx.Client(base_url=broker.http_url, timeout=60) as http:
+        http.put("/v1/topics/many", json={"partitions": 9000, "configs": {"stele.storage": "memory"}})
+        lines = "".join(f'{{"partition":{number},"value":"v"}}\n' for number in range(9000))
+        for _ in range(2):
+            http.post(
+                "/v1/topics/many/records", content=lines, headers={"content-type": "application/x-ndjson"}
+            )
+        with http.stream("GET", "/v1/topics/many/records", headers=SSE) as answer:
+            begin = next(line for line in answer.iter_lines() if line.startswith("id: "))[4:]
+        http.post("/v1/topics/many/records?partition=8999", json={"records": [{"value": "new"}]})
+        headers = {**SSE, "Last-Event-ID": begin}
+        with http.stream("GET", "/v1/topics/many/records", headers=headers) as answer:
+            data = next(filter(is_data, answer.iter_lines()))
+        found = json.loads(data[6:])
+        assert (found["partition"], found["offset"], found["value"]) == (8999, 2, "new")
+
+
+def test_so_many_tails_with_conditions_and_no_more(http: httpx.Client, topic: str) -> None:
+    fill(http, topic, 1)
+    path = f"/v1/topics/{topic}/records"
+    # Kept, for whoever drops one closes it.
+    streams: list[Iterator[str]] = []
+    with contextlib.ExitStack() as stack:
+        for _ in range(16):
+            asked = http.build_request("GET", path, params={"from": "earliest", "key": "k"}, headers=SSE)
+            answer = http.send(asked, stream=True)
+            stack.callback(answer.close)
+            streams.append(answer.iter_lines())
+            next(filter(is_data, streams[-1]))
+        for headers in (SSE, {"accept": "application/x-ndjson"}):
+            refused = http.get(path, params={"json": "n > 1"}, headers=headers)
+            assert refused.status_code == 429
+            assert "16 live tails with conditions" in refused.json()["detail"]
+        # Without conditions there is nothing to decide for each record.
+        with http.stream("GET", path, params={"from": "earliest"}, headers=SSE) as plain:
+            next(filter(is_data, plain.iter_lines()))
+
+    def is_taken() -> bool:
+        with http.stream("GET", path, params={"from": "earliest", "key": "k"}, headers=SSE) as again:
+            return again.status_code == 200
+
+    until(is_taken)
 
 
 def is_data(line: str) -> bool:

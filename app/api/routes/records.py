@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from fastapi import APIRouter
@@ -15,18 +14,20 @@ from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from stele.wire.record_batch import RecordView
 
 from ...broker.broker import Broker
-from ...broker.fetch import Fetched, PartitionFetch, records_from
-from ...errors import CorruptLog, InvalidRequest, SteleError, TopicError
+from ...broker.fetch import Fetched, PartitionFetch, records_from, records_in_turns
+from ...errors import CorruptLog, InvalidRequest
 from .. import openapi
 from ..errors import problem_of
-from ..filters import Filter
+from ..event_ids import parse_event_id
+from ..places import PlacedStream
 from ..record_arrow import MEDIA_TYPE as _ARROW
 from ..record_arrow import arrow_body, decoder_of
-from ..record_json import RecordOut, encode, encode_record_lines, encode_records
+from ..record_json import encode, encode_record_lines, encode_records
 from ..requests import INT32_MAX, integer_parameter, negotiate, parse_time, path_integer
 from ..showing import filter_of, preview_of
 from ..state import api_state, broker_of, groups_of
-from ..upload import pause
+from ..tailing import Shown, events, lines
+from ..upload import pause, pause_among_partitions
 from ..whole_segments import WholeSegmentRoute
 from .groups import owner_check
 
@@ -37,11 +38,6 @@ _SSE, _OCTETS = "text/event-stream", "application/octet-stream"
 LIMIT_DEFAULT, LIMIT_MAX = 1000, 1_000_000
 # One read of a page: copying and checking it is some 50 µs of work.
 _PIECE_BYTES = 128 * 1024
-# A comment this often keeps proxies from closing a silent stream, and finds out who is gone.
-HEARTBEAT_MS = 15_000
-_TAIL_BYTES = 256 * 1024
-# A tail that is to show so many records a second shows a quarter of them in a quarter of one.
-_PACE_S = 0.25
 
 
 async def offset_at(broker: Broker, topic: str, partition: int, text: str, *, name: str = "from") -> int:
@@ -83,8 +79,9 @@ async def read(request: Request) -> Response:
     parse_values = _parse_values(request)
     if media_type == _SSE:
         positions = await _positions(request, broker, topic, [partition], default="latest")
-        shown = _shown(request, parse_values=parse_values)
-        return _events(broker, topic, positions, shown=shown, all_partitions=False)
+        shown = _shown(request)
+        body = events(broker, topic, positions, only=partition, shown=shown)
+        return _stream(request, body, shown, _SSE)
     claimant = owner_check(request, topic, partition)
     offset = await offset_at(broker, topic, partition, request.query_params.get("from", "earliest"))
     page = await _read_page(
@@ -190,16 +187,17 @@ def _good_part(fetched: Fetched, page: _Page, limit: int) -> Fetched | None:
     return fetched if position == len(batches) else replace(fetched, batches=batches[:position])
 
 
-def _slices(page: _Page) -> Iterator[list[RecordView]]:
+async def _slices(page: _Page) -> AsyncGenerator[list[RecordView]]:
     """The records of the page, as many as are encoded in one turn."""
     offset = page.offset
     for piece in page.pieces:
-        for records in records_from(piece, offset):
-            offset = records[-1].offset + 1
-            if offset > page.next_offset:
-                yield [record for record in records if record.offset < page.next_offset]
-                return
-            yield records
+        async with aclosing(records_in_turns(piece, offset)) as slices:
+            async for records in slices:
+                offset = records[-1].offset + 1
+                if offset > page.next_offset:
+                    yield [record for record in records if record.offset < page.next_offset]
+                    return
+                yield records
 
 
 async def _json_body(page: _Page, parse_values: bool) -> AsyncGenerator[bytes]:
@@ -207,12 +205,12 @@ async def _json_body(page: _Page, parse_values: bool) -> AsyncGenerator[bytes]:
     is_first = True
     failure: CorruptLog | None = None
     try:
-        for records in _slices(page):
-            text = encode_records(page.partition, records, parse_values=parse_values)
-            if text:
-                yield text if is_first else b"," + text
-                is_first = False
-            await pause()
+        async with aclosing(_slices(page)) as slices:
+            async for records in slices:
+                text = encode_records(page.partition, records, parse_values=parse_values)
+                if text:
+                    yield text if is_first else b"," + text
+                    is_first = False
     except CorruptLog as error:
         failure = error
     tail: dict[str, object] = {
@@ -227,9 +225,9 @@ async def _json_body(page: _Page, parse_values: bool) -> AsyncGenerator[bytes]:
 
 async def _ndjson_body(page: _Page, parse_values: bool) -> AsyncGenerator[bytes]:
     try:
-        for records in _slices(page):
-            yield encode_record_lines(page.partition, records, parse_values=parse_values)
-            await pause()
+        async with aclosing(_slices(page)) as slices:
+            async for records in slices:
+                yield encode_record_lines(page.partition, records, parse_values=parse_values)
     except CorruptLog as error:
         yield encode({"error": problem_of(error)}) + b"\n"
 
@@ -242,8 +240,9 @@ async def tail(request: Request) -> Response:
     """Follow all partitions of a topic, live, as NDJSON or server-sent events.
 
     `from` may be `latest` (the default), `earliest` or a time. The id of an event holds the position in every
-    partition (`0:41,1:7`): sent back as `Last-Event-ID` it resumes with the next record of each. With
-    `max_per_s` a reader that only looks is not sent more: what came in between is left out, and an event `skipped`
+    partition (`0:41,1:7`): sent back as `Last-Event-ID` it resumes with the next record of each. With more than
+    64 partitions it is packed, and comes once a second: what came since is then sent again, and nothing is missed.
+    Sixteen tails with conditions may run at once. With `max_per_s` a reader that only looks is not sent more: what came in between is left out, and an event `skipped`
     says how much.
     """
     broker = broker_of(request)
@@ -251,20 +250,12 @@ async def tail(request: Request) -> Response:
     media_type = negotiate(request, (_NDJSON, _SSE))
     partitions = list(range(topic.partitions))
     positions = await _positions(request, broker, topic.name, partitions, default="latest")
-    shown = _shown(request, parse_values=_parse_values(request))
+    shown = _shown(request)
     if media_type == _SSE:
-        return _events(broker, topic.name, positions, shown=shown, all_partitions=True)
-
-    async def lines() -> AsyncGenerator[bytes]:
-        async for partition, records in _follow(broker, topic.name, positions, all_partitions=True):
-            if isinstance(records, SteleError):
-                yield encode({"error": problem_of(records)}) + b"\n"
-            else:
-                lines = [encode(shown.show(partition, one)) for one in records if shown.wanted.matches(one)]
-                if lines:
-                    yield b"\n".join(lines) + b"\n"
-
-    return StreamingResponse(lines(), media_type=_NDJSON)
+        body = events(broker, topic.name, positions, only=None, shown=shown)
+        return _stream(request, body, shown, _SSE)
+    body = lines(broker, topic.name, positions, shown=shown)
+    return _stream(request, body, shown, _NDJSON)
 
 
 async def _positions(
@@ -275,154 +266,29 @@ async def _positions(
     start = request.query_params.get("from", default)
     positions: dict[int, int] = {}
     if last:
-        for part in last.split(","):
-            name, _, offset = part.partition(":")
-            if not (name.isdigit() and offset.isdigit() and len(name) < 11 and len(offset) < 20):
-                raise InvalidRequest(
-                    f"Last-Event-ID is {last[:100]!r}; send back an id of this stream as it was"
-                )
-            positions[int(name)] = int(offset) + 1
+        seen = parse_event_id(last, partitions=broker.topic(topic).partitions)
+        positions = {partition: offset + 1 for partition, offset in seen.items()}
         # A partition that had no event yet, or was added since: nothing of it was seen.
         start = "earliest"
     if start.isdigit() and len(partitions) > 1:
         raise InvalidRequest(
             "an offset belongs to one partition; follow all of them from latest, earliest or a time"
         )
-    for partition in partitions:
+    for number, partition in enumerate(partitions, 1):
         if partition not in positions:
             positions[partition] = await offset_at(broker, topic, partition, start)
+        await pause_among_partitions(number)
     return {partition: positions[partition] for partition in partitions}
 
 
-async def _follow(
-    broker: Broker, topic: str, positions: dict[int, int], *, all_partitions: bool
-) -> AsyncGenerator[tuple[int, list[RecordView] | SteleError]]:
-    """Records as they come, ``positions`` moving with them; an empty list now and then while nothing comes.
-
-    Whoever takes them may move ``positions`` ahead: what lies in between is left out.
-    """
-    while not broker.is_closing:
-        requests = [
-            PartitionFetch(topic=topic, partition=partition, offset=offset, max_bytes=_TAIL_BYTES)
-            for partition, offset in positions.items()
-        ]
-        began = dict(positions)
-        came = False
-        for fetched in await broker.fetch(requests, max_bytes=_TAIL_BYTES, max_wait_ms=HEARTBEAT_MS):
-            partition = fetched.partition
-            error = fetched.error
-            if positions[partition] != began[partition]:
-                came = True
-                continue
-            if error is None and fetched.batches:
-                came = True
-                try:
-                    for records in records_from(fetched, positions[partition]):
-                        following = positions[partition] = records[-1].offset + 1
-                        yield partition, records
-                        if positions[partition] != following:
-                            break
-                        await pause()
-                except CorruptLog as damage:
-                    error = damage
-            if error is not None:
-                yield partition, error
-                if not isinstance(error, CorruptLog):
-                    return
-                # Reported; what is behind the damage still comes.
-                positions[partition] = error.next_offset
-                came = True
-        if not came:
-            yield -1, []
-        if all_partitions:
-            for partition in range(len(positions), broker.topic(topic).partitions):
-                positions[partition] = await offset_at(broker, topic, partition, "earliest")
+def _shown(request: Request) -> Shown:
+    show = preview_of(request, parse_values=_parse_values(request))
+    return Shown(filter_of(request), show, integer_parameter(request, "max_per_s", 0, maximum=INT32_MAX))
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """Which records of a tail are sent, and how."""
-
-    wanted: Filter
-    show: Callable[[int, RecordView], RecordOut]
-    # Records a second at most; 0: all of them.
-    per_s_max: int
-
-
-def _shown(request: Request, *, parse_values: bool) -> _Shown:
-    show = preview_of(request, parse_values=parse_values)
-    return _Shown(filter_of(request), show, integer_parameter(request, "max_per_s", 0, maximum=INT32_MAX))
-
-
-class _Pace:
-    """Lets so many records a second through; of the others it takes the newest, and counts what it leaves out."""
-
-    def __init__(self, broker: Broker, topic: str, per_s_max: int) -> None:
-        self._broker = broker
-        self._topic = topic
-        self._budget = max(1, round(per_s_max * _PACE_S))
-        self._shown = 0
-        self._until_s = 0.0
-
-    async def spend(self, shown: int, positions: dict[int, int]) -> int:
-        """Records that were left out; ``positions`` are behind them."""
-        loop = asyncio.get_running_loop()
-        if loop.time() >= self._until_s:
-            self._shown, self._until_s = 0, loop.time() + _PACE_S
-        self._shown += shown
-        if self._shown < self._budget:
-            return 0
-        await asyncio.sleep(self._until_s - loop.time())
-        left_out = 0
-        share = max(1, self._budget // len(positions))
-        for partition, offset in positions.items():
-            try:
-                ahead = self._broker.log_state(self._topic, partition).high_watermark - share
-            except TopicError:
-                # Deleted: the next read says so.
-                return left_out
-            if ahead > offset:
-                positions[partition] = ahead
-                left_out += ahead - offset
-        return left_out
-
-
-def _events(
-    broker: Broker, topic: str, positions: dict[int, int], *, shown: _Shown, all_partitions: bool
-) -> Response:
-    async def events() -> AsyncGenerator[bytes]:
-        # The position of each partition as an id shows it: the last record that was sent.
-        seen = {partition: offset - 1 for partition, offset in positions.items() if offset}
-        pace = _Pace(broker, topic, shown.per_s_max) if shown.per_s_max else None
-        yield b": stele\n\n"
-        async for partition, records in _follow(broker, topic, positions, all_partitions=all_partitions):
-            if isinstance(records, SteleError):
-                yield b"event: error\ndata: " + json.dumps(problem_of(records)).encode() + b"\n\n"
-            elif records:
-                events: list[bytes] = []
-                for record in records:
-                    seen[partition] = record.offset
-                    if shown.wanted.matches(record):
-                        events.append(_event(shown.show(partition, record), seen))
-                if events:
-                    yield b"".join(events)
-                if pace is not None and (left_out := await pace.spend(len(events), positions)):
-                    seen.update({partition: offset - 1 for partition, offset in positions.items() if offset})
-                    yield b'event: skipped\ndata: {"records":%d}\n\n' % left_out
-            else:
-                yield b": nothing new\n\n"
-
-    return StreamingResponse(events(), media_type=_SSE, headers={"Cache-Control": "no-store"})
-
-
-def _event(shown: RecordOut, seen: Mapping[int, int]) -> bytes:
-    data = encode(shown)
-    # A value shown as JSON may hold line ends, which would end the field.
-    return b"id: %s\ndata: %s\n\n" % (_event_id(seen), data.replace(b"\n", b"\ndata: "))
-
-
-def _event_id(seen: Mapping[int, int]) -> bytes:
-    return ",".join(f"{partition}:{offset}" for partition, offset in seen.items()).encode()
+def _stream(request: Request, body: AsyncGenerator[bytes], shown: Shown, media_type: str) -> Response:
+    places = None if shown.wanted.is_empty else api_state(request).filtered_tails
+    return PlacedStream(body, places, media_type=media_type, headers={"Cache-Control": "no-store"})
 
 
 @router.get(

@@ -1,5 +1,5 @@
 import { brief, byId, bytes, copy, count, h, notice, show } from "./dom.js";
-import { curl, lines, part, query } from "./api.js";
+import { curl, lines, part, query, request } from "./api.js";
 import { RECORD_HEADS, recordRow } from "./record.js";
 import { suggestTopics } from "./topic-input.js";
 import * as url from "./url.js";
@@ -136,7 +136,8 @@ function tail() {
   stop();
   asked = values();
   const { key, value, header, json } = asked;
-  const source = new EventSource(`/v1/topics/${part(asked.topic)}/records${query({ key, value, header, json, preview: PREVIEW, max_per_s: TAIL_PER_S })}`);
+  const path = `/v1/topics/${part(asked.topic)}/records${query({ key, value, header, json, preview: PREVIEW, max_per_s: TAIL_PER_S })}`;
+  const source = new EventSource(path);
   const only = asked.partitions && new Set(asked.partitions.split(",").map(Number));
   let waiting = [];
   let seen = 0;
@@ -176,10 +177,23 @@ function tail() {
   source.addEventListener("error", (event) => {
     if (event.data) notice(JSON.parse(event.data).detail, { warn: true });
     else if (source.readyState === EventSource.CLOSED) {
-      notice("The tail ended: the topic may not exist, or the broker refused it.");
       stop();
+      refusal(path).then(notice);
     } else byId("status").textContent = "The connection was lost; trying again…";
   });
+}
+
+// Why a tail was refused: an EventSource does not tell.
+async function refusal(path) {
+  const asking = new AbortController();
+  try {
+    await request("GET", path, { signal: asking.signal, headers: { Accept: "text/event-stream" } });
+    return "The tail ended; begin it again.";
+  } catch (problem) {
+    return problem.message;
+  } finally {
+    asking.abort();
+  }
 }
 
 function stop() {

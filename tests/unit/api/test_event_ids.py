@@ -1,0 +1,64 @@
+"""The ids of live tails: what was seen, there and back, in a size that a header may have."""
+
+from __future__ import annotations
+
+import base64
+import random
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api.event_ids import event_id, parse_event_id
+from app.errors import InvalidRequest
+
+OFFSETS = st.integers(0, 2**63 - 1)
+
+
+@given(st.dictionaries(st.integers(0, 200), OFFSETS, min_size=1))
+def test_an_id_says_what_was_seen(seen: dict[int, int]) -> None:
+    assert parse_event_id(event_id(seen).decode(), partitions=201) == seen
+
+
+def test_an_id_of_few_partitions_can_be_read() -> None:
+    assert event_id({0: 41, 1: 7}) == b"0:41,1:7"
+
+
+def test_an_id_of_very_many_partitions_fits_into_a_header() -> None:
+    numbers = random.Random(7)
+    seen = {partition: numbers.randrange(50_000_000) for partition in range(10_000)}
+    text = event_id(seen)
+    assert len(text) < 50_000
+    assert parse_event_id(text.decode(), partitions=10_000) == seen
+
+
+def packed(data: bytes) -> str:
+    return "z" + base64.urlsafe_b64encode(zlib.compress(data)).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x",
+        "0",
+        "0:",
+        ":1",
+        "0:x",
+        "²:1",
+        "0:²",
+        "0:-1",
+        "0:1,",
+        "z",
+        "z!",
+        "zAAAA",
+        packed(b""),
+        packed(bytes(7)),
+        # More than a topic of 100 partitions has; it is not even unpacked.
+        packed(bytes(8 * 101)),
+        packed(bytes(10_000_000)),
+    ],
+)
+def test_what_is_no_id_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_event_id(text, partitions=100)
