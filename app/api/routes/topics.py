@@ -27,7 +27,7 @@ from ..requests import (
     read_body,
 )
 from ..state import api_state, broker_of
-from ..upload import pause
+from ..upload import pause, pause_among_partitions
 from ..whole_segments import WholeSegmentRoute
 from .records import offset_at
 
@@ -71,9 +71,10 @@ def _texts(configs: dict[str, str | int | bool | None]) -> dict[str, str | None]
     }
 
 
-def _described(broker: Broker, topic: Topic) -> dict[str, Any]:
+async def _described(broker: Broker, topic: Topic) -> dict[str, Any]:
     partitions: list[dict[str, int]] = []
     for partition in range(topic.partitions):
+        await pause_among_partitions(partition + 1)
         state = broker.log_state(topic.name, partition)
         partitions.append(
             {
@@ -100,16 +101,21 @@ def _answer(document: dict[str, Any], status: int = 200) -> Response:
     return Response(encode(document), status, media_type=_JSON)
 
 
-def _listed(broker: Broker, topic: Topic, *, with_sizes: bool) -> dict[str, Any]:
+async def _listed(broker: Broker, topic: Topic, *, with_sizes: bool) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "name": topic.name,
         "topic_id": str(topic.topic_id),
         "partition_count": topic.partitions,
     }
     if with_sizes:
-        states = [broker.log_state(topic.name, partition) for partition in range(topic.partitions)]
-        entry["records"] = sum(state.high_watermark - state.log_start_offset for state in states)
-        entry["size_bytes"] = sum(state.size_bytes for state in states)
+        records = size_bytes = 0
+        for partition in range(topic.partitions):
+            state = broker.log_state(topic.name, partition)
+            records += state.high_watermark - state.log_start_offset
+            size_bytes += state.size_bytes
+            await pause_among_partitions(partition + 1)
+        entry["records"] = records
+        entry["size_bytes"] = size_bytes
         entry["storage"] = topic.config.storage
         entry["retention_ms"] = topic.config.retention_ms
     return entry
@@ -141,7 +147,7 @@ async def list_topics(request: Request) -> Response:
     for topic in page:
         # It may be deleted while others are served in between.
         with contextlib.suppress(UnknownTopic, UnknownPartition):
-            listed.append(_listed(broker, topic, with_sizes=with_sizes))
+            listed.append(await _listed(broker, topic, with_sizes=with_sizes))
         if with_sizes:
             await pause()
     return _answer(
@@ -165,8 +171,8 @@ async def put_topic(request: Request) -> Response:
     except TopicExists:
         topic = broker.topic(name)
         _refuse_difference(topic, body.partitions, configs)
-        return _answer(_described(broker, topic))
-    return _answer(_described(broker, topic), 201)
+        return _answer(await _described(broker, topic))
+    return _answer(await _described(broker, topic), 201)
 
 
 def _refuse_difference(topic: Topic, partitions: int | None, configs: dict[str, str]) -> None:
@@ -185,7 +191,7 @@ def _refuse_difference(topic: Topic, partitions: int | None, configs: dict[str, 
 async def get_topic(request: Request) -> Response:
     """Its partitions with their offsets and sizes, and every configuration in effect."""
     broker = broker_of(request)
-    return _answer(_described(broker, broker.topic(request.path_params["topic"])))
+    return _answer(await _described(broker, broker.topic(request.path_params["topic"])))
 
 
 @router.patch("/v1/topics/{topic}", openapi_extra=openapi.PATCH_TOPIC, summary="Alter a topic")
@@ -196,7 +202,7 @@ async def patch_topic(request: Request) -> Response:
     topic = await broker.alter_topic(
         request.path_params["topic"], partitions=body.partitions, configs=_texts(body.configs)
     )
-    return _answer(_described(broker, topic))
+    return _answer(await _described(broker, topic))
 
 
 @router.delete(

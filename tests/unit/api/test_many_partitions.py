@@ -1,0 +1,48 @@
+"""A topic of thousands of partitions is looked at in many turns of the loop, so that others are served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.api.application import create_application
+from app.main import open_broker, open_groups
+from app.settings import Settings
+
+PARTITIONS = 5000
+
+
+@pytest.fixture
+async def http(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    settings = Settings(data_dir=tmp_path)
+    broker = await open_broker(settings)
+    groups = await open_groups(broker)
+    await broker.create_topic("orders", partitions=PARTITIONS, configs={"stele.storage": "memory"})
+    transport = httpx.ASGITransport(create_application(broker, groups, settings))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        yield client
+    await groups.close()
+    await broker.close()
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/topics/orders", "/v1/topics?sizes=true", "/v1/topics/orders/search?format=ndjson"]
+)
+async def test_the_loop_turns_while_its_partitions_are_looked_at(http: httpx.AsyncClient, path: str) -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    answer = await http.get(path)
+    counting.cancel()
+    assert answer.status_code == 200
+    assert turns >= PARTITIONS // 100
