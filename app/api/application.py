@@ -15,6 +15,8 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..broker.broker import Broker
 from ..broker.doors import DoorView
@@ -36,6 +38,43 @@ from .state import ApiState, CdcView
 logger = logging.getLogger(__name__)
 
 
+class _FramedByNobody:
+    """An ASGI application that answers with headers which keep its page to itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_kept(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_DOCUMENTATION_HEADERS]
+            await send(message)
+
+        await self._app(scope, receive, send_kept)
+
+
+# The pages of the documentation are not ours: their scripts stand in them, and Redoc's search is a worker.
+_DOCUMENTATION_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self' 'unsafe-inline'",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data:",
+        "font-src 'self' data:",
+        "connect-src 'self'",
+        "worker-src blob:",
+        "form-action 'none'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+_DOCUMENTATION_HEADERS = [
+    (b"content-security-policy", _DOCUMENTATION_POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
+
+
 def create_application(
     broker: Broker,
     groups: Groups,
@@ -51,6 +90,10 @@ def create_application(
         description=openapi.DESCRIPTION,
         license_info={"name": "Apache-2.0"},
     )
+    for route in app.router.routes:
+        # So far there are those of the documentation alone, its schema among them.
+        if isinstance(route, Route):
+            route.app = _FramedByNobody(route.app)
     registry = CollectorRegistry()
     traffic = HttpTraffic()
     sampler = Sampler(broker, groups, (traffic, *doors))

@@ -374,3 +374,22 @@ def test_a_broker_that_cannot_be_reached_is_told(open_page: Open, broker: Broker
 def test_the_flights_are_all_there(http: httpx.Client) -> None:
     topics = http.get("/v1/topics", params={"search": "flights", "sizes": "true"}).json()["topics"]
     assert next(topic for topic in topics if topic["name"] == "flights")["records"] == FLIGHTS
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"), [("/docs", "#swagger-ui .opblock"), ("/redoc", "[data-section-id]")]
+)
+def test_the_documentation_is_shown_under_its_own_policy(
+    open_page: Open, http: httpx.Client, path: str, shown: str
+) -> None:
+    headers = http.get(path).headers
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    # A violation would be an error of the page; Redoc asks for a logo from elsewhere, which it is not given.
+    page = open_page(path, may_fail=path == "/redoc")
+    expect(page.locator(shown).first).to_be_visible()
+
+
+def test_a_page_of_topics_behind_the_last_one_shows_the_last_one(open_page: Open) -> None:
+    page = open_page("/console/topics?page=7")
+    expect(page.get_by_role("link", name="flights", exact=True)).to_be_visible()
+    assert page.url.endswith("/console/topics?page=1")

@@ -26,9 +26,16 @@ async function list() {
       h("td", { class: "num" }, bytes(topic.size_bytes)),
       h("td", { class: "num" }, duration(topic.retention_ms)),
       h("td", { class: "num" }, h("a", { href: `/console/messages${query({ topic: topic.name })}`, "aria-label": `Messages of ${topic.name}` }, "messages"))));
+    const pages = Math.max(1, Math.ceil(found.total / LIMIT));
+    if (page > pages) {
+      // Behind the end, since topics were deleted or an old address was opened: the last page is what there is.
+      state.page = pages;
+      url.write(state);
+      list();
+      return;
+    }
     const empty = state.search ? `No topic has “${state.search}” in its name.` : "There is no topic yet. Make one, or produce to a name.";
     show(byId("list"), table(`${count(found.total)} topics`, ["Name", "#Partitions", "#Records", "#Size", "#Kept for", "#"], rows, empty));
-    const pages = Math.max(1, Math.ceil(found.total / LIMIT));
     const turnTo = (to) => () => { state.page = to; url.write(state, { push: true }); list(); };
     show(byId("pager"), pages > 1 && [
       h("button", { type: "button", disabled: page <= 1, onclick: turnTo(page - 1) }, "Previous"),
