@@ -83,7 +83,9 @@ class HttpTraffic:
             if scope["type"] != "http":
                 await app(scope, receive, send)
                 return
-            peer = cast("HttpPeer", scope["state"][_STATE])
+            # Another server than ours has no connections to tell of.
+            state = cast("dict[str, HttpPeer]", scope.get("state", {}))
+            peer = state.get(_STATE) or HttpPeer(None, time.monotonic())
             for name, value in scope["headers"]:
                 if name == b"user-agent":
                     peer.user_agent = value[:CLIENT_TEXT_CHARACTERS_MAX]
