@@ -43,7 +43,7 @@ test: $(DEVELOPMENT) ## run all tests but the long and the unbounded ones, in ra
 	@echo "running the tests, with the wheel built and installed into an empty environment among them"
 	$(BIN)/python -m pytest -m "not torture and not long" $(ARGS)
 
-long: $(DEVELOPMENT) ## run the tests that take minutes each: whole pipelines through kills of Spark and of the broker
+long: $(DEVELOPMENT) ## run the tests that take minutes: whole pipelines through kills, Spark on a cluster of processes and by Connect
 	$(BIN)/python -m pytest -m "long and not torture" $(ARGS)
 
 conformance: $(DEVELOPMENT) ## drive the Kafka door with CLIENTS (all of them), write the table of docs/conformance.md

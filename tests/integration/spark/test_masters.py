@@ -28,6 +28,7 @@ def values(client: Client, topic: str) -> Counter[bytes | None]:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "connect"])
 def test_batches_and_streams_run_there_as_they_do_here(
     broker: BrokerProcess, client: Client, topic: str, tmp_path: Path, master: str
