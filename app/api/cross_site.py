@@ -99,4 +99,9 @@ def _is_address(name: str) -> bool:
 
 
 def _is_loopback(address: str) -> bool:
-    return _is_address(address) and ipaddress.ip_address(address).is_loopback
+    if not _is_address(address):
+        return False
+    found = ipaddress.ip_address(address)
+    # So a socket for both families sees an address of IPv4.
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return (mapped or found).is_loopback

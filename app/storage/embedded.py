@@ -142,6 +142,13 @@ class EmbeddedEngine:
         # Their threads must be done, so they are not cancelled.
         self._stopping.set()
         await asyncio.gather(*self._tasks)
+        # Of somebody who no longer waits for it.
+        if self._next_checkpoint is not None:
+            await asyncio.wait((self._next_checkpoint,))
+        async with self._housekeeping:
+            await self._close()
+
+    async def _close(self) -> None:
         self._waiters.wake_all()
         for log in list(self._disk.values()):
             await self._flusher.quiesce(log)

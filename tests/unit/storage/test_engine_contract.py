@@ -740,6 +740,21 @@ async def test_a_memory_partition_is_empty_after_a_restart(world: World) -> None
 
 
 @simulated
+async def test_a_shutdown_waits_for_a_checkpoint_that_nobody_waits_for(disk: World) -> None:
+    engine = await disk.open()
+    append(engine, b"a", b"b")
+    asked = asyncio.create_task(engine.delete_records(ORDERS, 1))
+    await asyncio.sleep(0)
+    asked.cancel()
+    await engine.close()
+    assert asked.cancelled()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    engine = await disk.open()
+    assert engine.state(ORDERS).log_start_offset == 1
+    await engine.close()
+
+
+@simulated
 async def test_a_shutdown_costs_the_partitions_that_were_written_to(disk: World) -> None:
     files = simulated_files(disk)
     names = [TopicPartition("orders", number) for number in range(100)]
