@@ -20,12 +20,14 @@ ARGS ?=
 DEMO_FLIGHTS ?= 0
 # The Kafka clients that make conformance runs: all, or a comma list such as sarama,java.
 CLIENTS ?= all
+# How many processes make test runs the tests in: auto is one for each core. 0 is one alone, for a debugger.
+TEST_PROCESSES ?= auto
 FUZZ_SECONDS ?= 60
 LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
 export LOAD_SECONDS LOAD_USERS
 
-.PHONY: help setup run test long conformance lint format bench load demo fuzz torture clean
+.PHONY: help setup run test long conformance lint format bench load demo fuzz mutants torture clean
 
 help: ## list the targets
 	@echo "Stele, a log broker. Targets:"
@@ -39,9 +41,9 @@ run: $(RUNTIME) ## start a broker on 127.0.0.1 (HTTP 8080, binary 9009, Kafka 90
 	@echo "starting a broker; ctrl-c stops it, http://127.0.0.1:8080/ is its console, /docs its HTTP API"
 	@exec $(BIN)/stele serve $(ARGS)
 
-test: $(DEVELOPMENT) ## run all tests but the long and the unbounded ones, in random order
+test: $(DEVELOPMENT) ## run all tests but the long and the unbounded ones, in random order, in parallel processes
 	@echo "running the tests, with the wheel built and installed into an empty environment among them"
-	$(BIN)/python -m pytest -m "not torture and not long" $(ARGS)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "not torture and not long" $(ARGS)
 
 long: $(DEVELOPMENT) ## run the tests that take minutes: whole pipelines through kills, Spark on a cluster of processes and by Connect
 	$(BIN)/python -m pytest -m "long and not torture" $(ARGS)
@@ -79,6 +81,9 @@ fuzz: $(DEVELOPMENT) ## fuzz what reads the Kafka door's bytes for FUZZ_SECONDS 
 		echo "atheris could not be installed: it has wheels for Linux on x86_64 only."; \
 		echo "Without it, make test fuzzes the same decoders with hypothesis, less deeply."; exit 1; }
 	$(BIN)/python -m tests.fuzz.kafka_decoders -max_total_time=$(FUZZ_SECONDS) $(ARGS)
+
+mutants: $(DEVELOPMENT) ## check that the tests notice each of a list of mistakes (tests/mutants)
+	$(BIN)/python -m tests.mutants
 
 torture: $(DEVELOPMENT) ## run the unbounded crash, power-cut and fuzz tests (hours)
 	@echo "running the torture tests; the seed of a failure is printed with it"

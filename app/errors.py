@@ -12,11 +12,15 @@
     │   │   ├── TopicExists
     │   │   ├── TopicDiffers         it exists with another shape than the one asked for
     │   │   ├── InvalidTopicName
+    │   │   ├── InternalTopic         belongs to the broker; clients cannot write to it or change it
     │   │   ├── InvalidPartitionCount
+    │   │   ├── TooManyPartitions    more than the broker may have in all
     │   │   └── InvalidConfig
     │   ├── InvalidReplicationFactor
     │   ├── InvalidReplicaAssignment
     │   ├── InvalidBatch             bytes that are not RecordBatch v2
+    │   ├── InvalidTimestamp         records from too far in the past or in the future
+    │   ├── UnsupportedCompression   the version of the request does not allow the codec
     │   ├── BatchTooLarge
     │   ├── InvalidAcks
     │   ├── OutOfOrderSequence
@@ -60,7 +64,13 @@ the person who reads it and says what to do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
+
+# Records named in one refusal; the others of the batch are refused with them.
+RECORD_ERRORS_MAX = 1000
 
 
 class SteleError(Exception):
@@ -110,7 +120,7 @@ class UnknownPartition(TopicError):
 
 class TopicExists(TopicError):
     def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic!r} exists already", topic=topic)
+        super().__init__(f"Topic {topic!r} already exists.", topic=topic)
 
 
 class TopicDiffers(TopicError):
@@ -122,30 +132,69 @@ class TopicDiffers(TopicError):
 
 
 class InvalidTopicName(TopicError):
-    def __init__(self, topic: str, reason: str) -> None:
-        super().__init__(f"topic name {_short(topic)!r} is not valid: {reason}", topic=topic)
+    def __init__(self, topic: str, reason: str, *, message: str | None = None) -> None:
+        super().__init__(
+            message or f"topic name {_short(topic)!r} is not valid: {reason}",
+            topic=topic,
+        )
         self.reason = reason
 
 
+class InternalTopic(TopicError):
+    """Clients can neither write to such a topic, nor create, change or delete it."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"topic {_short(topic)!r} is internal: only the broker writes to it, and it cannot be created, "
+            "altered or deleted; choose another name",
+            topic=topic,
+        )
+
+
 class InvalidPartitionCount(TopicError):
-    def __init__(self, topic: str, partitions: int, reason: str) -> None:
-        super().__init__(f"topic {topic!r} cannot have {partitions} partitions: {reason}", topic=topic)
+    def __init__(self, topic: str, partitions: int, reason: str, *, message: str | None = None) -> None:
+        super().__init__(
+            message or f"topic {topic!r} cannot have {partitions} partitions: {reason}", topic=topic
+        )
         self.partitions = partitions
         self.reason = reason
 
 
+class TooManyPartitions(TopicError):
+    def __init__(self, topic: str, *, total: int, limit: int) -> None:
+        super().__init__(
+            f"topic {topic!r} cannot have that many partitions: it makes {total} in all, and the limit is {limit}; "
+            "ask for fewer, or raise partitions_max of the broker",
+            topic=topic,
+        )
+        self.total = total
+        self.limit = limit
+
+
 class InvalidConfig(RequestError):
-    def __init__(self, name: str, value: str | None, reason: str) -> None:
-        super().__init__(f"configuration {_short(name)}={_short(str(value))!r} is not valid: {reason}")
+    """The message has the form of Apache Kafka's, which its tools and clients show."""
+
+    def __init__(self, name: str, value: str | None, reason: str, *, message: str | None = None) -> None:
+        super().__init__(
+            message or f"Invalid value {_short(str(value))} for configuration {_short(name)}: {reason}"
+        )
         self.name = name
         self.value = value
         self.reason = reason
+
+    @classmethod
+    def unknown(cls, name: str, value: str | None, *, kind: str = "topic") -> Self:
+        """There is no configuration of this name for a ``kind``."""
+        message = f"Unknown {kind} config name: {_short(name)}"
+        return cls(name, value, "there is no configuration of this name", message=message)
 
 
 class InvalidReplicationFactor(RequestError):
     def __init__(self, replication_factor: int) -> None:
         super().__init__(
-            f"a replication factor of {replication_factor} needs as many brokers, and there is one; use 1, or -1"
+            f"Unable to replicate the partition {replication_factor} time(s): there is 1 broker; use 1, or -1"
+            if replication_factor > 0
+            else f"Replication factor is {replication_factor}; it must be 1, or -1 to use the default value"
         )
         self.replication_factor = replication_factor
 
@@ -156,13 +205,47 @@ class InvalidReplicaAssignment(RequestError):
         self.reason = reason
 
 
-class InvalidBatch(RequestError):
-    """``is_damaged``: its CRC says that it was valid when it was made, so the same again may be."""
+@dataclass(frozen=True, slots=True)
+class RecordError:
+    """Why one record caused its batch to be refused; ``index`` counts within the batch, from 0."""
 
-    def __init__(self, reason: str, *, is_damaged: bool = False) -> None:
+    index: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"record {self.index} is not accepted: {self.reason}"
+
+
+class InvalidBatch(RequestError):
+    """``is_damaged``: its CRC says that it was valid when it was made, so the same again may be.
+
+    ``record_errors`` names the records at fault, at most ``RECORD_ERRORS_MAX``; empty if it is the batch.
+    """
+
+    def __init__(
+        self, reason: str, *, is_damaged: bool = False, record_errors: Sequence[RecordError] = ()
+    ) -> None:
         super().__init__(f"the record batch is not valid: {reason}; nothing of it was stored")
         self.reason = reason
         self.is_damaged = is_damaged
+        self.record_errors = tuple(record_errors)
+
+
+class InvalidTimestamp(RequestError):
+    """``record_errors`` names the records at fault, at most ``RECORD_ERRORS_MAX`` of ``refused``."""
+
+    def __init__(self, record_errors: Sequence[RecordError], *, refused: int = 1) -> None:
+        more = f"; {refused - 1} more are not accepted" if refused > 1 else ""
+        super().__init__(f"{record_errors[0]}{more}; nothing of the batch was stored")
+        self.record_errors = tuple(record_errors)
+        self.refused = refused
+
+
+class UnsupportedCompression(RequestError):
+    def __init__(self, codec: str, reason: str) -> None:
+        super().__init__(f"the record batch is compressed with {codec}: {reason}")
+        self.codec = codec
+        self.reason = reason
 
 
 class BatchTooLarge(RequestError):

@@ -51,3 +51,39 @@ def configure(*, level: str, log_format: LogFormat) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler])
     # Of requests it says what our own line says.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+
+
+# ── levels, changed while the process runs ──
+
+ROOT = "root"
+# Kafka's names; FATAL and TRACE are those next to them here.
+LEVELS = {
+    "TRACE": logging.DEBUG,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+_LEVEL_NAMES = {level: name for name, level in LEVELS.items() if name != "TRACE"}
+
+
+def levels() -> dict[str, str]:
+    """The level of every logger there is, its own or the one it inherits."""
+    # A copy, for a thread may make a logger meanwhile.
+    known = list(logging.root.manager.loggerDict.items())
+    loggers = {name: logger for name, logger in known if isinstance(logger, logging.Logger)}
+    return {
+        name: _level_name(logger.getEffectiveLevel())
+        for name, logger in sorted({**loggers, ROOT: logging.root}.items())
+    }
+
+
+def _level_name(level: int) -> str:
+    return _LEVEL_NAMES[max((known for known in _LEVEL_NAMES if known <= level), default=logging.DEBUG)]
+
+
+def set_level(logger: str, level: str | None) -> None:
+    """Have ``logger`` write from ``level`` (a key of ``LEVELS``) on; None: what it inherits. Until the next start."""
+    known = logging.root if logger == ROOT else logging.getLogger(logger)
+    known.setLevel(logging.NOTSET if level is None else LEVELS[level])

@@ -12,16 +12,19 @@ import asyncio
 import gc
 import ipaddress
 import logging
+import random
 import signal
 import socket
 import sqlite3
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from . import logs
+from .broker.admission import Admission, open_files_for_connections, raise_open_files_limit
 from .broker.broker import Broker, Endpoint
 from .cdc.supervisor import CdcSupervisor
 from .clock import SystemClock
@@ -30,6 +33,7 @@ from .cluster.sqlite_groups import SqliteGroupStore
 from .errors import SteleError
 from .groups.coordinator import GroupCoordinator
 from .groups.lease_desk import LeaseDesk
+from .groups.offsets_topic import OffsetsTopic
 from .groups.services import Groups
 from .settings import Settings
 from .storage.embedded import EmbeddedEngine, EngineOptions
@@ -37,6 +41,7 @@ from .storage.files import RealFiles
 from .tcp.binary.handlers import Door
 from .tcp.binary.protocol import BinaryConnection
 from .tcp.kafka.connection import KafkaConnection
+from .tcp.kafka.fetch_sessions import FetchSessionCache
 from .tcp.kafka.handlers.context import KafkaDoor
 from .tcp.kafka.spans import KafkaSpans
 from .tcp.kafka.trace import RequestTracer, Tracer
@@ -96,8 +101,10 @@ async def open_groups(broker: Broker) -> Groups:
         store=SqliteGroupStore(settings.data_dir.absolute() / GROUPS),
         clock=clock,
         settings=settings,
-        topic=broker.topic,
+        topic=broker.readable_topic,
     )
+    # Before the coordinator opens: a group may have committed offsets of this topic, too.
+    broker.serve_virtual(OffsetsTopic(coordinator, cluster_id=broker.cluster_id))
     await coordinator.open()
     broker.observe_deletions(coordinator.forget_topic)
     broker.observe_topics(coordinator.topics_changed)
@@ -159,6 +166,18 @@ def _warn_if_open(host: str) -> None:
         )
 
 
+def _warn_of_few_files(limit: int, connections_max: int) -> None:
+    allowed = open_files_for_connections(limit)
+    if allowed < connections_max:
+        logger.warning(
+            "at most %d files may be open, so connections are refused when %d are, although connections_max "
+            "is %d: raise the limit (ulimit -Hn, LimitNOFILE= of systemd), or lower connections_max",
+            limit,
+            allowed,
+            connections_max,
+        )
+
+
 async def run(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM, then close: doors first, the log last. Raises ``TracesMissingError``."""
     traces = await asyncio.to_thread(start_traces) if settings.otel_enable else None
@@ -175,6 +194,7 @@ async def run(settings: Settings) -> None:
 
     http_address, binary_address = _address(http_socket), _address(binary_socket)
     kafka_address = _address(kafka_socket)
+    broker.listeners = {"kafka": Endpoint(*kafka_address)}
     broker.endpoints = {
         "http": Endpoint(settings.advertised_host or http_address[0], http_address[1]),
         "binary": Endpoint(settings.advertised_host or binary_address[0], binary_address[1]),
@@ -182,13 +202,30 @@ async def run(settings: Settings) -> None:
             settings.advertised_host or kafka_address[0], settings.advertised_kafka_port or kafka_address[1]
         ),
     }
+    open_files = raise_open_files_limit()
+    _warn_of_few_files(open_files, settings.connections_max)
+    admit = partial(
+        Admission,
+        connections_max=settings.connections_max,
+        open_files_max=open_files_for_connections(open_files),
+    )
     door = Door(broker=broker, groups=groups, **broker.endpoints["binary"]._asdict())
     binary = TcpServer(
         "binary",
         lambda server: BinaryConnection(door=door, settings=settings, registry=server),
-        connections_max=settings.connections_max,
+        admission=admit("binary"),
     )
-    kafka_door = KafkaDoor(broker=broker, groups=groups.coordinator, **broker.endpoints["kafka"]._asdict())
+    kafka_door = KafkaDoor(
+        broker=broker,
+        groups=groups.coordinator,
+        fetch_sessions=FetchSessionCache(
+            slots=settings.fetch_sessions_max,
+            partitions_max=settings.fetch_session_partitions_max,
+            random_id=partial(random.randint, 1, 2**31 - 1),
+            make_watch=broker.watch,
+        ),
+        **broker.endpoints["kafka"]._asdict(),
+    )
     tracers: list[RequestTracer] = []
     if settings.trace_connections:
         tracers.append(Tracer(with_hex=settings.trace_hex))
@@ -197,13 +234,21 @@ async def run(settings: Settings) -> None:
     kafka = TcpServer(
         "kafka",
         lambda server: KafkaConnection(door=kafka_door, settings=settings, registry=server, tracers=tracers),
-        connections_max=settings.connections_max,
+        admission=admit("kafka"),
     )
     await binary.start(binary_socket)
     await kafka.start(kafka_socket)
     http_server = await asyncio.to_thread(_load_http_server)
     cdc = CdcSupervisor(settings, f"stele://{_join((_reachable(binary_address[0]), binary_address[1]))}")
-    http = http_server(broker, groups, cdc, backlog=_BACKLOG, doors=(binary, kafka), traces=traces)
+    http = http_server(
+        broker,
+        groups,
+        cdc,
+        backlog=_BACKLOG,
+        admission=admit("http"),
+        doors=(binary, kafka),
+        traces=traces,
+    )
     http_task = asyncio.create_task(http.serve(sockets=[http_socket]))
     listening = asyncio.create_task(http.listening.wait())
     await asyncio.wait((listening, http_task), return_when=asyncio.FIRST_COMPLETED)

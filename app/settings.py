@@ -21,6 +21,9 @@ class Settings(BaseSettings):
 
     # ── where ──
     data_dir: Path = Field(default=Path("data"), description="Directory of the logs and the metadata store.")
+    broker_id: int = Field(
+        default=1, ge=0, le=2**31 - 1, description="Id of this broker (Kafka's node.id), which clients see."
+    )
     host: str = Field(
         default="127.0.0.1", description="Address to bind; loopback, for nothing is encrypted yet."
     )
@@ -80,6 +83,9 @@ class Settings(BaseSettings):
     producer_id_expiration_ms: int = Field(
         default=86_400_000, ge=1000, description="A silent producer id is forgotten."
     )
+    producer_id_expiration_check_interval_ms: int = Field(
+        default=600_000, ge=10, description="How often silent producer ids are looked for."
+    )
 
     # ── change data capture ──
     cdc_dsn: SecretStr | None = Field(
@@ -103,7 +109,9 @@ class Settings(BaseSettings):
 
     # ── groups ──
     group_initial_rebalance_delay_ms: int = Field(
-        default=0, ge=0, description="An empty group waits this long for more members (Kafka: 3000)."
+        default=3000,
+        ge=0,
+        description="How long the first rebalance of an empty group waits for more Kafka members; 0 in tests.",
     )
     group_min_session_timeout_ms: int = Field(
         default=6000, ge=1, description="Shortest session timeout a member may ask for."
@@ -134,7 +142,9 @@ class Settings(BaseSettings):
     frame_bytes_max: int = Field(
         default=16 * MIB, ge=KIB, description="Largest frame of the binary protocol."
     )
-    connections_max: int = Field(default=1000, ge=1, description="TCP connections in all.")
+    connections_max: int = Field(
+        default=10_000, ge=1, description="Connections of each listener: HTTP, binary and Kafka."
+    )
     pipelined_requests_max: int = Field(
         default=10_000, ge=1, description="Unanswered requests of one connection before it is paused."
     )
@@ -145,12 +155,33 @@ class Settings(BaseSettings):
         default=30_000, ge=100, description="A frame that has begun must end within this."
     )
     idle_timeout_ms: int = Field(
-        default=600_000, ge=100, description="A silent connection is closed after this."
+        default=600_000,
+        ge=100,
+        description="A connection that asks for nothing and waits for nothing is closed after this (Kafka: connections.max.idle.ms).",
+    )
+    produce_threads: int = Field(
+        default=2,
+        ge=1,
+        le=64,
+        description="Batches compressed, or checked record by record, at once; each takes up to 256 MiB.",
+    )
+    produce_queue_bytes_max: int = Field(
+        default=64 * MIB,
+        ge=KIB,
+        description="Batches that wait for these threads; above it their producers are not read from.",
     )
     fetch_bytes_max: int = Field(
         default=8 * MIB, ge=KIB, description="Bytes of one fetch answer, over all partitions."
     )
     fetch_wait_ms_max: int = Field(default=60_000, ge=0, description="Longest long poll.")
+    fetch_sessions_max: int = Field(
+        default=1000,
+        ge=0,
+        description="Kafka fetch sessions kept (Kafka: max.incremental.fetch.session.cache.slots); 0 keeps none.",
+    )
+    fetch_session_partitions_max: int = Field(
+        default=100_000, ge=0, description="Partitions in all Kafka fetch sessions together."
+    )
     request_body_bytes_max: int = Field(
         default=32 * MIB,
         ge=KIB,

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -170,17 +170,10 @@ class ApacheKafka:
         self.port, self._controller_port = free_ports(self.host, 2)
         lines = [f"{name}={value}\n" for name, value in self._all_properties().items()]
         self._configuration.write_text("".join(lines))
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         done = run_tool(
             "kafka.tools.StorageTool",
-            *(
-                "format",
-                "--ignore-formatted",
-                "--cluster-id",
-                cluster_id,
-                "--config",
-                str(self._configuration),
-            ),
+            *("format", "--ignore-formatted", "--cluster-id", random_cluster_id()),
+            *("--config", str(self._configuration)),
         )
         if done.returncode != 0:
             raise KafkaStartError(f"the storage could not be formatted:\n{done.stdout}{done.stderr}")
@@ -233,10 +226,11 @@ class ApacheKafka:
             process.wait()
 
     def _all_properties(self) -> dict[str, str]:
+        node_id = self._properties.get("node.id", "1")
         return {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{self.host}:{self._controller_port}",
+            "node.id": node_id,
+            "controller.quorum.voters": f"{node_id}@{self.host}:{self._controller_port}",
             "controller.listener.names": "CONTROLLER",
             "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://{self.host}:{self._controller_port}",
             "advertised.listeners": f"PLAINTEXT://{self.host}:{self.port}",
@@ -257,6 +251,17 @@ class ApacheKafka:
             "auto.create.topics.enable": "true",
             **self._properties,
         }
+
+
+def random_cluster_id(make_uuid: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
+    """Return a random UUID in URL-safe base64, as Kafka writes it, that does not begin with ``-``.
+
+    The storage tool takes such an id (one in 64) for an option and refuses to format.
+    """
+    while True:
+        cluster_id = base64.urlsafe_b64encode(make_uuid().bytes).decode().rstrip("=")
+        if not cluster_id.startswith("-"):
+            return cluster_id
 
 
 def free_ports(host: str, count: int) -> list[int]:

@@ -21,7 +21,7 @@ def _string(text: str) -> bytes:
     return struct.pack(">h", len(encoded)) + encoded
 
 
-def _request(api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:
+def request(api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:
     head = struct.pack(">hhih", api_key, version, correlation_id, len(_CLIENT_ID)) + _CLIENT_ID
     return struct.pack(">i", len(head) + len(body)) + head + body
 
@@ -32,21 +32,21 @@ def metadata_request(topics: list[str] | None, correlation_id: int = 0) -> bytes
         named = struct.pack(">i", -1)
     else:
         named = struct.pack(">i", len(topics)) + b"".join(_string(topic) for topic in topics)
-    return _request(METADATA, _METADATA_VERSION, correlation_id, named + b"\x01")
+    return request(METADATA, _METADATA_VERSION, correlation_id, named + b"\x01")
 
 
 def produce_request(topic: str, batch: bytes, *, acks: int, correlation_id: int = 0) -> bytes:
     """``batch`` (record batches v2) into partition 0."""
     body = struct.pack(">hhii", -1, acks, 30_000, 1) + _string(topic)
     body += struct.pack(">iii", 1, 0, len(batch)) + batch
-    return _request(PRODUCE, _PRODUCE_VERSION, correlation_id, body)
+    return request(PRODUCE, _PRODUCE_VERSION, correlation_id, body)
 
 
 def fetch_request(topic: str, offset: int, *, max_wait_ms: int, correlation_id: int = 0) -> bytes:
     """What partition 0 has from ``offset`` on; parked for up to ``max_wait_ms`` while that is nothing."""
     body = struct.pack(">iiiibi", -1, max_wait_ms, 1, _FETCH_BYTES, 0, 1) + _string(topic)
     body += struct.pack(">iiqi", 1, 0, offset, _FETCH_BYTES)
-    return _request(FETCH, _FETCH_VERSION, correlation_id, body)
+    return request(FETCH, _FETCH_VERSION, correlation_id, body)
 
 
 class ErrorAnswered(Exception):

@@ -23,6 +23,7 @@ from ..broker.doors import DoorView
 from ..errors import SteleError
 from ..groups.services import Groups
 from ..logs import request_id
+from ..monitor.sampler import Sampler
 from ..settings import Settings
 from . import openapi
 from .console import pages as console
@@ -31,8 +32,7 @@ from .http_traffic import HttpTraffic
 from .metrics import HttpMetrics, metrics, observe_broker
 from .routes import cdc as cdc_routes
 from .routes import groups as group_routes
-from .routes import overview, produce, records, search, status, storage, topics
-from .sampler import Sampler
+from .routes import leases, overview, produce, records, search, status, storage, topics
 from .state import ApiState, CdcView
 
 logger = logging.getLogger(__name__)
@@ -112,6 +112,7 @@ def create_application(
         search.router,
         storage.router,
         group_routes.router,
+        leases.router,
         cdc_routes.router,
         overview.router,
         status.router,

@@ -50,8 +50,14 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.InvalidTopicName: ProblemKind(
         400, "invalid-topic-name", "Invalid topic name", ErrorCode.INVALID_TOPIC_EXCEPTION
     ),
+    errors.InternalTopic: ProblemKind(
+        403, "internal-topic", "Internal topic", ErrorCode.INVALID_TOPIC_EXCEPTION
+    ),
     errors.InvalidPartitionCount: ProblemKind(
         400, "invalid-partition-count", "Invalid number of partitions", ErrorCode.INVALID_PARTITIONS
+    ),
+    errors.TooManyPartitions: ProblemKind(
+        400, "too-many-partitions", "Too many partitions", ErrorCode.POLICY_VIOLATION
     ),
     errors.InvalidConfig: ProblemKind(
         400, "invalid-config", "Invalid configuration", ErrorCode.INVALID_CONFIG
@@ -63,6 +69,15 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
         400, "invalid-replica-assignment", "Invalid assignment", ErrorCode.INVALID_REPLICA_ASSIGNMENT
     ),
     errors.InvalidBatch: ProblemKind(400, "invalid-batch", "Invalid record batch", ErrorCode.INVALID_RECORD),
+    errors.InvalidTimestamp: ProblemKind(
+        400, "invalid-timestamp", "Timestamp is not accepted", ErrorCode.INVALID_TIMESTAMP
+    ),
+    errors.UnsupportedCompression: ProblemKind(
+        400,
+        "unsupported-compression",
+        "Compression is not supported",
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    ),
     errors.BatchTooLarge: ProblemKind(413, "too-large", "Too large", ErrorCode.MESSAGE_TOO_LARGE),
     errors.InvalidAcks: ProblemKind(400, "invalid-acks", "Invalid acks", ErrorCode.INVALID_REQUIRED_ACKS),
     errors.OutOfOrderSequence: ProblemKind(

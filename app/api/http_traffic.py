@@ -14,10 +14,14 @@ from typing import Any, cast
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from ..broker.admission import Admission
 from ..broker.doors import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, Traffic
 
 # In the ``state`` of each request of a connection.
 _STATE = "stele.connection"
+# Refused connections that may wait for their 503, and how long; beyond that they are cut off.
+_REFUSED_MAX = 100
+_REFUSED_S = 2.0
 
 
 @dataclass(slots=True, eq=False)
@@ -51,11 +55,17 @@ class HttpTraffic:
     name = "http"
 
     def __init__(self) -> None:
+        # Of the server in front of the application, if that is ours.
+        self.admission: Admission | None = None
         self._opened = 0
         self._bytes_in = 0
         self._bytes_out = 0
         # In the order in which they came.
         self._peers: dict[HttpPeer, None] = {}
+
+    @property
+    def connections(self) -> int:
+        return len(self._peers)
 
     def opened(self, address: tuple[str, int] | None) -> HttpPeer:
         peer = HttpPeer(address, time.monotonic())
@@ -70,6 +80,7 @@ class HttpTraffic:
         return Traffic(
             connections=len(self._peers),
             connections_opened=self._opened,
+            connections_refused=0 if self.admission is None else self.admission.refused,
             bytes_in=self._bytes_in,
             bytes_out=self._bytes_out,
         )
@@ -108,19 +119,54 @@ class HttpTraffic:
         return counted
 
 
-def counted_protocol(traffic: HttpTraffic) -> type[HttpToolsProtocol]:
-    """uvicorn's connection, told to ``traffic``."""
+def counted_protocol(
+    traffic: HttpTraffic, admission: Admission, *, idle_timeout_ms: int
+) -> type[HttpToolsProtocol]:
+    """uvicorn's connection, told to ``traffic`` and let in by ``admission``.
+
+    A refused one gets 503 as the answer to its request, if that comes soon. uvicorn
+    itself closes a connection that is silent after a request; here one is closed that
+    has not sent the head of its first request within ``idle_timeout_ms``.
+    """
+    refused_now: set[HttpToolsProtocol] = set()
 
     class CountedConnection(HttpToolsProtocol):
-        _peer: HttpPeer
+        _peer: HttpPeer | None = None
+        _first_request: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self._peer = traffic.opened(self.client)
-            self.app_state: dict[str, Any] = {**self.app_state, _STATE: self._peer}
+
+            def file_number() -> int:
+                return transport.get_extra_info("socket").fileno()
+
+            wait_s = idle_timeout_ms / 1000
+            if admission.refusal(traffic.connections, str(self.client), file_number) is None:
+                self._peer = traffic.opened(self.client)
+                self.app_state: dict[str, Any] = {**self.app_state, _STATE: self._peer}
+            elif len(refused_now) < _REFUSED_MAX:
+                refused_now.add(self)
+                # uvicorn's own words for "too many", whatever the request is.
+                self.limit_concurrency = 0
+                wait_s = _REFUSED_S
+            else:
+                transport.abort()
+                return
+            self._first_request = self.loop.call_later(wait_s, transport.close)
+
+        def on_headers_complete(self) -> None:
+            if self._first_request is not None:
+                self._first_request.cancel()
+                self._first_request = None
+            super().on_headers_complete()
 
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
-            traffic.closed(self._peer)
+            if self._first_request is not None:
+                self._first_request.cancel()
+            refused_now.discard(self)
+            if self._peer is not None:
+                traffic.closed(self._peer)
 
+    traffic.admission = admission
     return CountedConnection

@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .group_sampler import OTHERS
-from .sampler import StickyNames, TopicSize, resident_bytes
+from ..monitor.group_sampler import OTHERS
+from ..monitor.sampler import StickyNames, TopicSize, resident_bytes
 from .state import ApiState
 
 GROUP_TOPICS_MAX = 20
@@ -115,7 +115,9 @@ class _BrokerCounters(Collector):
             ("stele_search_scanned_bytes", "Bytes of batches looked at by searches.", searches.scanned_bytes),
         ):
             yield CounterMetricFamily(name, text, value=value)
-        yield GaugeMetricFamily("stele_searches_active", "Searches that run.", value=searches.places.taken)
+        yield GaugeMetricFamily(
+            "stele_searches_active", "Searches that run.", value=state.search_places.taken
+        )
         ended = CounterMetricFamily(
             "stele_searches",
             "Searches by how they ended; stopped: the client went away, or the broker stopped.",
@@ -135,15 +137,21 @@ class _BrokerCounters(Collector):
     def _doors(self) -> Iterable[Metric]:
         connections = GaugeMetricFamily("stele_door_connections", "Open connections.", labels=("door",))
         opened = CounterMetricFamily("stele_door_connections_opened", "Connections made.", labels=("door",))
+        refused = CounterMetricFamily(
+            "stele_door_connections_refused",
+            "Connections refused: too many of them, or too many open files.",
+            labels=("door",),
+        )
         bytes_in = CounterMetricFamily("stele_door_bytes_in", "Bytes that came.", labels=("door",))
         bytes_out = CounterMetricFamily("stele_door_bytes_out", "Bytes that left.", labels=("door",))
         for door in self._state.sampler.doors:
             traffic = door.traffic()
             connections.add_metric((door.name,), traffic.connections)
             opened.add_metric((door.name,), traffic.connections_opened)
+            refused.add_metric((door.name,), traffic.connections_refused)
             bytes_in.add_metric((door.name,), traffic.bytes_in)
             bytes_out.add_metric((door.name,), traffic.bytes_out)
-        return (connections, opened, bytes_in, bytes_out)
+        return (connections, opened, refused, bytes_in, bytes_out)
 
 
 class _Topics(Collector):

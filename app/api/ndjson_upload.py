@@ -19,9 +19,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ..errors import InvalidRequest, SteleError
+from ..fairness import pause
 from .errors import HttpError, http_problem, problem_of, problem_response
 from .record_json import decode_record
-from .upload import Chunk, Upload, errors_of, pause, results_of, settle_all
+from .upload import Chunk, Upload, errors_of, results_of, settle_all
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class NdjsonUpload(Response):
                     self._take(lines[start:end])
                     start = end
                     await pause()
+                    await self._upload.room()
                 if not self._is_whole:
                     self._upload.append()
                     self._note_progress()

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING
 
 from ..broker.fetch import Fetched
+from ..fairness import pause
 from .errors import HttpError
-from .upload import pause
 
 if TYPE_CHECKING:
     from stele.wire.arrow import Decoder

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 
 from starlette.requests import Request
-from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 from ..errors import InvalidRequest
 from .errors import HttpError
 
-_RELATIVE = re.compile(r"-(\d{1,12})(ms|s|m|h|d)")
-_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _INTEGER = re.compile(r"-?\d{1,19}")
 INT64_MAX = 2**63 - 1
 INT32_MAX = 2**31 - 1
@@ -95,28 +91,3 @@ def negotiate(request: Request, offered: tuple[str, ...]) -> str:
     if not ranked:
         raise HttpError(406, f"none of {accept[:200]!r} is served here; ask for one of: {', '.join(offered)}")
     return min(ranked)[2]
-
-
-def parse_time(text: str, now_ms: int) -> int | None:
-    """``earliest``, ``latest``, ``-1h`` (ms, s, m, h, d) or RFC 3339, as ms or one of the two special numbers.
-
-    None if it is none of them.
-    """
-    if text == "earliest":
-        return EARLIEST_TIMESTAMP
-    if text == "latest":
-        return LATEST_TIMESTAMP
-    relative = _RELATIVE.fullmatch(text)
-    if relative:
-        return max(0, now_ms - int(relative[1]) * _UNIT_MS[relative[2]])
-    # An unescaped "+" of a time zone arrives as a blank.
-    moment = text.replace(" ", "+") if text[10:11] in ("T", "t") else text
-    try:
-        parsed = datetime.fromisoformat(moment)
-    except ValueError:
-        return None
-    if len(moment) < len("2026-11-20T10:00") or moment[10] not in "Tt ":
-        return None
-    if parsed.tzinfo is None:
-        parsed = parsed.replace(tzinfo=UTC)
-    return max(0, (parsed - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1))

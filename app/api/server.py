@@ -10,21 +10,24 @@ from collections.abc import Generator, Sequence
 
 import uvicorn
 
+from ..broker.admission import Admission
 from ..broker.broker import Broker
 from ..broker.doors import DoorView
 from ..groups.services import Groups
+from ..monitor.sampler import Sampler
 from ..tracing import Traces
 from .application import create_application
 from .cross_site import RefuseCrossSite
 from .http_traffic import counted_protocol
 from .request_ids import RequestIds
-from .sampler import Sampler
 from .state import CdcView
+
+# What ``places`` does on purpose, and logs itself: an answer that is broken off. What ``Admission`` logs.
+_KNOWN = frozenset({"ASGI callable returned without completing response.", "Exceeded concurrency limit."})
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """False of what ``places`` does on purpose, and says itself: an answer that is broken off."""
-    return record.getMessage() != "ASGI callable returned without completing response."
+    return record.getMessage() not in _KNOWN
 
 
 class HttpServer(uvicorn.Server):
@@ -37,6 +40,7 @@ class HttpServer(uvicorn.Server):
         cdc: CdcView,
         *,
         backlog: int,
+        admission: Admission,
         doors: Sequence[DoorView] = (),
         traces: Traces | None = None,
     ) -> None:
@@ -51,10 +55,11 @@ class HttpServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                http=counted_protocol(application.state.http_traffic),
+                http=counted_protocol(
+                    application.state.http_traffic, admission, idle_timeout_ms=settings.idle_timeout_ms
+                ),
                 ws="none",
                 backlog=backlog,
-                limit_concurrency=settings.connections_max,
                 h11_max_incomplete_event_size=None,
                 timeout_graceful_shutdown=max(1, settings.shutdown_timeout_ms // 1000),
                 server_header=False,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from starlette.requests import Request
 from stele.wire.record_batch import RecordView
 
-from .filters import Filter, make_filter
+from ..query.filters import Filter, make_filter
 from .record_json import RecordOut, preview_out, record_out
 from .requests import INT32_MAX, integer_parameter
 

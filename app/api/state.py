@@ -11,12 +11,12 @@ from starlette.requests import Request
 
 from ..broker.broker import Broker
 from ..groups.services import Groups
+from ..monitor.sampler import Sampler
+from ..monitor.verifications import Verifications
+from ..query.searching import SEARCHES_MAX, SearchTotals
+from ..query.tailing import FILTERED_TAILS_MAX
 from ..settings import Settings
 from .places import Places
-from .sampler import Sampler
-from .searching import SearchTotals
-from .tailing import filtered_tails
-from .verifications import Verifications
 
 
 class CdcView(Protocol):
@@ -36,7 +36,10 @@ class ApiState:
     connectors: Callable[[], Sequence[Mapping[str, Any]]]
     sampler: Sampler
     searches: SearchTotals = field(default_factory=SearchTotals)
-    filtered_tails: Places = field(default_factory=filtered_tails)
+    search_places: Places = field(default_factory=lambda: Places("searches", SEARCHES_MAX))
+    filtered_tail_places: Places = field(
+        default_factory=lambda: Places("live tails with conditions", FILTERED_TAILS_MAX)
+    )
     verifications: Verifications = field(default_factory=Verifications)
 
 

@@ -8,7 +8,6 @@ reads anything.
 
 from __future__ import annotations
 
-import asyncio
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,8 +20,16 @@ from stele.wire.record_batch import HEADER_BYTES, Row, build_rows
 
 from ..broker.broker import Broker
 from ..broker.produce import Acks, PendingProduce
+from ..broker.timestamps import timestamp_bounds
 from ..broker.topics import Topic
-from ..errors import BatchTooLarge, InvalidRequest, SteleError, UnknownPartition
+from ..errors import (
+    BatchTooLarge,
+    InvalidRequest,
+    InvalidTimestamp,
+    RecordError,
+    SteleError,
+    UnknownPartition,
+)
 from .errors import problem_of
 from .record_json import NewRecord, decode_lines
 
@@ -30,8 +37,6 @@ from .record_json import NewRecord, decode_lines
 CHUNK_RECORDS_MAX = 256
 _RECORD_OVERHEAD_BYTES = 32
 _ERROR = -1
-# Looked at in one turn of the loop, some 10 µs for each.
-_PARTITIONS_PER_TURN = 50
 # Results written in one turn of the loop.
 RESULTS_PER_TURN = 128
 
@@ -133,10 +138,28 @@ class Upload:
             raise BatchTooLarge(size, limit=self._limit, what="record")
         return size
 
+    def check_timestamp(self, record: NewRecord) -> None:
+        """Refuse one record, before its neighbours are refused with it.
+
+        Raises:
+            InvalidTimestamp: the topic does not accept its timestamp; its index is that in the request.
+        """
+        if record.timestamp_ms is None:
+            return
+        bounds = timestamp_bounds(self._topic.config, self._broker.now_ms())
+        if bounds is not None and not bounds.accepts(record.timestamp_ms):
+            raise InvalidTimestamp([RecordError(self.records, bounds.describe(record.timestamp_ms))])
+
+    async def room(self) -> None:
+        """Wait until the broker takes more of what must be compressed or looked at before it is appended."""
+        if self._broker.is_produce_queue_full and self._broker.may_queue(self._topic):
+            await self._broker.produce_room()
+
     def add(self, record: NewRecord) -> None:
         """Take a record; what is wrong with it becomes its result."""
         try:
             partition, size = self.partition_of(record), self.size_of(record)
+            self.check_timestamp(record)
         except SteleError as error:
             self.add_error(error)
             return
@@ -311,14 +334,3 @@ def errors_of(chunks: list[Chunk]) -> list[dict[str, Any]]:
                     }
                 )
     return found
-
-
-async def pause() -> None:
-    """Let the loop serve the others."""
-    await asyncio.sleep(0)
-
-
-async def pause_among_partitions(done: int) -> None:
-    """Let the loop serve the others now and then, where each of many partitions is looked at."""
-    if done % _PARTITIONS_PER_TURN == 0:
-        await pause()

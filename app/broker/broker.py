@@ -25,12 +25,15 @@ from ..cluster.catalog import Catalog, NamedProducer
 from ..errors import (
     BatchTooLarge,
     BrokerClosing,
+    InternalTopic,
     InvalidBatch,
     InvalidRequest,
     OffsetOutOfRange,
     ProducerFenced,
     SteleError,
     StorageError,
+    StorageFull,
+    TopicExists,
     UnknownPartition,
     UnknownTopic,
 )
@@ -45,26 +48,30 @@ from ..storage.engine import (
     TopicPartition,
     Verification,
 )
-from .fetch import Fetched, PartitionFetch
+from ..storage.waiters import PartitionWatch
+from .broker_configs import BrokerFacts
+from .dynamic_configs import DynamicConfigs
+from .fetch import Fetched, PartitionFetch, brings_all
 from .following import Follower, Followers
-from .produce import Acks, PendingProduce
+from .placement import Placement
+from .produce import Acks, PendingProduce, QueuedProduce
+from .produce_queue import ProduceQueue
 from .producer_state import ProducerStates, ProducerView, StoredBatch
-from .topics import Topic, Topics
+from .recompress import PreparedBatches, has_preparation, needs_preparation, preparation
+from .topics import INTERNAL_TOPICS, Topic, Topics
+from .virtual import MAX_TIMESTAMP, VirtualTopic, VirtualTopics
 
 logger = logging.getLogger(__name__)
 
 # Ids are taken from the catalog in blocks: one synced transaction serves many producers.
 _PRODUCER_ID_BLOCK = 1000
-_EXPIRE_PRODUCERS_S = 600.0
 _KEYS_REMEMBERED = 16_384
-# Enough for whoever makes a topic anew while producers write to it.
+# Enough for programs that delete topics and ask until they are gone.
 _DELETED_REMEMBERED = 10_000
 # Longer than anybody leaves a job half done; a name is some hundred bytes, and jobs make new ones.
 _NAMED_PRODUCERS_KEPT_MS = 30 * 24 * 3_600_000
 PRODUCER_NAME_CHARACTERS_MAX = 500
 PRODUCER_VERSION_MAX = 2**63 - 1
-# Kafka's number for it in ListOffsets; the binary protocol has only the other two.
-MAX_TIMESTAMP = -3
 
 
 class Endpoint(NamedTuple):
@@ -72,6 +79,10 @@ class Endpoint(NamedTuple):
 
     host: str
     port: int
+
+    @property
+    def joined(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(slots=True)
@@ -90,22 +101,23 @@ class Broker:
     def __init__(self, *, engine: LogEngine, catalog: Catalog, clock: Clock, settings: Settings) -> None:
         self.settings = settings
         self.cluster_id = ""
-        self.broker_id = 0
+        self.broker_id = settings.broker_id
         self.counts = Counts()
-        # Where clients reach each door, by its name; the composition root knows.
+        # Where clients reach each door, and what is bound, by its name; the composition root knows.
         self.endpoints: dict[str, Endpoint] = {}
+        self.listeners: dict[str, Endpoint] = {}
         self._engine = engine
         self._catalog = catalog
         self._clock = clock
         self._producers: dict[TopicPartition, ProducerStates] = {}
-        # Names of topics that were deleted in this run, the oldest first.
-        self._deleted: dict[str, None] = {}
         self._topics = Topics(
             catalog=catalog,
             engine=engine,
             make_ledger=self._make_ledger,
             partitions_max=settings.partitions_max,
         )
+        # What is set on everything but topics; doors call it directly.
+        self.configs = DynamicConfigs(catalog=catalog, topics=self._topics, facts=self._facts)
         self._turns: defaultdict[str, count[int]] = defaultdict(count)
         self._producer_ids = iter(range(0))
         self._producer_ids_lock = asyncio.Lock()
@@ -118,15 +130,32 @@ class Broker:
         self._deletion_observers: list[Callable[[str], object]] = []
         self._change_observers: list[Callable[[str], object]] = []
         self._followers = Followers()
+        self._queue = ProduceQueue(
+            threads=settings.produce_threads, bytes_max=settings.produce_queue_bytes_max
+        )
+        self._virtual = VirtualTopics(engine.waiters)
+        # Names of topics that were deleted in this run, the oldest first.
+        self._deleted: dict[str, None] = {}
         self._expiry: asyncio.Task[None] | None = None
         self._is_closing = False
 
     async def open(self) -> None:
         """Open every topic. Raises ``StorageError`` or ``OSError`` if the disk does not allow it."""
         self.cluster_id = await self._topics.in_thread(self._catalog.cluster_id)
+        await self.configs.open()
         await self._topics.open()
         self._named_epochs = await self._topics.in_thread(self._catalog.named_epochs)
         self._expiry = asyncio.create_task(self._expire_producers())
+
+    def _facts(self) -> BrokerFacts:
+        bound = self.listeners.get("kafka") or Endpoint(self.settings.host, self.settings.kafka_port)
+        advertised = self.endpoints.get("kafka") or bound
+        return BrokerFacts(
+            settings=self.settings,
+            broker_id=self.broker_id,
+            listener=bound.joined,
+            advertised_listener=advertised.joined,
+        )
 
     def begin_close(self) -> None:
         """Refuse what comes from now on, and end the long polls."""
@@ -139,6 +168,7 @@ class Broker:
         self.begin_close()
         if self._expiry is not None:
             self._expiry.cancel()
+        await self._queue.close()
         await self._engine.close()
         await self._topics.close()
 
@@ -163,15 +193,13 @@ class Broker:
         return self._is_closing
 
     def _make_ledger(self, topic_partition: TopicPartition) -> ProducerStates:
-        # Producers number what they send to a name: they do not begin anew with the topic (as in Kafka).
-        is_complete = topic_partition.topic not in self._deleted
-        states = self._producers[topic_partition] = ProducerStates(self._clock, is_complete=is_complete)
+        states = self._producers[topic_partition] = ProducerStates(self._clock)
         return states
 
     async def _expire_producers(self) -> None:
         clock = PatientClock(self._clock)
         while True:
-            await asyncio.sleep(_EXPIRE_PRODUCERS_S)
+            await asyncio.sleep(self.settings.producer_id_expiration_check_interval_ms / 1000)
             before_ms = clock.now_ms() - self.settings.producer_id_expiration_ms
             for states in self._producers.values():
                 states.expire(before_ms)
@@ -181,47 +209,84 @@ class Broker:
     # ── topics ──
 
     def topic(self, name: str) -> Topic:
-        """Raises ``UnknownTopic``, or ``InvalidTopicName`` if there could be none."""
+        """Raises ``UnknownTopic``, ``InternalTopic``, or ``InvalidTopicName`` if there could be none."""
+        return self._topics.topic(name)
+
+    def readable_topic(self, name: str) -> Topic:
+        """As ``topic``, and internal topics that are served. Raises ``UnknownTopic``, ``InvalidTopicName``."""
+        internal = self._virtual.get(name)
+        if internal is not None:
+            return internal
+        if name in INTERNAL_TOPICS:
+            raise UnknownTopic(name)
         return self._topics.topic(name)
 
     def has_topic(self, name: str) -> bool:
-        return self._topics.get(name) is not None
+        """True for internal topics that are served, too."""
+        return self._topics.get(name) is not None or name in self._virtual
+
+    def was_deleted(self, name: str) -> bool:
+        """True if a topic of this name was deleted in this run and has not been made again."""
+        return name in self._deleted and not self.has_topic(name)
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic with this id (16 bytes, KIP-516), or None."""
-        return self._topics.by_id(topic_id)
+        """The topic with this id (16 bytes, KIP-516), or None; internal ones have ids, too."""
+        return self._topics.by_id(topic_id) or self._virtual.by_id(topic_id)
 
     def topics(self) -> list[Topic]:
-        """All topics, by name."""
+        """All topics, by name, but for internal ones."""
         return self._topics.all()
+
+    def readable_topics(self) -> list[Topic]:
+        """All topics, by name, and the internal ones that are served."""
+        return sorted((*self._topics.all(), *self._virtual.all()), key=lambda topic: topic.name)
+
+    def serve_virtual(self, virtual: VirtualTopic) -> None:
+        """Serve an internal topic from now on. Its name is one of ``INTERNAL_TOPICS``."""
+        assert virtual.topic.name in INTERNAL_TOPICS
+        self._virtual.add(virtual)
 
     async def create_topic(
         self,
         name: str,
         *,
         partitions: int | None = None,
-        configs: Mapping[str, str] | None = None,
+        placement: Placement | None = None,
+        configs: Mapping[str, str | None] | None = None,
         validate_only: bool = False,
     ) -> Topic:
         """Create a topic; when this returns it survives the loss of power.
 
-        With ``validate_only`` nothing is made, and it only raises what it would raise.
+        ``placement`` says more than ``partitions`` and replaces it. With ``validate_only``
+        nothing is made, and it only raises what it would raise.
 
         Raises:
-            TopicExists, InvalidTopicName, InvalidPartitionCount, InvalidConfig: see there.
+            TopicExists, InternalTopic, InvalidTopicName, InvalidPartitionCount, TooManyPartitions, InvalidConfig,
+            InvalidReplicationFactor, InvalidReplicaAssignment, InvalidRequest: see there.
             StorageFull, LogDirFailed: its directories could not be made.
         """
         self._refuse_when_closing()
-        partitions = self.settings.num_partitions if partitions is None else partitions
+        if name in INTERNAL_TOPICS:
+            raise TopicExists(name) if name in self._virtual else InternalTopic(name)
         topic = await self._topics.create(
-            name, partitions=partitions, configs=configs or {}, validate_only=validate_only
+            name,
+            placement=placement or Placement(partitions=partitions),
+            default_partitions=self.settings.num_partitions,
+            broker_id=self.broker_id,
+            configs=configs or {},
+            validate_only=validate_only,
         )
         if not validate_only:
             self._topic_changed(name)
         return topic
 
     async def ensure_topic(self, name: str) -> Topic:
-        """The topic, created with the defaults if it is not there and that is allowed."""
+        """The topic, created with the defaults if it is not there and that is allowed.
+
+        Raises what ``create_topic`` raises, and ``InternalTopic``.
+        """
+        if name in INTERNAL_TOPICS:
+            raise InternalTopic(name)
         topic = self._topics.get(name)
         if topic is not None:
             return topic
@@ -314,9 +379,14 @@ class Broker:
 
         Raises:
             UnknownTopic, UnknownPartition, InvalidTopicName: create the topic first (``ensure_topic``).
-            InvalidBatch, BatchTooLarge: nothing was stored.
+            InternalTopic: the broker alone writes to it.
+            InvalidBatch, InvalidTimestamp, BatchTooLarge: nothing was stored.
             OutOfOrderSequence, DuplicateSequence, ProducerFenced: see there.
             StorageFull, LogDirFailed, BrokerClosing: nothing was stored.
+
+        Batches that the topic compresses itself, or whose records must be looked at,
+        are appended when a thread has done that, in the order of the calls; what is
+        wrong with them is raised by the result. Wait for ``produce_room`` first.
         """
         found = self._topics.topic(topic)
         if self._is_closing:
@@ -335,19 +405,98 @@ class Broker:
                 raise BatchTooLarge(header.size, limit=found.config.max_message_bytes)
             if header.is_control or header.is_transactional:
                 raise InvalidBatch("transactional and control batches are not served")
+        if self._queue.is_busy(name) or needs_preparation(found.config, headers, self._clock.now_ms()):
+            return self._enqueue(found, name, bytearray(batches), headers, acks, sync_later=sync_later)
+        return self._append(found, name, batches, headers, acks, sync_later=sync_later)
+
+    def _append(
+        self,
+        topic: Topic,
+        name: TopicPartition,
+        batches: bytearray | memoryview,
+        headers: list[rb.BatchHeader],
+        acks: Acks,
+        *,
+        sync_later: bool,
+    ) -> PendingProduce:
+        """Append checked batches unless they are stored already."""
+        for header in headers:
             if header.has_producer_id:
                 stored = self._check_sequence(name, header, len(headers))
                 if stored is not None:
                     return self._produced_before(name, stored, acks)
-        is_put_off = sync_later and acks is Acks.ALL and found.config.storage == "disk"
-        ticket = self._engine.append(name, batches, headers, sync=acks is Acks.ALL and not is_put_off)
-        self._followers.appended(topic, partition)
+        is_put_off = sync_later and acks is Acks.ALL and topic.config.storage == "disk"
+        try:
+            ticket = self._engine.append(name, batches, headers, sync=acks is Acks.ALL and not is_put_off)
+        except StorageFull:
+            if headers[0].has_producer_id:
+                self._producers[name].refused(headers[0])
+            raise
+        self._followers.appended(*name)
         counts = self.counts
         counts.appended_batches += len(headers)
         counts.appended_records += ticket.last_offset - ticket.base_offset + 1
         counts.appended_bytes += len(batches)
         sync = partial(self._engine.when_synced, name, ticket.last_offset) if is_put_off else None
-        return PendingProduce(topic, partition, ticket, acks, sync)
+        return PendingProduce(*name, ticket, acks, sync)
+
+    def _enqueue(
+        self,
+        topic: Topic,
+        name: TopicPartition,
+        batches: bytearray,
+        headers: list[rb.BatchHeader],
+        acks: Acks,
+        *,
+        sync_later: bool,
+    ) -> PendingProduce:
+        """Take the place of these batches in their partition, and append them when it is their turn."""
+        now_ms = self._clock.now_ms()
+        if needs_preparation(topic.config, headers, now_ms):
+            prepare = partial(preparation(topic.config, now_ms).run, batches, headers)
+        else:
+            prepare = partial(PreparedBatches, batches, headers)
+
+        def append(prepared: PreparedBatches) -> PendingProduce:
+            current = self._topics.get(name.topic)
+            if current is None or current.topic_id != topic.topic_id:
+                # Deleted meanwhile.
+                raise UnknownTopic(name.topic)
+            return self._append(
+                current, name, prepared.batches, prepared.headers, acks, sync_later=sync_later
+            )
+
+        pending = QueuedProduce(*name, acks)
+        self._queue.put(name, len(batches), prepare=prepare, append=append, pending=pending)
+        return pending
+
+    @property
+    def is_produce_queue_full(self) -> bool:
+        return self._queue.is_full
+
+    def may_queue(self, topic: Topic) -> bool:
+        """True if batches of records with acceptable timestamps are queued for ``topic`` all the same."""
+        is_busy = any(map(self._queue.is_busy, topic.topic_partitions()))
+        return is_busy or has_preparation(topic.config)
+
+    def must_wait_for_room(self, topic: str, batches: bytes | bytearray | memoryview) -> bool:
+        """True if a produce of ``batches`` would be queued and the queue is full: see ``produce_room``."""
+        if not self._queue.is_full:
+            return False
+        found = self._topics.get(topic)
+        if found is None:
+            return False
+        try:
+            headers = list(rb.iter_headers(batches))
+        except rb.CorruptBatchError:
+            # Refused without being queued.
+            return False
+        is_busy = any(map(self._queue.is_busy, found.topic_partitions()))
+        return is_busy or needs_preparation(found.config, headers, self._clock.now_ms())
+
+    async def produce_room(self) -> None:
+        """Wait until the queue of produces has room; call ``produce`` next, without another wait."""
+        await self._queue.room()
 
     def _check_sequence(
         self, name: TopicPartition, header: rb.BatchHeader, batches: int
@@ -431,6 +580,7 @@ class Broker:
             LogDirFailed: it could not be synced.
         """
         names = None if topic is None else self._topics.topic(topic).topic_partitions()
+        await self._queue.drain(names)
         await self._engine.flush(names)
 
     # ── fetch ──
@@ -443,24 +593,45 @@ class Broker:
         min_bytes: int = 1,
         max_wait_ms: int = 0,
         is_scan: bool = False,
+        with_internal: bool = False,
     ) -> list[Fetched]:
         """Batches for each request, in their order; errors stand in their places.
 
-        Waits up to ``max_wait_ms`` until there are ``min_bytes`` in all; an
-        append ends the wait, and so does any error. Who only looks for something
-        in them (``is_scan``) is not counted as a reader.
+        Waits up to ``max_wait_ms`` until there are ``min_bytes`` in all, or as much
+        as the limits allow; an append ends the wait, and so does any error. Who only
+        looks for something in them (``is_scan``) is not counted as a reader. Internal
+        topics are read ``with_internal`` only: the offsets of their records have holes.
         """
         max_bytes = min(max_bytes, self.settings.fetch_bytes_max)
         max_wait_ms = min(max_wait_ms, self.settings.fetch_wait_ms_max)
         deadline_ms = self._clock.monotonic_ms() + max_wait_ms
         while True:
-            results, have, positions = await self._fetch_now(requests, max_bytes)
+            results, have, positions = await self._fetch_now(requests, max_bytes, with_internal)
             if not is_scan:
                 self.counts.fetched_bytes += have
             left_ms = deadline_ms - self._clock.monotonic_ms()
             if have >= min_bytes or left_ms <= 0 or self._is_closing or any(r.error for r in results):
                 return results
-            await self._engine.wait(positions, min_bytes - have, left_ms)
+            if not all(brings_all(r, request.offset) for r, request in zip(results, requests, strict=True)):
+                # As much as the limits allow: whole batches need not add up to ``min_bytes``.
+                return results
+            await self._wait(positions, min_bytes - have, left_ms)
+
+    async def _wait(self, positions: Mapping[TopicPartition, int], min_bytes: int, timeout_ms: int) -> None:
+        """``LogEngine.wait``, where some of the partitions may be virtual."""
+        virtual = {name: offset for name, offset in positions.items() if name.topic in self._virtual.names}
+        if not virtual:
+            await self._engine.wait(positions, min_bytes, timeout_ms)
+            return
+        stored = {name: offset for name, offset in positions.items() if name not in virtual}
+        waits = [asyncio.ensure_future(self._virtual.wait(virtual, timeout_ms))]
+        if stored:
+            waits.append(asyncio.ensure_future(self._engine.wait(stored, min_bytes, timeout_ms)))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def wait_for_append(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> None:
         """Return when a record is at or behind one of the offsets, by topic and partition, or in time."""
@@ -468,17 +639,28 @@ class Broker:
             names = {TopicPartition(*name): offset for name, offset in positions.items()}
             await self._engine.wait(names, 1, timeout_ms)
 
+    def watch(self) -> PartitionWatch:
+        """Remember which partitions change, of those that are added; for a reader that comes back for the same ones.
+
+        It tells of appends, of log start offsets that moved, and of deletions; end it with ``close``.
+        """
+        return self._engine.waiters.watch()
+
     def following(self, topic: str, partition: int | None = None) -> AbstractContextManager[Follower]:
         """Note the appends to a topic, or to one partition of it, from now on."""
         return self._followers.following(topic, partition)
 
     async def _fetch_now(
-        self, requests: Sequence[PartitionFetch], max_bytes: int
+        self, requests: Sequence[PartitionFetch], max_bytes: int, with_internal: bool
     ) -> tuple[list[Fetched], int, dict[TopicPartition, int]]:
         results: list[Fetched | None] = [None] * len(requests)
         specs: list[FetchSpec] = []
         places: list[int] = []
+        virtual: list[int] = []
         for place, request in enumerate(requests):
+            if with_internal and request.topic in self._virtual:
+                virtual.append(place)
+                continue
             refused = self._refuse_fetch(request)
             if refused is not None:
                 results[place] = Fetched(topic=request.topic, partition=request.partition, error=refused)
@@ -507,6 +689,14 @@ class Broker:
                 path=plan.path,
                 position=plan.position,
             )
+        if virtual:
+            left = max_bytes - sum(plan.size for plan in plans)
+            made = await self._virtual.fetch(
+                [requests[place] for place in virtual], max(0, left), at_least_one=left == max_bytes
+            )
+            for place, one in zip(virtual, made, strict=True):
+                results[place] = one
+                positions[TopicPartition(one.topic, one.partition)] = one.high_watermark
         done = [result for result in results if result is not None]
         assert len(done) == len(requests)
         size = sum(len(result.batches) for result in done)
@@ -535,6 +725,8 @@ class Broker:
 
         ``MAX_TIMESTAMP`` finds the record with the newest time (KIP-734). For a time: the first record at or after it; (-1, -1, epoch) if there is none.
         """
+        if topic in self._virtual:
+            return await self._virtual.list_offset(topic, partition, at)
         name = self._partition(topic, partition)
         state = self._engine.state(name)
         if at == LATEST_TIMESTAMP:
@@ -569,6 +761,8 @@ class Broker:
 
     def epoch_end_offset(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
         """``(epoch, end offset)`` of the largest epoch at or below ``epoch`` (KIP-101); (-1, -1) if none."""
+        if topic in self._virtual:
+            return self._virtual.epoch_end_offset(topic, partition, epoch)
         name = self._partition(topic, partition)
         state = self._engine.state(name)
         if epoch == state.leader_epoch:
@@ -580,7 +774,10 @@ class Broker:
         return self._engine.epoch_end_offset(name, epoch)
 
     def producers(self, topic: str, partition: int) -> list[ProducerView]:
-        """The idempotent producers that a partition remembers."""
+        """The idempotent producers that a partition remembers; none of an internal topic."""
+        if topic in self._virtual:
+            self._virtual.state(topic, partition)
+            return []
         return self._producers[self._partition(topic, partition)].views()
 
     def producer(self, topic: str, partition: int, producer_id: int) -> ProducerView | None:
@@ -608,4 +805,12 @@ class Broker:
 
     def log_state(self, topic: str, partition: int) -> LogState:
         """Raises ``UnknownTopic``, ``UnknownPartition``."""
+        if topic in self._virtual:
+            return self._virtual.state(topic, partition)
         return self._engine.state(self._partition(topic, partition))
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """As in its ``log_state``, at less cost. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        if topic in self._virtual:
+            return self._virtual.state(topic, partition).leader_epoch
+        return self._engine.leader_epoch(self._partition(topic, partition))

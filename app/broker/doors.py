@@ -15,6 +15,7 @@ class Traffic:
 
     connections: int
     connections_opened: int
+    connections_refused: int
     bytes_in: int
     bytes_out: int
 

@@ -11,11 +11,15 @@ from pathlib import Path
 from stele.wire import record_batch as rb
 
 from ..errors import CorruptLog, SteleError
+from ..fairness import RECORDS_PER_TURN, TURN_BYTES, Turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFetch:
-    """Ask one partition for batches from ``offset`` on, about ``max_bytes`` of them."""
+    """Ask one partition for batches from ``offset`` on, at most ``max_bytes`` of them.
+
+    The first partition of a fetch that has data may bring a single batch that is larger.
+    """
 
     topic: str
     partition: int
@@ -40,38 +44,22 @@ class Fetched:
     position: int = 0
 
 
-# Records decoded in one turn of a loop, some 10 µs of work, unless they are large.
-RECORDS_PER_TURN = 64
-_TURN_BYTES = 256 * 1024
+def brings_all(fetched: Fetched, offset: int) -> bool:
+    """False if there is more to read from ``offset`` on than ``fetched`` brings: its limits were reached."""
+    next_offset, position = offset, 0
+    try:
+        while position < len(fetched.batches):
+            header = rb.read_header(fetched.batches, position)
+            next_offset, position = header.next_offset, position + header.size
+    except rb.CorruptBatchError:
+        return False
+    return next_offset >= fetched.high_watermark
+
+
 # Decoding alone is a tenth of what is done with a record that is wanted.
 _SKIPPED_PER_TURN = 1024
 # Of a compressed batch: what it unpacks to may be a hundred times that.
 _THREAD_BYTES = 16 * 1024
-
-
-class Turn:
-    """What a long work may do until it lets the loop serve the others."""
-
-    __slots__ = ("_bytes", "_records")
-
-    def __init__(self) -> None:
-        self._bytes = _TURN_BYTES
-        self._records = RECORDS_PER_TURN
-
-    def is_over(self, size: int, records: float = 1) -> bool:
-        """Count work on ``records`` of ``size`` bytes together; true when that was enough."""
-        self._bytes -= size
-        self._records -= records
-        return self._bytes <= 0 or self._records <= 0
-
-    async def pause(self) -> None:
-        self._bytes, self._records = _TURN_BYTES, RECORDS_PER_TURN
-        await asyncio.sleep(0)
-
-    async def spend(self, size: int, records: float = 1) -> None:
-        """Count work, and pause when it was enough."""
-        if self.is_over(size, records):
-            await self.pause()
 
 
 def records_from(fetched: Fetched, offset: int) -> Iterator[list[rb.RecordView]]:
@@ -118,7 +106,7 @@ async def batch_in_turns(
             batches = await asyncio.to_thread(rb.plain_batch, batches, header)
             inner = rb.read_header(batches)
         record_bytes = inner.size // max(header.record_count, 1)
-        per_turn = max(1, min(RECORDS_PER_TURN, _TURN_BYTES // max(record_bytes, 1)))
+        per_turn = max(1, min(RECORDS_PER_TURN, TURN_BYTES // max(record_bytes, 1)))
         for records in rb.decode_slices(batches, inner, per_turn):
             size, count = record_bytes * len(records), len(records)
             wanted = _at_or_after(records, offset)

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from stele.wire.messages import Durability
 
-from ..errors import InvalidAcks, RequestTimedOut
+from ..errors import InvalidAcks, RequestTimedOut, SteleError
 from ..storage.engine import AppendTicket
 
 
@@ -108,3 +108,62 @@ class PendingProduce:
             if not done:
                 raise RequestTimedOut(f"the sync of {self.topic}-{self.partition}", timeout_ms=timeout_ms)
         return self.result()
+
+
+class QueuedProduce(PendingProduce):
+    """A produce that waits to be prepared in a thread: whether it is accepted is not known yet either.
+
+    Its place among the produces of its partition is taken.
+    """
+
+    __slots__ = ("_error", "_settled", "appended")
+
+    def __init__(self, topic: str, partition: int, acks: Acks) -> None:
+        super().__init__(topic, partition, _NO_TICKET, acks)
+        loop = asyncio.get_running_loop()
+        # Ends when it is appended or refused, and never with an error.
+        self.appended: asyncio.Future[None] = loop.create_future()
+        self._settled: asyncio.Future[None] = loop.create_future()
+        self._error: SteleError | None = None
+
+    def settle(self, outcome: PendingProduce | SteleError) -> None:
+        """It was appended with this outcome, or refused with this error."""
+        self.appended.set_result(None)
+        if isinstance(outcome, SteleError):
+            self._error = outcome
+        else:
+            self._ticket, self._sync = outcome._ticket, outcome._sync
+            future = outcome.future
+            if future is not None and not future.done():
+                future.add_done_callback(lambda _: self._settled.set_result(None))
+                return
+        self._settled.set_result(None)
+
+    @property
+    def done(self) -> bool:
+        return self._settled.done() and (self._error is not None or super().done)
+
+    @property
+    def future(self) -> asyncio.Future[None] | None:
+        return self._settled
+
+    def result(self) -> Produced:
+        """As ``PendingProduce.result``. Raises what the append raised."""
+        if self._error is not None:
+            raise self._error
+        return super().result()
+
+    async def wait(self, timeout_ms: int) -> Produced:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_ms / 1000
+        done, _ = await asyncio.wait((self._settled,), timeout=timeout_ms / 1000)
+        if not done:
+            raise RequestTimedOut(f"the append to {self.topic}-{self.partition}", timeout_ms=timeout_ms)
+        if self._error is not None:
+            raise self._error
+        return await super().wait(max(1, round((deadline_s - loop.time()) * 1000)))
+
+
+_NO_TICKET = AppendTicket(
+    base_offset=-1, last_offset=-1, log_append_time_ms=-1, log_start_offset=-1, durability=Durability.NONE
+)

@@ -5,12 +5,19 @@ remembers the epoch and the last five batches, as many as a client may have in
 flight, so that a retry of any of them is answered with the offsets it was given
 the first time.
 
+A partition that has no state of a producer accepts any first sequence (KIP-360):
+the state may have been lost with deleted records, or with a silence longer than
+``producer_id_expiration_ms``. What was stored before that first batch is not
+known, so an earlier sequence is out of order, not a duplicate.
+
 Snapshot, big-endian (kept beside the log, see ``storage.log``)::
 
-    version:2 = 1   crc32c:4 of all behind it   complete:1   count:4
+    version:2 = 2   crc32c:4 of all that follows   count:4
     then for each producer:
-      producer id:8  producer epoch:2  timestamp ms:8  batches:1
+      producer id:8  producer epoch:2  timestamp ms:8  whole:1  batches:1
       then for each batch, oldest first:  base sequence:4  last sequence:4  base offset:8
+
+Version 1 has ``complete:1`` before the count and no ``whole``; it is still read.
 """
 
 from __future__ import annotations
@@ -29,11 +36,18 @@ from ..errors import DuplicateSequence, InvalidBatch, OutOfOrderSequence, Produc
 # Kafka's bound on max.in.flight.requests.per.connection with idempotence.
 BATCHES_REMEMBERED = 5
 SEQUENCE_MODULUS = 2**31
+# While the disk is full; further producers are as without the note.
+_REFUSED_MAX = 1000
 
-_HEAD = struct.Struct(">hIbi")
-_PRODUCER = struct.Struct(">qhqb")
+_HEAD = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_PRODUCER = struct.Struct(">qhq?b")
 _BATCH = struct.Struct(">iiq")
-_VERSION = 1
+_VERSION = 2
+# Of releases before KIP-360: complete:1 count:4, and producers without ``whole``.
+_VERSION_1 = 1
+_COUNT_1 = struct.Struct(">?i")
+_PRODUCER_1 = struct.Struct(">qhqb")
 
 
 class StoredBatch(NamedTuple):
@@ -66,17 +80,19 @@ class ProducerView:
 class _Producer:
     epoch: int
     timestamp_ms: int
+    # True if the partition has seen the epoch from sequence 0 on: then all before ``batches`` is stored, too.
+    is_whole: bool
     batches: deque[StoredBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_REMEMBERED))
 
 
 class ProducerStates:
     """The producers of one partition. Implements ``storage.engine.BatchLedger``."""
 
-    def __init__(self, clock: Clock, *, is_complete: bool = True) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._producers: dict[int, _Producer] = {}
-        # False once a producer may have been forgotten: then an unknown one may be an old one.
-        self._is_complete = is_complete
+        # Of producers without state: epoch and sequence of a batch that could not be stored just now.
+        self._refused: dict[int, tuple[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -113,10 +129,12 @@ class ProducerStates:
             raise InvalidBatch("an idempotent batch needs a producer epoch and a base sequence")
         producer = self._producers.get(header.producer_id)
         if producer is None:
-            # A new one begins at 0; one that was forgotten goes on where it was (KIP-360).
-            if header.base_sequence and self._is_complete:
+            # A new one, or one whose state is lost and that continues where it was; but not past a batch
+            # that it is about to send again.
+            epoch, sequence = self._refused.get(header.producer_id, (-1, 0))
+            if epoch == header.producer_epoch and sequence < header.base_sequence:
                 raise OutOfOrderSequence(
-                    producer_id=header.producer_id, sequence=header.base_sequence, expected=0
+                    producer_id=header.producer_id, sequence=header.base_sequence, expected=sequence
                 )
             return None
         if header.producer_epoch < producer.epoch:
@@ -136,54 +154,77 @@ class ProducerStates:
         expected = (producer.batches[-1].last_sequence + 1) % SEQUENCE_MODULUS
         if header.base_sequence == expected:
             return None
-        if (expected - header.base_sequence) % SEQUENCE_MODULUS < SEQUENCE_MODULUS // 2:
+        if producer.is_whole and _is_before(header.base_sequence, last_sequence, expected):
             raise DuplicateSequence(producer_id=header.producer_id, sequence=header.base_sequence)
         raise OutOfOrderSequence(
             producer_id=header.producer_id, sequence=header.base_sequence, expected=expected
         )
 
+    def refused(self, header: BatchHeader) -> None:
+        """Note that a checked batch was not stored, for a reason that passes: the producer sends it again."""
+        if header.producer_id not in self._producers and len(self._refused) < _REFUSED_MAX:
+            self._refused.setdefault(header.producer_id, (header.producer_epoch, header.base_sequence))
+
     def apply(self, header: BatchHeader) -> None:
         if not header.has_producer_id or header.base_sequence < 0:
             return
         producer = self._producers.get(header.producer_id)
+        if self._refused:
+            self._refused.pop(header.producer_id, None)
         if producer is None or producer.epoch != header.producer_epoch:
-            producer = self._producers[header.producer_id] = _Producer(header.producer_epoch, 0)
+            is_whole = header.base_sequence == 0
+            producer = self._producers[header.producer_id] = _Producer(header.producer_epoch, 0, is_whole)
         # The broker's clock: records may carry times of years ago.
         producer.timestamp_ms = self._clock.now_ms()
         producer.batches.append(StoredBatch(header.base_sequence, _last_sequence(header), header.base_offset))
 
     def expire(self, before_ms: int) -> None:
         """Forget producers that have been silent since."""
+        self._refused.clear()
         for producer_id in [p for p, state in self._producers.items() if state.timestamp_ms < before_ms]:
             del self._producers[producer_id]
-            self._is_complete = False
 
     def clear(self) -> None:
         self._producers.clear()
-        self._is_complete = False
+        self._refused.clear()
 
     def snapshot(self) -> bytes:
-        parts = [struct.pack(">bi", self._is_complete, len(self._producers))]
+        parts = [_COUNT.pack(len(self._producers))]
         for producer_id, state in self._producers.items():
-            parts.append(_PRODUCER.pack(producer_id, state.epoch, state.timestamp_ms, len(state.batches)))
+            parts.append(
+                _PRODUCER.pack(
+                    producer_id, state.epoch, state.timestamp_ms, state.is_whole, len(state.batches)
+                )
+            )
             parts += (_BATCH.pack(*batch) for batch in state.batches)
         body = b"".join(parts)
-        return struct.pack(">hI", _VERSION, crc32c.crc32c(body)) + body
+        return _HEAD.pack(_VERSION, crc32c.crc32c(body)) + body
 
     def restore(self, data: bytes) -> None:
         """Raises ``ValueError`` if ``data`` is not a snapshot."""
         if len(data) < _HEAD.size:
             raise ValueError("it is cut short")
-        version, crc, is_complete, count = _HEAD.unpack_from(data)
-        if version != _VERSION or crc32c.crc32c(data[6:]) != crc:
+        version, crc = _HEAD.unpack_from(data)
+        if version not in (_VERSION, _VERSION_1) or crc32c.crc32c(data[_HEAD.size :]) != crc:
             raise ValueError("its version or CRC does not match")
-        self._producers.clear()
-        self._is_complete = bool(is_complete)
         position = _HEAD.size
+        is_whole = False
+        if version == _VERSION:
+            (count,) = _COUNT.unpack_from(data, position)
+            position += _COUNT.size
+        else:
+            # Complete: every producer was seen from its sequence 0 on.
+            is_whole, count = _COUNT_1.unpack_from(data, position)
+            position += _COUNT_1.size
+        self._producers.clear()
         for _ in range(count):
-            producer_id, epoch, timestamp_ms, batches = _PRODUCER.unpack_from(data, position)
-            position += _PRODUCER.size
-            state = self._producers[producer_id] = _Producer(epoch, timestamp_ms)
+            if version == _VERSION:
+                producer_id, epoch, timestamp_ms, is_whole, batches = _PRODUCER.unpack_from(data, position)
+                position += _PRODUCER.size
+            else:
+                producer_id, epoch, timestamp_ms, batches = _PRODUCER_1.unpack_from(data, position)
+                position += _PRODUCER_1.size
+            state = self._producers[producer_id] = _Producer(epoch, timestamp_ms, is_whole)
             for _ in range(batches):
                 state.batches.append(StoredBatch(*_BATCH.unpack_from(data, position)))
                 position += _BATCH.size
@@ -192,3 +233,11 @@ class ProducerStates:
 def _last_sequence(header: BatchHeader) -> int:
     # Sequences wrap from 2^31 - 1 to 0.
     return (header.base_sequence + header.last_offset_delta) % SEQUENCE_MODULUS
+
+
+def _is_before(base_sequence: int, last_sequence: int, expected: int) -> bool:
+    """True if all of the batch lies before ``expected``, on the circle of sequences."""
+    half = SEQUENCE_MODULUS // 2
+    return (expected - base_sequence) % SEQUENCE_MODULUS < half and (
+        expected - 1 - last_sequence
+    ) % SEQUENCE_MODULUS < half

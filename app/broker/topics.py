@@ -8,21 +8,40 @@ start, which opens what the catalog lists and removes what it does not.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..cluster.catalog import Catalog, TopicRecord
-from ..errors import InvalidConfig, InvalidPartitionCount, InvalidTopicName, TopicExists, UnknownTopic
+from ..errors import (
+    InternalTopic,
+    InvalidConfig,
+    InvalidPartitionCount,
+    InvalidTopicName,
+    TooManyPartitions,
+    TopicExists,
+    UnknownTopic,
+)
 from ..storage.engine import BatchLedger, LogEngine, PartitionSpec, TopicPartition
-from ..storage.topic_config import TopicConfig, parse_topic_config
+from ..storage.topic_config import CONFIG_ENTRIES, TopicConfig, check_topic_config, parse_topic_config
+from .placement import Placement
 
 _T = TypeVar("_T")
 
+logger = logging.getLogger(__name__)
+
+# Names that belong to the broker, as in Kafka: clients neither make nor change topics of these names.
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+INTERNAL_TOPICS = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE))
+
 NAME_LENGTH_MAX = 249
+# So many topics take on new defaults before other work on the event loop has its turn.
+_TOPICS_AT_ONCE = 100
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -30,14 +49,22 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 class Topic:
     """A topic as it stands now; a change makes a new one.
 
-    ``configs`` are those set explicitly, ``config`` is what is in effect.
+    ``configs`` are those set explicitly, ``shown`` all in effect as clients see them,
+    ``config`` is what the broker does. ``is_internal``: the broker's own, read-only (ADR-0022).
     """
 
     name: str
     topic_id: uuid.UUID
     partitions: int
     configs: Mapping[str, str]
+    shown: TopicConfig
     config: TopicConfig
+    is_internal: bool = False
+
+    @property
+    def effective_configs(self) -> dict[str, str]:
+        """Every configuration in effect, by its Kafka name."""
+        return self.shown.as_strings()
 
     def topic_partitions(self) -> list[TopicPartition]:
         return [TopicPartition(self.name, partition) for partition in range(self.partitions)]
@@ -59,14 +86,30 @@ def validate_topic_name(name: str) -> None:
         raise InvalidTopicName(name, "it may have letters, digits, '.', '_' and '-'")
 
 
-def _topic(record: TopicRecord) -> Topic:
-    return Topic(
-        name=record.name,
-        topic_id=record.topic_id,
-        partitions=record.partitions,
-        configs=dict(record.configs),
-        config=parse_topic_config(record.configs),
-    )
+def is_topic_name(name: str) -> bool:
+    """True if there could be a topic of this name."""
+    try:
+        validate_topic_name(name)
+    except InvalidTopicName:
+        return False
+    return True
+
+
+def _collision_key(name: str) -> str:
+    """Equal for names that would be the same metric, where '.' and '_' are one."""
+    return name.replace(".", "_")
+
+
+def _without_null(configs: Mapping[str, str | None]) -> dict[str, str]:
+    explicit: dict[str, str] = {}
+    for name, value in configs.items():
+        if value is None:
+            message = f"Null value not supported for topic configs: {name[:80]}"
+            raise InvalidConfig(
+                name, None, "a value is needed; for the default leave it out", message=message
+            )
+        explicit[name] = value
+    return explicit
 
 
 class Topics:
@@ -86,6 +129,9 @@ class Topics:
         self._partitions_max = partitions_max
         self._topics: dict[str, Topic] = {}
         self._names: dict[bytes, str] = {}
+        # Topics whose names collide are refused now; earlier releases made them.
+        self._colliding: dict[str, set[str]] = {}
+        self._defaults = TopicConfig()
         self._changes = asyncio.Lock()
         # SQLite: one writer, and none of it on the event loop.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stele-catalog")
@@ -96,7 +142,17 @@ class Topics:
 
     async def open(self) -> None:
         """Load all topics and open their partitions."""
-        topics = [_topic(record) for record in await self.in_thread(self._catalog.topics)]
+        topics: list[Topic] = []
+        for record in await self.in_thread(self._catalog.topics):
+            if record.name in INTERNAL_TOPICS:
+                # Earlier releases made such a topic when a client asked for it.
+                logger.warning(
+                    "topic %r of an earlier release is not served: the name belongs to the broker now; "
+                    "its files are kept",
+                    record.name,
+                )
+                continue
+            topics.append(self._topic(record))
         await self._engine.create([spec for topic in topics for spec in self._specs(topic)])
         for topic in topics:
             self._set(topic)
@@ -105,9 +161,47 @@ class Topics:
         await self.in_thread(self._catalog.close)
         self._thread.shutdown()
 
+    def _topic(self, record: TopicRecord) -> Topic:
+        shown = parse_topic_config(record.configs, defaults=self._defaults)
+        return Topic(
+            name=record.name,
+            topic_id=record.topic_id,
+            partitions=record.partitions,
+            configs=dict(record.configs),
+            shown=shown,
+            config=shown.enforced(),
+        )
+
     def _set(self, topic: Topic) -> None:
         self._topics[topic.name] = topic
         self._names[topic.topic_id.bytes] = topic.name
+        self._colliding.setdefault(_collision_key(topic.name), set()).add(topic.name)
+
+    def _unset(self, topic: Topic) -> None:
+        del self._topics[topic.name]
+        del self._names[topic.topic_id.bytes]
+        key = _collision_key(topic.name)
+        self._colliding[key].discard(topic.name)
+        if not self._colliding[key]:
+            del self._colliding[key]
+
+    @property
+    def defaults(self) -> TopicConfig:
+        """The configuration of a topic that sets none of its own."""
+        return self._defaults
+
+    async def set_defaults(self, defaults: TopicConfig) -> None:
+        """Have every topic follow ``defaults`` in what it does not set itself, from now on."""
+        async with self._changes:
+            self._defaults = defaults
+            for number, topic in enumerate(self.all(), 1):
+                shown = parse_topic_config(topic.configs, defaults=defaults)
+                changed = replace(topic, shown=shown, config=shown.enforced())
+                self._topics[topic.name] = changed
+                for topic_partition in topic.topic_partitions():
+                    self._engine.configure(topic_partition, changed.config)
+                if number % _TOPICS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
 
     def by_id(self, topic_id: bytes) -> Topic | None:
         name = self._names.get(topic_id)
@@ -119,6 +213,8 @@ class Topics:
     def topic(self, name: str) -> Topic:
         topic = self._topics.get(name)
         if topic is None:
+            if name in INTERNAL_TOPICS:
+                raise InternalTopic(name)
             validate_topic_name(name)
             raise UnknownTopic(name)
         return topic
@@ -141,28 +237,45 @@ class Topics:
         if partitions < 1:
             raise InvalidPartitionCount(name, partitions, "it needs at least one")
         total = sum(topic.partitions for topic in self._topics.values()) + more
-        if total > self._partitions_max:
-            raise InvalidPartitionCount(
-                name, partitions, f"that makes {total} in all, and the limit is {self._partitions_max}"
+        if more > 0 and total > self._partitions_max:
+            raise TooManyPartitions(name, total=total, limit=self._partitions_max)
+
+    def _refuse_name(self, name: str) -> None:
+        """Raises ``InvalidTopicName`` or ``TopicExists`` if there cannot be a new topic of this name."""
+        validate_topic_name(name)
+        if name in self._topics:
+            raise TopicExists(name)
+        for other in self._colliding.get(_collision_key(name), ()):
+            raise InvalidTopicName(
+                name,
+                "'.' and '_' are the same in the names of metrics",
+                message=f"Topic '{name}' collides with existing topic: {other}; choose a name that differs in more "
+                "than '.' and '_'",
             )
 
     async def create(
-        self, name: str, *, partitions: int, configs: Mapping[str, str], validate_only: bool = False
+        self,
+        name: str,
+        *,
+        placement: Placement,
+        default_partitions: int,
+        broker_id: int,
+        configs: Mapping[str, str | None],
+        validate_only: bool = False,
     ) -> Topic:
-        validate_topic_name(name)
-        parse_topic_config(configs)
+        """The checks come in Kafka's order (ADR-0019): name, configurations, placement."""
         async with self._changes:
-            if name in self._topics:
-                raise TopicExists(name)
+            self._refuse_name(name)
+            explicit = _without_null(configs)
+            check_topic_config(parse_topic_config(explicit, defaults=self._defaults))
+            partitions = placement.count(name, default=default_partitions, broker_id=broker_id)
             self._check_partitions(name, partitions, more=partitions)
-            record = TopicRecord(
-                name=name, topic_id=uuid.uuid4(), partitions=partitions, configs=dict(configs)
-            )
+            record = TopicRecord(name=name, topic_id=uuid.uuid4(), partitions=partitions, configs=explicit)
             if validate_only:
-                return _topic(record)
+                return self._topic(record)
             if not await self.in_thread(self._catalog.create_topic, record):
                 raise TopicExists(name)
-            topic = _topic(record)
+            topic = self._topic(record)
             try:
                 await self._engine.create(self._specs(topic))
             except BaseException:
@@ -179,14 +292,22 @@ class Topics:
         configs: Mapping[str, str | None],
         validate_only: bool = False,
     ) -> Topic:
+        """Set configurations and grow. As in Kafka they are checked before the topic is looked for."""
+        validate_topic_name(name)
         async with self._changes:
-            topic = self.topic(name)
-            merged = {**topic.configs, **{key: value for key, value in configs.items() if value is not None}}
+            found = self._topics.get(name)
+            merged: dict[str, str] = {} if found is None else dict(found.configs)
             for key, value in configs.items():
                 if value is None:
-                    parse_topic_config({key: topic.config.as_strings().get(key, "")})
+                    if key not in CONFIG_ENTRIES:
+                        raise InvalidConfig.unknown(key, None)
                     merged.pop(key, None)
-            config = parse_topic_config(merged)
+                else:
+                    merged[key] = value
+            shown = parse_topic_config(merged, defaults=self._defaults)
+            check_topic_config(shown)
+            topic = self.topic(name)
+            config = shown.enforced()
             if config.storage != topic.config.storage:
                 # Its records would be lost on the way.
                 raise InvalidConfig(
@@ -198,10 +319,10 @@ class Topics:
             self._check_partitions(name, count, more=count - topic.partitions)
             record = TopicRecord(name=name, topic_id=topic.topic_id, partitions=count, configs=merged)
             if validate_only:
-                return _topic(record)
+                return self._topic(record)
             if not await self.in_thread(self._catalog.update_topic, record):
                 raise UnknownTopic(name)
-            altered = _topic(record)
+            altered = self._topic(record)
             for topic_partition in topic.topic_partitions():
                 self._engine.configure(topic_partition, config)
             await self._engine.create(self._specs(altered, first_partition=topic.partitions))
@@ -212,8 +333,7 @@ class Topics:
         async with self._changes:
             topic = self.topic(name)
             await self.in_thread(self._catalog.delete_topic, topic.topic_id)
-            del self._topics[name]
-            del self._names[topic.topic_id.bytes]
+            self._unset(topic)
             names = topic.topic_partitions()
             await self._engine.drop(names)
             return names

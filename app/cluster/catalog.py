@@ -24,6 +24,18 @@ class TopicRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRecord:
+    """What is set on a resource that is no topic: a broker, a group, a client metrics subscription.
+
+    ``kind`` tells which; ``entity`` is its name, empty for the default of all brokers.
+    """
+
+    kind: str
+    entity: str
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NamedProducer:
     """The producer that writes version ``version`` of what ``name`` writes (ADR-0015).
 
@@ -54,6 +66,11 @@ class Catalog(Protocol):
         ...
 
     def delete_topic(self, topic_id: UUID) -> bool: ...
+    def configs(self) -> list[ConfigRecord]: ...
+    def set_configs(self, record: ConfigRecord) -> None:
+        """Replace what is set on this resource; nothing of it is kept if there is nothing."""
+        ...
+
     def next_producer_id_block(self, size: int) -> int:
         """The first of ``size`` producer ids that nobody was ever given."""
         ...

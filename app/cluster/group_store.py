@@ -124,6 +124,9 @@ GroupChange: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGroups:
+    """``epoch``: the one that was taken, larger than all before it."""
+
+    epoch: int
     groups: Sequence[GroupRecord]
     offsets: Sequence[OffsetRecord]
 

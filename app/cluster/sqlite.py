@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .catalog import NamedProducer, TopicRecord
+from .catalog import ConfigRecord, NamedProducer, TopicRecord
 
 # One step for each change of the schema, in order; user_version counts those done.
 _MIGRATIONS = (
@@ -30,6 +30,14 @@ _MIGRATIONS = (
         producer_id INTEGER NOT NULL,
         epoch INTEGER NOT NULL,
         begun_at_ms INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    """,
+    """
+    CREATE TABLE configs (
+        kind TEXT NOT NULL,
+        entity TEXT NOT NULL,
+        configs TEXT NOT NULL,
+        PRIMARY KEY (kind, entity)
     ) WITHOUT ROWID;
     """,
 )
@@ -102,6 +110,24 @@ class SqliteCatalog:
     def delete_topic(self, topic_id: uuid.UUID) -> bool:
         with self._transaction() as database:
             return database.execute("DELETE FROM topics WHERE topic_id = ?", (str(topic_id),)).rowcount == 1
+
+    def configs(self) -> list[ConfigRecord]:
+        rows = self._database.execute("SELECT kind, entity, configs FROM configs ORDER BY kind, entity")
+        return [
+            ConfigRecord(kind=kind, entity=entity, configs=json.loads(configs))
+            for kind, entity, configs in rows
+        ]
+
+    def set_configs(self, record: ConfigRecord) -> None:
+        key = (record.kind, record.entity)
+        with self._transaction() as database:
+            if record.configs:
+                database.execute(
+                    "INSERT OR REPLACE INTO configs (kind, entity, configs) VALUES (?, ?, ?)",
+                    (*key, json.dumps(dict(record.configs))),
+                )
+            else:
+                database.execute("DELETE FROM configs WHERE kind = ? AND entity = ?", key)
 
     def next_producer_id_block(self, size: int) -> int:
         with self._transaction() as database:

@@ -125,7 +125,7 @@ class SqliteGroupStore:
                 # Read under the lock that the epoch is taken under: nobody writes in between.
                 database.execute("UPDATE coordinator SET epoch = epoch + 1")
                 (self._epoch,) = database.execute("SELECT epoch FROM coordinator").fetchone()
-                return StoredGroups(groups=_groups(database), offsets=_offsets(database))
+                return StoredGroups(epoch=self._epoch, groups=_groups(database), offsets=_offsets(database))
         except (sqlite3.Error, GroupStoreFailed) as error:
             self.close()
             if isinstance(error, GroupStoreFailed):

@@ -2,6 +2,9 @@
 
 In reading order: ``group`` (one group, a pure state machine), ``messages`` (what
 is asked and answered), ``live_group`` (who waits, and for how long; with
-``parking`` and ``timers``), ``offsets`` (what was committed), ``writer`` (the
-way to the store), ``coordinator`` (all that a door may call).
+``parking``, ``answers`` and ``timers``), ``managed_members`` (members that the
+broker joins for), ``offsets`` (the rules of a committed offset),
+``group_offsets`` (those of one group), ``offset_retention`` (when they are
+dropped), ``writer`` (the way to the store), ``coordinator`` (all that a door may
+call; ``surroundings`` is what groups need of it).
 """

@@ -5,6 +5,10 @@ or parked, in order, when the call returns; its future completes when the answer
 is known, and where the answer promises something, when that is durable. Doors
 await the future, or drop it when their peer is gone.
 
+It is one class because it is one interface: it finds the group, checks the
+request and hands it over. What happens then is in ``live_group``,
+``group_offsets``, ``managed_members`` and ``offset_retention``.
+
 Every call may raise ``CoordinatorNotAvailable`` (the broker is closing) and
 ``CoordinatorFenced`` (another coordinator has the groups).
 """
@@ -18,15 +22,16 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ..broker.topics import Topic
-from ..clock import Clock, PatientClock
+from ..clock import Clock
 from ..cluster.group_store import (
     DeleteGroup,
     DeleteOffset,
     DeleteOwner,
     DeleteTopicOffsets,
     GroupChange,
+    GroupRecord,
     GroupStore,
-    MemberProtocol,
+    OffsetRecord,
     OwnerRecord,
 )
 from ..errors import (
@@ -36,6 +41,7 @@ from ..errors import (
     GroupNotFound,
     GroupSubscribedToTopic,
     IllegalGeneration,
+    InternalTopic,
     InvalidRequest,
     SteleError,
     TooManyGroups,
@@ -44,12 +50,12 @@ from ..errors import (
     UnknownPartition,
 )
 from ..settings import Settings
-from .assignors import ASSIGNOR_NAMES
 from .checks import check_group_id, check_join
-from .consumer_protocol import encode_subscription
 from .descriptions import description_of, listing_of
 from .group import CONSUMER, Claimant, Event, Group, GroupState
+from .group_offsets import GroupOffsets
 from .live_group import LiveGroup
+from .managed_members import join_request_of, membership_of
 from .messages import (
     NO_MEMBER,
     CommitRequest,
@@ -66,16 +72,17 @@ from .messages import (
     Synced,
     SyncRequest,
 )
-from .offsets import is_due, offset_records, topic_id_of
+from .offset_retention import OffsetRetention
+from .offsets import topic_id_of
 from .parking import answer
-from .timers import Scheduler, Timer
+from .timers import Scheduler
 from .writer import StoreWriter
 
 logger = logging.getLogger(__name__)
 
 
 class GroupCoordinator:
-    """``topic`` finds a topic by its name, and raises ``TopicError``: ``Broker.topic``.
+    """``topic`` finds a topic by its name, and raises ``TopicError``: ``Broker.readable_topic``.
 
     ``scheduler`` (the running loop) and ``make_id`` (UUIDs) are for tests.
     """
@@ -97,10 +104,11 @@ class GroupCoordinator:
         self._topic = topic
         self._writer = StoreWriter(store)
         self._groups: dict[str, LiveGroup] = {}
-        self._sweep_timer: Timer | None = None
+        self._retention = OffsetRetention(self._groups, clock=clock, settings=settings, drop=self._drop)
         self._refusal: Callable[[], SteleError] | None = lambda: CoordinatorNotAvailable("they are not open")
-        self._patient_clock = PatientClock(clock)
         self._watchers: list[Callable[[str], None]] = []
+        self._keepers: list[Callable[[Sequence[GroupChange]], None]] = []
+        self.epoch = 0
 
     # ── life ──
 
@@ -115,6 +123,7 @@ class GroupCoordinator:
         if self._scheduler is None:
             self._scheduler = asyncio.get_running_loop()
         stored = await self._writer.open()
+        self.epoch = stored.epoch
         for record in stored.groups:
             self._groups[record.group] = LiveGroup(Group.restored(record), self)
         gone: list[GroupChange] = []
@@ -125,12 +134,11 @@ class GroupCoordinator:
                 continue
             if record.group not in self._groups:
                 self._groups[record.group] = LiveGroup(Group(record.group), self)
-            self._groups[record.group].offsets[record.topic, record.partition] = record
+            self._groups[record.group].offsets.restore(record)
         if gone:
             self.persist(gone, self._ignore)
         self._refusal = None
-        self._sweep_timer = Timer(self._scheduler, self._sweep_and_wait)
-        self._sweep_timer.start(self.settings.offsets_retention_check_interval_ms)
+        self._retention.start(self._scheduler)
 
     def begin_close(self) -> None:
         """Refuse what comes from now on, and answer all joins and syncs that are parked."""
@@ -145,8 +153,7 @@ class GroupCoordinator:
         if self._refusal is not None:
             return
         self._refusal = refusal
-        if self._sweep_timer is not None:
-            self._sweep_timer.stop()
+        self._retention.stop()
         for live in self._groups.values():
             live.close(refusal())
 
@@ -164,6 +171,10 @@ class GroupCoordinator:
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
+    def topic(self, name: str) -> Topic:
+        """Raises ``TopicError``."""
+        return self._topic(name)
+
     def partitions_of(self, topics: Iterable[str]) -> dict[str, int]:
         """How many each of those topics has that exist."""
         found: dict[str, int] = {}
@@ -176,6 +187,10 @@ class GroupCoordinator:
         """Have ``watcher`` called with the name of each group whose members or assignments have changed."""
         self._watchers.append(watcher)
 
+    def watch_kept(self, watcher: Callable[[Sequence[GroupChange]], None]) -> None:
+        """Have ``watcher`` called with changes that are durable, in their order, when they were answered."""
+        self._keepers.append(watcher)
+
     def changed(self, group: str) -> None:
         for watcher in self._watchers:
             watcher(group)
@@ -186,6 +201,9 @@ class GroupCoordinator:
                 epoch, current_epoch = error.epoch, error.current_epoch
                 self._refuse_from_now_on(lambda: CoordinatorFenced(epoch=epoch, current_epoch=current_epoch))
             done(error)
+            if error is None:
+                for watcher in self._keepers:
+                    watcher(changes)
 
         self._writer.submit(changes, written)
 
@@ -228,7 +246,7 @@ class GroupCoordinator:
         Completes when the next generation is assigned: at once, where no Kafka member has to be waited for.
 
         Raises, at once or from the future:
-            UnknownTopic, InvalidTopicName: subscribe to topics that exist.
+            UnknownTopic, InvalidTopicName, InternalTopic: subscribe to topics that exist and have their records stored.
             InvalidRequest: no topics; and all that ``join`` raises.
         """
         self._check_open()
@@ -236,19 +254,9 @@ class GroupCoordinator:
         if not request.topics:
             raise InvalidRequest("a member subscribes to at least one topic")
         for name in request.topics:
-            self._topic(name)
-        metadata = encode_subscription(frozenset(request.topics))
-        joining = JoinRequest(
-            group=request.group,
-            member_id=request.member_id,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            session_timeout_ms=request.session_timeout_ms,
-            rebalance_timeout_ms=request.session_timeout_ms,
-            protocol_type=CONSUMER,
-            protocols=tuple(MemberProtocol(name, metadata) for name in ASSIGNOR_NAMES),
-            is_managed=True,
-        )
+            if self._topic(name).is_internal:
+                raise InternalTopic(name)
+        joining = join_request_of(request)
         check_join(joining, self.settings)
         live = self._groups.get(request.group)
         if live is not None:
@@ -276,13 +284,13 @@ class GroupCoordinator:
         if generation is not None and not 0 <= generation <= live.group.generation:
             raise IllegalGeneration(group, generation, current_generation=live.group.generation)
         live.keep_alive(member)
-        return live.membership(member)
+        return membership_of(live.group, member)
 
     async def settled(self, group: str) -> None:
         """Return when ``group`` is not about to be assigned by the broker: a matter of a sync of the store."""
         live = self._groups.get(group)
         if live is not None:
-            await live.settled()
+            await live.managed.settled()
 
     def topics_changed(self, topic: str) -> None:
         """``topic`` was made, deleted, or has more partitions: groups that the broker leads are assigned anew."""
@@ -349,6 +357,7 @@ class GroupCoordinator:
 
         Raises, at once or from the future:
             InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration, TooManyGroups: see ``join``.
+            GroupNotFound: it commits as a member, and there is no such group.
             RebalanceInProgress: sync first.
             GroupStoreFailed: nothing was kept; commit again.
         """
@@ -357,7 +366,7 @@ class GroupCoordinator:
         live = self._groups.get(request.group)
         if live is None:
             if request.generation >= 0:
-                raise IllegalGeneration(request.group, request.generation, current_generation=0)
+                raise GroupNotFound(request.group)
             live = self._new_group(request.group)
         member = live.group.check_commit(
             generation=request.generation, member_id=request.member_id, instance_id=request.instance_id
@@ -367,26 +376,9 @@ class GroupCoordinator:
         return self._keep_offsets(live, request)
 
     def _keep_offsets(self, live: LiveGroup, request: CommitRequest) -> asyncio.Future[Results]:
-        records, results = offset_records(
-            request,
-            topic=self._topic,
-            now_ms=self.now_ms(),
-            metadata_bytes_max=self.settings.offset_metadata_bytes_max,
-        )
-        future: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
-        if not records:
-            future.set_result(results)
-            return future
-        self._groups.setdefault(request.group, live)
-        live.writes += 1
-
-        def kept(error: SteleError | None) -> None:
-            live.writes -= 1
-            if error is None:
-                live.offsets.update({(record.topic, record.partition): record for record in records})
-            answer(future, results if error is None else error)
-
-        self.persist(records, kept)
+        future = live.offsets.commit(request)
+        if not live.is_unused:
+            self._groups.setdefault(request.group, live)
         return future
 
     # ── ownership ──
@@ -502,23 +494,8 @@ class GroupCoordinator:
         """The offsets of ``partitions`` (topic, number), in their order; None: all there are, sorted."""
         self._check_open()
         live = self._groups.get(group)
-        offsets = {} if live is None else live.offsets
-        found: list[CommittedOffset] = []
-        for topic, partition in sorted(offsets) if partitions is None else partitions:
-            record = offsets.get((topic, partition))
-            if record is not None and topic_id_of(self._topic, topic) == record.topic_id:
-                found.append(
-                    CommittedOffset(
-                        topic=topic,
-                        partition=partition,
-                        offset=record.offset,
-                        leader_epoch=record.leader_epoch,
-                        metadata=record.metadata,
-                    )
-                )
-            elif partitions is not None:
-                found.append(CommittedOffset(topic=topic, partition=partition))
-        return found
+        offsets = GroupOffsets(group, self) if live is None else live.offsets
+        return offsets.committed(partitions)
 
     def delete_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> asyncio.Future[Results]:
         """Forget offsets. In the order of ``partitions``: None, also if there was none, or what was wrong.
@@ -540,24 +517,7 @@ class GroupCoordinator:
             else:
                 results.append(None)
                 keys.append((topic, partition))
-        return self._delete_offsets(live, keys, results)
-
-    def _delete_offsets(
-        self, live: LiveGroup, keys: Collection[tuple[str, int]], results: Results
-    ) -> asyncio.Future[Results]:
-        future: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
-        name = live.group.name
-
-        def deleted(error: SteleError | None) -> None:
-            if error is None:
-                for key in keys:
-                    live.offsets.pop(key, None)
-            answer(future, results if error is None else error)
-
-        self.persist(
-            [DeleteOffset(group=name, topic=topic, partition=partition) for topic, partition in keys], deleted
-        )
-        return future
+        return live.offsets.delete(keys, results)
 
     def forget_topic(self, topic: str) -> asyncio.Future[None]:
         """``topic`` was deleted: forget how far anybody read it.
@@ -574,12 +534,7 @@ class GroupCoordinator:
         def forgotten(error: SteleError | None) -> None:
             if error is None:
                 for live in self._groups.values():
-                    for key in [
-                        key
-                        for key, record in live.offsets.items()
-                        if key[0] == topic and record.topic_id != besides
-                    ]:
-                        del live.offsets[key]
+                    live.offsets.forget_topic(topic, besides)
             answer(future, error)
 
         self.persist([DeleteTopicOffsets(topic=topic, besides=besides)], forgotten)
@@ -607,6 +562,23 @@ class GroupCoordinator:
     def group_names(self) -> list[str]:
         """In no order; none while groups cannot be served."""
         return [] if self._refusal is not None else list(self._groups)
+
+    def kept_record(self, group: str) -> GroupRecord | None:
+        """The group about as the store has it; None if it was never kept, or its generation is not assigned yet."""
+        live = self._groups.get(group)
+        if live is None or live.group.state is GroupState.COMPLETING_REBALANCE:
+            return None
+        return live.group.record() if live.group.generation > 0 else None
+
+    def kept_offsets(self, group: str) -> list[tuple[str, int]]:
+        """Topic and partition of the group's committed offsets that are durable."""
+        live = self._groups.get(group)
+        return [] if live is None else list(live.offsets.records)
+
+    def kept_offset(self, group: str, topic: str, partition: int) -> OffsetRecord | None:
+        """A committed offset that is durable."""
+        live = self._groups.get(group)
+        return None if live is None else live.offsets.records.get((topic, partition))
 
     def describe(self, group: str) -> GroupDescription:
         """Raises ``GroupNotFound``."""
@@ -646,30 +618,6 @@ class GroupCoordinator:
 
     # ── retention ──
 
-    def _sweep_and_wait(self) -> None:
-        self.sweep()
-        assert self._sweep_timer is not None
-        self._sweep_timer.start(self.settings.offsets_retention_check_interval_ms)
-
     def sweep(self) -> None:
         """Drop the offsets that are due, and groups in which nothing is left."""
-        now_ms = self._patient_clock.now_ms()
-        for live in list(self._groups.values()):
-            if live.writes:
-                # What is on its way may be newer than what is due.
-                continue
-            due = [
-                key
-                for key, record in live.offsets.items()
-                if is_due(record, live.group, now_ms=now_ms, retention_ms=self.settings.offsets_retention_ms)
-            ]
-            if due:
-                logger.info("group %r: %d offsets are dropped", live.group.name, len(due))
-            if (
-                live.group.state is GroupState.EMPTY
-                and not live.group.pending
-                and len(due) == len(live.offsets)
-            ):
-                self._drop(live)
-            elif due:
-                self._delete_offsets(live, due, [])
+        self._retention.sweep()

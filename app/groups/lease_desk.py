@@ -412,23 +412,24 @@ class LeaseDesk:
         return next((held for held in pool.held.values() if held.poll_id == poll_id), None)
 
     async def _read_again(self, held: _Held) -> Polled:
-        fetched = await self._broker.fetch(
-            [
-                PartitionFetch(
-                    topic=part.topic,
-                    partition=part.partition,
-                    offset=part.offset,
-                    max_bytes=self._broker.settings.fetch_bytes_max,
-                )
-                for part in held.lease.partitions
-            ],
-            max_bytes=self._broker.settings.fetch_bytes_max,
-        )
-        for one in fetched:
-            if one.error is not None:
-                raise one.error
-        pairs = list(zip(held.lease.partitions, fetched, strict=True))
+        pairs = [(part, await self._read_part(part)) for part in held.lease.partitions]
         return Polled(lease=held.lease, expires_at_ms=held.expires_at_ms, fetched=pairs)
+
+    async def _read_part(self, part: LeasedPartition) -> Fetched:
+        """The batches of a leased partition; what came after them stays out, since it could crowd out others."""
+        max_bytes = self._broker.settings.fetch_bytes_max
+        request = PartitionFetch(
+            topic=part.topic, partition=part.partition, offset=part.offset, max_bytes=max_bytes
+        )
+        (fetched,) = await self._broker.fetch([request], max_bytes=max_bytes)
+        if fetched.error is not None:
+            raise fetched.error
+        end = 0
+        for header in rb.iter_headers(fetched.batches):
+            if header.base_offset >= part.next_offset:
+                break
+            end = header.position + header.size
+        return replace(fetched, batches=fetched.batches[:end])
 
     def _expire(self, pool: _Pool, lease_id: str) -> None:
         held = pool.held.get(lease_id)

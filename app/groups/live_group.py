@@ -2,7 +2,9 @@
 
 ``group`` says what may happen; here it happens. Everything runs on the event
 loop and nothing awaits, so a request is done or parked when its call returns,
-and requests take effect in the order of their calls.
+and requests take effect in the order of their calls. Joining, syncing and
+leaving are one class because each of them moves the same state: the group, what
+is parked, and the timers.
 
 Timers, for one group::
 
@@ -18,10 +20,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 
-from ..cluster.group_store import GroupChange, MemberProtocol, OffsetRecord
+from ..cluster.group_store import MemberProtocol
 from ..errors import (
     FencedInstance,
     GroupFull,
@@ -32,14 +33,18 @@ from ..errors import (
     SteleError,
     UnknownMember,
 )
-from ..settings import Settings
-from .assignors import ASSIGNORS, even
-from .consumer_protocol import AssignedPartition, encode_assignment, subscribed_topics
+from .answers import joined_of, synced_of
 from .group import Event, Group, GroupState, Member
+from .group_offsets import GroupOffsets
+from .managed_members import (
+    ManagedMembers,
+    are_all_managed,
+    assignments_by_the_broker,
+    is_led_by_the_broker,
+)
 from .messages import (
     NO_MEMBER,
     Joined,
-    JoinedMember,
     JoinRequest,
     LeavingMember,
     Membership,
@@ -47,8 +52,9 @@ from .messages import (
     Synced,
     SyncRequest,
 )
-from .parking import Parking, answer
-from .timers import Scheduler, Sessions, Timer
+from .parking import Parking
+from .surroundings import Surroundings
+from .timers import Sessions, Timer
 
 logger = logging.getLogger(__name__)
 
@@ -59,50 +65,20 @@ _MEMBER_ID_PREFIX_MAX = 255
 _RETRY_MS_MIN = 1000
 
 
-class Surroundings(Protocol):
-    """What the groups of one coordinator share."""
-
-    @property
-    def settings(self) -> Settings: ...
-    @property
-    def scheduler(self) -> Scheduler: ...
-    def now_ms(self) -> int: ...
-    def make_id(self) -> str:
-        """Never the same twice."""
-        ...
-
-    def partitions_of(self, topics: Iterable[str]) -> Mapping[str, int]:
-        """How many each of those topics has that exist."""
-        ...
-
-    def changed(self, group: str) -> None:
-        """What its members are assigned is another, or somebody left: whoever watches may look."""
-        ...
-
-    def persist(self, changes: Sequence[GroupChange], done: Callable[[SteleError | None], None]) -> None:
-        """Keep ``changes``; ``done`` comes on the loop, in the order of the calls, with what went wrong."""
-        ...
-
-
 def _protocols(request: JoinRequest) -> tuple[MemberProtocol, ...]:
     # A door may hand over slices of its frames; what is kept must not keep those.
     return tuple(MemberProtocol(name, bytes(metadata)) for name, metadata in request.protocols)
 
 
 class LiveGroup:
-    """``offsets`` are those that are durable, by topic and partition.
-
-    ``writes``: changes of offsets that are on their way to the store; while
-    there are any, the sweep leaves the group alone.
-    """
+    """A group, and its committed ``offsets``."""
 
     def __init__(self, group: Group, around: Surroundings) -> None:
         self.group = group
         self._is_closed = False
         # Somebody joined since the initial rebalance began to wait.
         self._has_newcomer = False
-        self.offsets: dict[tuple[str, int], OffsetRecord] = {}
-        self.writes = 0
+        self.offsets = GroupOffsets(group.name, around)
         self._around = around
         self._settings = around.settings
         self.parking = Parking()
@@ -111,10 +87,7 @@ class LiveGroup:
         self._sync_timer = Timer(around.scheduler)
         # The generation whose assignment is on its way to the store.
         self._assigning: int | None = None
-        # What the broker joined for, and waits to hear what it is assigned.
-        self._waiting: dict[str, asyncio.Future[Membership]] = {}
-        # Who waits for the end of that, whatever it will be.
-        self._settling: list[asyncio.Future[None]] = []
+        self.managed = ManagedMembers(group)
         for member in group.members.values():
             self._start_session(member)
 
@@ -122,7 +95,7 @@ class LiveGroup:
     def is_unused(self) -> bool:
         """Nobody is in it, comes or has left anything: it can go."""
         group = self.group
-        return group.state is GroupState.EMPTY and not (group.pending or self.offsets or self.writes)
+        return group.state is GroupState.EMPTY and not group.pending and self.offsets.is_empty
 
     def close(self, error: SteleError) -> None:
         """Answer all who are parked, and stop the time for good."""
@@ -132,10 +105,7 @@ class LiveGroup:
         self._sync_timer.stop()
         for member in self.group.members.values():
             self.parking.refuse(member, error)
-        for waiting in self._waiting.values():
-            answer(waiting, error)
-        self._waiting.clear()
-        self._settle()
+        self.managed.close(error)
 
     # ── join ──
 
@@ -189,7 +159,7 @@ class LiveGroup:
         ):
             # Its answer was lost, or nothing changed for it: tell it again what is the case.
             future = self._park_join(member)
-            self.parking.answer_join(member, self._joined(member))
+            self.parking.answer_join(member, joined_of(group, member))
             self._start_session(member)
             return future
         self._update(member, request)
@@ -229,14 +199,14 @@ class LiveGroup:
         if request.member_id == NO_MEMBER:
             group.check_protocols(request.protocol_type, request.protocols)
             member_id = f"{request.client_id[:_MEMBER_ID_PREFIX_MAX]}-{self._around.make_id()}"
-            waiting = self._waiting[member_id] = asyncio.get_running_loop().create_future()
+            waiting = self.managed.await_assignment(member_id)
             self._add(member_id, request)
             return waiting
         member = group.check_member(request.member_id, None)
         if not member.is_managed:
             raise InvalidRequest(f"member {member.member_id[:80]!r} came through the Kafka door; join there")
         group.check_protocols(request.protocol_type, request.protocols, besides=member.member_id)
-        waiting = self._await_assignment(member)
+        waiting = self.managed.await_assignment(member.member_id)
         is_same = member.protocols == _protocols(request)
         self._update(member, request)
         self.keep_alive(member)
@@ -246,71 +216,15 @@ class LiveGroup:
             self._answer_assigned(member)
         return waiting
 
-    def _await_assignment(self, member: Member) -> asyncio.Future[Membership]:
-        before = self._waiting.pop(member.member_id, None)
-        if before is not None:
-            answer(before, RebalanceInProgress(self.group.name))
-        waiting = self._waiting[member.member_id] = asyncio.get_running_loop().create_future()
-        return waiting
-
     def _answer_assigned(self, member: Member) -> None:
-        waiting = self._waiting.pop(member.member_id, None)
-        if waiting is not None:
-            member.is_new = False
-            answer(waiting, self.membership(member))
+        if self.managed.answer_assigned(member):
             self._start_session(member)
-
-    def membership(self, member: Member) -> Membership:
-        group = self.group
-        # A generation that has not been assigned is not told: a member would take it for one that gives it nothing.
-        is_unassigned = group.state is GroupState.COMPLETING_REBALANCE
-        return Membership(
-            member_id=member.member_id,
-            generation=group.generation - is_unassigned,
-            assigned=member.assigned,
-            is_rebalancing=group.state is not GroupState.STABLE,
-        )
-
-    async def settled(self) -> None:
-        """Return when the broker is not about to assign: what that waits for is the disk, and no member."""
-        group = self.group
-        while (
-            not self._is_closed
-            and group.state is GroupState.COMPLETING_REBALANCE
-            and group.leader is not None
-            and group.members[group.leader].is_managed
-        ):
-            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._settling.append(waiting)
-            await waiting
-
-    def _settle(self) -> None:
-        for waiting in self._settling:
-            if not waiting.done():
-                waiting.set_result(None)
-        self._settling.clear()
 
     def topics_changed(self, topic: str) -> None:
         """Partitions of ``topic`` came or went: assign anew, where the broker leads."""
         group = self.group
-        leader = None if group.leader is None else group.members[group.leader]
-        if leader is not None and leader.is_managed and group.is_subscribed(topic):
+        if is_led_by_the_broker(group) and group.is_subscribed(topic):
             self._rebalance_or_complete(f"the partitions of topic {topic!r} changed")
-
-    def _lead(self, previous: Mapping[str, frozenset[AssignedPartition]]) -> None:
-        """Assign for the leader, for whom the broker joins."""
-        group = self.group
-        assert group.protocol_name is not None
-        subscriptions = {
-            member.member_id: subscribed_topics(member.metadata_for(group.protocol_name)) or frozenset()
-            for member in group.members.values()
-        }
-        partitions = self._around.partitions_of(
-            {topic for topics in subscriptions.values() for topic in topics}
-        )
-        assign = ASSIGNORS.get(group.protocol_name, even)
-        assignments = assign(subscriptions, partitions, previous)
-        self._assign({member_id: encode_assignment(parts) for member_id, parts in assignments.items()})
 
     def _update(self, member: Member, request: JoinRequest) -> None:
         member.protocols = _protocols(request)
@@ -349,7 +263,8 @@ class LiveGroup:
                 skip = is_leader and request.supports_skip_assignment
                 # A peer that cannot skip its assignment must not find out that it leads: it would assign, in
                 # a generation that is assigned. It is told its old id as the leader's.
-                joined = self._joined(
+                joined = joined_of(
+                    group,
                     member,
                     leader=None if request.supports_skip_assignment else leader_before,
                     with_members=skip,
@@ -360,39 +275,6 @@ class LiveGroup:
 
         self._around.persist([group.record()], kept)
         return future
-
-    def _joined(
-        self,
-        member: Member,
-        *,
-        leader: str | None = None,
-        with_members: bool | None = None,
-        skip_assignment: bool = False,
-    ) -> Joined:
-        group = self.group
-        assert group.protocol_type is not None
-        assert group.protocol_name is not None
-        assert group.leader is not None
-        if with_members is None:
-            with_members = group.leader == member.member_id
-        return Joined(
-            generation=group.generation,
-            protocol_type=group.protocol_type,
-            protocol_name=group.protocol_name,
-            leader=leader or group.leader,
-            member_id=member.member_id,
-            members=[
-                JoinedMember(
-                    member_id=other.member_id,
-                    instance_id=other.instance_id,
-                    metadata=other.metadata_for(group.protocol_name),
-                )
-                for other in group.members.values()
-            ]
-            if with_members
-            else (),
-            skip_assignment=skip_assignment,
-        )
 
     # ── rebalance ──
 
@@ -429,9 +311,12 @@ class LiveGroup:
     def _wait_for_more(self, left_ms: int) -> None:
         """Give an empty group's first members the company of those that start with them.
 
-        Waits once more as long as newcomers come, ``left_ms`` in all.
+        Waits once more as long as newcomers come, ``left_ms`` in all. Where the broker joins
+        for all members, another rebalance costs none of them anything: it does not wait.
         """
         delay_ms = min(self._settings.group_initial_rebalance_delay_ms, left_ms)
+        if are_all_managed(self.group):
+            delay_ms = 0
         self._has_newcomer = False
 
         def waited() -> None:
@@ -476,17 +361,16 @@ class LiveGroup:
         )
         self._sync_timer.start(group.rebalance_timeout_ms, self._expire_syncs)
         for member in group.awaiting_join:
-            self.parking.answer_join(member, self._joined(member))
+            self.parking.answer_join(member, joined_of(group, member))
             if member.is_managed:
                 group.pending_sync.discard(member.member_id)
-            if member.member_id not in self._waiting:
+            if not self.managed.is_waiting(member.member_id):
                 member.is_new = False
                 self._start_session(member)
         if not group.pending_sync:
             self._sync_timer.stop()
-        assert group.leader is not None
-        if group.members[group.leader].is_managed:
-            self._lead(previous)
+        if is_led_by_the_broker(group):
+            self._assign(assignments_by_the_broker(group, previous, partitions_of=self._around.partitions_of))
 
     def _logged(self, error: SteleError | None) -> None:
         if error is not None:
@@ -504,7 +388,7 @@ class LiveGroup:
     def _retry_rebalance(self, why: str) -> None:
         """Where the broker joins for everybody, a store that is out of order must not be asked all the time."""
         group = self.group
-        if not all(member.is_managed for member in group.members.values()):
+        if not are_all_managed(group):
             self._begin_rebalance(why)
             return
         logger.warning("group %r tries again to assign: %s", group.name, why)
@@ -541,7 +425,7 @@ class LiveGroup:
             self._sync_timer.stop()
         future = self._park_sync(member)
         if group.state is GroupState.STABLE:
-            self.parking.answer_sync(member, self._synced(member))
+            self.parking.answer_sync(member, synced_of(group, member))
             self._start_session(member)
         elif group.leader == member.member_id and self._assigning != group.generation:
             self._assign(request.assignments)
@@ -556,7 +440,7 @@ class LiveGroup:
         def kept(error: SteleError | None) -> None:
             if self._assigning == generation:
                 self._assigning = None
-            self._settle()
+            self.managed.settle()
             if (
                 self._is_closed
                 or group.state is not GroupState.COMPLETING_REBALANCE
@@ -565,29 +449,19 @@ class LiveGroup:
                 return
             if error is not None:
                 self._refuse_syncs(error)
-                for member_id in list(self._waiting):
+                for member_id in self.managed.waiting:
                     self._remove(member_id, error)
                 self._retry_rebalance(f"its assignment could not be kept: {error}")
                 return
             group.assign(known)
             for member in group.members.values():
                 if member.is_awaiting_sync:
-                    self.parking.answer_sync(member, self._synced(member))
+                    self.parking.answer_sync(member, synced_of(group, member))
                     self._start_session(member)
                 self._answer_assigned(member)
             self._around.changed(group.name)
 
         self._around.persist([group.record(known)], kept)
-
-    def _synced(self, member: Member) -> Synced:
-        group = self.group
-        assert group.protocol_type is not None
-        assert group.protocol_name is not None
-        return Synced(
-            protocol_type=group.protocol_type,
-            protocol_name=group.protocol_name,
-            assignment=member.assignment,
-        )
 
     # ── staying and leaving ──
 
@@ -636,9 +510,7 @@ class LiveGroup:
     def _remove(self, member_id: str, error: SteleError) -> None:
         """``error`` answers what it is parked for."""
         self.parking.refuse(self.group.members[member_id], error)
-        waiting = self._waiting.pop(member_id, None)
-        if waiting is not None:
-            answer(waiting, error)
+        self.managed.refuse(member_id, error)
         self.sessions.stop(member_id)
         self.group.remove(member_id)
 

@@ -1,9 +1,13 @@
 """The engine on this machine: segments on disk, rings in memory, group commit.
 
 Appends go to the page cache on the event loop; everything that may wait for a
-disk (syncs, cold reads, recovery, deletion) runs in threads. The first failed
-write or sync stops the whole directory (ADR-0003): a kernel may drop the dirty
-pages after reporting the error once, so a second try would lie.
+disk (syncs, cold reads, recovery, deletion) runs in threads. The parts:
+
+- ``log_dir``        the threads, and the failure that stops the directory
+- ``log_manager``    opening, creating, deleting and closing logs
+- ``housekeeping``   checkpoints and retention
+- ``flusher``        group commit
+- ``open_segments``  how many sealed segments stay open
 """
 
 from __future__ import annotations
@@ -12,20 +16,22 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import Context
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import cast
 
 from stele.wire.messages import Durability
-from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader, CorruptBatchError, set_log_append_time
+from stele.wire.record_batch import (
+    NO_TIMESTAMP,
+    BatchHeader,
+    CorruptBatchError,
+    set_log_append_time,
+    settle_create_time,
+)
 
-from ..clock import Clock, PatientClock
-from ..errors import CorruptLog, LogDirFailed, SteleError, StorageError, StorageFull, UnknownTopic
-from .checkpoint import LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
+from ..clock import Clock
+from ..errors import CorruptLog, LogDirFailed, SteleError, StorageError, UnknownTopic
 from .data_dir import DataDir, Start
 from .engine import (
     AppendTicket,
@@ -38,22 +44,22 @@ from .engine import (
     TopicPartition,
     Verification,
 )
-from .files import DISK_FULL, Files, disk_space
+from .files import Files, disk_space
 from .flusher import Flusher, SyncObserver
+from .housekeeping import Housekeeping
 from .inspect import VerificationStopped, verify_partition
-from .log import DELETED_SUFFIX, DiskLog
+from .log import DiskLog
+from .log_dir import LogDir
+from .log_manager import LogManager
 from .memory_log import MemoryLog
-from .recovery import Crash
-from .segment import Extent, Segment, SegmentTornError, WouldBlockError
+from .open_segments import OpenSegments
+from .partition_log import PartitionLog, Span
+from .segment import Segment, SegmentTornError
+from .segment_reader import Extent, WouldBlockError
 from .topic_config import TopicConfig
 from .waiters import Waiters
 
 logger = logging.getLogger(__name__)
-
-_T = TypeVar("_T")
-
-# Logs opened at once after a crash: the disk has a queue, the CRC has cores.
-_OPEN_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,32 +75,31 @@ class EngineOptions:
 
 
 class EmbeddedEngine:
-    """Implements ``LogEngine``; one for a data directory."""
+    """Implements ``LogEngine``; one per data directory."""
 
     def __init__(self, files: Files, path: Path, *, clock: Clock, options: EngineOptions) -> None:
-        self._files = files
         self._clock = clock
         self._options = options
-        self._data_dir = DataDir(files, path)
-        self._disk: dict[TopicPartition, DiskLog] = {}
+        self._log_dir = LogDir(files, path, threads=options.sync_threads)
+        self._manager = LogManager(self._log_dir, DataDir(files, path), clock)
+        self._disk: Mapping[TopicPartition, DiskLog] = self._manager.logs
         self._memory: dict[TopicPartition, MemoryLog] = {}
-        self._threads = ThreadPoolExecutor(options.sync_threads, thread_name_prefix="stele-disk")
-        self._flusher = Flusher(self._threads, on_failure=self._sync_failed)
         self._waiters = Waiters()
-        self._open_sealed: OrderedDict[Segment, None] = OrderedDict()
-        self._failure: LogDirFailed | None = None
-        self._start: Start | None = None
-        self._leader_epoch = 0
-        # What the checkpoints say of partitions that are not open (yet).
-        self._recovery_points: dict[TopicPartition, int] = {}
-        self._log_starts: dict[TopicPartition, int] = {}
-        self._checkpointed: tuple[dict[TopicPartition, int], dict[TopicPartition, int]] = ({}, {})
-        # Checkpoints, retention and deletion one after the other: each relies on what is on the disk.
-        self._housekeeping = asyncio.Lock()
-        self._next_checkpoint: asyncio.Task[None] | None = None
-        self._stopping = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._patient_clock = PatientClock(clock)
+        self._open_segments = OpenSegments(options.open_segments_max)
+        self._flusher = Flusher(
+            self._log_dir.threads, on_failure=lambda log, error: self._log_dir.fail(log.directory, error)
+        )
+        self._log_dir.on_failure(self._flusher.fail)
+        self._log_dir.on_failure(lambda _failure: self._waiters.wake_all())
+        self._housekeeping = Housekeeping(
+            self._log_dir,
+            self._manager,
+            self._memory,
+            flusher=self._flusher,
+            open_segments=self._open_segments,
+            clock=clock,
+            on_change=self._waiters.changed,
+        )
 
     # ── life ──
 
@@ -105,47 +110,18 @@ class EmbeddedEngine:
             DataDirLocked: another broker has it.
             OSError: it cannot be used.
         """
-        self._start = await self._in_thread(self._data_dir.take)
-        self._leader_epoch = self._start.leader_epoch
-        path = self._data_dir.path
-        self._recovery_points = await self._in_thread(_read_offsets, self._files, path / RECOVERY_POINTS)
-        self._log_starts = await self._in_thread(_read_offsets, self._files, path / LOG_START_OFFSETS)
-        self._checkpointed = (dict(self._recovery_points), dict(self._log_starts))
-        return self._start
+        return await self._manager.open()
 
     def start_background(self) -> None:
         """Begin checkpoints and retention, once all partitions are open."""
-        self._tasks = [
-            # The first at once: it says that all is recovered.
-            asyncio.create_task(
-                self._every(self._options.checkpoint_interval_ms, self._checkpoint, first_ms=0)
-            ),
-            asyncio.create_task(self._every(self._options.retention_interval_ms, self._retain)),
-        ]
-
-    async def _every(
-        self, interval_ms: int, work: Callable[[], Awaitable[None]], *, first_ms: int | None = None
-    ) -> None:
-        delay_ms = interval_ms if first_ms is None else first_ms
-        while not self._stopping.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), delay_ms / 1000)
-            if self._stopping.is_set() or self._failure is not None:
-                return
-            delay_ms = interval_ms
-            try:
-                await work()
-            except StorageError as error:
-                logger.error("housekeeping of %s: %s", self._data_dir.path, error)
+        self._housekeeping.start(
+            checkpoint_interval_ms=self._options.checkpoint_interval_ms,
+            retention_interval_ms=self._options.retention_interval_ms,
+        )
 
     async def close(self) -> None:
-        # Their threads must be done, so they are not cancelled.
-        self._stopping.set()
-        await asyncio.gather(*self._tasks)
-        # Of somebody who no longer waits for it.
-        if self._next_checkpoint is not None:
-            await asyncio.wait((self._next_checkpoint,))
-        async with self._housekeeping:
+        await self._housekeeping.stop()
+        async with self._manager.checkpoints.lock:
             await self._close()
 
     async def _close(self) -> None:
@@ -153,65 +129,28 @@ class EmbeddedEngine:
         for log in list(self._disk.values()):
             await self._flusher.quiesce(log)
         # A sync that failed just now is not tried again.
-        is_clean = self._start is not None and self._failure is None
+        is_clean = self._manager.is_open and self._log_dir.failure is None
+        threads = self._options.sync_threads
         try:
             if is_clean:
-                await self._close_logs(clean=True)
-                await self._save()
+                await self._manager.close(clean=True, threads=threads)
+                await self._manager.checkpoints.save()
         except (OSError, StorageError) as error:
-            logger.error(
-                "%s was not closed in order, the next start checks it: %s", self._data_dir.path, error
-            )
+            self._not_closed(error)
             is_clean = False
-        await self._close_logs(clean=False)
+        await self._manager.close(clean=False, threads=threads)
         try:
-            await self._in_thread(lambda: self._data_dir.release(clean=is_clean))
+            await self._manager.release(clean=is_clean)
         except OSError as error:
-            logger.error(
-                "%s was not closed in order, the next start checks it: %s", self._data_dir.path, error
-            )
-        self._threads.shutdown()
+            self._not_closed(error)
+        self._log_dir.threads.shutdown()
 
-    async def _close_logs(self, *, clean: bool) -> None:
-        """Raises ``OSError`` for the first that failed, when all have been tried."""
-        logs = list(self._disk.values())
-
-        def close_all(mine: list[DiskLog]) -> None:
-            for log in mine:
-                log.close(clean=clean)
-
-        threads = self._options.sync_threads
-        shares = (self._in_thread(close_all, logs[start::threads]) for start in range(threads))
-        for error in await asyncio.gather(*shares, return_exceptions=True):
-            if error is not None:
-                raise error
-
-    async def _in_thread(self, work: Callable[..., _T], *arguments: object) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
-
-    # ── failure ──
+    def _not_closed(self, error: Exception) -> None:
+        logger.error("%s was not closed in order, the next start checks it: %s", self._log_dir.path, error)
 
     @property
     def failure(self) -> StorageError | None:
-        return self._failure
-
-    def _refuse(self, path: Path, error: OSError) -> StorageError:
-        """What to raise for ``error``: a full disk can be waited for, anything else ends the directory."""
-        if error.errno in DISK_FULL:
-            return StorageFull(path, error)
-        return self._fail(path, error)
-
-    def _sync_failed(self, log: DiskLog, error: OSError) -> LogDirFailed:
-        return self._fail(log.directory, error)
-
-    def _fail(self, path: Path, error: OSError) -> LogDirFailed:
-        failure = LogDirFailed(path, error.strerror or str(error))
-        if self._failure is None:
-            self._failure = failure
-            logger.critical("%s", failure)
-            self._flusher.fail(failure)
-            self._waiters.wake_all()
-        return failure
+        return self._log_dir.failure
 
     def observe_syncs(self, observer: SyncObserver) -> None:
         self._flusher.on_sync = observer
@@ -219,103 +158,17 @@ class EmbeddedEngine:
     # ── partitions ──
 
     async def create(self, specs: Sequence[PartitionSpec]) -> None:
-        disk = [spec for spec in specs if spec.config.storage == "disk"]
         for spec in specs:
             if spec.config.storage == "memory":
                 # What was in it before this start is lost, its producers too.
-                if not self._tasks:
+                if not self._housekeeping.has_started:
                     spec.ledger.clear()
-                self._memory[spec.topic_partition] = MemoryLog(spec)
-        logs = [
-            DiskLog(self._files, self._data_dir.partition_dir(*s.topic_partition), s, self._clock)
-            for s in disk
-        ]
-        try:
-            await self._forget_predecessors(logs)
-            await self._open_logs(logs)
-            if logs:
-                # The run that made a directory may have ended before its name was made to last.
-                await self._in_thread(self._files.sync_dir, self._data_dir.path)
-        except OSError as error:
-            raise self._refuse(Path(error.filename or self._data_dir.path), error) from error
-        assert self._start is not None
-        for log in logs:
-            name = log.topic_partition
-            self._disk[name] = log
-            self._recovery_points.pop(name, None)
-            self._log_starts.pop(name, None)
-            # Above all that is in the log, even if the start record was lost.
-            found = log.epochs.latest if self._start.was_clean else log.epochs.latest + 1
-            self._leader_epoch = max(self._leader_epoch, found)
-        if any(log.has_jumped for log in logs):
-            await self._checkpoint()
-
-    async def _forget_predecessors(self, logs: Sequence[DiskLog]) -> None:
-        """See that nothing of a deleted topic of the same name is taken for the new one's."""
-        strangers = await self._in_thread(lambda: [log for log in logs if self._remove_stranger(log)])
-        is_stale = False
-        for log in strangers:
-            for checkpoint in (self._recovery_points, self._log_starts):
-                is_stale = checkpoint.pop(log.topic_partition, None) is not None or is_stale
-        if is_stale:
-            await self._checkpoint()
-
-    def _remove_stranger(self, log: DiskLog) -> bool:
-        """True if the directory did not hold this very partition."""
-        found = log.found_topic_id()
-        if found is not None and found != log.topic_id:
-            # A topic of this name was deleted, and its files outlived a crash.
-            self._set_aside(log.directory)
-        return found != log.topic_id
-
-    async def _open_logs(self, logs: Sequence[DiskLog]) -> None:
-        limit = asyncio.Semaphore(_OPEN_THREADS)
-
-        async def open_one(log: DiskLog) -> None:
-            async with limit:
-                await self._in_thread(self._open_log, log)
-
-        errors = await asyncio.gather(*map(open_one, logs), return_exceptions=True)
-        for error in errors:
-            if error is not None:
-                for log in logs:
-                    log.close(clean=False)
-                raise error
-
-    def _open_log(self, log: DiskLog) -> None:
-        assert self._start is not None, "open() comes first"
-        recovery_point = self._recovery_points.get(log.topic_partition, 0)
-        log_start_offset = self._log_starts.get(log.topic_partition, 0)
-        crash = Crash(
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            same_boot=self._start.same_boot,
-        )
-        log.open(
-            crash=None if self._start.was_clean else crash,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-        )
-
-    def _set_aside(self, directory: Path) -> None:
-        target = directory.with_name(f"{directory.name}.{self._clock.now_ms()}{DELETED_SUFFIX}")
-        logger.warning("%s belongs to a deleted topic of the same name and is removed", directory)
-        self._files.rename(directory, target)
-        self._files.sync_dir(directory.parent)
-        self._files.remove_tree(target)
+                self._memory[spec.topic_partition] = MemoryLog(spec, self._clock)
+        await self._manager.create([spec for spec in specs if spec.config.storage == "disk"])
 
     async def remove_strays(self) -> None:
         """Finish deletions that a crash interrupted."""
-
-        def work() -> None:
-            for name in self._files.list_dir(self._data_dir.path):
-                if name.endswith(DELETED_SUFFIX):
-                    self._files.remove_tree(self._data_dir.path / name)
-
-        try:
-            await self._in_thread(work)
-        except OSError as error:
-            raise self._refuse(self._data_dir.path, error) from error
+        await self._manager.remove_strays()
 
     def configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
         self._log(topic_partition).config = config
@@ -325,31 +178,21 @@ class EmbeddedEngine:
         for topic_partition in topic_partitions:
             self._waiters.wake(topic_partition)
             self._memory.pop(topic_partition, None)
-            log = self._disk.pop(topic_partition, None)
+            log = self._manager.logs.pop(topic_partition, None)
             if log is not None:
                 dropped.append(log)
-        async with self._housekeeping:
-            for log in dropped:
-                await self._flusher.quiesce(log)
-                for segment in log.segments:
-                    self._open_sealed.pop(segment, None)
-                try:
-                    await self._in_thread(self._delete_log, log)
-                except OSError as error:
-                    raise self._refuse(log.directory, error) from error
-            with contextlib.suppress(StorageFull):
-                # What stays in the checkpoint is taken out before the name is used again.
-                await self._save()
+        await self._housekeeping.delete(dropped)
 
-    def _delete_log(self, log: DiskLog) -> None:
-        log.close(clean=False)
-        target = log.directory.with_name(f"{log.directory.name}.{self._clock.now_ms()}{DELETED_SUFFIX}")
-        self._files.rename(log.directory, target)
-        self._files.sync_dir(log.directory.parent)
-        self._files.remove_tree(target)
-
-    def _log(self, topic_partition: TopicPartition) -> DiskLog | MemoryLog:
+    def _log(self, topic_partition: TopicPartition) -> PartitionLog:
         return self._disk.get(topic_partition) or self._memory[topic_partition]
+
+    def _directory(self, topic_partition: TopicPartition) -> Path:
+        """Where to look when the disk fails."""
+        log = self._disk.get(topic_partition)
+        return self._log_dir.path if log is None else log.directory
+
+    def _find(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        return self._disk.get(topic_partition) or self._memory.get(topic_partition)
 
     # ── append ──
 
@@ -361,56 +204,47 @@ class EmbeddedEngine:
         *,
         sync: bool,
     ) -> AppendTicket:
-        log = self._disk.get(topic_partition)
-        if log is None:
-            return self._append_memory(topic_partition, batches, headers)
-        if self._failure is not None:
-            raise LogDirFailed(log.directory, self._failure.cause)
-        log_append_time_ms = self._stamp(log, batches, headers)
+        disk = self._disk.get(topic_partition)
+        log: PartitionLog = disk or self._memory[topic_partition]
+        if disk is not None and self._log_dir.failure is not None:
+            raise LogDirFailed(disk.directory, self._log_dir.failure.cause)
+        log_append_time_ms = self._stamp(log.config, batches, headers)
         try:
-            base_offset, last_offset = log.append(batches, headers, leader_epoch=self._leader_epoch)
+            base_offset, last_offset = log.append(batches, headers, leader_epoch=self._manager.leader_epoch)
         except OSError as error:
-            raise self._refuse(log.directory, error) from error
+            raise self._log_dir.refuse(self._directory(topic_partition), error) from error
         except SegmentTornError as error:
-            raise self._fail(error.path, error.cause) from error
-        future = None
+            raise self._log_dir.fail(error.path, error.cause) from error
+        future, durability = None, Durability.NONE
+        if disk is not None:
+            future = self._sync(disk, sync=sync)
+            durability = Durability.APPENDED if future is None else Durability.SYNCED
+        self._waiters.appended(topic_partition, len(batches))
+        return AppendTicket(
+            base_offset=base_offset,
+            last_offset=last_offset,
+            log_append_time_ms=log_append_time_ms,
+            log_start_offset=log.log_start_offset,
+            durability=durability,
+            future=future,
+        )
+
+    def _sync(self, log: DiskLog, *, sync: bool) -> asyncio.Future[None] | None:
+        """See that what was just appended is synced in time; a future if that is to be waited for."""
         if sync or log.unsynced_records >= log.config.flush_messages:
-            future = self._flusher.next_round(log)
-        elif log.config.flush_ms >= 0:
+            return self._flusher.next_round(log)
+        if log.config.flush_ms >= 0:
             self._flusher.flush_later(log, log.config.flush_ms)
         elif log.unsynced_bytes >= self._options.flush_bytes:
             self._flusher.next_round(log)
         else:
             self._flusher.flush_later(log, self._options.flush_interval_ms)
-        self._waiters.appended(topic_partition, len(batches))
-        return AppendTicket(
-            base_offset=base_offset,
-            last_offset=last_offset,
-            log_append_time_ms=log_append_time_ms,
-            log_start_offset=log.log_start_offset,
-            durability=Durability.APPENDED if future is None else Durability.SYNCED,
-            future=future,
-        )
+        return None
 
-    def _append_memory(
-        self, topic_partition: TopicPartition, batches: bytearray | memoryview, headers: list[BatchHeader]
-    ) -> AppendTicket:
-        log = self._memory[topic_partition]
-        log_append_time_ms = self._stamp(log, batches, headers)
-        base_offset, last_offset = log.append(batches, headers, leader_epoch=self._leader_epoch)
-        self._waiters.appended(topic_partition, len(batches))
-        return AppendTicket(
-            base_offset=base_offset,
-            last_offset=last_offset,
-            log_append_time_ms=log_append_time_ms,
-            log_start_offset=log.log_start_offset,
-            durability=Durability.NONE,
-        )
-
-    def _stamp(
-        self, log: DiskLog | MemoryLog, batches: bytearray | memoryview, headers: list[BatchHeader]
-    ) -> int:
-        if log.config.message_timestamp_type == "CreateTime":
+    def _stamp(self, config: TopicConfig, batches: bytearray | memoryview, headers: list[BatchHeader]) -> int:
+        if config.message_timestamp_type == "CreateTime":
+            for header in headers:
+                settle_create_time(batches, header)
             return NO_TIMESTAMP
         now_ms = self._clock.now_ms()
         for header in headers:
@@ -428,8 +262,9 @@ class EmbeddedEngine:
             logs = list(self._disk.values())
         else:
             logs = [log for name in topic_partitions if (log := self._disk.get(name))]
-        if self._failure is not None and logs:
-            raise LogDirFailed(self._failure.path, self._failure.cause)
+        failure = self._log_dir.failure
+        if failure is not None and logs:
+            raise LogDirFailed(failure.path, failure.cause)
         rounds = [self._flusher.next_round(log) for log in logs if log.is_dirty]
         if rounds:
             await asyncio.wait(rounds)
@@ -440,160 +275,137 @@ class EmbeddedEngine:
 
     async def plan_fetch(self, specs: Sequence[FetchSpec], max_bytes: int) -> list[FetchPlan]:
         plans: list[FetchPlan] = []
-        left = max_bytes
+        left, is_empty = max_bytes, True
         for spec in specs:
-            wanted = min(spec.max_bytes, left)
-            plan = await self._plan_one(spec, wanted, is_first=left == max_bytes)
-            left -= plan.size
+            plan = await self._plan_one(spec, min(spec.max_bytes, left), at_least_one=is_empty)
+            is_empty = is_empty and not plan.size
+            left = max(0, left - plan.size)
             plans.append(plan)
         return plans
 
-    async def _plan_one(self, spec: FetchSpec, max_bytes: int, *, is_first: bool) -> FetchPlan:
+    async def _plan_one(self, spec: FetchSpec, max_bytes: int, *, at_least_one: bool) -> FetchPlan:
         name = spec.topic_partition
-        log = self._disk.get(name) or self._memory.get(name)
+        log = self._find(name)
         if log is None:
             # Dropped since the request was checked.
             return FetchPlan(topic_partition=name, offset=spec.offset, error=UnknownTopic(name.topic))
-        found: Extent | bytes | None = None
+        span: Span | None = None
         error: SteleError | None = None
-        if max_bytes > 0 or is_first:
-            try:
-                if isinstance(log, MemoryLog):
-                    found = log.plan(spec.offset, max_bytes)
-                else:
-                    found = await self._plan_disk(log, spec.offset, max_bytes)
-            except SteleError as refused:
-                error = refused
-            except OSError as failed:
-                error = LogDirFailed(self._data_dir.path, failed.strerror or str(failed))
-        common = FetchPlan(
+        try:
+            span = await self._search(log, spec.offset, max_bytes, at_least_one=at_least_one)
+        except SteleError as refused:
+            error = refused
+        except OSError as failed:
+            error = LogDirFailed(self._log_dir.path, failed.strerror or str(failed))
+        return FetchPlan(
             topic_partition=name,
             offset=spec.offset,
             high_watermark=log.log_end_offset,
             log_start_offset=log.log_start_offset,
             error=error,
-        )
-        if found is None:
-            return common
-        is_extent = isinstance(found, Extent)
-        return FetchPlan(
-            topic_partition=name,
-            offset=spec.offset,
-            high_watermark=common.high_watermark,
-            log_start_offset=common.log_start_offset,
-            size=found.size if is_extent else len(found),
-            source=found,
-            path=found.segment.path if is_extent else None,
-            position=found.position if is_extent else 0,
+            size=0 if span is None else span.size,
+            source=span,
+            path=None if span is None else span.path,
+            position=0 if span is None else span.position,
         )
 
-    async def _plan_disk(self, log: DiskLog, offset: int, max_bytes: int) -> Extent | None:
-        segment = log.segment_of(offset)
-        if segment is None:
+    async def _search(
+        self, log: PartitionLog, offset: int, max_bytes: int, *, at_least_one: bool
+    ) -> Span | None:
+        deletions = log.deletions
+        search = log.plan(offset, max_bytes, at_least_one=at_least_one)
+        if search is None:
             return None
         try:
             try:
-                return segment.extent_from(offset, max_bytes, nowait=True)
+                return search(True)
             except WouldBlockError:
-                look = functools.partial(segment.extent_from, offset, max_bytes, nowait=False)
-                return await self._in_thread(look)
+                return await self._log_dir.in_thread(search, False)
         except FileNotFoundError:
             # Retention may have taken the segment between two looks; then the log start has moved.
-            if log.segment_of(offset) is segment:
+            if log.deletions == deletions:
                 raise
-            return await self._plan_disk(log, offset, max_bytes)
+            return await self._search(log, offset, max_bytes, at_least_one=at_least_one)
 
     async def read(self, plan: FetchPlan) -> bytes | bytearray:
-        source = plan.source
-        if isinstance(source, bytes):
-            return source
-        if not isinstance(source, Extent):
+        span = cast("Span | None", plan.source)
+        if span is None:
             return b""
-        segment = source.segment
+        segment = span.segment if isinstance(span, Extent) else None
         try:
-            self._touch(segment)
-            data = segment.read_nowait(source)
+            if segment is not None:
+                self._open_segments.touch(segment)
+            data = span.read_nowait()
             if data is None:
-                data = await self._in_thread(segment.read, source)
+                data = await self._log_dir.in_thread(span.read)
         except FileNotFoundError:
-            log = self._disk.get(plan.topic_partition)
-            if log is None or segment not in log.segments:
+            log = self._find(plan.topic_partition)
+            if log is None or not log.holds(span):
                 # Deleted since the plan was made; the next one says so.
                 return b""
-            raise LogDirFailed(segment.path, "the file is gone") from None
+            raise LogDirFailed(plan.path or self._log_dir.path, "the file is gone") from None
         except OSError as error:
-            raise LogDirFailed(segment.path, error.strerror or str(error)) from error
-        if len(data) != source.size:
+            raise LogDirFailed(plan.path or self._log_dir.path, error.strerror or str(error)) from error
+        if len(data) != span.size:
             raise CorruptLog(
-                path=segment.path,
-                position=source.position + len(data),
+                path=plan.path or self._log_dir.path,
+                position=span.position + len(data),
                 offset=plan.offset,
-                next_offset=segment.next_offset,
+                next_offset=plan.offset + 1 if segment is None else segment.next_offset,
                 reason="the file is shorter than it was",
             )
         return data
 
-    def _touch(self, segment: Segment) -> None:
-        """Keep the files of the sealed segments that are read, within the limit."""
-        if not segment.is_sealed:
-            return
-        self._open_sealed[segment] = None
-        self._open_sealed.move_to_end(segment)
-        while len(self._open_sealed) > self._options.open_segments_max:
-            oldest, _ = self._open_sealed.popitem(last=False)
-            oldest.release()
-
     async def wait(self, positions: Mapping[TopicPartition, int], min_bytes: int, timeout_ms: int) -> None:
         for name, offset in positions.items():
-            log = self._disk.get(name) or self._memory.get(name)
+            log = self._find(name)
             if log is None or log.log_end_offset > offset:
                 return
         await self._waiters.wait(positions, min_bytes=min_bytes, timeout_ms=timeout_ms)
+
+    @property
+    def waiters(self) -> Waiters:
+        return self._waiters
 
     def wake_all(self) -> None:
         self._waiters.wake_all()
 
     def state(self, topic_partition: TopicPartition) -> LogState:
         log = self._log(topic_partition)
-        is_disk = isinstance(log, DiskLog)
         return LogState(
             log_start_offset=log.log_start_offset,
             high_watermark=log.log_end_offset,
             log_end_offset=log.log_end_offset,
-            leader_epoch=self._leader_epoch,
+            leader_epoch=self._manager.leader_epoch,
             size_bytes=log.size_bytes,
-            segments=len(log.segments) if is_disk else 0,
-            recovery_point=log.recovery_point if is_disk else log.log_start_offset,
+            segments=log.segment_count,
+            recovery_point=log.recovery_point,
         )
+
+    def leader_epoch(self, topic_partition: TopicPartition) -> int:
+        return self._manager.leader_epoch
 
     async def offset_for_time(
         self, topic_partition: TopicPartition, timestamp_ms: int
     ) -> tuple[int, int, int]:
         log = self._log(topic_partition)
+        deletions = log.deletions
         try:
-            if isinstance(log, MemoryLog):
-                found = log.find_time(timestamp_ms)
-            else:
-                found = await self._find_time(log, timestamp_ms)
+            found = await self._log_dir.in_thread(log.time_search(timestamp_ms))
         except CorruptBatchError as error:
             raise CorruptLog(
-                path=self._data_dir.path,
+                path=self._log_dir.path,
                 position=error.position,
                 offset=log.log_start_offset,
                 next_offset=log.log_end_offset,
                 reason=error.reason,
             ) from error
-        return found or (-1, NO_TIMESTAMP, self._leader_epoch)
-
-    async def _find_time(self, log: DiskLog, timestamp_ms: int) -> tuple[int, int, int] | None:
-        segments = list(log.segments)
-        try:
-            return await self._in_thread(log.find_time, segments, timestamp_ms)
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and segments[0] not in log.segments:
+            if isinstance(error, FileNotFoundError) and log.deletions != deletions:
                 # Retention took it meanwhile.
-                return await self._find_time(log, timestamp_ms)
-            raise LogDirFailed(log.directory, error.strerror or str(error)) from error
+                return await self.offset_for_time(topic_partition, timestamp_ms)
+            raise LogDirFailed(self._directory(topic_partition), error.strerror or str(error)) from error
+        return found or (-1, NO_TIMESTAMP, self._manager.leader_epoch)
 
     def max_timestamp(self, topic_partition: TopicPartition) -> int:
         return self._log(topic_partition).max_timestamp
@@ -605,8 +417,9 @@ class EmbeddedEngine:
     # ── looking ──
 
     async def segments(self, topic_partition: TopicPartition) -> list[SegmentState]:
-        log = self._log(topic_partition)
-        if isinstance(log, MemoryLog):
+        self._log(topic_partition)
+        log = self._disk.get(topic_partition)
+        if log is None:
             return []
         segments, recovery_point = list(log.segments), log.recovery_point
 
@@ -630,22 +443,23 @@ class EmbeddedEngine:
                 for segment in segments
             ]
 
-        return await self._in_thread(states)
+        return await self._log_dir.in_thread(states)
 
     def _index_bytes(self, segment: Segment) -> int:
         """What the index files of ``segment`` take; retention may remove them meanwhile."""
         size = 0
-        for path in (segment.index_path, segment.time_index_path):
+        for path in (segment.indexes.path, segment.indexes.time_path):
             with contextlib.suppress(FileNotFoundError):
-                size += self._files.size(path)
+                size += self._log_dir.files.size(path)
         return size
 
     async def verify(
         self, topic_partition: TopicPartition, should_stop: Callable[[], bool]
     ) -> Verification | None:
-        log = self._log(topic_partition)
-        if isinstance(log, MemoryLog):
-            return Verification(segments=0, batches=0, records=0, size_bytes=log.size_bytes, problems=[])
+        size_bytes = self._log(topic_partition).size_bytes
+        log = self._disk.get(topic_partition)
+        if log is None:
+            return Verification(segments=0, batches=0, records=0, size_bytes=size_bytes, problems=[])
         segments = list(log.segments)
         look = functools.partial(
             verify_partition,
@@ -655,7 +469,7 @@ class EmbeddedEngine:
             should_stop=should_stop,
         )
         try:
-            found = await self._in_thread(look)
+            found = await self._log_dir.in_thread(look)
         except VerificationStopped:
             return None
         except FileNotFoundError as error:
@@ -676,127 +490,23 @@ class EmbeddedEngine:
         )
 
     async def disk_space(self) -> DiskSpace:
-        path = self._data_dir.path
+        path = self._log_dir.path
         try:
-            total_bytes, free_bytes = await self._in_thread(disk_space, path)
+            total_bytes, free_bytes = await self._log_dir.in_thread(disk_space, path)
         except OSError as error:
             raise LogDirFailed(path, error.strerror or str(error)) from error
         return DiskSpace(path=path, total_bytes=total_bytes, free_bytes=free_bytes)
 
-    # ── retention ──
+    # ── deletion ──
 
     async def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> int:
         log = self._log(topic_partition)
         log.advance_log_start(before_offset)
-        if isinstance(log, DiskLog):
+        self._waiters.changed(topic_partition)
+        if topic_partition in self._disk:
             # Deleted means deleted: the new start must outlive a crash before it is answered.
-            await self._checkpoint()
+            await self._manager.checkpoints.checkpoint()
         return log.log_start_offset
 
-    async def _retain(self) -> None:
-        await self.enforce_retention()
-
     async def enforce_retention(self) -> int:
-        now_ms = self._patient_clock.now_ms()
-        deleted = sum(log.expire(now_ms) for log in self._memory.values())
-        for log in list(self._disk.values()):
-            if self._failure is not None or self._stopping.is_set():
-                break
-            async with self._housekeeping:
-                deleted += await self._retain_log(log, now_ms)
-        return deleted
-
-    async def _retain_log(self, log: DiskLog, now_ms: int) -> int:
-        """Delete the segments of ``log`` that are past their time or size; returns how many."""
-        if self._disk.get(log.topic_partition) is not log:
-            return 0
-        try:
-            if log.active_is_expired(now_ms):
-                log.roll()
-                await self._flusher.next_round(log)
-            segments = log.expired_segments(now_ms)
-            if not segments:
-                return 0
-            # Nothing is deleted because of a timestamp that only a damaged index knows.
-            await self._in_thread(_confirm_newest, segments)
-            segments = log.expired_segments(now_ms)
-            if not segments or self._disk.get(log.topic_partition) is not log:
-                return 0
-            for segment in segments:
-                self._open_sealed.pop(segment, None)
-            paths = log.detach(segments)
-            # The start is saved first: a crash in between leaves files, never a log that begins twice.
-            # On a full disk there is no space for that, but there will be.
-            with contextlib.suppress(StorageFull):
-                await self._save()
-            await self._in_thread(self._remove, paths)
-            await self._in_thread(lambda: self._remove(log.stale_snapshots()))
-            await self._save()
-        except OSError as error:
-            raise self._refuse(log.directory, error) from error
-        logger.info(
-            "%s: %d segments deleted, it starts at %d", log.directory, len(segments), log.log_start_offset
-        )
-        return len(segments)
-
-    def _remove(self, paths: list[Path]) -> None:
-        for path in paths:
-            if self._files.exists(path):
-                self._files.remove(path)
-
-    async def _checkpoint(self) -> None:
-        """Save what spares the next start some work, or may not be forgotten by it.
-
-        All who ask before it begins share one.
-        """
-        if self._next_checkpoint is None:
-            self._next_checkpoint = asyncio.create_task(self._run_checkpoint(), context=Context())
-        await asyncio.shield(self._next_checkpoint)
-
-    async def _run_checkpoint(self) -> None:
-        async with self._housekeeping:
-            self._next_checkpoint = None
-            await self._save()
-
-    async def _save(self) -> None:
-        """Save recovery points and log start offsets, if they moved; ``_housekeeping`` is held, or all is quiet.
-
-        Raises:
-            StorageFull: the old ones stay.
-            LogDirFailed: and the directory has stopped.
-        """
-        logs = dict(self._disk)
-        points = {**self._recovery_points, **{n: log.checkpoint_offset for n, log in logs.items()}}
-        starts = {
-            **self._log_starts,
-            **{n: log.log_start_offset for n, log in logs.items() if log.log_start_offset},
-        }
-        dirty = [log for log in logs.values() if log.epochs.is_dirty]
-        # Once the background runs, every partition is open.
-        is_settled = bool(self._tasks)
-        path = self._data_dir.path
-
-        def write() -> None:
-            for log in dirty:
-                log.epochs.write(self._files, log.directory)
-            if (points, starts) != self._checkpointed:
-                write_offsets(self._files, path / RECOVERY_POINTS, points.items())
-                write_offsets(self._files, path / LOG_START_OFFSETS, starts.items())
-            if is_settled:
-                self._data_dir.settle()
-
-        try:
-            await self._in_thread(write)
-        except OSError as error:
-            raise self._refuse(path, error) from error
-        self._checkpointed = (points, starts)
-
-
-def _confirm_newest(segments: list[Segment]) -> None:
-    for segment in segments:
-        with contextlib.suppress(CorruptLog):
-            segment.confirm_newest()
-
-
-def _read_offsets(files: Files, path: Path) -> dict[TopicPartition, int]:
-    return {TopicPartition(*name): offset for name, offset in read_offsets(files, path).items()}
+        return await self._housekeeping.enforce_retention()

@@ -29,6 +29,7 @@ from stele.wire.record_batch import BatchHeader
 
 from ..errors import SteleError, StorageError
 from .topic_config import TopicConfig
+from .waiters import Waiters
 
 
 class TopicPartition(NamedTuple):
@@ -191,7 +192,7 @@ class FetchPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSpec:
-    """Ask for batches of one partition from ``offset`` on, about ``max_bytes`` of them."""
+    """Ask for batches of one partition from ``offset`` on, at most ``max_bytes`` of them."""
 
     topic_partition: TopicPartition
     offset: int
@@ -245,7 +246,11 @@ class LogEngine(Protocol):
         ...
 
     async def plan_fetch(self, specs: Sequence[FetchSpec], max_bytes: int) -> list[FetchPlan]:
-        """A plan for each spec, together about ``max_bytes``; the first with data gets at least one batch."""
+        """A plan for each spec, within its ``max_bytes`` and with all before it within ``max_bytes`` (KIP-74).
+
+        Only the first one with data may exceed both limits, by a single batch, so
+        that a reader always gets on.
+        """
         ...
 
     async def read(self, plan: FetchPlan) -> bytes | bytearray:
@@ -256,11 +261,23 @@ class LogEngine(Protocol):
         """Return when ``min_bytes`` were appended in all behind the offsets, a partition vanished, or in time."""
         ...
 
+    @property
+    def waiters(self) -> Waiters:
+        """Who is told of changes: appends, log start offsets that moved, deletions.
+
+        Partitions that others serve beside the engine's may be told of here as well.
+        """
+        ...
+
     def wake_all(self) -> None:
-        """End every ``wait`` now."""
+        """End every ``wait`` now, those of watches too."""
         ...
 
     def state(self, topic_partition: TopicPartition) -> LogState: ...
+
+    def leader_epoch(self, topic_partition: TopicPartition) -> int:
+        """As in its state."""
+        ...
 
     async def offset_for_time(
         self, topic_partition: TopicPartition, timestamp_ms: int

@@ -72,6 +72,10 @@ class Files(Protocol):
 
     def exists(self, path: Path) -> bool: ...
     def size(self, path: Path) -> int: ...
+    def modified_ms(self, path: Path) -> int:
+        """When the content last changed, in ms since the epoch."""
+        ...
+
     def list_dir(self, path: Path) -> list[str]:
         """Names in ``path``, sorted."""
         ...
@@ -184,6 +188,9 @@ class RealFiles:
 
     def size(self, path: Path) -> int:
         return path.stat().st_size
+
+    def modified_ms(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1_000_000
 
     def list_dir(self, path: Path) -> list[str]:
         return sorted(entry.name for entry in path.iterdir())

@@ -17,7 +17,8 @@ from stele.wire.compression import Compression
 from .files import Files, RealFiles, read_file
 from .offset_index import OffsetIndex
 from .scan import Damage, scan_batches
-from .segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from .segment import LOG_SUFFIX
+from .segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from .time_index import TimeIndex
 
 _HEX_WIDTH = 16

@@ -11,29 +11,62 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from stele.wire import record_batch as rb
 
-from ..errors import OffsetOutOfRange
+from ..clock import Clock
+from .age import RecordAge, Verdict, age_of_batch, age_of_header, judge
 from .checkpoint import LeaderEpochs
 from .engine import PartitionSpec
+from .partition_log import Span, check_offset
 from .topic_config import TopicConfig
 
 # Bounds a ring of large records; 10,000 records of the usual size stay far below it.
 RING_BYTES_MAX = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
+@dataclass(slots=True)
+class StoredBatch:
+    """One batch of the ring; ``appended_ms`` is when it came, ``age`` None until its records have been read."""
+
     header: rb.BatchHeader
     data: bytes
+    appended_ms: int
+    age: RecordAge | None
+
+    def read_age(self) -> None:
+        """Read the times of its records; for threads."""
+        self.age = age_of_batch(self.data)
+
+
+class MemorySpan:
+    """Batches that are in memory already."""
+
+    __slots__ = ("_data",)
+    path: Path | None = None
+    position = 0
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    def read_nowait(self) -> bytes:
+        return self._data
+
+    read = read_nowait
 
 
 class MemoryLog:
     """The ring of one partition."""
 
-    def __init__(self, spec: PartitionSpec) -> None:
+    def __init__(self, spec: PartitionSpec, clock: Clock) -> None:
+        self._clock = clock
         self.topic_partition = spec.topic_partition
         self.config: TopicConfig = spec.config
         self.ledger = spec.ledger
@@ -41,28 +74,33 @@ class MemoryLog:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.size_bytes = 0
-        self._batches: deque[_Stored] = deque()
+        self.deletions = 0
+        self._batches: deque[StoredBatch] = deque()
 
     @property
-    def batches(self) -> int:
-        return len(self._batches)
+    def segment_count(self) -> int:
+        return 0
+
+    @property
+    def recovery_point(self) -> int:
+        """Nothing is ever on a disk."""
+        return self.log_start_offset
 
     @property
     def max_timestamp(self) -> int:
-        """The newest timestamp, in ms; -1 if there is none."""
         return max((stored.header.max_timestamp for stored in self._batches), default=rb.NO_TIMESTAMP)
 
     def append(
         self, batches: bytearray | memoryview, headers: list[rb.BatchHeader], *, leader_epoch: int
     ) -> tuple[int, int]:
         """As ``DiskLog.append``; then forgets what the ring no longer holds."""
-        base_offset = self.log_end_offset
+        base_offset, now_ms = self.log_end_offset, self._clock.now_ms()
         for header in headers:
             rb.assign_offsets(batches, header.position, self.log_end_offset, leader_epoch)
             header.base_offset = self.log_end_offset
             header.partition_leader_epoch = leader_epoch
             data = bytes(memoryview(batches)[header.position : header.position + header.size])
-            self._batches.append(_Stored(header, data))
+            self._batches.append(StoredBatch(header, data, now_ms, age_of_header(header)))
             self.size_bytes += header.size
             self.log_end_offset = header.next_offset
             if header.has_producer_id:
@@ -88,26 +126,38 @@ class MemoryLog:
     def expire(self, now_ms: int) -> int:
         """Forget batches past ``retention.ms``; returns how many."""
         dropped = 0
-        if self.config.retention_ms >= 0:
-            while (
-                self._batches
-                and 0 <= self._batches[0].header.max_timestamp < now_ms - self.config.retention_ms
-            ):
-                self.advance_log_start(self._batches[0].header.next_offset)
-                dropped += 1
+        while self._batches and self._verdict(self._batches[0], now_ms) is Verdict.DELETE:
+            self.advance_log_start(self._batches[0].header.next_offset)
+            dropped += 1
         return dropped
 
-    def plan(self, offset: int, max_bytes: int) -> bytes | None:
-        """Whole batches from the one that holds ``offset``; None at the log end. Raises ``OffsetOutOfRange``."""
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            topic, partition = self.topic_partition
-            raise OffsetOutOfRange(
-                topic=topic,
-                partition=partition,
-                offset=offset,
-                log_start_offset=self.log_start_offset,
-                log_end_offset=self.log_end_offset,
-            )
+    def batches_to_read(self, now_ms: int) -> list[StoredBatch]:
+        """The oldest batches that are past ``retention.ms`` unless their records say otherwise."""
+        found: list[StoredBatch] = []
+        for stored in self._batches:
+            verdict = self._verdict(stored, now_ms)
+            if verdict is Verdict.KEEP:
+                break
+            if verdict is Verdict.READ:
+                found.append(stored)
+        return found
+
+    def _verdict(self, stored: StoredBatch, now_ms: int) -> Verdict:
+        if self.config.retention_ms < 0:
+            return Verdict.KEEP
+        return judge(
+            claimed_ms=stored.header.max_timestamp,
+            arrival_ms=stored.appended_ms,
+            records=stored.age,
+            now_ms=now_ms,
+            retention_ms=self.config.retention_ms,
+            after_max_ms=self.config.message_timestamp_after_max_ms,
+        )
+
+    def plan(
+        self, offset: int, max_bytes: int, *, at_least_one: bool
+    ) -> Callable[[bool], MemorySpan | None] | None:
+        check_offset(self, offset)
         first = bisect_right(self._batches, offset, key=lambda stored: stored.header.base_offset) - 1
         if offset == self.log_end_offset or first < 0:
             return None
@@ -115,20 +165,28 @@ class MemoryLog:
         size = 0
         for index in range(first, len(self._batches)):
             data = self._batches[index].data
-            if parts and size + len(data) > max_bytes:
+            if size + len(data) > max_bytes and (parts or not at_least_one):
                 break
             parts.append(data)
             size += len(data)
-        return b"".join(parts)
+        span = MemorySpan(b"".join(parts))
+        return (lambda _nowait: span) if parts else None
 
-    def find_time(self, timestamp_ms: int) -> tuple[int, int, int] | None:
-        """``(offset, timestamp, leader epoch)`` of the first record at or after ``timestamp_ms``."""
-        for stored in self._batches:
-            if stored.header.max_timestamp < timestamp_ms:
-                continue
-            record = rb.first_record(
-                stored.data, from_offset=self.log_start_offset, timestamp_ms=timestamp_ms
-            )
-            if record is not None:
-                return record.offset, record.timestamp, stored.header.partition_leader_epoch
-        return None
+    def holds(self, span: Span) -> bool:
+        return True
+
+    def time_search(self, timestamp_ms: int) -> Callable[[], tuple[int, int, int] | None]:
+        batches, start = list(self._batches), self.log_start_offset
+        return lambda: _find_time(batches, start, timestamp_ms)
+
+
+def _find_time(
+    batches: Iterable[StoredBatch], log_start_offset: int, timestamp_ms: int
+) -> tuple[int, int, int] | None:
+    for stored in batches:
+        if stored.header.max_timestamp < timestamp_ms:
+            continue
+        record = rb.first_record(stored.data, from_offset=log_start_offset, timestamp_ms=timestamp_ms)
+        if record is not None:
+            return record.offset, record.timestamp, stored.header.partition_leader_epoch
+    return None

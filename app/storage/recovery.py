@@ -34,6 +34,7 @@ from stele.wire.record_batch import BatchHeader
 from .files import Files
 from .scan import Damage
 from .segment import Segment
+from .segment_loader import rebuild
 
 logger = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ def _recover_one(
 ) -> bool:
     """Scan one segment; True when its tail was cut, so that nothing behind it counts."""
     file_size = segment.file().size()
-    for found in segment.rebuild():
+    for found in rebuild(segment):
         if not isinstance(found, Damage):
             on_batch(found)
             continue
@@ -150,7 +151,7 @@ def _save_cut(files: Files, segment: Segment, position: int, end: int) -> None:
 def _put_aside(files: Files, segments: list[Segment]) -> None:
     for segment in segments:
         segment.release()
-        for path in (segment.index_path, segment.time_index_path):
+        for path in (segment.indexes.path, segment.indexes.time_path):
             if files.exists(path):
                 files.remove(path)
         if files.size(segment.path):

@@ -1,4 +1,9 @@
-"""Who waits for an append: a long poll is woken by it, and never looks by itself."""
+"""Waiting for appends: a long poll is woken by one, and never looks by itself.
+
+A waiter lives for one poll and names its partitions each time. A ``PartitionWatch``
+outlives many polls: it remembers which of its partitions changed in between, so
+that a reader of a thousand partitions need not look at all of them.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +22,114 @@ class _Waiter:
         self.future = future
         self.missing_bytes = missing_bytes
 
+    def appended(self, _topic_partition: TopicPartition, size: int) -> None:
+        self.missing_bytes -= size
+        if self.missing_bytes <= 0 and not self.future.done():
+            self.future.set_result(None)
+
+
+class PartitionWatch:
+    """Remembers which of its partitions changed: an append, a new log start offset, a deletion.
+
+    Made by ``Waiters.watch`` and ended by ``close``. Partitions that do not exist (yet)
+    may be watched. One ``wait`` at a time.
+    """
+
+    __slots__ = ("_by_partition", "_changed", "_future", "_is_closed", "_missing_bytes", "_names")
+
+    def __init__(self, by_partition: dict[TopicPartition, set[_Waiter | PartitionWatch]]) -> None:
+        self._by_partition = by_partition
+        self._names: set[TopicPartition] = set()
+        self._changed: dict[TopicPartition, None] = {}
+        self._future: asyncio.Future[None] | None = None
+        self._missing_bytes = 0
+        self._is_closed = False
+
+    def add(self, topic_partition: TopicPartition) -> None:
+        if topic_partition not in self._names and not self._is_closed:
+            self._names.add(topic_partition)
+            self._by_partition.setdefault(topic_partition, set()).add(self)
+
+    def discard(self, topic_partition: TopicPartition) -> None:
+        if topic_partition in self._names:
+            self._names.discard(topic_partition)
+            self._changed.pop(topic_partition, None)
+            _leave(self._by_partition, topic_partition, self)
+
+    def appended(self, topic_partition: TopicPartition, size: int) -> None:
+        """``size`` bytes more are readable in the partition; 0 for another change."""
+        self._changed[topic_partition] = None
+        self._missing_bytes -= size
+        if self._missing_bytes <= 0:
+            self.interrupt()
+
+    def take(self) -> list[TopicPartition]:
+        """The partitions that changed since they were last taken, in the order of their changes."""
+        taken = list(self._changed)
+        self._changed.clear()
+        return taken
+
+    async def wait(self, *, min_bytes: int, timeout_ms: int) -> None:
+        """Return when ``min_bytes`` have come to the partitions together, or after ``timeout_ms``.
+
+        Returns at once if there is something to take, and when interrupted or closed.
+        """
+        if self._changed or self._is_closed:
+            return
+        self.interrupt()
+        self._missing_bytes = min_bytes
+        self._future = future = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait((future,), timeout=timeout_ms / 1000)
+        finally:
+            if self._future is future:
+                self._future = None
+
+    def interrupt(self) -> None:
+        """End the ``wait`` under way, if there is one."""
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        self._is_closed = True
+        for topic_partition in self._names:
+            _leave(self._by_partition, topic_partition, self)
+        self._names.clear()
+        self._changed.clear()
+        self.interrupt()
+
+
+def _leave(
+    by_partition: dict[TopicPartition, set[_Waiter | PartitionWatch]],
+    topic_partition: TopicPartition,
+    one: _Waiter | PartitionWatch,
+) -> None:
+    waiting = by_partition.get(topic_partition)
+    if waiting is not None:
+        waiting.discard(one)
+        if not waiting:
+            del by_partition[topic_partition]
+
 
 class Waiters:
-    """The waiters of all partitions of one engine."""
+    """The waiters and watches of all partitions of one engine."""
 
     def __init__(self) -> None:
-        self._by_partition: dict[TopicPartition, set[_Waiter]] = {}
+        self._by_partition: dict[TopicPartition, set[_Waiter | PartitionWatch]] = {}
+
+    def watch(self) -> PartitionWatch:
+        """A watch that holds no partition yet."""
+        return PartitionWatch(self._by_partition)
 
     def appended(self, topic_partition: TopicPartition, size: int) -> None:
         """``size`` bytes more are readable in the partition."""
         for waiter in self._by_partition.get(topic_partition, ()):
-            waiter.missing_bytes -= size
-            if waiter.missing_bytes <= 0 and not waiter.future.done():
-                waiter.future.set_result(None)
+            waiter.appended(topic_partition, size)
+
+    def changed(self, topic_partition: TopicPartition) -> None:
+        """Its log start offset moved: watches remember that, and nobody is woken by it."""
+        self.appended(topic_partition, 0)
 
     def wake(self, topic_partition: TopicPartition) -> None:
         """Let everyone look again: the partition changed in another way."""
@@ -49,8 +149,4 @@ class Waiters:
             await asyncio.wait((waiter.future,), timeout=timeout_ms / 1000)
         finally:
             for name in names:
-                waiting = self._by_partition.get(name)
-                if waiting is not None:
-                    waiting.discard(waiter)
-                    if not waiting:
-                        del self._by_partition[name]
+                _leave(self._by_partition, name, waiter)

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
+
+from .deadlines import Deadlines
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +45,10 @@ class ConnectionLimits(Protocol):
 
 
 class ConnectionRegistry(Protocol):
-    """Whoever counts the connections."""
+    """Counts the connections of a listener, and looks at the clock for them."""
+
+    @property
+    def deadlines(self) -> Deadlines: ...
 
     def opened(self, connection: OrderedConnection) -> str | None:
         """None to let it in; else why not: the connection says so and closes."""
@@ -85,6 +91,39 @@ class OrderedConnection(asyncio.Protocol):
     ``read_later``; the base keeps the order.
     """
 
+    # There are thousands, most of them idle: no dictionary, and nothing that is made before it is needed.
+    __slots__ = (
+        "_abandonable",
+        "_closing_after_answers",
+        "_frame_since_s",
+        "_has_peer_ended",
+        "_is_beginning",
+        "_is_held",
+        "_is_read_paused",
+        "_is_taking",
+        "_is_write_paused",
+        "_last_byte_s",
+        "_limits",
+        "_linger_until_s",
+        "_loop",
+        "_reading_bytes",
+        "_registry",
+        "_slots",
+        "_transport",
+        "_unsent_bytes",
+        "_unsent_since_s",
+        "_waiting_bytes",
+        "bytes_in",
+        "bytes_out",
+        "client_id",
+        "client_name",
+        "client_version",
+        "due_s",
+        "opened_s",
+        "peer",
+        "peer_host",
+    )
+
     def __init__(self, *, limits: ConnectionLimits, registry: ConnectionRegistry) -> None:
         self._limits = limits
         self._registry = registry
@@ -100,10 +139,10 @@ class OrderedConnection(asyncio.Protocol):
         self.bytes_in = 0
         self.bytes_out = 0
         # Answers in order, and the bytes of those that wait behind one that is not ready.
-        self._slots: deque[_Slot] = deque()
+        self._slots: deque[_Slot] | None = None
         self._waiting_bytes = 0
         self._reading_bytes = 0
-        self._abandonable: set[asyncio.Task[None]] = set()
+        self._abandonable: set[asyncio.Task[None]] | None = None
         # Why nothing is taken or read.
         self._is_write_paused = False
         self._is_read_paused = False
@@ -117,8 +156,8 @@ class OrderedConnection(asyncio.Protocol):
         self._unsent_bytes = 0
         self._unsent_since_s = 0.0
         # Time.
-        self._timer: asyncio.TimerHandle | None = None
-        self._last_byte_s = self._loop.time()
+        self.due_s = 0.0
+        self._last_byte_s = self.opened_s
         self._frame_since_s: float | None = None
 
     # ── for the door ──
@@ -148,6 +187,11 @@ class OrderedConnection(asyncio.Protocol):
         host, port = address[:2]
         return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
 
+    def file_number(self) -> int:
+        """The number of its file; -1 if it has none any more."""
+        opened = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if opened is None else opened.fileno()
+
     @property
     def may_take(self) -> bool:
         """True when the next request may begin: in its turn, and within what one connection may cost."""
@@ -159,7 +203,7 @@ class OrderedConnection(asyncio.Protocol):
         return (
             self._is_held
             or self._is_write_paused
-            or len(self._slots) >= limits.pipelined_requests_max
+            or (self._slots is not None and len(self._slots) >= limits.pipelined_requests_max)
             or self._waiting_bytes >= limits.output_bytes_max
             or self._reading_bytes >= READING_BYTES_MAX
         )
@@ -173,22 +217,35 @@ class OrderedConnection(asyncio.Protocol):
         else:
             self._write(data)
 
+    def _next_slot(self) -> _Slot:
+        slot = _Slot(None)
+        if self._slots is None:
+            self._slots = deque()
+        self._slots.append(slot)
+        return slot
+
     def answer_later(self, work: Coroutine[object, object, Buffers], *, is_change: bool = False) -> None:
         """Keep the place of this answer and let ``work`` make it; ``work`` must not raise.
 
         A change goes on when the peer is gone: half of one would be worse than all of it.
         """
-        slot = _Slot(None)
-        self._slots.append(slot)
+        slot = self._next_slot()
         task = self._loop.create_task(self._fill(slot, work))
         if not is_change:
+            if self._abandonable is None:
+                self._abandonable = set()
             self._abandonable.add(task)
-            task.add_done_callback(self._abandonable.discard)
+            task.add_done_callback(self._has_ended)
+
+    def _has_ended(self, task: asyncio.Task[None]) -> None:
+        if self._abandonable is not None:
+            self._abandonable.discard(task)
+            if not self._abandonable:
+                self._abandonable = None
 
     def answer_when(self, due: WhenDone) -> None:
         """Keep the place of this answer until its future ends: ``answer_later`` without a task of its own."""
-        slot = _Slot(None)
-        self._slots.append(slot)
+        slot = self._next_slot()
 
         def settle(has_ended: bool) -> None:
             timer.cancel()
@@ -262,6 +319,8 @@ class OrderedConnection(asyncio.Protocol):
         while slots and (ready := slots[0].data) is not None:
             self._waiting_bytes -= slots.popleft().size
             self._write(ready)
+        if slots is not None and not slots:
+            self._slots = None
         self._go_on()
 
     def _write(self, data: Buffers) -> None:
@@ -349,7 +408,8 @@ class OrderedConnection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=self._limits.output_bytes_max)
         address = transport.get_extra_info("peername")
         self.peer = str(address)
-        self.peer_host = str(address[0]) if address else "?"
+        # Clients come from few hosts.
+        self.peer_host = sys.intern(str(address[0])) if address else "?"
         refused = self._registry.opened(self)
         if refused is None:
             self._watch(self._limits.idle_timeout_ms / 1000)
@@ -358,12 +418,11 @@ class OrderedConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._registry.closed(self)
-        if self._timer is not None:
-            self._timer.cancel()
-        for task in self._abandonable:
+        self._registry.deadlines.forget(self)
+        for task in self._abandonable or ():
             # Soon, when all have begun: a coroutine that never begins is reported as a mistake.
             self._loop.call_soon(task.cancel)
-        self._slots.clear()
+        self._slots = None
 
     def data_received(self, data: bytes) -> None:
         self._last_byte_s = self._loop.time()
@@ -393,13 +452,11 @@ class OrderedConnection(asyncio.Protocol):
 
     def _watch(self, delay_s: float) -> None:
         """Look at the clock in ``delay_s`` at the latest."""
-        if self._timer is None or self._timer.when() > self._loop.time() + delay_s:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = self._loop.call_later(delay_s, self._look_at_clock)
+        if self._transport is not None:
+            self._registry.deadlines.watch(self, delay_s)
 
-    def _look_at_clock(self) -> None:
-        self._timer = None
+    def look_at_clock(self) -> None:
+        """Called by ``Deadlines``."""
         now_s = self._loop.time()
         idle_s = self._limits.idle_timeout_ms / 1000
         frame_s = self._limits.frame_timeout_ms / 1000

@@ -7,23 +7,31 @@ import logging
 import socket
 from collections.abc import Callable
 
+from ..broker.admission import Admission
 from ..broker.doors import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, Traffic
 from .connection import OrderedConnection
+from .deadlines import Deadlines
 
 logger = logging.getLogger(__name__)
+
+# Refused connections that are given the time to read why; beyond that they are cut off.
+_REFUSED_MAX = 100
 
 
 class TcpServer:
     """One listening door. Implements ``ConnectionRegistry``."""
 
     def __init__(
-        self, name: str, make_connection: Callable[[TcpServer], OrderedConnection], *, connections_max: int
+        self, name: str, make_connection: Callable[[TcpServer], OrderedConnection], *, admission: Admission
     ) -> None:
         self.name = name
         self._make_connection = make_connection
-        self._connections_max = connections_max
+        self._admission = admission
+        # Refused, and not gone yet: they may read why.
+        self._refused: set[OrderedConnection] = set()
         self._connections: set[OrderedConnection] = set()
         self._server: asyncio.Server | None = None
+        self._deadlines: Deadlines | None = None
         self._all_closed = asyncio.Event()
         self._is_stopping = False
         # Of connections that are closed.
@@ -34,9 +42,15 @@ class TcpServer:
     async def start(self, listening: socket.socket) -> None:
         """Accept from now on. Takes the (bound) socket over."""
         loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines()
         self._server = await loop.create_server(
             lambda: self._make_connection(self), sock=listening, backlog=1024
         )
+
+    @property
+    def deadlines(self) -> Deadlines:
+        assert self._deadlines is not None, "start() comes first"
+        return self._deadlines
 
     @property
     def connections(self) -> int:
@@ -46,6 +60,7 @@ class TcpServer:
         return Traffic(
             connections=len(self._connections),
             connections_opened=self._opened,
+            connections_refused=self._admission.refused,
             bytes_in=self._bytes_in + sum(one.bytes_in for one in self._connections),
             bytes_out=self._bytes_out + sum(one.bytes_out for one in self._connections),
         )
@@ -72,17 +87,19 @@ class TcpServer:
     def opened(self, connection: OrderedConnection) -> str | None:
         if self._is_stopping:
             return "the broker is shutting down; connect again when it is back"
-        if len(self._connections) >= self._connections_max:
-            logger.warning(
-                "%s: refused %s, there are %d connections", self.name, connection.peer, self.connections
-            )
-            return "too many connections; close one, or raise connections_max"
+        refused = self._admission.refusal(len(self._connections), connection.peer, connection.file_number)
+        if refused is not None:
+            self._refused.add(connection)
+            if len(self._refused) > _REFUSED_MAX:
+                connection.abort()
+            return refused
         self._connections.add(connection)
         self._opened += 1
         self._all_closed.clear()
         return None
 
     def closed(self, connection: OrderedConnection) -> None:
+        self._refused.discard(connection)
         if connection in self._connections:
             self._bytes_in += connection.bytes_in
             self._bytes_out += connection.bytes_out

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from stele.wire.partitioner import murmur2
 
+from tests.support.locks import one_process_at_a_time
+
 DRIVERS = Path(__file__).parent / "drivers"
 # Toolchains are downloaded and compiled here, the first time only.
 INSTALL_TIMEOUT_S = 900
@@ -71,11 +73,12 @@ def _install_kcat() -> None:
     if shutil.which("kcat"):
         return
     if os.geteuid() == 0 and shutil.which("apt-get"):
-        # A fresh container has no package lists; the first try tells.
-        for command in ("apt-get install -y kcat", "apt-get update", "apt-get install -y kcat"):
-            if shutil.which("kcat"):
-                return
-            subprocess.run(command.split(), capture_output=True, check=False, timeout=INSTALL_TIMEOUT_S)
+        with one_process_at_a_time("install-kcat"):
+            # A fresh container has no package lists; the first try tells.
+            for command in ("apt-get install -y kcat", "apt-get update", "apt-get install -y kcat"):
+                if shutil.which("kcat"):
+                    return
+                subprocess.run(command.split(), capture_output=True, check=False, timeout=INSTALL_TIMEOUT_S)
     if not shutil.which("kcat"):
         raise Missing("kcat is not installed: apt install kcat, or brew install kcat")
 
@@ -85,15 +88,16 @@ def install_by_script(name: str) -> Callable[[], None]:
 
     def install() -> None:
         script = DRIVERS / name / "install.sh"
-        done = subprocess.run(
-            [script],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=INSTALL_TIMEOUT_S,
-        )
+        with one_process_at_a_time(f"install-{name}"):
+            done = subprocess.run(
+                [script],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+                timeout=INSTALL_TIMEOUT_S,
+            )
         if done.returncode == os.EX_UNAVAILABLE:
             raise Missing(done.stdout.strip())
         if done.returncode:
@@ -170,6 +174,8 @@ CLIENTS = (
 )
 # Tested apart (``test_spark_sql_kafka``): it is no client that could be driven through the others' tests.
 SPARK = "spark-sql-kafka"
+# Compared with Apache Kafka apart (``test_kafka_tools``), call by call.
+TOOLS = "kafka-tools"
 # Makes topics and writes what others are asked to read.
 REFERENCE = next(client for client in CLIENTS if client.name == "confluent-kafka")
 
@@ -185,7 +191,7 @@ def selected(names: str | None) -> list[Client]:
     if names == "all":
         return list(CLIENTS)
     wanted = {name.strip() for name in names.split(",") if name.strip()}
-    unknown = wanted - {client.name for client in CLIENTS} - {SPARK}
+    unknown = wanted - {client.name for client in CLIENTS} - {SPARK, TOOLS}
     if unknown:
         raise ValueError(f"no such client: {', '.join(sorted(unknown))}")
     return [client for client in CLIENTS if client.name in wanted]

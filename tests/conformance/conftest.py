@@ -14,16 +14,21 @@ from pathlib import Path
 import pytest
 from stele.testing import BrokerProcess, run_broker
 
-from tests.conformance.clients import REFERENCE, Client, Missing, selected
+from tests.conformance.clients import INSTALL_TIMEOUT_S, REFERENCE, Client, Missing, selected
 from tests.conformance.driver import Driver
 from tests.conformance.support import MakeTopic, StartDriver, a_name, eventually
 from tests.conformance.table import NOT_OFFERED, Outcomes
+from tests.support.time_limit import LIMIT_S
+
+HERE = Path(__file__).parent
 
 BOOTSTRAP = os.environ.get("STELE_CONFORMANCE_BOOTSTRAP")
 
 BROKER_SETTINGS = {
     # Three seconds for further members to come would be waited for in every test of a group.
     "STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+    # A test waits for two passes of retention.
+    "STELE_LOG_RETENTION_CHECK_INTERVAL_MS": "300",
 }
 
 
@@ -31,7 +36,16 @@ def pytest_configure(config: pytest.Config) -> None:
     page = os.environ.get("STELE_CONFORMANCE_TABLE")
     # The page is about Stele.
     if page and not BOOTSTRAP:
+        if config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
+            raise pytest.UsageError("one process writes the table of STELE_CONFORMANCE_TABLE: leave -n out")
         config.pluginmanager.register(Outcomes(Path(page)), "conformance-table")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            # The first test of a client downloads and compiles it.
+            item.add_marker(pytest.mark.time_limit(LIMIT_S + INSTALL_TIMEOUT_S))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -306,6 +306,36 @@ class Driver:
     ) -> list[Record]:
         return records_of(self.call("fetch", topic=topic, partition=partition, offset=offset, count=count))
 
+    def fetch_all(
+        self,
+        topic: str,
+        *,
+        partitions: int,
+        count: int,
+        max_bytes: int | None = None,
+        partition_max_bytes: int | None = None,
+        answer_max_bytes: int | None = None,
+    ) -> list[Record]:
+        """From all partitions of the topic at once, in the order they came, within limits in bytes.
+
+        ``max_bytes`` and ``partition_max_bytes`` are those of a fetch; an answer
+        beyond ``answer_max_bytes`` is refused by clients that have such a limit.
+        """
+        limits = {
+            "max_bytes": max_bytes,
+            "partition_max_bytes": partition_max_bytes,
+            "answer_max_bytes": answer_max_bytes,
+        }
+        told = self.call(
+            "fetch",
+            topic=topic,
+            partitions=list(range(partitions)),
+            offset="earliest",
+            count=count,
+            **{name: limit for name, limit in limits.items() if limit is not None},
+        )
+        return records_of(told)
+
     def offset_at(self, topic: str, at: int | str, *, partition: int = 0) -> int:
         return cast("int", self.call("offsets", topic=topic, partition=partition, at=at)["offset"])
 

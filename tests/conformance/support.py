@@ -72,7 +72,7 @@ def all_kinds(driver: Driver) -> list[Record]:
     ]
     if driver.offers("null header values"):
         records.append(Record(key=b"key", value=b"v", headers=(("null", None), ("after", b"1"))))
-    if driver.offers("timestamps"):
+    if driver.offers("setting timestamps"):
         stamp = now_ms() - 3_600_000
         records = [
             Record(key=r.key, value=r.value, headers=r.headers, timestamp=stamp + n)

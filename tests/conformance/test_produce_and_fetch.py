@@ -102,7 +102,7 @@ def test_a_record_is_read_as_it_was_written(driver: Driver, topic: str) -> None:
     read = driver.fetch(topic, count=len(records))
 
     assert contents(read) == contents(records)
-    if driver.offers("timestamps"):
+    if driver.offers("setting timestamps"):
         assert [r.timestamp for r in read] == [r.timestamp for r in records]
 
 

@@ -21,8 +21,11 @@ def test_slots_and_their_lag_are_shown_and_no_connector_is_told(open_page: Open)
         pg.run("INSERT INTO t VALUES (1)")
         environment = {"STELE_CDC_DSN": pg.dsn, "STELE_CDC_TABLES": "t"}
         with run_broker(environment=environment) as broker:
-            row = open_page("/console/storage", base=broker.http_url).locator("#cdc tbody tr")
+            page = open_page("/console/storage", base=broker.http_url)
+            row = page.locator("#cdc tbody tr")
             expect(row).to_contain_text("streaming", timeout=60_000)
             pg.run("INSERT INTO t VALUES (2)")
             expect(row).to_contain_text("public.t: 1 copied, 1 changes", timeout=60_000)
             expect(row.locator("td.num").first).to_contain_text("B")
+            # A page that is open asks on and on, and would find the broker gone.
+            page.close()

@@ -22,6 +22,7 @@ from stele import (
 from stele.broker_process import BrokerProcess
 from stele.errors import ProtocolError
 from stele.transport import tcp_async
+from stele.transport.base import backoff
 from stele.wire import messages as m
 from stele.wire.framing import FrameReader
 
@@ -297,8 +298,8 @@ async def test_an_application_works_again_when_the_broker_is_back(
     stele_broker: BrokerProcess, scheme: str
 ) -> None:
     url = stele_broker.binary_url if scheme == "stele" else stele_broker.http_url
-    async with AsyncClient(url, connect_timeout_s=0.1) as client:
-        with Client(url, connect_timeout_s=0.1) as blocking:
+    async with AsyncClient(url, connect_timeout_s=0.5) as client:
+        with Client(url, connect_timeout_s=0.5) as blocking:
             await client.produce("t", b"0")
             await asyncio.to_thread(blocking.produce, "t", b"1")
             for kill in (stele_broker.kill, stele_broker.stop):
@@ -317,11 +318,21 @@ async def test_an_application_works_again_when_the_broker_is_back(
     assert values == [b"0", b"1", b"again", b"again", b"again", b"again"]
 
 
-async def test_a_call_waits_for_a_broker_that_is_just_starting() -> None:
+async def test_a_call_waits_for_a_broker_that_is_just_starting(monkeypatch: pytest.MonkeyPatch) -> None:
     port = free_port()
-    async with AsyncClient(f"stele://127.0.0.1:{port}", connect_timeout_s=10) as client:
+    refused_twice = asyncio.Event()
+
+    def refusals() -> Generator[float]:
+        """The pauses between attempts to connect, one asked for before each of them."""
+        yield 0.01
+        yield 0.01
+        refused_twice.set()
+        yield from backoff()
+
+    monkeypatch.setattr(tcp_async, "backoff", refusals)
+    async with AsyncClient(f"stele://127.0.0.1:{port}", connect_timeout_s=60) as client:
         waiting = asyncio.create_task(client.simple_produce("t", b"x"))
-        await asyncio.sleep(0.1)
+        await refused_twice.wait()
 
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             async for _ in requests_of(reader):

@@ -298,7 +298,7 @@ def test_a_consumer_in_a_thread_goes_on_where_it_was(stele_broker: BrokerProcess
 async def test_an_outage_that_lasts_is_told_and_iterating_on_is_safe(stele_broker: BrokerProcess) -> None:
     fill(stele_broker.binary_url, "t", 2)
     async with (
-        AsyncClient(stele_broker.binary_url, connect_timeout_s=0.05) as client,
+        AsyncClient(stele_broker.binary_url, connect_timeout_s=2) as client,
         AsyncConsumer(client, "t", start=1, outage_timeout_s=0.2) as consumer,
     ):
         await anext(consumer)

@@ -6,16 +6,20 @@ import asyncio
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from stele import AsyncClient, Client, GroupError, LeaseLostError, NewRecord, TopicPartition
 from stele.broker_process import BrokerProcess, run_broker
 from stele.grouping.core import DEAD_LETTER_ERROR
 
 PARTITIONS = 3
+# Extended after a third of it; the rest is what a busy machine may take.
+LEASE_S = 6.0
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +45,19 @@ def fill(broker: BrokerProcess, topic: str, count: int) -> None:
     with Client(broker.binary_url) as client:
         client.create_topic(topic, partitions=PARTITIONS)
         client.produce_many(topic, [NewRecord(str(n), partition=n % PARTITIONS) for n in range(count)])
+
+
+def lease_ends_at(broker: BrokerProcess, group: str) -> str:
+    """When the only lease of the group runs out, as the broker tells it."""
+    (lease,) = httpx.get(f"{broker.http_url}/v1/groups/{group}", timeout=60).json()["leases"]
+    return str(lease["expires_at"])
+
+
+def await_extension(broker: BrokerProcess, group: str) -> None:
+    """Return when the end of the group's lease has moved."""
+    first = lease_ends_at(broker, group)
+    while lease_ends_at(broker, group) == first:
+        time.sleep(0.05)
 
 
 async def test_many_readers_of_one_group_handle_each_record_once_and_in_order(url: str, topic: str) -> None:
@@ -103,15 +120,18 @@ async def test_records_that_cannot_be_handled_go_to_the_dead_letters_alone(
     assert headers[DEAD_LETTER_ERROR] == b"ValueError: poison"
 
 
-async def test_a_lease_is_extended_while_a_batch_is_handled(url: str, topic: str) -> None:
+async def test_a_lease_is_extended_while_a_batch_is_handled(
+    broker: BrokerProcess, url: str, topic: str
+) -> None:
+    name = f"slow-{topic}"
     async with (
         AsyncClient(url) as client,
-        client.group("slow", topic, lease_s=0.3, max_records=1000) as group,
+        client.group(name, topic, lease_s=LEASE_S, max_records=1000) as group,
     ):
         batch = await group.poll()
         assert batch is not None
-        async with batch, client.group("slow", topic, wait_s=1.0) as other:
-            # Longer than the lease: the other would be given the records if it ran out.
+        async with batch, client.group(name, topic, wait_s=0.2) as other:
+            await asyncio.to_thread(await_extension, broker, name)
             assert await other.poll() is None
 
 
@@ -172,15 +192,17 @@ def test_the_blocking_group_does_the_same(url: str, topic: str) -> None:
     assert Counter(handled) == {str(n).encode(): 1 for n in range(300)}
 
 
-def test_the_blocking_group_extends_redelivers_and_loses(url: str, topic: str) -> None:
+def test_the_blocking_group_extends_redelivers_and_loses(broker: BrokerProcess, url: str, topic: str) -> None:
+    name = f"blocking-{topic}"
     with (
         Client(url) as client,
-        client.group("b", topic, lease_s=0.3, max_records=1000, on_error="redeliver") as group,
-        client.group("b", topic, max_records=1000, wait_s=1.0) as other,
+        client.group(name, topic, lease_s=LEASE_S, max_records=1000, on_error="redeliver") as group,
+        client.group(name, topic, max_records=1000, wait_s=0.2) as other,
     ):
         batch = group.poll()
         assert batch is not None
         with batch:
+            await_extension(broker, name)
             assert other.poll() is None
             raise RuntimeError("delivered again")
         again = other.poll()

@@ -17,6 +17,7 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from stele import Client
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
 
@@ -24,6 +25,7 @@ from tests.support.group_doors import BinaryDoor, GroupDoor, HttpDoor, Member, R
 
 DOORS: dict[str, Callable[[BrokerProcess], GroupDoor]] = {"http": HttpDoor, "binary": BinaryDoor}
 SHORT_SESSION_MS = 300
+LONG_SESSION_MS = 60_000
 ENVIRONMENT = {"STELE_GROUP_MIN_SESSION_TIMEOUT_MS": str(SHORT_SESSION_MS)}
 PARTITIONS = 4
 # The group went on without the member's knowing.
@@ -340,6 +342,20 @@ def test_a_poll_whose_answer_was_lost_is_asked_again(door: GroupDoor, topic: str
     assert door.poll(topic, topic, max_records=5, poll_id="mine").lease != first.lease
 
 
+@pytest.mark.parametrize("kind", sorted(DOORS))
+def test_a_poll_asked_again_brings_what_its_lease_holds_however_much_came_meanwhile(kind: str) -> None:
+    with run_broker(environment={"STELE_FETCH_BYTES_MAX": "65536"}) as broker, DOORS[kind](broker) as door:
+        make_topic(broker, "crowded", records=20 * PARTITIONS)
+        with Client(broker.binary_url) as client:
+            for partition in range(PARTITIONS):
+                client.produce("crowded", b"x" * 8000, partition=partition)
+            first = door.poll("crowded", "crowded", max_bytes=65536, poll_id="mine")
+            assert len(first.records) == 21 * PARTITIONS
+            for _ in range(70):
+                client.produce("crowded", b"x" * 1000, partition=first.records[0][1])
+        assert door.poll("crowded", "crowded", max_bytes=65536, poll_id="mine") == first
+
+
 def test_a_group_may_begin_at_the_end_and_then_misses_nothing(
     broker: BrokerProcess, door: GroupDoor, topic: str
 ) -> None:
@@ -423,7 +439,7 @@ def test_members_come_and_go_while_records_flow_and_each_is_handled_under_one_ow
     third = flow.start(doors[0])
     flow.reach(0.5)
     flow.stop(first)
-    # Without a word: its partitions move when its session ends.
+    # It does not leave: its partitions move when its session ends.
     flow.kill(second)
     flow.reach(1.0)
     flow.stop(third)
@@ -509,7 +525,7 @@ class Flow:
 
     def _work(self, door: GroupDoor, leave: threading.Event, die: threading.Event) -> None:
         group = self._topic
-        member = door.join(group, self._topic, session_timeout_ms=1000)
+        member = door.join(group, self._topic, session_timeout_ms=LONG_SESSION_MS)
         generation, claimed = -1, set[int]()
         while not leave.is_set():
             member = door.heartbeat(group, member)
@@ -530,6 +546,8 @@ class Flow:
                         raise
                     break
             if die.is_set():
+                # The session of a member that dies is short; those of the others outlast a busy machine.
+                door.join(group, self._topic, member_id=member.member_id, session_timeout_ms=SHORT_SESSION_MS)
                 return
         door.leave(group, member.member_id)
 

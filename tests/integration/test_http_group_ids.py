@@ -10,7 +10,8 @@ from urllib.parse import quote
 import httpx
 import pytest
 from stele import Client
-from stele.operations import groups as operations
+from stele.operations import group_admin, leases
+from stele.operations import groups as members
 from stele.testing import BrokerProcess, run_broker
 
 TOPIC = "orders"
@@ -33,41 +34,41 @@ def client(broker: BrokerProcess) -> Iterator[Client]:
 
 
 def leave_offsets(client: Client, group: str) -> None:
-    polled = client.call(operations.Poll(group=group, topics=[TOPIC], poll_id="1"))
+    polled = client.call(leases.Poll(group=group, topics=[TOPIC], poll_id="1"))
     assert polled.lease is not None
-    client.call(operations.Ack(group=group, lease=polled.lease))
+    client.call(leases.Ack(group=group, lease=polled.lease))
 
 
 def groups(client: Client) -> set[str]:
-    found, _ = client.call(operations.ListGroups())
+    found, _ = client.call(group_admin.ListGroups())
     return {group for group, _ in found}
 
 
 @pytest.mark.parametrize("group", IDS)
 def test_a_group_of_any_id_is_polled_seen_reset_and_deleted(client: Client, group: str) -> None:
     leave_offsets(client, group)
-    assert client.call(operations.DescribeGroup(group=group)).group == group
-    ((partition, before, after, _),) = client.call(operations.ResetOffsets(group=group, to="earliest"))
+    assert client.call(group_admin.DescribeGroup(group=group)).group == group
+    ((partition, before, after, _),) = client.call(group_admin.ResetOffsets(group=group, to="earliest"))
     assert (partition.topic, before, after) == (TOPIC, 1, 0)
     assert group in groups(client)
-    client.call(operations.DeleteGroup(group=group))
+    client.call(group_admin.DeleteGroup(group=group))
     assert group not in groups(client)
 
 
 @pytest.mark.parametrize("group", IDS)
 def test_a_member_of_any_id_claims_commits_and_leaves(client: Client, group: str) -> None:
     joined = client.call(
-        operations.JoinGroup(group=group, topics=[TOPIC], session_timeout_ms=10_000, client_id="../team/app")
+        members.JoinGroup(group=group, topics=[TOPIC], session_timeout_ms=10_000, client_id="../team/app")
     )
     who = {"group": group, "member_id": joined.member_id}
-    beat = client.call(operations.Heartbeat(**who, generation=joined.generation))
+    beat = client.call(members.Heartbeat(**who, generation=joined.generation))
     (partition,) = beat.assigned
-    client.call(operations.Claim(**who, generation=beat.generation, partition=partition))
-    client.call(operations.Commit(**who, generation=beat.generation, partition=partition, offset=1))
-    assert client.call(operations.Committed(group=group, partition=partition)) == 1
-    client.call(operations.LeaveGroup(**who))
-    assert client.call(operations.DescribeGroup(group=group)).members == []
-    client.call(operations.DeleteGroup(group=group))
+    client.call(members.Claim(**who, generation=beat.generation, partition=partition))
+    client.call(members.Commit(**who, generation=beat.generation, partition=partition, offset=1))
+    assert client.call(members.Committed(group=group, partition=partition)) == 1
+    client.call(members.LeaveGroup(**who))
+    assert client.call(group_admin.DescribeGroup(group=group)).members == []
+    client.call(group_admin.DeleteGroup(group=group))
 
 
 @pytest.mark.parametrize("group", ["a/b", "50%", "..", "victim/members/m1"])
@@ -84,11 +85,11 @@ def test_the_command_line_takes_any_id(broker: BrokerProcess, client: Client, gr
 
 
 def test_deleting_a_group_takes_no_member_out_of_another(client: Client) -> None:
-    joined = client.call(operations.JoinGroup(group="victim", topics=[TOPIC], session_timeout_ms=10_000))
+    joined = client.call(members.JoinGroup(group="victim", topics=[TOPIC], session_timeout_ms=10_000))
     group = f"victim/members/{joined.member_id}"
     leave_offsets(client, group)
-    client.call(operations.DeleteGroup(group=group))
-    (member,) = client.call(operations.DescribeGroup(group="victim")).members
+    client.call(group_admin.DeleteGroup(group=group))
+    (member,) = client.call(group_admin.DescribeGroup(group="victim")).members
     assert member.member_id == joined.member_id
 
 

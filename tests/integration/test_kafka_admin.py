@@ -119,7 +119,7 @@ def test_a_topic_without_numbers_gets_those_of_the_broker(peer: KafkaPeer) -> No
 
 
 def test_an_assignment_to_this_broker_is_as_good_as_a_number(peer: KafkaPeer) -> None:
-    (made,) = creation(peer, topic_of("assigned", assignments=[(1, [0]), (0, [0]), (2, [0])]))
+    (made,) = creation(peer, topic_of("assigned", assignments=[(1, [1]), (0, [1]), (2, [1])]))
     assert (made.error_code, made.num_partitions) == (0, 3)
 
 
@@ -130,26 +130,26 @@ REFUSED_TOPICS = {
     "a long name": (topic_of("x" * 20_000), ErrorCode.INVALID_TOPIC_EXCEPTION),
     "no partitions": (topic_of("r", partitions=0), ErrorCode.INVALID_PARTITIONS),
     "partitions -2": (topic_of("r", partitions=-2), ErrorCode.INVALID_PARTITIONS),
-    "too many partitions": (topic_of("r", partitions=2**31 - 1), ErrorCode.INVALID_PARTITIONS),
+    "too many partitions": (topic_of("r", partitions=2**31 - 1), ErrorCode.POLICY_VIOLATION),
     "three replicas": (topic_of("r", replication_factor=3), ErrorCode.INVALID_REPLICATION_FACTOR),
     "no replicas": (topic_of("r", replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
     "an unknown config": (topic_of("r", configs={"no.such": "1"}), ErrorCode.INVALID_CONFIG),
     "a wrong value": (topic_of("r", configs={"retention.ms": "long"}), ErrorCode.INVALID_CONFIG),
     "assigned to another broker": (
-        topic_of("r", assignments=[(0, [1])]),
+        topic_of("r", assignments=[(0, [2])]),
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     ),
-    "assigned to two": (topic_of("r", assignments=[(0, [0, 1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    "assigned to two": (topic_of("r", assignments=[(0, [1, 2])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     "assigned with a hole": (
-        topic_of("r", assignments=[(0, [0]), (2, [0])]),
+        topic_of("r", assignments=[(0, [1]), (2, [1])]),
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     ),
     "assigned twice": (
-        topic_of("r", assignments=[(0, [0]), (0, [0])]),
+        topic_of("r", assignments=[(0, [1]), (0, [1])]),
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     ),
     "assigned and another number": (
-        topic_of("r", partitions=2, assignments=[(0, [0])]),
+        topic_of("r", partitions=2, assignments=[(0, [1])]),
         ErrorCode.INVALID_REQUEST,
     ),
 }
@@ -232,13 +232,13 @@ def test_topics_are_deleted_by_id_and_an_unknown_id_is_told(peer: KafkaPeer) -> 
     topic_id = create_topic(peer, "deleted-by-id")
     asked = [
         delete_topics.DeleteTopicState(topic_id=topic_id),
-        delete_topics.DeleteTopicState(topic_id=topic_id),
         delete_topics.DeleteTopicState(topic_id=NO_UUID),
     ]
-    done, again, none = peer.call(delete_topics.DeleteTopicsRequest(topics=asked, timeout_ms=0), 6).responses
+    done, none = peer.call(delete_topics.DeleteTopicsRequest(topics=asked, timeout_ms=0), 6).responses
+    (again,) = peer.call(delete_topics.DeleteTopicsRequest(topics=asked[:1], timeout_ms=0), 6).responses
     assert (done.name, done.topic_id, done.error_code) == ("deleted-by-id", topic_id, 0)
     assert (again.name, again.topic_id, again.error_code) == (None, topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
-    assert none.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert none.error_code == ErrorCode.INVALID_REQUEST
     assert partitions_of(peer, "deleted-by-id") is None
 
 
@@ -288,9 +288,9 @@ def test_a_topic_grows_and_its_new_partitions_can_be_written(peer: KafkaPeer, ve
         ("grown", 1, None, ErrorCode.INVALID_PARTITIONS),
         ("grown", 0, None, ErrorCode.INVALID_PARTITIONS),
         ("grown", -1, None, ErrorCode.INVALID_PARTITIONS),
-        ("grown", 2**31 - 1, None, ErrorCode.INVALID_PARTITIONS),
-        ("grown", 3, [[1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        ("grown", 3, [[0], [0]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("grown", 2**31 - 1, None, ErrorCode.POLICY_VIOLATION),
+        ("grown", 3, [[2]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("grown", 3, [[1], [1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         ("grown", 3, [], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         ("not-there", 3, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
@@ -307,7 +307,7 @@ def test_a_topic_only_grows_and_only_here(
 
 def test_growth_that_is_only_validated_does_not_happen(peer: KafkaPeer) -> None:
     create_topic(peer, "not-growing")
-    assert growth(peer, "not-growing", 2, assignments=[[0]], validate_only=True).error_code == 0
+    assert growth(peer, "not-growing", 2, assignments=[[1]], validate_only=True).error_code == 0
     assert partitions_of(peer, "not-growing") == 1
 
 
@@ -383,7 +383,10 @@ def test_configurations_of_a_topic_say_where_they_come_from(peer: KafkaPeer, ver
     configs = {one.name: one for one in found.configs}
     mine, default = configs["retention.ms"], configs["max.message.bytes"]
     assert (mine.value, mine.config_source, mine.read_only) == ("60000", 1, False)
-    assert [(one.value, one.source) for one in mine.synonyms] == [("60000", 1), ("604800000", 5)]
+    assert [(one.name, one.value, one.source) for one in mine.synonyms] == [("retention.ms", "60000", 1)]
+    assert [(one.name, one.value, one.source) for one in default.synonyms] == [
+        ("message.max.bytes", "1048588", 5)
+    ]
     assert (default.value, default.config_source) == ("1048588", 5)
     if version >= 3:
         assert mine.config_type == 5
@@ -402,17 +405,25 @@ def test_no_names_ask_for_all_configurations_and_unknown_ones_are_left_out(
     assert values_of(described(peer, TOPIC, "asked", names=["no.such"])) == {}
 
 
-@pytest.mark.parametrize("name", ["", "0"])
-def test_configurations_of_the_broker_are_its_settings_and_cannot_be_changed(
-    peer: KafkaPeer, name: str
-) -> None:
-    found = described(peer, BROKER, name)
+def test_settings_of_the_broker_are_shown_by_kafkas_names_and_cannot_be_changed(peer: KafkaPeer) -> None:
+    found = described(peer, BROKER, "1", synonyms=True)
     configs = {one.name: one for one in found.configs}
-    assert (configs["num_partitions"].value, configs["num_partitions"].config_source) == ("2", 4)
-    assert all(one.read_only for one in found.configs)
-    refused = incremental_alteration(peer, BROKER, name, ("num_partitions", 0, "3"))
+    partitions = configs["num.partitions"]
+    assert (partitions.value, partitions.config_source, partitions.read_only) == ("2", 4, True)
+    assert [(one.name, one.value, one.source) for one in partitions.synonyms] == [
+        ("num.partitions", "2", 4),
+        ("num.partitions", "1", 5),
+    ]
+    refused = incremental_alteration(peer, BROKER, "1", ("num.partitions", 0, "3"))
     assert refused.error_code == ErrorCode.INVALID_REQUEST
-    assert values_of(described(peer, BROKER, name)) == values_of(found)
+    assert "STELE_NUM_PARTITIONS" in (refused.error_message or "")
+    assert values_of(described(peer, BROKER, "1", synonyms=True)) == values_of(found)
+
+
+def test_what_kafka_has_no_name_for_is_shown_by_ours_and_a_secret_is_not(peer: KafkaPeer) -> None:
+    configs = {one.name: one for one in described(peer, BROKER, "1").configs}
+    assert configs["stele.partitioner"].value == "murmur2"
+    assert (configs["stele.cdc.dsn"].is_sensitive, configs["stele.cdc.dsn"].value) == (True, None)
 
 
 @pytest.mark.parametrize(
@@ -518,7 +529,7 @@ def test_altering_by_steps_leaves_the_rest(peer: KafkaPeer, version: int) -> Non
     [
         ([("no.such", SET, "1")], ErrorCode.INVALID_CONFIG),
         ([("retention.ms", SET, "long")], ErrorCode.INVALID_CONFIG),
-        ([("retention.ms", SET, None)], ErrorCode.INVALID_CONFIG),
+        ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST),
         ([("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
         ([("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
         ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], ErrorCode.INVALID_REQUEST),
@@ -569,10 +580,11 @@ def test_the_cluster_is_this_broker(broker: BrokerProcess, peer: KafkaPeer, vers
 
 
 def test_the_cluster_has_no_controllers_of_their_own(peer: KafkaPeer) -> None:
-    request = describe_cluster.DescribeClusterRequest(
-        include_cluster_authorized_operations=False, endpoint_type=2
-    )
-    assert peer.call(request, 1).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+    for kind, code in ((2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)):
+        request = describe_cluster.DescribeClusterRequest(
+            include_cluster_authorized_operations=False, endpoint_type=kind
+        )
+        assert peer.call(request, 1).error_code == code
 
 
 @pytest.mark.parametrize("version", range(1, 6))
@@ -660,7 +672,8 @@ def page_request(
 
 
 def pages_of(peer: KafkaPeer, names: list[str], *, limit: int) -> Iterator[list[tuple[str, int, list[int]]]]:
-    cursor: Any = None
+    """From the topic ``a`` on: internal topics come before it."""
+    cursor: Any = describe_topic_partitions.Cursor(topic_name="a", partition_index=0)
     while True:
         answer = peer.call(page_request(names, limit, cursor), 0)
         yield [

@@ -145,7 +145,7 @@ def test_every_api_is_refused_outside_the_versions_it_is_advertised_in(
             assert peer.rest() == b""
 
 
-@pytest.mark.parametrize("key", [4, 5, 6, 7, 24, 26, 71, 1000, -1])
+@pytest.mark.parametrize("key", [4, 5, 6, 7, 17, 24, 26, 36, 71, 83, 1000, -1])
 def test_an_api_that_is_not_served_ends_the_connection(peer: KafkaPeer, key: int) -> None:
     peer.send(framed(key, 0, b""))
     assert peer.rest() == b""
@@ -213,14 +213,14 @@ def test_metadata_v0_by_hand(broker: BrokerProcess, peer: KafkaPeer) -> None:
 
     answer = peer.ask(framed(3, 0, array(text("by-hand"), text("no/name"))))
 
-    node = struct.pack(">i", 0)
+    node = struct.pack(">i", 1)
     assert answer == (
         struct.pack(">i", 7)
         + array(node + text(broker.host) + struct.pack(">i", broker.kafka_port))
         + array(
             struct.pack(">h", 0)
             + text("by-hand")
-            + array(*(struct.pack(">hii", 0, number, 0) + array(node) + array(node) for number in range(2))),
+            + array(*(struct.pack(">hii", 0, number, 1) + array(node) + array(node) for number in range(2))),
             struct.pack(">h", 17) + text("no/name") + array(),
         )
     )
@@ -255,6 +255,38 @@ def test_list_offsets_v1_by_hand(peer: KafkaPeer) -> None:
             text("missing") + array(struct.pack(">ihqq", 0, 3, -1, -1)),
         )
     )
+
+
+def test_list_offsets_v0_by_hand(peer: KafkaPeer) -> None:
+    """Where segments begin, newest first, and as many as are asked for."""
+    create_topic(peer, "listed-of-old", segment_bytes="1048576")
+    for _ in range(3):
+        # The second and the third do not fit behind the one before them.
+        put(peer, "listed-of-old", bytes(900_000), timestamp_ms=1_000)
+
+    def ask(topic: str, at: int, count: int) -> tuple[int, list[int]]:
+        asked = array(text(topic) + array(struct.pack(">iqi", 0, at, count)))
+        answer = peer.ask(framed(2, 0, struct.pack(">i", -1) + asked))
+        head = struct.pack(">ii", 7, 1) + text(topic) + struct.pack(">ii", 1, 0)
+        assert answer.startswith(head)
+        code, length = struct.unpack_from(">hi", answer, len(head))
+        assert len(answer) == len(head) + 6 + 8 * length
+        return code, list(struct.unpack_from(f">{length}q", answer, len(head) + 6))
+
+    latest, earliest = -1, -2
+    assert ask("listed-of-old", latest, 1) == (0, [3])
+    assert ask("listed-of-old", latest, 10) == (0, [3, 2, 1, 0])
+    assert ask("listed-of-old", latest, 2) == (0, [3, 2])
+    assert ask("listed-of-old", earliest, 1) == ask("listed-of-old", earliest, 9) == (0, [0])
+    assert ask("listed-of-old", 1 << 62, 9) == (0, [3, 2, 1, 0])
+    assert ask("listed-of-old", 999, 9) == (0, [])
+    assert ask("listed-of-old", latest, 0) == ask("listed-of-old", latest, -1) == (0, [])
+    assert ask("missing", latest, 1) == (3, [])
+    create_topic(peer, "nothing-of-old")
+    assert ask("nothing-of-old", latest, 5) == ask("nothing-of-old", earliest, 5) == (0, [0])
+    create_topic(peer, "memory-of-old", stele_storage="memory")
+    put(peer, "memory-of-old", b"a", b"b")
+    assert ask("memory-of-old", latest, 5) == (0, [2, 0])
 
 
 def test_produce_v3_and_fetch_v4_by_hand(peer: KafkaPeer) -> None:
@@ -304,7 +336,7 @@ def test_metadata_names_this_broker_and_what_it_leads(
     assert described.topic_id == (topic_id if version >= 10 else NO_ID)
     assert [one.partition_index for one in described.partitions] == [0, 1, 2]
     for one in described.partitions:
-        assert (one.error_code, one.leader_id, one.replica_nodes, one.isr_nodes) == (0, 0, [0], [0])
+        assert (one.error_code, one.leader_id, one.replica_nodes, one.isr_nodes) == (0, 1, [1], [1])
 
 
 def test_metadata_of_an_unknown_topic_creates_it_and_so_does_kafkajs_retry(peer: KafkaPeer) -> None:
@@ -387,7 +419,8 @@ def test_without_auto_creation_nothing_is_made_by_asking_or_producing() -> None:
             assert codes_by_name(answer) == {"nope": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         refused = peer.call(produce("nope", batch_of([b"x"])), 9)
         assert code_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert peer.call(metadata.MetadataRequest(topics=None), 4).topics == []
+        listed = peer.call(metadata.MetadataRequest(topics=None), 4).topics
+        assert [topic.name for topic in listed if not topic.is_internal] == []
 
 
 # ── produce ──
@@ -635,7 +668,7 @@ def test_a_producer_id_is_given_once_and_none_for_transactions(peer: KafkaPeer, 
     assert len(given) == 20
     assert min(given) >= 0
     refused = ask("transactional")
-    assert (refused.error_code, refused.producer_id) == (ErrorCode.INVALID_REQUEST, -1)
+    assert (refused.error_code, refused.producer_id) == (ErrorCode.UNSUPPORTED_VERSION, -1)
 
 
 # ── fetch ──
@@ -766,14 +799,13 @@ def test_partitions_of_one_fetch_have_an_answer_each_and_one_that_fails_ends_the
     put(peer, "some", b"x", partition=1)
     started = time.monotonic()
     (topic,) = peer.call(
-        fetch_of("some", [(0, 0), (1, 0), (2, 0), (-1, 0), (0, 5)], max_wait_ms=LONG_MS), 12
+        fetch_of("some", [(0, 5), (1, 0), (2, 0), (-1, 0)], max_wait_ms=LONG_MS), 12
     ).responses
     assert [(one.partition_index, one.error_code, len(one.records) > 0) for one in topic.partitions] == [
-        (0, 0, False),
+        (0, ErrorCode.OFFSET_OUT_OF_RANGE, False),
         (1, 0, True),
         (2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False),
         (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False),
-        (0, ErrorCode.OFFSET_OUT_OF_RANGE, False),
     ]
     assert time.monotonic() - started < SOON_S
 
@@ -789,17 +821,6 @@ def test_a_fetch_by_id_answers_with_the_id(peer: KafkaPeer) -> None:
     response = peer.call(fetch(topic_id, 0), 13)
     assert [(one.topic_id, one.topic) for one in response.responses] == [(topic_id, "")]
     assert records_in(only_partition(response).records) == [(0, b"x")]
-
-
-def test_there_are_no_fetch_sessions(peer: KafkaPeer) -> None:
-    create_topic(peer, "sessionless")
-    put(peer, "sessionless", b"x")
-    wanted = peer.call(fetch("sessionless", 0, session_epoch=0), 12)
-    assert (wanted.error_code, wanted.session_id) == (0, 0), "one that asks for a session gets none"
-    assert len(records_in(only_partition(wanted).records)) == 1
-    unknown = peer.call(fetch("sessionless", 0, session_id=5, session_epoch=1), 12)
-    assert unknown.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert unknown.responses == []
 
 
 def test_a_fetch_for_nothing_is_answered_with_nothing(peer: KafkaPeer) -> None:

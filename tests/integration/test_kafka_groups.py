@@ -18,6 +18,7 @@ from app.tcp.kafka.schemas import (
     describe_groups,
     find_coordinator,
     heartbeat,
+    init_producer_id,
     join_group,
     leave_group,
     list_groups,
@@ -158,7 +159,7 @@ def test_a_consumer_lives_and_leaves_over_frames_made_by_hand(broker: BrokerProc
     group, head = text("by-hand"), struct.pack(">i", 7)
 
     coordinator = peer.ask(framed(10, 0, group))
-    assert coordinator == head + bytes(2) + bytes(4) + text(broker.host) + struct.pack(
+    assert coordinator == head + bytes(2) + struct.pack(">i", 1) + text(broker.host) + struct.pack(
         ">i", broker.kafka_port
     )
 
@@ -226,13 +227,32 @@ def test_the_coordinator_of_every_group_is_this_broker(
         assert (one.error_code, one.host, one.port) == (0, broker.host, broker.kafka_port)
 
 
-@pytest.mark.parametrize("version", range(1, find_coordinator.API.versions[1] + 1))
+@pytest.mark.parametrize("version", [1, 2, 4, 5, 6])
 def test_there_are_no_coordinators_of_transactions(peer: KafkaPeer, version: int) -> None:
     request = find_coordinator.FindCoordinatorRequest(key="t", key_type=1, coordinator_keys=["t"])
     answer = peer.call(request, version)
     refused = answer if version < 4 else answer.coordinators[0]
+    code = ErrorCode.INVALID_REQUEST if version >= 4 else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert (refused.error_code, refused.node_id) == (code, -1)
+    assert "does not serve transactions" in refused.error_message
+
+
+def test_who_asks_for_a_coordinator_of_transactions_in_version_3_is_refused_by_init_producer_id(
+    peer: KafkaPeer,
+) -> None:
+    request = find_coordinator.FindCoordinatorRequest(key="t", key_type=1)
+    assert peer.call(request, 3).error_code == ErrorCode.NONE
+    asked = init_producer_id.InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1_000)
+    assert peer.call(asked, 4).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize("version", range(1, find_coordinator.API.versions[1] + 1))
+@pytest.mark.parametrize("key_type", [2, 3, -1])
+def test_coordinators_of_other_kinds_are_refused(peer: KafkaPeer, version: int, key_type: int) -> None:
+    request = find_coordinator.FindCoordinatorRequest(key="k", key_type=key_type, coordinator_keys=["k"])
+    answer = peer.call(request, version)
+    refused = answer if version < 4 else answer.coordinators[0]
     assert (refused.error_code, refused.node_id) == (ErrorCode.INVALID_REQUEST, -1)
-    assert refused.error_message
 
 
 # ── membership ──
@@ -349,6 +369,12 @@ def test_a_sync_with_another_protocol_or_generation_is_refused(peer: KafkaPeer) 
     wrong_generation = syncing("strict", joined)
     wrong_generation.generation_id = 9
     assert peer.call(wrong_generation, SYNC).error_code == ErrorCode.ILLEGAL_GENERATION
+    for field in ("protocol_type", "protocol_name"):
+        without = syncing("strict", joined)
+        # Before anything else, as in Kafka: the generation is wrong as well.
+        without.generation_id = 9
+        setattr(without, field, None)
+        assert peer.call(without, SYNC).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     stranger = syncing("strict", joined)
     stranger.member_id = "stranger"
     assert peer.call(stranger, SYNC).error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -528,7 +554,7 @@ def test_only_members_of_the_current_generation_commit_into_a_group_that_has_mem
     peer.call(leaving("guarding", joined.member_id), LEAVE)
     assert code(-1, "") == 0, "an empty group takes an administrator's word"
     (refused,) = commit(peer, "unknown group", "guarded", (0, 1, None), generation=3, member_id="m")
-    assert refused == ErrorCode.ILLEGAL_GENERATION
+    assert refused == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_a_deleted_topic_takes_its_offsets_along(peer: KafkaPeer) -> None:
@@ -601,7 +627,7 @@ def test_groups_are_described_and_one_that_is_not_there_is_dead(peer: KafkaPeer,
     assert (member.member_id, member.client_id, member.client_host) == (
         joined.member_id,
         "a peer",
-        "127.0.0.1",
+        "/127.0.0.1",
     )
     assert (member.member_metadata, member.member_assignment) == (subscription("t"), b"all")
     missing = described(peer, "nobody knows it", version)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import select
 import struct
-import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -304,13 +303,12 @@ def test_a_message_set_of_very_many_messages_holds_nobody_else_up(
     # Half a million of the smallest messages, over a second of work.
     smallest = message_set(0, Message(0, None))
     correlation = peer.post(produce("many", smallest * 500_000), 2)
-    started, longest = time.monotonic(), 0.0
+    answered_meanwhile = 0
     with KafkaPeer(broker) as other:
         while not select.select([peer.socket], [], [], 0)[0]:
-            asked = time.monotonic()
             put(other, "few", b"x")
-            longest = max(longest, time.monotonic() - asked)
-    total = time.monotonic() - started
+            answered_meanwhile += 1
     answered, done = peer.next_answer()
     assert (answered, only_partition(done).error_code) == (correlation, ErrorCode.MESSAGE_TOO_LARGE)
-    assert longest < total / 2
+    # If it held others up: those before it was read, and the one that waited for it.
+    assert answered_meanwhile > 5

@@ -24,7 +24,6 @@ from tests.support.kafka_peer import (
     only_partition,
     produce,
     put,
-    records_in,
     request_frame,
 )
 
@@ -101,29 +100,6 @@ def test_a_batch_that_was_damaged_on_the_way_is_asked_for_again(peer: KafkaPeer)
     torn = only_partition(peer.call(produce("damaged", good[:-1]), 9))
     assert torn.error_code == ErrorCode.INVALID_RECORD
     assert only_partition(peer.call(produce("damaged", good), 9)).base_offset == 0
-
-
-@pytest.mark.parametrize("session_id", [0, 5])
-@pytest.mark.parametrize("session_epoch", [-1, 0])
-def test_a_fetch_that_names_all_its_partitions_is_answered_whatever_session_it_leaves(
-    peer: KafkaPeer, session_id: int, session_epoch: int
-) -> None:
-    topic = f"session-{session_id}-{session_epoch}"
-    create_topic(peer, topic)
-    put(peer, topic, b"x")
-    asked = fetch(topic, 0, session_id=session_id, session_epoch=session_epoch)
-    answered = peer.call(asked, 12)
-    assert (answered.error_code, answered.session_id) == (ErrorCode.NONE, 0)
-    assert records_in(only_partition(answered).records) == [(0, b"x")]
-
-
-@pytest.mark.parametrize("session_id", [0, 5])
-def test_a_fetch_that_names_what_changed_in_a_session_is_told_that_there_is_none(
-    peer: KafkaPeer, session_id: int
-) -> None:
-    answered = peer.call(fetch("nothing", 0, session_id=session_id, session_epoch=1), 12)
-    assert answered.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    assert list(answered.responses) == []
 
 
 def test_a_configuration_without_a_value_makes_no_topic(peer: KafkaPeer) -> None:

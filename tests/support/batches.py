@@ -44,6 +44,28 @@ def batch_of_times(timestamps_ms: Sequence[int]) -> bytearray:
     return builder.build()
 
 
+def untimed_first_batch(timestamps_ms: Sequence[int]) -> bytearray:
+    """As ``batch_of_times``, where the first may be -1 and the others not, which the codec does not build."""
+    base_ms = timestamps_ms[0]
+    records = b""
+    for delta, timestamp_ms in enumerate(timestamps_ms):
+        # Attributes, timestamp delta, offset delta, no key, a value of one byte, no headers.
+        body = b"\0" + _varint(timestamp_ms - base_ms) + _varint(delta) + b"\x01\x02x\0"
+        records += _varint(len(body)) + body
+    fields = (0, rb.HEADER_BYTES - rb.LOG_OVERHEAD_BYTES + len(records), -1, rb.MAGIC, 0, 0)
+    count = len(timestamps_ms)
+    head = rb.HEADER.pack(*fields, count - 1, base_ms, max(timestamps_ms), -1, -1, -1, count)
+    return bytearray(with_new_crc(head + records))
+
+
+def _varint(number: int) -> bytes:
+    zigzag, out = (number << 1) ^ (number >> 63), bytearray()
+    while zigzag > 0x7F:
+        out.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    return bytes(out) + bytes([zigzag])
+
+
 def header_of(
     *,
     producer_id: int = 1,

@@ -13,6 +13,7 @@ from app.storage.engine import AppendTicket, FetchSpec, PartitionSpec, TopicPart
 from app.storage.files import Files
 
 from .batches import ORDERS, batch_of
+from .simulated_files import SimulatedFiles
 from .simulated_time import SimulatedClock
 
 DATA = Path("/data")
@@ -33,6 +34,8 @@ async def open_engine(
     path: Path = DATA,
 ) -> EmbeddedEngine:
     """A started engine with the partitions open, as a broker has it."""
+    if isinstance(files, SimulatedFiles):
+        files.now_ms = clock.now_ms
     engine = EmbeddedEngine(files, path, clock=clock, options=options)
     await engine.open()
     await engine.create(specs)

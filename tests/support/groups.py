@@ -52,6 +52,8 @@ class GroupBench:
 
     def __init__(self, path: Path, **settings: Any) -> None:
         self.path = path
+        # A test that is about the delay of the first rebalance sets it.
+        settings.setdefault("group_initial_rebalance_delay_ms", 0)
         self.settings = Settings(data_dir=path, **settings)
         self.clock = SimulatedClock()
         self.topics: dict[str, Topic] = {}
@@ -66,6 +68,7 @@ class GroupBench:
             topic_id=topic_id or uuid4(),
             partitions=partitions,
             configs={},
+            shown=TopicConfig(),
             config=TopicConfig(),
         )
 

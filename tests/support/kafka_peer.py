@@ -11,9 +11,8 @@ import socket
 import struct
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Protocol, Self, cast
 
-from stele.broker_process import BrokerProcess
 from stele.wire import record_batch as rb
 from stele.wire.error_codes import ErrorCode
 
@@ -116,10 +115,20 @@ def read_response(frame: bytes, api: Api, version: int) -> tuple[int, Any]:
     return correlation, message
 
 
+class KafkaAddress(Protocol):
+    """Where a broker is; a ``BrokerProcess`` knows."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def kafka_port(self) -> int: ...
+
+
 class KafkaPeer:
     """One connection."""
 
-    def __init__(self, broker: BrokerProcess, *, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(self, broker: KafkaAddress, *, receive_buffer_bytes: int | None = None) -> None:
+        self._broker = broker
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
@@ -137,6 +146,10 @@ class KafkaPeer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def again(self) -> KafkaPeer:
+        """Another connection to the same broker."""
+        return KafkaPeer(self._broker)
 
     # ── bytes ──
 

@@ -44,6 +44,10 @@ def _of_type(kind: Type, version: int, rng: random.Random, depth: int) -> Any:
             return rng.choice(_TEXTS)
         case "bytes" | "records":
             return rng.randbytes(rng.choice((0, 1, 61, 200)))
+        case "float64":
+            return rng.choice((0.0, 1.5, -1.0, 1e300))
+        case "uint16":
+            return rng.choice((0, 1, 9092, 2**16 - 1))
         case "uuid":
             return rng.randbytes(16)
         case "array":

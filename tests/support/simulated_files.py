@@ -82,9 +82,10 @@ class _Truncate:
 class _Inode:
     """A file. ``content`` is what every process sees."""
 
-    __slots__ = ("content", "durable", "pending")
+    __slots__ = ("content", "durable", "modified_ms", "pending")
 
     def __init__(self) -> None:
+        self.modified_ms = 0
         self.content = bytearray()
         self.durable = bytearray()
         self.pending: list[_Write | _Truncate] = []
@@ -107,12 +108,14 @@ class _Inode:
         inode.content = bytearray(self.content)
         inode.durable = bytearray(self.durable)
         inode.pending = list(self.pending)
+        inode.modified_ms = self.modified_ms
         return inode
 
     def after_power_cut(self, random: Random) -> _Inode:
         inode = _Inode()
         inode.content = _surviving_content(self.durable, self.pending, random)
         inode.durable = bytearray(inode.content)
+        inode.modified_ms = self.modified_ms
         return inode
 
 
@@ -294,6 +297,7 @@ class SimulatedFile:
         self._check_open()
         self._files.called("truncate", self._path)
         self._inode.change(_Truncate(size))
+        self._inode.modified_ms = self._files.now_ms()
 
     def sync(self) -> None:
         self._check_open()
@@ -332,6 +336,8 @@ class SimulatedFiles:
         self.counts: Counter[str] = Counter()
         self.bytes_read: Counter[Path] = Counter()
         self._writing: tuple[_Inode, _Write] | None = None
+        # Dates the changes of files, in ms since the epoch.
+        self.now_ms: Callable[[], int] = lambda: 0
         # True: the bytes are not in memory, and a disk must be waited for.
         self.is_cold: Callable[[], bool] = lambda: False
         # True: this sync does nothing, as if the code under test had forgotten it.
@@ -378,6 +384,7 @@ class SimulatedFiles:
         files._boot = boot
         files.is_cold = self.is_cold
         files.forgets = self.forgets
+        files.now_ms = self.now_ms
         return files
 
     def content(self, path: Path) -> bytearray:
@@ -445,6 +452,7 @@ class SimulatedFiles:
         finally:
             self._writing = None
         inode.change(write)
+        inode.modified_ms = self.now_ms()
 
     def _node(self, path: Path) -> _Node | None:
         node: _Node | None = self._root
@@ -486,6 +494,10 @@ class SimulatedFiles:
     def size(self, path: Path) -> int:
         self.called("size", path)
         return len(self._inode(path).content)
+
+    def modified_ms(self, path: Path) -> int:
+        self.called("modified", path)
+        return self._inode(path).modified_ms
 
     def list_dir(self, path: Path) -> list[str]:
         self.called("list_dir", path)

@@ -2,8 +2,9 @@
 
 A test on it sleeps for hours in no time, is the same each time for the same
 seed, and fails at once where a real one would hang: when everyone waits and no
-timer is set. Work for threads runs on the loop itself, a random while after it
-was handed over, so that other things happen in between as they would.
+timer is set. ``before`` fails a wait that only its own timeout ends. Work for
+threads runs on the loop itself, a random while after it was handed over, so that
+other things happen in between as they would.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import selectors
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Executor
 from random import Random
 from typing import Any, ParamSpec, TypeVar
@@ -21,6 +22,11 @@ _P = ParamSpec("_P")
 
 # 2026-01-01T00:00:00Z
 START_MS = 1_767_225_600_000
+# The smallest step of time. A timer that is due within it fires: with asyncio's own, a nanosecond, no timer
+# fires after 2^24 s, where a float has no nanoseconds left, and the loop spins. This one lasts for 2^33 s.
+STEP_S = 1e-6
+# More than any test waits for on purpose.
+FOREVER_MS = 1000 * 3_600_000
 
 
 class DeadlockError(Exception):
@@ -56,6 +62,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def __init__(self, random: Random | None = None) -> None:
         self._no_selector = _NoSelector()
         super().__init__(self._no_selector)
+        self._clock_resolution = STEP_S
         self._random = random
 
     def time(self) -> float:
@@ -103,6 +110,16 @@ def run_simulated(main: Callable[[], Coroutine[Any, Any, _T]], random: Random | 
     """Run ``main()`` on a loop of its own."""
     with asyncio.Runner(loop_factory=lambda: SimulatedLoop(random)) as runner:
         return runner.run(main())
+
+
+async def before(limit_s: float, *awaited: Awaitable[Any]) -> None:
+    """Wait for all of ``awaited``, no longer than ``limit_s`` seconds of simulated time.
+
+    Raises:
+        TimeoutError: the time passed first.
+    """
+    async with asyncio.timeout(limit_s):
+        await asyncio.gather(*awaited)
 
 
 def simulated(test: Callable[_P, Coroutine[Any, Any, None]]) -> Callable[_P, None]:

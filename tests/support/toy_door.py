@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from app.broker.admission import Admission
 from app.tcp.connection import Buffers, ConnectionRegistry, OrderedConnection
 from app.tcp.server import TcpServer
 
@@ -237,12 +238,12 @@ class Client:
 class Door:
     """A ``TcpServer`` of toy connections."""
 
-    def __init__(self, *, limits: Limits, connections_max: int) -> None:
+    def __init__(self, *, limits: Limits, connections_max: int, open_files_max: int = 1 << 20) -> None:
         self.works = Works()
         self.server = TcpServer(
             "toy",
             lambda server: ToyConnection(works=self.works, limits=limits, registry=server),
-            connections_max=connections_max,
+            admission=Admission("toy", connections_max=connections_max, open_files_max=open_files_max),
         )
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))

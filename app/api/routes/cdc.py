@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .. import openapi
+from ..openapi import cdc as openapi
 from ..record_json import encode
 from ..state import api_state
 

@@ -1,13 +1,12 @@
-"""Consumer groups over HTTP: membership and ownership, polls with leases, lag and resets (ADR-0017)."""
+"""Consumer groups over HTTP: membership and ownership, lag and resets (ADR-0017)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
 from fastapi import APIRouter
-from msgspec import Raw, Struct
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,29 +14,21 @@ from ...errors import InvalidRequest
 from ...groups.consumer_protocol import AssignedPartition
 from ...groups.group import Claimant
 from ...groups.lag import Target, group_lag, reset_offsets
-from ...groups.lease import Polled, PollRequest
-from ...groups.lease_desk import leased_records
 from ...groups.messages import NO_MEMBER, LeavingMember, ManagedJoin, Membership, OffsetToCommit
-from .. import openapi
-from ..errors import HttpError
-from ..record_json import encode, record_out
+from ...query.positions import parse_time
+from ..json_bodies import client_host, json_answer, json_body
+from ..openapi import groups as openapi
 from ..requests import (
     INT32_MAX,
     INT64_MAX,
-    content_type,
     integer_parameter,
-    parse_time,
     path_integer,
-    read_body,
 )
 from ..state import api_state, broker_of, groups_of
-from ..upload import pause
 from ..whole_segments import WholeSegmentRoute
 
 router = APIRouter(tags=["groups"], route_class=WholeSegmentRoute)
 
-_JSON = "application/json"
-_FORM = "application/x-www-form-urlencoded"
 SESSION_TIMEOUT_MS = 45_000
 _PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
 
@@ -65,26 +56,6 @@ class CommitBody(Struct, forbid_unknown_fields=True):
     metadata: str = ""
 
 
-class PollBody(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
-    topics: list[str]
-    max_records: int = 500
-    max_bytes: int = 1024 * 1024
-    max_partitions: int | None = None
-    wait_ms: int = 0
-    lease_ms: int = 30_000
-    start: str = "earliest"
-    poll_id: str | None = None
-
-
-class LeaseBody(Struct, forbid_unknown_fields=True):
-    lease: str
-
-
-class ExtendBody(Struct, forbid_unknown_fields=True):
-    lease: str
-    lease_ms: int = 30_000
-
-
 class OffsetBody(Struct, forbid_unknown_fields=True):
     topic: str
     partition: int
@@ -97,29 +68,6 @@ class ResetBody(Struct, forbid_unknown_fields=True):
     to: str | int | None = None
     topics: list[str] | None = None
     offsets: list[OffsetBody] | None = None
-
-
-_T = TypeVar("_T", bound=Struct)
-
-
-async def _body(request: Request, kind: type[_T], example: str) -> _T:
-    """Raises ``InvalidRequest``, ``HttpError``."""
-    raw = await read_body(request, api_state(request).settings.request_body_bytes_max)
-    media_type = content_type(request, _JSON)
-    if media_type not in (_JSON, _FORM):
-        raise HttpError(415, f"{media_type[:100]!r} is not taken; send {_JSON}")
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"the body is not like {example}: {error}") from error
-
-
-def _answer(document: object, status: int = 200) -> Response:
-    return Response(encode(document), status, media_type=_JSON)
-
-
-def _host(request: Request) -> str:
-    return request.client.host if request.client is not None else ""
 
 
 # ── looking ──
@@ -146,7 +94,7 @@ async def list_groups(request: Request) -> Response:
     begin = (number - 1) * limit
     page = found[begin : begin + limit]
     sampled = state.sampler.groups.lags
-    return _answer(
+    return json_answer(
         {
             "groups": [
                 {
@@ -178,7 +126,7 @@ async def lag_history(request: Request) -> Response:
     name = str(request.path_params["group"])
     state.groups.coordinator.describe(name)
     times, series = state.sampler.groups.history(name)
-    return _answer(
+    return json_answer(
         {
             "group": name,
             "interval_ms": state.sampler.interval_ms,
@@ -197,7 +145,7 @@ async def get_group(request: Request) -> Response:
     name = str(request.path_params["group"])
     described = groups.coordinator.describe(name)
     lags = group_lag(broker_of(request), groups.coordinator, name)
-    return _answer(
+    return json_answer(
         {
             "group": described.group,
             "state": described.state.value,
@@ -282,7 +230,7 @@ async def put_offsets(request: Request) -> Response:
     dry_run = request.query_params.get("dry_run", "false").lower()
     if dry_run not in ("true", "false", "1", "0", ""):
         raise InvalidRequest(f"dry_run is {dry_run[:40]!r}; it must be true or false")
-    body = await _body(request, ResetBody, '{"to": "earliest", "topics": ["orders"]}')
+    body = await json_body(request, ResetBody, '{"to": "earliest", "topics": ["orders"]}')
     if (body.to is None) == (body.offsets is None):
         raise InvalidRequest(
             'give "to", or "offsets" with a topic, partition and offset each; one of the two'
@@ -291,7 +239,7 @@ async def put_offsets(request: Request) -> Response:
     resets = await reset_offsets(
         broker, groups.coordinator, groups.leases, name, _targets(request, name, body), dry_run=is_dry
     )
-    return _answer(
+    return json_answer(
         {
             "group": name,
             "dry_run": is_dry,
@@ -363,18 +311,18 @@ async def join(request: Request) -> Response:
     The broker divides the partitions evenly; members of the Kafka door share them. A member that sends no
     heartbeat for `session_timeout_ms` is gone. Claim a partition before you read it.
     """
-    body = await _body(request, JoinBody, '{"topics": ["orders"], "session_timeout_ms": 10000}')
+    body = await json_body(request, JoinBody, '{"topics": ["orders"], "session_timeout_ms": 10000}')
     membership = await groups_of(request).coordinator.join_managed(
         ManagedJoin(
             group=str(request.path_params["group"]),
             topics=body.topics,
             member_id=body.member_id,
             client_id=body.client_id,
-            client_host=_host(request),
+            client_host=client_host(request),
             session_timeout_ms=body.session_timeout_ms,
         )
     )
-    return _answer(_membership(membership), 201)
+    return json_answer(_membership(membership), 201)
 
 
 @router.post(
@@ -388,12 +336,12 @@ async def heartbeat(request: Request) -> Response:
     While members of the Kafka door rejoin, `rebalancing` is true, and the generation and its assignment are the
     last ones.
     """
-    body = await _body(request, HeartbeatBody, '{"generation": 1}')
+    body = await json_body(request, HeartbeatBody, '{"generation": 1}')
     coordinator = groups_of(request).coordinator
     group, member_id = str(request.path_params["group"]), str(request.path_params["member_id"])
     await coordinator.settled(group)
     membership = coordinator.membership(group, member_id, generation=body.generation)
-    return _answer(_membership(membership))
+    return json_answer(_membership(membership))
 
 
 @router.delete(
@@ -439,10 +387,10 @@ async def claim(request: Request) -> Response:
 
     The owner stays it over a rebalance if the partition is still assigned to it.
     """
-    body = await _body(request, OwnerBody, _OWNER_EXAMPLE)
+    body = await json_body(request, OwnerBody, _OWNER_EXAMPLE)
     claimant = _claimant(request, body.member_id, body.generation)
     await groups_of(request).coordinator.claim(claimant)
-    return _answer(
+    return json_answer(
         {
             "topic": claimant.topic,
             "partition": claimant.partition,
@@ -462,7 +410,7 @@ async def release(request: Request) -> Response:
     """Give a partition back; `member_id` and `generation` in the body or the query."""
     member_id = request.query_params.get("member_id")
     if member_id is None:
-        body = await _body(request, OwnerBody, _OWNER_EXAMPLE)
+        body = await json_body(request, OwnerBody, _OWNER_EXAMPLE)
     else:
         body = OwnerBody(member_id, integer_parameter(request, "generation", -1))
     await groups_of(request).coordinator.release(_claimant(request, body.member_id, body.generation))
@@ -476,7 +424,7 @@ async def release(request: Request) -> Response:
 )
 async def commit(request: Request) -> Response:
     """Commit the offset of the next record to read, as the owner in the current generation. Durable when answered."""
-    body = await _body(request, CommitBody, '{"member_id": "…", "generation": 1, "offset": 42}')
+    body = await json_body(request, CommitBody, '{"member_id": "…", "generation": 1, "offset": 42}')
     claimant = _claimant(request, body.member_id, body.generation)
     end = broker_of(request).log_state(claimant.topic, claimant.partition).high_watermark
     _check_offset(body.offset)
@@ -490,7 +438,7 @@ async def commit(request: Request) -> Response:
     (error,) = await groups_of(request).coordinator.commit_owned(claimant, offset)
     if error is not None:
         raise error
-    return _answer(
+    return json_answer(
         {
             "topic": claimant.topic,
             "partition": claimant.partition,
@@ -512,7 +460,7 @@ async def committed(request: Request) -> Response:
     broker_of(request).log_state(topic, partition)
     coordinator = groups_of(request).coordinator
     (one,) = coordinator.committed(str(request.path_params["group"]), [(topic, partition)])
-    return _answer(
+    return json_answer(
         {
             "topic": topic,
             "partition": partition,
@@ -520,110 +468,6 @@ async def committed(request: Request) -> Response:
             "metadata": one.metadata,
         }
     )
-
-
-# ── polls and leases ──
-
-
-@router.post("/v1/groups/{group}/poll", openapi_extra=openapi.POLL, summary="Get records under a lease")
-async def poll(request: Request) -> Response:
-    """Records from where the group is, and a lease on them: nobody else gets them until it is given up or runs out.
-
-    `ack` commits what the lease holds, `nack` gives it back. There is no member to be, and no instance to stick
-    to. `deliveries` of a partition says how often its records were given out, with this.
-    """
-    body = await _body(request, PollBody, '{"topics": ["orders"], "max_records": 500, "wait_ms": 1000}')
-    polled = await groups_of(request).leases.poll(
-        PollRequest(
-            group=str(request.path_params["group"]),
-            topics=frozenset(body.topics),
-            max_records=body.max_records,
-            max_bytes=body.max_bytes,
-            max_partitions=body.max_partitions,
-            wait_ms=body.wait_ms,
-            lease_ms=body.lease_ms,
-            start=body.start,
-            poll_id=body.poll_id,
-            client_host=_host(request),
-        )
-    )
-    return Response(await _polled(polled), media_type=_JSON)
-
-
-async def _polled(polled: Polled) -> bytes:
-    texts: list[bytes] = []
-    for leased, fetched in polled.fetched:
-        topic = Raw(encode(leased.topic))
-        for records in leased_records(leased, fetched):
-            for record in records:
-                shown = encode(record_out(leased.partition, record, parse_values=False))
-                texts.append(b'{"topic":%s,%s' % (topic, shown[1:]))
-            await pause()
-    lease = polled.lease
-    rest = encode(
-        {
-            "lease": None if lease is None else lease.token(),
-            "expires_at": None if lease is None else polled.expires_at_ms,
-            "partitions": [
-                {
-                    "topic": part.topic,
-                    "partition": part.partition,
-                    "offset": part.offset,
-                    "next_offset": part.next_offset,
-                    "deliveries": part.deliveries,
-                }
-                for part in (() if lease is None else lease.partitions)
-            ],
-            "skipped": [
-                {
-                    "topic": one.topic,
-                    "partition": one.partition,
-                    "offset": one.offset,
-                    "next_offset": one.next_offset,
-                }
-                for one in polled.skipped
-            ],
-        }
-    )
-    return b'{"records":[' + b",".join(texts) + b"]," + rest[1:]
-
-
-_LEASE_EXAMPLE = '{"lease": "…"}'
-
-
-@router.post("/v1/groups/{group}/ack", openapi_extra=openapi.ACK, summary="Commit what a lease holds")
-async def ack(request: Request) -> Response:
-    """Commit; durable when answered. The same again is answered in the same way; 409 if the lease is fenced."""
-    body = await _body(request, LeaseBody, _LEASE_EXAMPLE)
-    parts = await groups_of(request).leases.ack(str(request.path_params["group"]), body.lease)
-    return _answer(
-        {
-            "committed": [
-                {"topic": part.topic, "partition": part.partition, "offset": part.next_offset}
-                for part in parts
-            ]
-        }
-    )
-
-
-@router.post(
-    "/v1/groups/{group}/nack", status_code=204, openapi_extra=openapi.NACK, summary="Give a lease back"
-)
-async def nack(request: Request) -> Response:
-    """Give the records to the next poll, at once."""
-    body = await _body(request, LeaseBody, _LEASE_EXAMPLE)
-    await groups_of(request).leases.nack(str(request.path_params["group"]), body.lease)
-    return Response(status_code=204)
-
-
-@router.post("/v1/groups/{group}/extend", openapi_extra=openapi.EXTEND, summary="Hold a lease for longer")
-async def extend(request: Request) -> Response:
-    """Hold the lease for `lease_ms` from now on: for who needs longer than was thought."""
-    body = await _body(request, ExtendBody, '{"lease": "…", "lease_ms": 30000}')
-    expires_at_ms = groups_of(request).leases.extend(
-        str(request.path_params["group"]), body.lease, body.lease_ms
-    )
-    return _answer({"expires_at": expires_at_ms})
 
 
 def owner_check(request: Request, topic: str, partition: int) -> Claimant | None:

@@ -9,10 +9,11 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .. import openapi
+from ...monitor.histories import POINTS_MAX, Point
+from ...monitor.sampler import Sampler, resident_bytes
+from ..openapi import overview as openapi
 from ..record_json import encode
 from ..requests import integer_parameter
-from ..sampler import POINTS_MAX, Point, Sampler, resident_bytes
 from ..state import api_state
 from .status import VERSION
 
@@ -34,7 +35,7 @@ async def overview(request: Request) -> Response:
     status = "failed" if failure else "closing" if broker.is_closing else "ready"
     topics = broker.topics()
     counts, disk = broker.counts, sampler.disk
-    newest = sampler.points[-1] if sampler.points else None
+    newest = sampler.history.newest
     return _answer(
         {
             "version": VERSION,
@@ -64,7 +65,7 @@ async def overview(request: Request) -> Response:
             "process": {"resident_bytes": resident_bytes()},
             "verifying": state.verifications.running or None,
             "searches": {
-                "active": state.searches.places.taken,
+                "active": state.search_places.taken,
                 "scanned_records": state.searches.scanned_records,
                 "ended": state.searches.ended,
             },
@@ -74,7 +75,7 @@ async def overview(request: Request) -> Response:
 
 def _doors(sampler: Sampler, endpoints: Any) -> list[dict[str, Any]]:
     doors: list[dict[str, Any]] = []
-    pair = sampler.rates()
+    pair = sampler.history.rates()
     for place, door in enumerate(sampler.doors):
         traffic = door.traffic()
         endpoint = endpoints.get(door.name)
@@ -101,7 +102,7 @@ def _doors(sampler: Sampler, endpoints: Any) -> list[dict[str, Any]]:
 
 
 def _rates(sampler: Sampler) -> dict[str, Any] | None:
-    pair = sampler.rates()
+    pair = sampler.history.rates()
     if pair is None:
         return None
     old, new = pair
@@ -121,15 +122,15 @@ def _rates(sampler: Sampler) -> dict[str, Any] | None:
 
 def _syncs(sampler: Sampler) -> dict[str, Any]:
     """Of the last point in which there was one."""
-    for point in reversed(sampler.points):
-        if point.sync_p50_ms is not None:
-            return {
-                "count": sampler.syncs.count,
-                "at": point.at_ms,
-                "p50_ms": round(point.sync_p50_ms, 3),
-                "p99_ms": round(point.sync_p99_ms or 0.0, 3),
-            }
-    return {"count": sampler.syncs.count, "at": None, "p50_ms": None, "p99_ms": None}
+    point = sampler.history.last_with_syncs()
+    if point is None:
+        return {"count": sampler.syncs.count, "at": None, "p50_ms": None, "p99_ms": None}
+    return {
+        "count": sampler.syncs.count,
+        "at": point.at_ms,
+        "p50_ms": round(point.sync_p50_ms or 0.0, 3),
+        "p99_ms": round(point.sync_p99_ms or 0.0, 3),
+    }
 
 
 @router.get(
@@ -139,8 +140,7 @@ async def history(request: Request) -> Response:
     """Columns of the same length, the newest last: rates between one sample and the next, sizes at each."""
     sampler = api_state(request).sampler
     most = integer_parameter(request, "points", POINTS_MAX, minimum=1, maximum=POINTS_MAX)
-    points = list(sampler.points)[-(most + 1) :]
-    pairs = list(pairwise(points))
+    pairs = list(pairwise(sampler.history.last(most + 1)))
 
     def per_s(old: Point, new: Point, before: int, after: int) -> float:
         return round((after - before) * 1000 / new.ms_since(old), 1)

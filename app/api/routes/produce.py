@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,10 +14,11 @@ from starlette.responses import Response
 
 from ...broker.produce import Acks
 from ...broker.topics import Topic
-from ...errors import InvalidRequest, UnknownPartition
-from .. import openapi
-from ..errors import HttpError, http_problem, problem_response
+from ...errors import InvalidRequest, InvalidTimestamp, UnknownPartition
+from ...fairness import pause
+from ..errors import HttpError, http_problem, problem_of, problem_response
 from ..ndjson_upload import NdjsonUpload, all_refused
+from ..openapi import produce as openapi
 from ..record_json import NewRecord, decode_produce_body, decode_record
 from ..requests import (
     INT32_MAX,
@@ -27,7 +29,7 @@ from ..requests import (
     read_body,
 )
 from ..state import api_state, broker_of
-from ..upload import ProducerIdentity, Upload, errors_of, pause, results_of, settle_all
+from ..upload import ProducerIdentity, Upload, errors_of, results_of, settle_all
 from ..whole_segments import WholeSegmentRoute
 
 router = APIRouter(tags=["records"], route_class=WholeSegmentRoute)
@@ -149,9 +151,14 @@ async def _gather_json(upload: Upload, body: bytes) -> None:
             if record.partition is not None:
                 upload.partition_of(record)
             upload.size_of(record)
+            upload.check_timestamp(record)
             records.append(record)
         except (InvalidRequest, UnknownPartition) as error:
             errors.append({"index": index, "detail": str(error), "type": "/problems/invalid-record"})
+        except InvalidTimestamp as error:
+            document = problem_of(InvalidTimestamp([replace(error.record_errors[0], index=index)]))
+            kept = ("type", "detail", "kafka_code", "retriable")
+            errors.append({"index": index} | {name: document[name] for name in kept})
         if index % _RECORDS_PER_TURN == _RECORDS_PER_TURN - 1:
             await pause()
     if errors:
@@ -160,6 +167,7 @@ async def _gather_json(upload: Upload, body: bytes) -> None:
         for record in records[start : start + _RECORDS_PER_TURN]:
             upload.add(record)
         await pause()
+        await upload.room()
 
 
 async def _finish(upload: Upload, timeout_ms: int) -> Response:

@@ -16,18 +16,19 @@ from stele.wire.record_batch import RecordView
 from ...broker.broker import Broker
 from ...broker.fetch import Fetched, PartitionFetch, records_from, records_in_turns
 from ...errors import CorruptLog, InvalidRequest
-from .. import openapi
+from ...fairness import pause, pause_among_partitions
+from ...query.positions import offset_at, parse_time
 from ..errors import problem_of
 from ..event_ids import parse_event_id
+from ..openapi import records as openapi
 from ..places import PlacedStream
 from ..record_arrow import MEDIA_TYPE as _ARROW
 from ..record_arrow import arrow_body, decoder_of
 from ..record_json import encode, encode_record_lines, encode_records
-from ..requests import INT32_MAX, integer_parameter, negotiate, parse_time, path_integer
+from ..requests import INT32_MAX, integer_parameter, negotiate, path_integer
 from ..showing import filter_of, preview_of
 from ..state import api_state, broker_of, groups_of
-from ..tailing import Shown, events, lines
-from ..upload import pause, pause_among_partitions
+from ..tail_streams import Shown, events, lines
 from ..whole_segments import WholeSegmentRoute
 from .groups import owner_check
 
@@ -38,23 +39,6 @@ _SSE, _OCTETS = "text/event-stream", "application/octet-stream"
 LIMIT_DEFAULT, LIMIT_MAX = 1000, 1_000_000
 # One read of a page: copying and checking it is some 50 µs of work.
 _PIECE_BYTES = 128 * 1024
-
-
-async def offset_at(broker: Broker, topic: str, partition: int, text: str, *, name: str = "from") -> int:
-    """The offset that ``from`` means: a number, ``earliest``, ``latest``, RFC 3339 or ``-1h``. A time behind
-    the last record is the log end. Raises ``InvalidRequest``."""
-    if text.isascii() and text.isdigit() and len(text) < 20:
-        return int(text)
-    at = parse_time(text, broker.now_ms())
-    if at is None:
-        raise InvalidRequest(
-            f"{name} is {text[:60]!r}; it must be an offset, earliest, latest, a time like 2026-11-20T10:00Z, "
-            "or a time ago like -1h (ms, s, m, h, d)"
-        )
-    offset, _, _ = await broker.list_offset(topic, partition, at)
-    if offset < 0:
-        offset, _, _ = await broker.list_offset(topic, partition, LATEST_TIMESTAMP)
-    return offset
 
 
 @router.get(
@@ -153,7 +137,7 @@ async def _read_page(
             raise fetched.error
         if is_first:
             page.high_watermark, page.log_start_offset = fetched.high_watermark, fetched.log_start_offset
-        good = None if fetched.error is not None else _good_part(fetched, page, limit)
+        good = None if fetched.error is not None else _good_part(fetched, page, limit, left)
         if good is None:
             break
         page.pieces.append(good)
@@ -166,10 +150,10 @@ async def _read_page(
     return page
 
 
-def _good_part(fetched: Fetched, page: _Page, limit: int) -> Fetched | None:
-    """The batches of ``fetched`` up to the limit of ``page`` or the first damaged one; moves its next offset.
+def _good_part(fetched: Fetched, page: _Page, limit: int, max_bytes: int) -> Fetched | None:
+    """The batches of ``fetched`` up to the limits of ``page`` or the first damaged one; moves its next offset.
 
-    None if there are none. Raises ``CorruptLog`` if the damage is the first thing on the page.
+    Only the first batch of a page may be larger than ``max_bytes``. None if there are none. Raises ``CorruptLog`` if the damage is the first thing on the page.
     """
     position, batches = 0, fetched.batches
     while position < len(batches) and page.next_offset - page.offset < limit:
@@ -179,6 +163,8 @@ def _good_part(fetched: Fetched, page: _Page, limit: int) -> Fetched | None:
             if not position and not page.pieces:
                 # Says where, and where to go on.
                 next(records_from(fetched, page.offset))
+            break
+        if position + header.size > max_bytes and (position or page.pieces):
             break
         position += header.size
         page.next_offset = header.next_offset
@@ -287,7 +273,7 @@ def _shown(request: Request) -> Shown:
 
 
 def _stream(request: Request, body: AsyncGenerator[bytes], shown: Shown, media_type: str) -> Response:
-    places = None if shown.wanted.is_empty else api_state(request).filtered_tails
+    places = None if shown.wanted.is_empty else api_state(request).filtered_tail_places
     return PlacedStream(body, places, media_type=media_type, headers={"Cache-Control": "no-store"})
 
 

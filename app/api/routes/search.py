@@ -20,18 +20,18 @@ from stele.wire.record_batch import RecordView
 from ...broker.broker import Broker
 from ...broker.fetch import PartitionFetch, records_in_turns
 from ...errors import InvalidRequest, UnknownPartition
-from .. import openapi
+from ...fairness import pause_among_partitions
+from ...query.filters import Filter
+from ...query.positions import offset_at
+from ...query.searching import Ending, Order, Progress, Search, SearchTotals, Span
 from ..errors import HttpError, problem_of
-from ..filters import Filter
+from ..openapi import search as openapi
 from ..places import BrokenOff, PlacedStream
 from ..record_json import RecordOut, encode, encode_lines
 from ..requests import INT64_MAX, content_type, integer_parameter, path_integer, read_body
-from ..searching import Ending, Order, Progress, Search, SearchTotals, Span
 from ..showing import filter_of, preview_of
 from ..state import api_state, broker_of
-from ..upload import pause_among_partitions
 from ..whole_segments import WholeSegmentRoute
-from .records import offset_at
 
 router = APIRouter(tags=["records"], route_class=WholeSegmentRoute)
 
@@ -112,7 +112,9 @@ async def _search(request: Request, given_spans: str | None) -> Response:
     if shape != "events":
         headers["Content-Disposition"] = f'attachment; filename="{topic.name}.{shape}"'
     media_type = _CSV if shape == "csv" else _NDJSON
-    return PlacedStream(_counted(body, run, totals), totals.places, headers=headers, media_type=media_type)
+    return PlacedStream(
+        _counted(body, run, totals), state.search_places, headers=headers, media_type=media_type
+    )
 
 
 def _order(request: Request) -> Order:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...errors import BrokerClosing
-from .. import openapi
+from ..openapi import status as openapi
 from ..record_json import encode
 from ..state import broker_of
 

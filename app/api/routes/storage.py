@@ -13,8 +13,8 @@ from starlette.responses import Response
 from ...broker.topics import Topic
 from ...errors import BrokerClosing
 from ...storage.engine import SegmentState
-from .. import openapi
 from ..errors import HttpError
+from ..openapi import storage as openapi
 from ..record_json import encode
 from ..requests import path_integer
 from ..state import api_state, broker_of
@@ -109,20 +109,19 @@ async def verify(request: Request) -> Response:
     if verifications.is_running:
         raise HttpError(429, f"{verifications.running} is being checked; try again when that has ended")
     stopping = threading.Event()
-    verifications.running = f"{topic}-{partition}"
-    begin_ms = broker.now_ms()
     leaving = asyncio.create_task(_leave(request, stopping))
     try:
-        found = await broker.verify(topic, partition, lambda: stopping.is_set() or broker.is_closing)
+        document = await verifications.run(
+            broker, topic, partition, lambda: stopping.is_set() or broker.is_closing
+        )
     finally:
         # A thread does not end with the task that waits for it.
         stopping.set()
         leaving.cancel()
-        verifications.running = ""
-    if found is None:
+    if document is None:
         # Heard if the broker is closing, and not if the client has gone.
         raise BrokerClosing
-    return _answer(verifications.keep(topic, partition, found, at_ms=begin_ms, end_ms=broker.now_ms()))
+    return _answer(document)
 
 
 async def _leave(request: Request, stopping: threading.Event) -> None:

@@ -15,8 +15,10 @@ from starlette.responses import Response
 from ...broker.broker import Broker
 from ...broker.topics import Topic
 from ...errors import InvalidRequest, TopicDiffers, TopicExists, UnknownPartition, UnknownTopic
-from .. import openapi
+from ...fairness import pause, pause_among_partitions
+from ...query.positions import offset_at
 from ..errors import HttpError
+from ..openapi import topics as openapi
 from ..record_json import encode
 from ..requests import (
     INT32_MAX,
@@ -27,9 +29,7 @@ from ..requests import (
     read_body,
 )
 from ..state import api_state, broker_of
-from ..upload import pause, pause_among_partitions
 from ..whole_segments import WholeSegmentRoute
-from .records import offset_at
 
 router = APIRouter(tags=["topics"], route_class=WholeSegmentRoute)
 
@@ -92,7 +92,7 @@ async def _described(broker: Broker, topic: Topic) -> dict[str, Any]:
         "topic_id": str(topic.topic_id),
         "partition_count": topic.partitions,
         "configs": dict(topic.configs),
-        "effective_configs": topic.config.as_strings(),
+        "effective_configs": dict(topic.effective_configs),
         "partitions": partitions,
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from stele.wire import messages as m
 from stele.wire.record_batch import RecordView
@@ -194,21 +194,21 @@ async def fetch(door: Door, request: m.FetchRequest) -> Buffers:
         min_bytes=request.min_bytes,
         max_wait_ms=max(0, request.max_wait_ms),
     )
-    parts: list[bytes | bytearray] = [b""]
-    size = 0
-    for one in fetched:
-        head = m.FetchedPartition(
-            topic=one.topic,
-            partition=one.partition,
-            code=m.ErrorCode.NONE if one.error is None else error_code_of(one.error),
-            message="" if one.error is None else str(one.error),
-            high_watermark=one.high_watermark,
-            log_start_offset=one.log_start_offset,
-        ).encode_head(len(one.batches))
-        parts += (head, one.batches)
-        size += len(head) + len(one.batches)
-    parts[0] = m.encode_fetch_head(size, len(fetched))
-    return parts
+    return m.FetchResponse(
+        partitions=[
+            m.FetchedPartition(
+                topic=one.topic,
+                partition=one.partition,
+                code=m.ErrorCode.NONE if one.error is None else error_code_of(one.error),
+                message="" if one.error is None else str(one.error),
+                high_watermark=one.high_watermark,
+                log_start_offset=one.log_start_offset,
+                # Sent as it is: a bytearray does as well.
+                batches=cast("bytes", one.batches),
+            )
+            for one in fetched
+        ]
+    ).encode_parts()
 
 
 async def list_offsets(door: Door, request: m.ListOffsetsRequest) -> Buffers:
@@ -241,7 +241,7 @@ def describe_topic(door: Door, request: m.DescribeTopicRequest) -> Answer:
     return m.DescribeTopicResponse(
         topic_id=topic.topic_id.bytes,
         partitions=topic.partitions,
-        configs=tuple(topic.config.as_strings().items()),
+        configs=tuple(topic.effective_configs.items()),
     ).encode()
 
 
@@ -251,7 +251,7 @@ async def alter_topic(door: Door, request: m.AlterTopicRequest) -> Buffers:
     return m.AlterTopicResponse(
         topic_id=topic.topic_id.bytes,
         partitions=topic.partitions,
-        configs=tuple(topic.config.as_strings().items()),
+        configs=tuple(topic.effective_configs.items()),
     ).encode()
 
 

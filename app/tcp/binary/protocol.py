@@ -51,6 +51,8 @@ REQUEST_BYTES_MAX = 1024 * 1024
 class BinaryConnection(OrderedConnection):
     """One client of the binary door."""
 
+    __slots__ = ("_door", "_frame_bytes_max", "_has_held_requests", "_needed", "_partial")
+
     def __init__(self, *, door: Door, settings: Settings, registry: ConnectionRegistry) -> None:
         super().__init__(limits=settings, registry=registry)
         self._door = door
@@ -179,6 +181,10 @@ class BinaryConnection(OrderedConnection):
     def _produce(self, topic: str, values: list[bytes]) -> None:
         broker = self._door.broker
         batch = build_values(values, broker.now_ms())
+        if broker.must_wait_for_room(topic, batch):
+            self.pause_requests()
+            self.answer_later(self._produce_when_room(topic, batch, len(values)), is_change=True)
+            return
         try:
             pending = broker.produce(topic, 0, batch, acks=Acks.LEADER)
         except SteleError as error:
@@ -189,8 +195,18 @@ class BinaryConnection(OrderedConnection):
         else:
             self.answer_later(self._produced(pending, len(values)))
 
+    async def _produce_when_room(self, topic: str, batch: bytearray, count: int) -> Buffers:
+        try:
+            await self._door.broker.produce_room()
+            pending = self._door.broker.produce(topic, 0, batch, acks=Acks.LEADER)
+        except SteleError as error:
+            return _error(_PRODUCE, str(error)) * count
+        finally:
+            self.resume_requests()
+        return await self._produced(pending, count)
+
     async def _produced(self, pending: PendingProduce, count: int) -> Buffers:
-        """The answers of a topic that syncs before it acks (``flush.messages``)."""
+        """The answers of a topic that syncs before it acks (``flush.messages``), or compresses its batches."""
         try:
             await pending.wait(self._door.broker.settings.request_timeout_ms)
         except SteleError as error:
@@ -225,8 +241,11 @@ class BinaryConnection(OrderedConnection):
             self.answer(_error_of(frame_type, InvalidRequest(str(error))))
             return
         if frame_type == m.MessageType.PRODUCE_BATCH_REQUEST:
-            topic = cast("m.ProduceBatchRequest", request).topic
-            if self._find_topic(topic) is None:
+            batch_request = cast("m.ProduceBatchRequest", request)
+            topic = batch_request.topic
+            if self._find_topic(topic) is None or self._door.broker.must_wait_for_room(
+                topic, batch_request.batches
+            ):
                 self.pause_requests()
                 self.answer_later(self._create_and_handle(topic, frame_type, request), is_change=True)
                 return
@@ -280,6 +299,7 @@ class BinaryConnection(OrderedConnection):
     async def _create_and_handle(self, topic: str, frame_type: int, request: m.Request) -> Buffers:
         try:
             await self._door.broker.ensure_topic(topic)
+            await self._door.broker.produce_room()
             answer = HANDLERS[type(request)](self._door, request)
         except SteleError as error:
             return _error_of(frame_type, error)

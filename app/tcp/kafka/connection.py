@@ -34,6 +34,16 @@ PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
 class KafkaConnection(OrderedConnection):
     """One client of the Kafka door."""
 
+    __slots__ = (
+        "_door",
+        "_frame_bytes_max",
+        "_has_held_requests",
+        "_is_broken",
+        "_needed",
+        "_partial",
+        "_tracers",
+    )
+
     def __init__(
         self,
         *,
@@ -192,6 +202,9 @@ class KafkaConnection(OrderedConnection):
         if isinstance(response, NoResponse):
             self._answer_nothing(head, served, response, has_place=True)
             return b""
+        if served.is_long is not None and served.is_long(response):
+            parts = await asyncio.to_thread(_written, head, served, response, head.version)
+            return self._traced(head, served, parts)
         return self._encode(head, served, response)
 
     async def _finish_barrier(
@@ -227,13 +240,23 @@ class KafkaConnection(OrderedConnection):
     def _encode(
         self, head: RequestHead, served: Served, response: Any, *, version: int | None = None
     ) -> Buffers:
-        api, version = served.api, head.version if version is None else version
-        flexible = api.is_flexible(version) and api.key != API_VERSIONS_KEY
-        out = response_head(head.correlation_id, flexible=flexible)
-        parts: list[bytes | bytearray] = []
-        served.write(version, response, out, parts)
-        size = sum(map(len, parts))
-        SIZE.pack_into(parts[0], 0, size - SIZE.size)  # type: ignore[arg-type]
-        for tracer in self._tracers:
-            tracer.response(self.peer, api.name, head, size, parts)
+        parts = _written(head, served, response, head.version if version is None else version)
+        return self._traced(head, served, parts)
+
+    def _traced(self, head: RequestHead, served: Served, parts: list[bytes | bytearray]) -> Buffers:
+        if self._tracers:
+            size = sum(map(len, parts))
+            for tracer in self._tracers:
+                tracer.response(self.peer, served.api.name, head, size, parts)
         return parts
+
+
+def _written(head: RequestHead, served: Served, response: Any, version: int) -> list[bytes | bytearray]:
+    """The whole frame of a response, in parts."""
+    api = served.api
+    flexible = api.is_flexible(version) and api.key != API_VERSIONS_KEY
+    out = response_head(head.correlation_id, flexible=flexible)
+    parts: list[bytes | bytearray] = []
+    served.write(version, response, out, parts)
+    SIZE.pack_into(parts[0], 0, sum(map(len, parts)) - SIZE.size)  # type: ignore[arg-type]
+    return parts

@@ -13,6 +13,7 @@ from ...broker.broker import Broker
 from . import schema
 from .api import Api
 from .handlers import (
+    cluster,
     committed_offsets,
     configs,
     fetch,
@@ -22,37 +23,79 @@ from .handlers import (
     log_dirs,
     membership,
     metadata,
+    not_served,
     produce,
     producers,
+    security,
     topics,
 )
 from .handlers.context import Answer, Context
 from .schemas import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    add_raft_voter,
+    alter_client_quotas,
     alter_configs,
+    alter_partition_reassignments,
+    alter_replica_log_dirs,
+    alter_share_group_offsets,
+    alter_user_scram_credentials,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    create_acls,
+    create_delegation_token,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
+    delete_share_group_offsets,
     delete_topics,
+    describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
+    describe_delegation_token,
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_quorum,
+    describe_share_group_offsets,
     describe_topic_partitions,
+    describe_transactions,
+    describe_user_scram_credentials,
+    elect_leaders,
+    end_txn,
+    expire_delegation_token,
     find_coordinator,
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
+    list_partition_reassignments,
+    list_transactions,
     offset_commit,
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    remove_raft_voter,
+    renew_delegation_token,
+    sasl_authenticate,
+    sasl_handshake,
+    share_acknowledge,
+    share_fetch,
+    share_group_describe,
+    share_group_heartbeat,
+    streams_group_describe,
+    streams_group_heartbeat,
     sync_group,
+    txn_offset_commit,
+    unregister_broker,
+    update_features,
 )
 from .schemas import fetch as fetch_schema
 from .schemas import list_offsets as list_offsets_schema
@@ -73,7 +116,8 @@ class Served:
 
     ``changes`` goes on when the client is gone; ``is_barrier`` tells if nothing
     behind this request may begin before it has ended; ``reads`` how many bytes
-    the answer may bring, for requests that read the log.
+    the answer may bring, for requests that read the log; ``is_long`` which responses
+    are written in a thread, because writing them would hold the event loop.
     """
 
     api: Api
@@ -82,6 +126,7 @@ class Served:
     is_barrier: Callable[[Broker, Any], bool] | None = None
     reads: Callable[[Broker, Any], int] | None = None
     carries_records: bool = False
+    is_long: Callable[[Any], bool] | None = None
 
     def write(self, version: int, response: Any, head: bytearray, parts: list[bytes | bytearray]) -> None:
         """Append the response, behind ``head``, to ``parts``; records stand in it uncopied."""
@@ -144,7 +189,7 @@ _ROWS = (
     Served(api=delete_records.API, handle=topics.delete_records, changes=True, is_barrier=_always),
     Served(api=init_producer_id.API, handle=producers.init_producer_id),
     Served(api=offset_for_leader_epoch.API, handle=leader_epoch.offset_for_leader_epoch, reads=_lists),
-    Served(api=describe_configs.API, handle=configs.describe_configs),
+    Served(api=describe_configs.API, handle=configs.describe_configs, is_long=configs.is_long),
     Served(api=alter_configs.API, handle=configs.alter_configs, changes=True, is_barrier=_always),
     Served(api=describe_log_dirs.API, handle=log_dirs.describe_log_dirs),
     Served(api=create_partitions.API, handle=topics.create_partitions, changes=True, is_barrier=_always),
@@ -159,6 +204,49 @@ _ROWS = (
     Served(api=describe_cluster.API, handle=metadata.describe_cluster),
     Served(api=describe_producers.API, handle=producers.describe_producers),
     Served(api=describe_topic_partitions.API, handle=metadata.describe_topic_partitions),
+    # A cluster of one broker.
+    Served(api=alter_replica_log_dirs.API, handle=log_dirs.alter_replica_log_dirs),
+    Served(api=elect_leaders.API, handle=cluster.elect_leaders),
+    Served(api=alter_partition_reassignments.API, handle=cluster.alter_partition_reassignments),
+    Served(api=list_partition_reassignments.API, handle=cluster.list_partition_reassignments),
+    Served(api=describe_quorum.API, handle=cluster.describe_quorum),
+    Served(api=update_features.API, handle=cluster.update_features),
+    Served(api=unregister_broker.API, handle=cluster.unregister_broker),
+    Served(api=list_config_resources.API, handle=cluster.list_config_resources),
+    Served(api=add_raft_voter.API, handle=cluster.add_raft_voter),
+    Served(api=remove_raft_voter.API, handle=cluster.remove_raft_voter),
+    # None of these is there: no authentication, no authorizer, no users, no quotas.
+    Served(api=sasl_handshake.API, handle=security.sasl_handshake),
+    Served(api=sasl_authenticate.API, handle=security.sasl_authenticate),
+    Served(api=describe_acls.API, handle=security.describe_acls),
+    Served(api=create_acls.API, handle=security.create_acls),
+    Served(api=delete_acls.API, handle=security.delete_acls),
+    Served(api=create_delegation_token.API, handle=security.create_delegation_token),
+    Served(api=renew_delegation_token.API, handle=security.renew_delegation_token),
+    Served(api=expire_delegation_token.API, handle=security.expire_delegation_token),
+    Served(api=describe_delegation_token.API, handle=security.describe_delegation_token),
+    Served(api=describe_client_quotas.API, handle=security.describe_client_quotas),
+    Served(api=alter_client_quotas.API, handle=security.alter_client_quotas),
+    Served(api=describe_user_scram_credentials.API, handle=security.describe_user_scram_credentials),
+    Served(api=alter_user_scram_credentials.API, handle=security.alter_user_scram_credentials),
+    # Refused, where a client looks for it.
+    Served(api=add_partitions_to_txn.API, handle=not_served.add_partitions_to_txn),
+    Served(api=add_offsets_to_txn.API, handle=not_served.add_offsets_to_txn),
+    Served(api=end_txn.API, handle=not_served.end_txn),
+    Served(api=txn_offset_commit.API, handle=not_served.txn_offset_commit),
+    Served(api=describe_transactions.API, handle=not_served.describe_transactions),
+    Served(api=list_transactions.API, handle=not_served.list_transactions),
+    Served(api=consumer_group_heartbeat.API, handle=not_served.consumer_group_heartbeat),
+    Served(api=consumer_group_describe.API, handle=not_served.consumer_group_describe),
+    Served(api=share_group_heartbeat.API, handle=not_served.share_group_heartbeat),
+    Served(api=share_group_describe.API, handle=not_served.share_group_describe),
+    Served(api=share_fetch.API, handle=not_served.share_fetch),
+    Served(api=share_acknowledge.API, handle=not_served.share_acknowledge),
+    Served(api=streams_group_heartbeat.API, handle=not_served.streams_group_heartbeat),
+    Served(api=streams_group_describe.API, handle=not_served.streams_group_describe),
+    Served(api=describe_share_group_offsets.API, handle=not_served.describe_share_group_offsets),
+    Served(api=alter_share_group_offsets.API, handle=not_served.alter_share_group_offsets),
+    Served(api=delete_share_group_offsets.API, handle=not_served.delete_share_group_offsets),
 )
 
 SERVED = {row.api.key: row for row in _ROWS}

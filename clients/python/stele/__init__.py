@@ -14,6 +14,25 @@ blocking counterparts.
 
 Names are imported when they are first used, because the broker imports
 ``stele.wire`` and must not pay for an HTTP client while it starts.
+
+Reading order. A module imports only modules of lines above its own, or of its own
+package (``make lint`` checks it); modules on one line do not import each other:
+
+- ``wire``                                                    the shared formats: pure functions over bytes
+- ``config``, ``partitioners``, ``records``, ``serializers``  where the broker is; records as the caller sees them
+- ``errors``                                                  everything that a caller may have to catch
+- ``operations``                                              one class per request: its frame, its HTTP request
+- ``calls``, ``transport``                                    arguments → operations; operations → the broker
+- ``grouping``                                                reading as a group: polls under leases
+- ``async_client``, ``client``                                single calls
+- ``consuming``, ``producing``                                readers that keep a position; batching writers
+- ``broker_process``, ``shared``                              a broker in its own process; one client per event loop
+- ``cdc``, ``fastapi``, ``spark``, ``testing``                integrations: PostgreSQL, FastAPI, Spark, pytest
+- ``commands``                                                the subcommands of ``stele``
+- ``cli``                                                     the console script
+
+Everything that reads or writes exists twice, for asyncio and for threads; what both
+decide without I/O stands once, in ``calls`` and in the ``core`` of each package.
 """
 
 from __future__ import annotations

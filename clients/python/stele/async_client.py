@@ -294,7 +294,9 @@ class AsyncClient:
         """Read ``topics`` together with all others that read as ``group``: see ``AsyncGroup`` and ``GroupOptions``."""
         from .grouping.async_group import AsyncGroup
 
-        return AsyncGroup(self, group, *topics, **options)
+        # A connection of its own: responses come in order, and a poll may hold back those after it.
+        own = AsyncClient(self.url, timeout_s=self.config.timeout_s)
+        return AsyncGroup(own, group, *topics, **options)
 
     async def join_group(
         self, group: str, *topics: str, session_timeout_s: float = 45.0, member_id: str = ""

@@ -16,6 +16,8 @@ from pathlib import Path
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
 _STDERR_SHOWN_BYTES = 8000
+# A test has its consumers as soon as it starts them; Kafka's delay would cost every group three seconds.
+_FOR_TESTS = {"STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 _READY = re.compile(r"^stele ready http=(\S+):(\d+) binary=(\S+):(\d+) kafka=(\S+):(\d+) data=")
 
 
@@ -27,7 +29,9 @@ class BrokerProcess:
     """A broker that was started by ``start`` and is reachable at its URLs.
 
     ``restart`` keeps data directory and ports, so clients reach the new process
-    where the old one was.
+    where the old one was. Its settings are the defaults, but that the first
+    rebalance of a group does not wait (``group_initial_rebalance_delay_ms`` is 0);
+    ``environment`` may set that and others.
     """
 
     def __init__(
@@ -99,7 +103,7 @@ class BrokerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                env={**inherited, "PYTHONUNBUFFERED": "1", **self._environment},
+                env={**inherited, "PYTHONUNBUFFERED": "1", **_FOR_TESTS, **self._environment},
             )
         self._process = process
         ready = self._await_ready(process)

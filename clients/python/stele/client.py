@@ -282,7 +282,9 @@ class Client:
         """Read ``topics`` together with all others that read as ``group``: see ``Group`` and ``GroupOptions``."""
         from .grouping.group import Group
 
-        return Group(self, group, *topics, **options)
+        # A connection of its own: responses come in order, and a poll may hold back those after it.
+        own = Client(self.url, timeout_s=self.config.timeout_s)
+        return Group(own, group, *topics, **options)
 
     def join_group(
         self, group: str, *topics: str, session_timeout_s: float = 45.0, member_id: str = ""

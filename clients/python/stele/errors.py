@@ -24,7 +24,9 @@
     ├── ProducerStateError              sequences the broker cannot accept; the producer is done
     ├── ProduceError                    some of several records; .errors by index
     ├── SerializationError
-    └── DeserializationError            .record has the bytes
+    ├── DeserializationError            .record has the bytes
+    ├── DataLossError                   stele.spark: records that a query had still to read are gone
+    └── ForeignTopicError               stele.cdc: a topic has records of another writer
 
 ``retriable`` means: the same call may succeed later, unchanged.
 ``is_outcome_unknown`` means: the request may have been carried out all the same,
@@ -285,6 +287,25 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: ThrottledError,
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopicError,
     ErrorCode.UNSUPPORTED_ENDPOINT_TYPE: InvalidRequestError,
+    # Only the Kafka protocol has these.
+    ErrorCode.UNSUPPORTED_SASL_MECHANISM: UnsupportedOperationError,
+    ErrorCode.ILLEGAL_SASL_STATE: UnsupportedOperationError,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: ProducerStateError,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: UnsupportedOperationError,
+    ErrorCode.SECURITY_DISABLED: UnsupportedOperationError,
+    ErrorCode.LOG_DIR_NOT_FOUND: InvalidRequestError,
+    ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: InvalidRequestError,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH: InvalidRequestError,
+    ErrorCode.ELECTION_NOT_NEEDED: InvalidRequestError,
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: InvalidRequestError,
+    ErrorCode.RESOURCE_NOT_FOUND: InvalidRequestError,
+    ErrorCode.DUPLICATE_RESOURCE: InvalidRequestError,
+    ErrorCode.INVALID_UPDATE_VERSION: InvalidRequestError,
+    ErrorCode.BROKER_ID_NOT_REGISTERED: InvalidRequestError,
+    ErrorCode.INCONSISTENT_TOPIC_ID: InvalidRequestError,
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: InvalidRequestError,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR: InvalidRequestError,
+    ErrorCode.MISMATCHED_ENDPOINT_TYPE: InvalidRequestError,
     ErrorCode.PARTITION_NOT_ASSIGNED: GroupError,
     ErrorCode.PARTITION_OWNED: PartitionOwnedError,
     ErrorCode.PARTITION_NOT_OWNED: GroupError,

@@ -12,7 +12,8 @@ from stele.errors import InvalidRequestError
 
 pytest.importorskip("pyspark", reason="pip install 'stele-broker[spark]'")
 from stele.spark.fetching import DataLossError
-from stele.spark.options import Use, WriteOptions, parse_write_options
+from stele.spark.options import Use, WriteOptions
+from stele.spark.parsing import parse_write_options
 from stele.spark.rows import SinkRow
 from stele.spark.sending import Identity, TopicWriter
 

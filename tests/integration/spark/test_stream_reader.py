@@ -12,7 +12,8 @@ from stele.broker_process import BrokerProcess
 pytest.importorskip("pyspark", reason="pip install 'stele-broker[spark]'")
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from stele.spark.batch_reader import RangePartition
-from stele.spark.options import Use, parse_read_options
+from stele.spark.options import Use
+from stele.spark.parsing import parse_read_options
 from stele.spark.schema import spark_schema
 from stele.spark.stream_reader import StreamReader
 

@@ -13,8 +13,9 @@ import crc32c
 import pytest
 from stele.wire import record_batch as rb
 
-from app.broker.fetch import RECORDS_PER_TURN, Fetched, records_from, records_in_turns
+from app.broker.fetch import Fetched, records_from, records_in_turns
 from app.errors import CorruptLog
+from app.fairness import RECORDS_PER_TURN
 
 T = TypeVar("T")
 

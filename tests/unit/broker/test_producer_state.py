@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+
+import crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from stele.wire.record_batch import BatchHeader
 
-from app.broker.producer_state import BATCHES_REMEMBERED, SEQUENCE_MODULUS, ProducerStates
+from app.broker.producer_state import SEQUENCE_MODULUS, ProducerStates
 from app.errors import DuplicateSequence, InvalidBatch, OutOfOrderSequence, ProducerFenced
 from tests.support.batches import header_of
 
@@ -34,12 +37,40 @@ def states_with(*counts: int, first_sequence: int = 0) -> ProducerStates:
     return states
 
 
-def test_a_new_producer_begins_at_zero() -> None:
+@pytest.mark.parametrize("sequence", [0, 3, SEQUENCE_MODULUS - 1])
+def test_a_producer_without_state_begins_where_it_likes(sequence: int) -> None:
     states = ProducerStates(FixedClock())
-    assert states.check(header_of(base_sequence=0)) is None
+    assert states.check(header_of(base_sequence=sequence)) is None
+    states.apply(header_of(base_sequence=sequence))
     with pytest.raises(OutOfOrderSequence) as error:
-        states.check(header_of(base_sequence=3))
-    assert (error.value.sequence, error.value.expected) == (3, 0)
+        states.check(header_of(base_sequence=(sequence + 2) % SEQUENCE_MODULUS))
+    assert error.value.expected == (sequence + 1) % SEQUENCE_MODULUS
+
+
+def test_what_came_before_the_first_known_batch_is_not_called_stored() -> None:
+    states = states_with(2, first_sequence=10)
+    # It may never have arrived: to answer that it is a duplicate would lose it.
+    with pytest.raises(OutOfOrderSequence):
+        states.check(header_of(base_sequence=0, count=10))
+    restored = ProducerStates(FixedClock())
+    restored.restore(states.snapshot())
+    with pytest.raises(OutOfOrderSequence):
+        restored.check(header_of(base_sequence=0, count=10))
+
+
+def test_a_producer_does_not_begin_after_a_batch_that_was_refused_for_now() -> None:
+    states = ProducerStates(FixedClock())
+    first, second = header_of(base_sequence=0, count=2), header_of(base_sequence=2)
+    assert states.check(first) is None
+    states.refused(first)
+    # It was in flight already: stored now, it would leave no place for the first.
+    with pytest.raises(OutOfOrderSequence) as error:
+        states.check(second)
+    assert error.value.expected == 0
+    assert states.check(header_of(producer_epoch=1, base_sequence=2)) is None
+    assert states.check(first) is None
+    states.apply(first)
+    assert states.check(second) is None
 
 
 def test_batches_follow_each_other() -> None:
@@ -55,7 +86,8 @@ def test_a_retry_of_any_of_the_last_five_batches_gets_its_first_offsets() -> Non
     sequence = offset = 0
     for number, count in enumerate((1, 2, 3, 1, 2, 3)):
         retry = header_of(base_sequence=sequence, count=count)
-        if number >= 6 - BATCHES_REMEMBERED:
+        # As many as a Kafka producer may have in flight.
+        if number >= 6 - 5:
             stored = states.check(retry)
             assert stored is not None
             assert (stored.base_offset, stored.last_offset) == (offset, offset + count - 1)
@@ -68,9 +100,12 @@ def test_a_retry_of_any_of_the_last_five_batches_gets_its_first_offsets() -> Non
 
 def test_a_retry_with_other_bounds_is_not_taken_for_the_stored_batch() -> None:
     states = states_with(3)
-    for count in (1, 2, 4):
+    for count in (1, 2):
         with pytest.raises(DuplicateSequence):
             states.check(header_of(base_sequence=0, count=count))
+    with pytest.raises(OutOfOrderSequence):
+        # Its last record is not stored.
+        states.check(header_of(base_sequence=0, count=4))
     with pytest.raises(DuplicateSequence):
         states.check(header_of(base_sequence=2, count=1))
 
@@ -93,7 +128,7 @@ def test_sequences_wrap_to_zero(first_sequence: int) -> None:
     assert (retried.base_offset, retried.last_offset) == (0, 2)
     with pytest.raises(OutOfOrderSequence):
         states.check(header_of(base_sequence=expected + 1))
-    with pytest.raises(DuplicateSequence):
+    with pytest.raises(OutOfOrderSequence):
         states.check(header_of(base_sequence=(first_sequence - 1) % SEQUENCE_MODULUS))
 
 
@@ -164,18 +199,18 @@ def test_a_cleared_state_accepts_producers_from_before() -> None:
         st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(1, 5)),
         max_size=40,
     ),
-    st.booleans(),
+    st.integers(0, 1),
 )
 def test_a_snapshot_brings_back_the_same_state(
-    batches: list[tuple[int, int, int]], is_complete: bool
+    batches: list[tuple[int, int, int]], first_sequence: int
 ) -> None:
     clock = FixedClock()
-    states = ProducerStates(clock, is_complete=is_complete)
+    states = ProducerStates(clock)
     sequences: dict[tuple[int, int], int] = {}
     headers: list[BatchHeader] = []
     offset = 0
     for producer_id, epoch, count in batches:
-        sequence = sequences.get((producer_id, epoch), 0)
+        sequence = sequences.get((producer_id, epoch), first_sequence)
         header = header_of(
             producer_id=producer_id,
             producer_epoch=epoch,
@@ -216,6 +251,21 @@ def test_a_snapshot_that_is_damaged_anywhere_is_refused_and_changes_nothing() ->
         with pytest.raises(ValueError):
             states.restore(snapshot[:byte])
     assert states.snapshot() == before
+
+
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_a_snapshot_of_version_1_is_read(is_complete: bool) -> None:
+    batches = struct.pack(">iiq", 4, 5, 104) + struct.pack(">iiq", 6, 6, 106)
+    body = struct.pack(">?i", is_complete, 1) + struct.pack(">qhqb", 7, 3, 1_000, 2) + batches
+    states = ProducerStates(FixedClock())
+    states.restore(struct.pack(">hI", 1, crc32c.crc32c(body)) + body)
+    stored = states.check(header_of(producer_id=7, producer_epoch=3, base_sequence=4, count=2))
+    assert stored is not None
+    assert stored.base_offset == 104
+    assert states.check(header_of(producer_id=7, producer_epoch=3, base_sequence=7)) is None
+    # Only if no producer was ever forgotten it is known that what came before is stored.
+    with pytest.raises(DuplicateSequence if is_complete else OutOfOrderSequence):
+        states.check(header_of(producer_id=7, producer_epoch=3, base_sequence=0))
 
 
 def test_a_snapshot_does_not_bring_back_those_who_were_forgotten() -> None:

@@ -334,3 +334,21 @@ async def test_a_member_that_does_not_own_may_still_commit_what_it_is_assigned_f
         await bench.coordinator.commit_assigned(one, "g", both)
     assert bench.committed(theirs) == -1
     await bench.close()
+
+
+@simulated
+async def test_a_group_of_managed_members_does_not_wait_for_more_and_one_with_others_does(
+    tmp_path: Path,
+) -> None:
+    bench = await GroupBench(tmp_path, group_initial_rebalance_delay_ms=3000).open()
+    now_ms = bench.clock.monotonic_ms()
+    await bench.join_managed(group="managed")
+    assert bench.clock.monotonic_ms() - now_ms < 3000
+    kafka = bench.join(group="mixed", protocols=KAFKA)
+    managed = bench.join_managed_later(group="mixed")
+    await asyncio.sleep(2.9)
+    assert not kafka.done()
+    await asyncio.sleep(0.2)
+    assert len((await kafka).members) == 2
+    managed.cancel()
+    await bench.close()

@@ -27,6 +27,7 @@ from app.errors import (
 from app.groups.group import GroupState
 from app.groups.live_group import NEW_MEMBER_JOIN_TIMEOUT_MS
 from app.groups.messages import Joined, LeavingMember
+from app.settings import Settings
 from tests.support.groups import RANGE, REBALANCE_MS, SESSION_MS, GroupBench
 from tests.support.simulated_time import simulated
 
@@ -878,3 +879,7 @@ async def test_a_peer_that_went_away_is_no_trouble(bench: GroupBench) -> None:
     joined = await bench.join(follower)
     assert {m.member_id for m in joined.members} in ({leader, follower}, set())
     await bench.close()
+
+
+def test_the_initial_delay_is_that_of_apache_kafka(tmp_path: Path) -> None:
+    assert Settings(data_dir=tmp_path).group_initial_rebalance_delay_ms == 3000

@@ -81,9 +81,9 @@ async def test_a_consumer_without_a_group_commits_to_a_group_that_is_empty_or_ab
 
 
 @simulated
-async def test_a_generation_of_a_group_that_does_not_exist_is_not_current(bench: GroupBench) -> None:
+async def test_no_member_commits_into_a_group_that_does_not_exist(bench: GroupBench) -> None:
     await bench.open()
-    with pytest.raises(IllegalGeneration):
+    with pytest.raises(GroupNotFound):
         bench.commit(generation=3, member_id="m")
     assert bench.coordinator.list_groups() == []
     await bench.close()

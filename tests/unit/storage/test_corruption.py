@@ -220,15 +220,14 @@ async def test_the_last_batch_damaged_after_a_clean_shutdown_keeps_its_offsets()
 
 # ── every bit ──
 
-SAMPLE = 1_500
 
-
-def flipped_bits(content: bytes) -> Iterator[tuple[int, int]]:
+def flipped_bits(content: bytes, sample: int) -> Iterator[tuple[int, int]]:
+    """``sample`` bits of the content, of a larger sample the first; all of them in ``make torture``."""
     if TORTURE:
         yield from ((byte, bit) for byte in range(len(content)) for bit in range(8))
     else:
         random = Random(len(content))
-        for _ in range(SAMPLE):
+        for _ in range(sample):
             yield random.randrange(len(content)), random.randrange(8)
 
 
@@ -261,8 +260,9 @@ async def outcome(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("sample", [400, pytest.param(1_500, marks=pytest.mark.long)])
 @pytest.mark.parametrize("how", ["clean", "same boot", "other boot"])
-def test_no_flipped_bit_of_a_segment_makes_wrong_records(how: str) -> None:
+def test_no_flipped_bit_of_a_segment_makes_wrong_records(how: str, sample: int) -> None:
     batches = 120 if TORTURE else 24
 
     async def main() -> None:
@@ -274,7 +274,7 @@ def test_no_flipped_bit_of_a_segment_makes_wrong_records(how: str) -> None:
         content = bytes(left.content(segment_path(0)))
         positions = positions_of(left, segment_path(0))
         end = batches * RECORDS
-        for byte, bit in flipped_bits(content):
+        for byte, bit in flipped_bits(content, sample):
             files = left.crash(Random(0))
             flip(files, segment_path(0), byte, bit)
             number = max(index for index, position in enumerate(positions) if position <= byte)

@@ -18,7 +18,7 @@ from app.storage.topic_config import TopicConfig
 from tests.support.batches import ORDERS, spec_of
 from tests.support.engines import DATA, append, append_synced, open_engine, read_from, segment_path
 from tests.support.simulated_files import KINDS, Fault, SimulatedFiles
-from tests.support.simulated_time import SimulatedClock, run_simulated, simulated
+from tests.support.simulated_time import FOREVER_MS, SimulatedClock, before, run_simulated, simulated
 
 CONFIG = TopicConfig(segment_bytes=500, index_interval_bytes=100, retention_ms=-1, flush_ms=1 << 40)
 OTHER = TopicPartition("orders", 1)
@@ -357,12 +357,12 @@ async def test_a_long_poll_ends_when_the_log_stops() -> None:
     files = SimulatedFiles()
     clock = SimulatedClock()
     engine = await open_engine(files, [spec_of(ORDERS, clock=clock)], clock=clock)
-    waiting = asyncio.create_task(engine.wait({ORDERS: 0}, 1 << 20, 1 << 40))
+    waiting = asyncio.create_task(engine.wait({ORDERS: 0}, 1 << 20, FOREVER_MS))
     await asyncio.sleep(0)
     files.fail(Fault(errno=errno.EIO, kinds=("write",)))
     with pytest.raises(LogDirFailed):
         append(engine, b"x")
-    await waiting
+    await before(1, waiting)
     await engine.close()
 
 

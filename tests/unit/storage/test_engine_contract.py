@@ -6,6 +6,7 @@ Time is simulated: waiting for hours takes none, and nothing depends on speed.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,12 +37,11 @@ from tests.support.engines import (
     segment_path,
 )
 from tests.support.simulated_files import SimulatedFiles
-from tests.support.simulated_time import START_MS, SimulatedClock, simulated
+from tests.support.simulated_time import FOREVER_MS, START_MS, SimulatedClock, before, simulated
 
 OTHER = TopicPartition("orders", 1)
 HOUR_MS = 3_600_000
 YEAR_MS = 365 * 24 * HOUR_MS
-FOREVER_MS = 1 << 40
 
 
 @dataclass
@@ -211,6 +211,55 @@ async def test_a_fetch_of_many_partitions_shares_its_bytes(world: World) -> None
 
 
 @simulated
+async def test_only_the_first_partition_with_data_exceeds_a_limit_and_by_one_batch_alone(
+    world: World,
+) -> None:
+    names = [TopicPartition("orders", partition) for partition in range(4)]
+    config = TopicConfig(index_interval_bytes=0, retention_ms=-1)
+    engine = await world.open(*(world.spec(name, config) for name in names))
+    sizes: list[list[int]] = []
+    # The first partition is empty; the batches of the others have sizes of their own.
+    for partition, lengths in enumerate([[], [500, 100], [300, 700, 50], [90, 90]]):
+        sizes.append([len(batch_of([b"x" * length])) for length in lengths])
+        for length in lengths:
+            append(engine, b"x" * length, name=names[partition])
+    boundaries = {1, 1 << 20}
+    for batches in itertools.product(*([sum(s[:n]) for n in range(len(s) + 1)] for s in sizes)):
+        boundaries |= {sum(batches) - 1, sum(batches), sum(batches) + 1}
+    partition_limits = {1, 1 << 20} | {sum(s[:n]) + d for s in sizes for n in (1, 2, 3) for d in (-1, 0, 1)}
+    for partition_max in sorted(partition_limits):
+        specs = [FetchSpec(topic_partition=name, offset=0, max_bytes=partition_max) for name in names]
+        for max_bytes in sorted(boundaries):
+            plans = await engine.plan_fetch(specs, max_bytes)
+            assert [plan.size for plan in plans] == _sizes_fetched(sizes, partition_max, max_bytes)
+            assert all(plan.error is None for plan in plans)
+    await engine.close()
+
+
+def _sizes_fetched(sizes: list[list[int]], partition_max: int, max_bytes: int) -> list[int]:
+    """KIP-74, written down once more: what each partition brings, given the sizes of its batches."""
+    fetched: list[int] = []
+    for batches in sizes:
+        left = min(partition_max, max_bytes - sum(fetched))
+        fitting = max(
+            (sum(batches[:n]) for n in range(len(batches) + 1) if sum(batches[:n]) <= left), default=0
+        )
+        fetched.append(batches[0] if batches and not fitting and not any(fetched) else fitting)
+    return fetched
+
+
+@simulated
+async def test_an_offset_out_of_range_is_told_where_no_bytes_are_left(world: World) -> None:
+    engine = await world.open(world.spec(), world.spec(OTHER))
+    append(engine, b"x" * 100)
+    specs = [FetchSpec(topic_partition=n, offset=o, max_bytes=1) for n, o in ((ORDERS, 0), (OTHER, 9))]
+    there, out_of_range = await engine.plan_fetch(specs, 1)
+    assert there.size > 1
+    assert isinstance(out_of_range.error, OffsetOutOfRange)
+    await engine.close()
+
+
+@simulated
 async def test_a_fetch_of_a_partition_that_is_gone_says_so_in_its_place(world: World) -> None:
     engine = await world.open(world.spec(), world.spec(OTHER))
     append(engine, b"a")
@@ -234,7 +283,7 @@ async def test_a_long_poll_is_woken_by_the_append_and_not_before(world: World) -
     await asyncio.sleep(3600)
     assert not waiting.done()
     append(engine, b"new")
-    await waiting
+    await before(1, waiting)
     await engine.close()
 
 
@@ -249,7 +298,7 @@ async def test_a_long_poll_waits_for_enough_bytes_of_all_its_partitions(world: W
         await asyncio.sleep(1)
         assert not waiting.done()
     append(engine, b"x", name=OTHER)
-    await waiting
+    await before(1, waiting)
     await engine.close()
 
 
@@ -257,12 +306,12 @@ async def test_a_long_poll_waits_for_enough_bytes_of_all_its_partitions(world: W
 async def test_a_long_poll_ends_in_time_and_at_once_if_there_is_something(world: World) -> None:
     engine = await world.open()
     loop = asyncio.get_running_loop()
-    before_s = loop.time()
+    begun_s = loop.time()
     await engine.wait({ORDERS: 0}, 1, 5_000)
-    assert loop.time() == pytest.approx(before_s + 5)
+    assert loop.time() == pytest.approx(begun_s + 5)
     append(engine, b"x")
-    await engine.wait({ORDERS: 0}, 1 << 30, FOREVER_MS)
-    await engine.wait({TopicPartition("nowhere", 0): 0}, 1, FOREVER_MS)
+    await before(1, engine.wait({ORDERS: 0}, 1 << 30, FOREVER_MS))
+    await before(1, engine.wait({TopicPartition("nowhere", 0): 0}, 1, FOREVER_MS))
     await engine.close()
 
 
@@ -274,7 +323,7 @@ async def test_a_drop_ends_the_waits_for_it(world: World) -> None:
     waiting = asyncio.create_task(engine.wait({ORDERS: 1}, 1, FOREVER_MS))
     await asyncio.sleep(0)
     await engine.drop([ORDERS])
-    await waiting
+    await before(1, waiting)
     assert synced.done
     assert synced.future is None or synced.future.exception() is None
     await engine.close()
@@ -286,11 +335,11 @@ async def test_wake_all_and_close_end_every_wait(world: World) -> None:
     waiting = [asyncio.create_task(engine.wait({name: 0}, 1, FOREVER_MS)) for name in (ORDERS, OTHER)]
     await asyncio.sleep(0)
     engine.wake_all()
-    await asyncio.gather(*waiting)
+    await before(1, *waiting)
     waiting = [asyncio.create_task(engine.wait({name: 0}, 1, FOREVER_MS)) for name in (ORDERS, OTHER)]
     await asyncio.sleep(0)
     await engine.close()
-    await asyncio.gather(*waiting)
+    await before(1, *waiting)
 
 
 # ── offsets by time and epoch ──

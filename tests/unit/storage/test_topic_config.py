@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.errors import InvalidConfig
-from app.storage.topic_config import CONFIG_ENTRIES, TopicConfig, parse_topic_config
+from app.storage.topic_config import CONFIG_ENTRIES, TopicConfig, check_topic_config, parse_topic_config
 
 
 def test_nothing_set_is_the_default() -> None:
@@ -25,12 +25,13 @@ def test_what_is_in_effect_can_be_set_again() -> None:
         ("retention.ms", "-2"),
         ("retention.ms", "soon"),
         ("retention.ms", ""),
+        ("retention.ms", str(2**63)),
         ("retention.bytes", str(2**63)),
         ("segment.bytes", "1023"),
         ("segment.bytes", str(2**31)),
         ("segment.ms", "0"),
-        ("max.message.bytes", "0"),
-        ("max.message.bytes", str(64 * 1024 * 1024 + 1)),
+        ("max.message.bytes", "-1"),
+        ("max.message.bytes", str(2**31)),
         ("flush.messages", "0"),
         ("flush.ms", "-2"),
         ("index.interval.bytes", "-1"),
@@ -57,7 +58,9 @@ def test_a_value_outside_its_bounds_is_refused_by_name(name: str, value: str) ->
         ("retention.ms", str(2**63 - 1)),
         ("segment.bytes", "1024"),
         ("segment.bytes", str(2**31 - 1)),
-        ("flush.ms", "-1"),
+        ("flush.ms", "0"),
+        ("max.message.bytes", str(2**31 - 1)),
+        ("min.insync.replicas", "2"),
         ("index.interval.bytes", "0"),
     ],
 )
@@ -71,3 +74,51 @@ def test_every_name_fills_a_field_and_says_what_it_means(name: str) -> None:
     assert hasattr(TopicConfig(), entry.field)
     assert entry.description.endswith(".")
     assert entry.parse(TopicConfig().as_strings()[name]) == getattr(TopicConfig(), entry.field)
+
+
+def test_values_of_every_type_are_read_as_kafka_reads_them() -> None:
+    config = parse_topic_config(
+        {"retention.ms": " +5 ", "preallocate": "TRUE", "min.cleanable.dirty.ratio": "5e-1"}
+    )
+    shown = config.as_strings()
+    assert (shown["retention.ms"], shown["preallocate"], shown["min.cleanable.dirty.ratio"]) == (
+        "5",
+        "true",
+        "0.5",
+    )
+
+
+@pytest.mark.parametrize("value", ["-1", str(2**63 - 1)])
+def test_the_default_of_flush_ms_leaves_it_to_the_broker(value: str) -> None:
+    assert parse_topic_config({"flush.ms": value}) == TopicConfig()
+
+
+def test_a_topic_without_a_cleanup_policy_has_no_retention() -> None:
+    config = parse_topic_config({"cleanup.policy": "", "retention.ms": "5", "retention.bytes": "6"})
+    assert (config.as_strings()["cleanup.policy"], config.as_strings()["retention.ms"]) == ("", "5")
+    assert (config.enforced().retention_ms, config.enforced().retention_bytes) == (-1, -1)
+
+
+def test_a_batch_has_a_limit_that_no_topic_can_raise() -> None:
+    config = parse_topic_config({"max.message.bytes": str(2**31 - 1)})
+    assert config.enforced().max_message_bytes == 64 * 1024 * 1024
+
+
+def test_defaults_can_be_those_of_the_broker() -> None:
+    defaults = TopicConfig(retention_ms=5, segment_bytes=4096)
+    config = parse_topic_config({"segment.bytes": "8192"}, defaults=defaults)
+    assert (config.retention_ms, config.segment_bytes) == (5, 8192)
+
+
+def test_values_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"max\.compaction\.lag\.ms"):
+        check_topic_config(TopicConfig(min_compaction_lag_ms=6, max_compaction_lag_ms=5))
+
+
+def test_an_error_reads_as_kafka_s() -> None:
+    with pytest.raises(InvalidConfig) as error:
+        parse_topic_config({"retention.ms": "-2"})
+    assert str(error.value) == "Invalid value -2 for configuration retention.ms: Value must be at least -1"
+    with pytest.raises(InvalidConfig) as error:
+        parse_topic_config({"no.such": "1"})
+    assert str(error.value) == "Unknown topic config name: no.such"

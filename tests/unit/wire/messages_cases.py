@@ -49,6 +49,29 @@ REQUESTS: list[m.Request] = [
     m.AckRequest(group="g", lease="l"),
     m.NackRequest(group="g", lease=""),
     m.ExtendRequest(group="g", lease="l", lease_ms=1000),
+    m.ProduceBatchRequest(
+        topic="größe", partition=2**31 - 1, acks=1, timeout_ms=-1, batches=bytearray(b"\0\xff")
+    ),
+    m.ListOffsetsRequest(topic="", partition=-(2**31), timestamp_ms=-(2**63)),
+    m.CreateTopicRequest(topic="t", configs=[("größe", ""), ("", "größe")]),
+    m.NamedProducerRequest(name="", version=-1),
+    m.JoinGroupRequest(
+        group="g", topics=("größe",), session_timeout_ms=2**31 - 1, member_id="m", client_id="é"
+    ),
+    m.CommitRequest(group="g", member_id="", generation=-1, topic="", partition=-1, offset=-(2**63)),
+    m.OwnerFetchRequest(
+        group="g", member_id="m", generation=3, topic="t", partition=1, offset=7, max_bytes=-1, max_wait_ms=5
+    ),
+    m.PollRequest(
+        group="g",
+        topics=("a", "größe"),
+        poll_id="",
+        max_records=1,
+        max_bytes=2,
+        max_partitions=3,
+        max_wait_ms=4,
+        lease_ms=5,
+    ),
 ]
 
 RESPONSES: list[m.Response | m.ErrorResponse] = [
@@ -86,7 +109,39 @@ RESPONSES: list[m.Response | m.ErrorResponse] = [
             ),
         ]
     ),
+    m.FetchResponse(
+        partitions=[
+            m.FetchedPartition(
+                topic="größe",
+                partition=-1,
+                high_watermark=2**63 - 1,
+                log_start_offset=-(2**63),
+                batches=bytes(9),
+            )
+        ]
+    ),
+    *(
+        m.ProduceBatchResponse(
+            partition=-1,
+            base_offset=-1,
+            last_offset=-1,
+            log_append_time_ms=2**40,
+            log_start_offset=7,
+            durability=durability,
+        )
+        for durability in m.Durability
+    ),
     m.ListOffsetsResponse(offset=-1, timestamp_ms=-1, leader_epoch=0),
+    m.ListOffsetsResponse(offset=2**40, timestamp_ms=2**41, leader_epoch=2**31 - 1),
+    m.AlterTopicResponse(topic_id=bytes(range(16)), partitions=-1, configs=[("a", "größe"), ("b", None)]),
+    m.NamedProducerResponse(producer_id=-1, producer_epoch=-1, is_resumed=False),
+    m.ConsumeResponse(next_offset=-(2**63), messages=((2**63 - 1, bytes(range(7))), (-1, b""))),
+    m.PollResponse(
+        lease="",
+        expires_at_ms=-1,
+        skipped=[m.SkippedPartition(topic="größe", partition=0, offset=0, next_offset=1)] * 2,
+        partitions=[],
+    ),
     m.CreateTopicResponse(topic_id=bytes(16), partitions=3, configs=(("a", "b"),)),
     m.DeleteTopicResponse(),
     m.DescribeTopicResponse(topic_id=bytes(16), partitions=3, configs=()),
@@ -123,6 +178,17 @@ RESPONSES: list[m.Response | m.ErrorResponse] = [
     m.ExtendResponse(expires_at_ms=2**40),
     m.ErrorResponse(response_type=m.MessageType.ERROR, message="what is this?"),
     m.ErrorResponse(response_type=m.MessageType.CONSUME_RESPONSE, message=""),
+    *(m.ErrorResponse(response_type=kind, message="größe") for kind in (0x02, 0x04, 0x06)),
+    *(
+        m.ErrorResponse(response_type=kind, code=ErrorCode.UNKNOWN_SERVER_ERROR, message="no")
+        for kind in m.RESPONSES
+        if kind > m.LAST_ADR_0009_TYPE
+    ),
+    m.ErrorResponse(
+        response_type=m.MessageType.POLL_RESPONSE,
+        code=ErrorCode.LEASE_FENCED,
+        message="lease 'l' was given on",
+    ),
     m.ErrorResponse(
         response_type=m.MessageType.FETCH_RESPONSE, code=ErrorCode.INVALID_REQUEST, message="größe"
     ),

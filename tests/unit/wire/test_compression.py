@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import zlib
 
 import cramjam
@@ -80,3 +81,22 @@ def test_lz4_frames_have_independent_blocks_of_64_kib_as_kafkas_java_clients_dem
 
 def test_lz4_frames_of_another_implementation_are_read() -> None:
     assert decompress(Compression.LZ4, bytes(cramjam.lz4.compress(BODY))) == BODY
+
+
+@pytest.mark.parametrize(
+    ("codec", "levels"),
+    [
+        (Compression.GZIP, [-1, 1, 9]),
+        (Compression.LZ4, [1, 2, 3, 8, 9, 10, 12, 17]),
+        (Compression.ZSTD, [-131072, -1, 0, 3, 22]),
+    ],
+)
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 300_000])
+@pytest.mark.parametrize("is_random", [False, True])
+def test_every_level_gives_back_the_same_bytes(
+    codec: Compression, levels: list[int], size: int, is_random: bool
+) -> None:
+    text = b"".join(b"order %d of %d;" % (n * 7919 % 1000, n % 13) for n in range(30_000))
+    body = random.Random(size).randbytes(size) if is_random else text[:size]
+    for level in levels:
+        assert decompress(codec, compress(codec, body, level=level)) == body

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 import tracemalloc
-from dataclasses import fields, is_dataclass
+from dataclasses import FrozenInstanceError, fields, is_dataclass
 from typing import Any
 
 import pytest
@@ -121,6 +122,9 @@ LYING = [
 @pytest.mark.parametrize(("kind", "body"), LYING)
 def test_a_lying_count_or_length_allocates_nothing(kind: int, body: bytes) -> None:
     decode_one = m.decode_request if kind in m.REQUESTS else m.decode_response
+    # The first use of a type compiles its decoder.
+    with pytest.raises(m.MessageError):
+        decode_one(kind, body)
     tracemalloc.start()
     try:
         with pytest.raises(m.MessageError):
@@ -134,6 +138,12 @@ def test_a_lying_count_or_length_allocates_nothing(kind: int, body: bytes) -> No
 def test_bad_utf_8_names_the_field() -> None:
     with pytest.raises(m.MessageError, match="topic is not valid UTF-8"):
         m.decode_request(m.MessageType.DELETE_TOPIC_REQUEST, b"\x00\x00\x00\x01\xff")
+
+
+def test_a_value_that_does_not_exist_is_named_before_the_bytes_that_trail() -> None:
+    body = b"\x01" + bytes(36) + b"\x09" + b"trailing"
+    with pytest.raises(m.MessageError, match="durability 9 does not exist"):
+        m.decode_response(m.MessageType.PRODUCE_BATCH_RESPONSE, body)
 
 
 def test_an_error_of_the_extension_carries_its_number() -> None:
@@ -150,13 +160,36 @@ def test_numbers_this_release_does_not_know_are_unknown_server_errors() -> None:
     assert error_code(1) is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_fetch_head_and_its_partitions_are_the_message() -> None:
-    partition = m.FetchedPartition(
-        topic="t", partition=0, high_watermark=3, log_start_offset=0, batches=b"xyz"
-    )
-    head = partition.encode_head(3)
-    frame = m.encode_fetch_head(len(head) + 3, 1) + head + b"xyz"
-    assert frame == m.FetchResponse(partitions=[partition]).encode()
+@pytest.mark.parametrize("message", MESSAGES, ids=name)
+def test_the_parts_of_a_frame_are_the_frame(message: m.Message) -> None:
+    assert b"".join(message.encode_parts()) == message.encode()
+
+
+def test_batches_stand_in_the_parts_of_a_frame_uncopied() -> None:
+    batches = [b"first", b"second"]
+    parts = m.FetchResponse(
+        partitions=[m.FetchedPartition(topic="t", partition=p, batches=b) for p, b in enumerate(batches)]
+    ).encode_parts()
+    assert [id(part) for part in parts if part in batches] == [id(b) for b in batches]
+
+
+def test_a_number_that_does_not_fit_its_field_is_not_written() -> None:
+    with pytest.raises(struct.error):
+        m.ListOffsetsRequest(topic="t", partition=2**31, timestamp_ms=0).encode()
+
+
+def test_a_message_does_not_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        m.ConsumeRequest(topic="t", offset=0, batch_size=1).offset = 5  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_type_that_is_no_request_has_no_decoder() -> None:
+    with pytest.raises(KeyError):
+        m.decode_request(m.MessageType.FLUSH_RESPONSE, b"")
+
+
+def test_every_exported_name_is_there() -> None:
+    assert [exported for exported in m.__all__ if not hasattr(m, exported)] == []
 
 
 def test_produce_answers_in_a_row_are_those_messages() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from stele.wire.error_codes import ErrorCode
 
-from ....errors import SteleError
+from ....errors import GroupNotFound, IllegalGeneration, SteleError
 from ....groups.messages import CommitRequest, CommittedOffset, OffsetToCommit
 from ...errors import error_code_of
 from ..schemas.offset_commit import (
@@ -37,6 +37,8 @@ from .context import Context, find_topic
 # The request's word for "as long as the broker keeps them".
 _DEFAULT_RETENTION = -1
 _FIRST_WITH_GROUPS = 8
+# KIP-848: OffsetCommit.
+_FIRST_WITH_GROUP_NOT_FOUND = 9
 _FIRST_WITH_TOPIC_IDS = 10
 
 
@@ -78,6 +80,15 @@ def offset_commit(
                 offsets=offsets,
             )
         )
+    except GroupNotFound as error:
+        # To old clients it is a generation that has passed: both make a member join again.
+        is_old = context.version < _FIRST_WITH_GROUP_NOT_FOUND
+        refusal = (
+            IllegalGeneration(request.group_id, request.generation_id_or_member_epoch, current_generation=0)
+            if is_old
+            else error
+        )
+        return _commit_response(request, codes, [refusal] * len(offsets))
     except SteleError as error:
         return _commit_response(request, codes, [error] * len(offsets))
 

@@ -1,22 +1,33 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, for every resource that Kafka has them for.
 
-A topic's configurations can be changed; the broker's are its settings, which are
-read when it starts and only shown here.
+Topics, the broker (this one, or "" for all), groups, client metrics subscriptions, and
+the levels of the broker's loggers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
+from typing import TypeVar
 
 from stele.wire.error_codes import ErrorCode
 
+from .... import logs
 from ....broker.broker import Broker
-from ....broker.topics import Topic
+from ....broker.config_values import (
+    ConfigChange,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigValue,
+    Operation,
+    changed_values,
+)
+from ....broker.dynamic_configs import ConfigKind
+from ....broker.topics import Topic, validate_topic_name
 from ....errors import InvalidConfig, InvalidRequest, SteleError
-from ....settings import Settings
-from ....storage.topic_config import CONFIG_ENTRIES, parse_topic_config
+from ....storage.topic_config import CONFIG_ENTRIES, ConfigType
 from ..schemas import alter_configs as replacing
 from ..schemas import incremental_alter_configs as incremental
 from ..schemas.describe_configs import (
@@ -29,118 +40,77 @@ from ..schemas.describe_configs import (
 )
 from .context import Context, describe_error
 
+_Resource = TypeVar("_Resource", replacing.AlterConfigsResource, incremental.AlterConfigsResource)
+
 
 class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
 
 
-class Source(IntEnum):
-    """Where a value comes from (KIP-226)."""
-
-    TOPIC = 1
-    STATIC_BROKER = 4
-    DEFAULT = 5
-
-
-class Operation(IntEnum):
-    """What an incremental change does to a value (KIP-339)."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-class ValueType(IntEnum):
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    LONG = 5
-    LIST = 7
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigValue:
-    """One configuration as a client sees it."""
-
-    name: str
-    value: str
-    source: Source
-    type: ValueType
-    documentation: str
-    default: str
-    read_only: bool = False
-
-
-def topic_config_values(topic: Topic) -> list[ConfigValue]:
-    """Every configuration of a topic, with where its value comes from."""
-    defaults = parse_topic_config({}).as_strings()
-    return [
-        ConfigValue(
-            name=name,
-            value=value,
-            source=Source.TOPIC if name in topic.configs else Source.DEFAULT,
-            type=_value_type(name, value),
-            documentation=CONFIG_ENTRIES[name].description,
-            default=defaults[name],
-        )
-        for name, value in topic.config.as_strings().items()
-    ]
-
-
-# Where Kafka's type is not what the value looks like.
-_VALUE_TYPES = {
-    "cleanup.policy": ValueType.LIST,
-    "index.interval.bytes": ValueType.INT,
-    "max.message.bytes": ValueType.INT,
-    "min.insync.replicas": ValueType.INT,
-    "preallocate": ValueType.BOOLEAN,
-    "segment.bytes": ValueType.INT,
-    "unclean.leader.election.enable": ValueType.BOOLEAN,
+_KINDS = {
+    ResourceType.BROKER: ConfigKind.BROKER,
+    ResourceType.CLIENT_METRICS: ConfigKind.CLIENT_METRICS,
+    ResourceType.GROUP: ConfigKind.GROUP,
 }
+_WIRE_TYPES = {
+    ConfigType.BOOLEAN: 1,
+    ConfigType.STRING: 2,
+    ConfigType.INT: 3,
+    ConfigType.SHORT: 4,
+    ConfigType.LONG: 5,
+    ConfigType.DOUBLE: 6,
+    ConfigType.LIST: 7,
+    ConfigType.CLASS: 8,
+}
+_UNKNOWN_TYPE = 0
+# So many resources are described before other work on the event loop has its turn: some milliseconds.
+_DESCRIBED_AT_ONCE = 50
+# Groups and client metrics subscriptions need not exist to be described, so a request of 4 MiB could ask for
+# gigabytes. As many as can have configurations.
+_ENTITIES_DESCRIBED_MAX = 10_000
 
 
-def _value_type(name: str, value: str) -> ValueType:
-    if name in _VALUE_TYPES:
-        return _VALUE_TYPES[name]
-    return ValueType.LONG if value.lstrip("-").isdigit() else ValueType.STRING
+# ── DescribeConfigs ──
 
 
-def _broker_config_values(settings: Settings) -> list[ConfigValue]:
-    """The settings, by the names that the environment and the documentation use."""
-    found: list[ConfigValue] = []
-    for name, info in type(settings).model_fields.items():
-        value, default = getattr(settings, name), info.default
-        found.append(
-            ConfigValue(
-                name=name,
-                value=_text(value),
-                source=Source.DEFAULT if value == default else Source.STATIC_BROKER,
-                type=ValueType.BOOLEAN
-                if isinstance(value, bool)
-                else ValueType.LONG
-                if isinstance(value, int)
-                else ValueType.STRING,
-                documentation=info.description or "",
-                default=_text(default),
-                read_only=True,
-            )
-        )
-    return found
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def describe_configs(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def describe_configs(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     # Once each: a name is short, and what is told of a resource is not.
     asked = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
-    return DescribeConfigsResponse(
-        results=[_describe(context.broker, resource, request) for resource in asked.values()]
+    results: list[DescribeConfigsResult] = []
+    entities = 0
+    for number, resource in enumerate(asked.values(), 1):
+        entities += resource.resource_type in (ResourceType.CLIENT_METRICS, ResourceType.GROUP)
+        if entities > _ENTITIES_DESCRIBED_MAX:
+            results.append(_one_too_many(resource))
+        else:
+            results.append(_describe(context.broker, resource, request))
+        if number % _DESCRIBED_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return DescribeConfigsResponse(results=results)
+
+
+def is_long(response: DescribeConfigsResponse) -> bool:
+    """True if writing ``response`` would hold the event loop: each resource takes some tenths of a millisecond."""
+    return len(response.results) > _DESCRIBED_AT_ONCE
+
+
+def _one_too_many(resource: DescribeConfigsResource) -> DescribeConfigsResult:
+    code, message = describe_error(
+        InvalidRequest(
+            f"one request describes at most {_ENTITIES_DESCRIBED_MAX} groups and client metrics subscriptions; "
+            "send several requests"
+        )
+    )
+    return DescribeConfigsResult(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=(),
     )
 
 
@@ -160,136 +130,205 @@ def _describe(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[
-            _described(one, with_synonyms=request.include_synonyms, with_words=request.include_documentation)
-            for one in values
-            if not wanted or one.name in wanted
+            _described(
+                value, with_synonyms=request.include_synonyms, with_words=request.include_documentation
+            )
+            for value in values
+            if not wanted or value.name in wanted
         ],
     )
 
 
 def _values_of(broker: Broker, resource_type: int, name: str) -> list[ConfigValue]:
+    configs = broker.configs
     if resource_type == ResourceType.TOPIC:
-        return topic_config_values(broker.topic(name))
+        return configs.describe_topic(broker.readable_topic(name))
     if resource_type == ResourceType.BROKER:
-        if name not in ("", str(broker.broker_id)):
-            raise InvalidRequest(f"there is no broker {name[:80]!r}; this one is {broker.broker_id}")
-        return _broker_config_values(broker.settings)
-    raise InvalidRequest(
-        f"resource type {resource_type} has no configurations; ask for a topic (2) or broker (4)"
+        return configs.describe_broker(name)
+    if resource_type in (ResourceType.CLIENT_METRICS, ResourceType.GROUP):
+        return configs.describe_entity(_KINDS[ResourceType(resource_type)], name)
+    if resource_type == ResourceType.BROKER_LOGGER:
+        _check_logger_node(broker, name)
+        return [_level(logger, level) for logger, level in logs.levels().items()]
+    raise _unknown_resource_type(resource_type)
+
+
+def _level(logger: str, level: str) -> ConfigValue:
+    return ConfigValue(
+        name=logger, value=level, source=ConfigSource.BROKER_LOGGER, type=None, documentation=""
     )
 
 
-def _described(one: ConfigValue, *, with_synonyms: bool, with_words: bool) -> DescribeConfigsResourceResult:
-    synonyms = [DescribeConfigsSynonym(name=one.name, value=one.default, source=Source.DEFAULT)]
-    if one.source is not Source.DEFAULT:
-        synonyms.insert(0, DescribeConfigsSynonym(name=one.name, value=one.value, source=one.source))
+def _unknown_resource_type(resource_type: int) -> InvalidRequest:
+    return InvalidRequest(f"Unknown resource type {resource_type}")
+
+
+def _described(value: ConfigValue, *, with_synonyms: bool, with_words: bool) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
-        name=one.name,
-        value=one.value,
-        read_only=one.read_only,
-        config_source=one.source,
-        is_default=one.source is Source.DEFAULT,
-        is_sensitive=False,
-        synonyms=synonyms if with_synonyms else (),
-        config_type=one.type,
-        documentation=one.documentation if with_words else None,
+        name=value.name,
+        value=value.value,
+        read_only=value.is_read_only,
+        config_source=value.source,
+        is_default=value.source is ConfigSource.DEFAULT,
+        is_sensitive=value.is_sensitive,
+        synonyms=[_synonym(synonym) for synonym in value.synonyms] if with_synonyms else (),
+        config_type=_UNKNOWN_TYPE if value.type is None else _WIRE_TYPES[value.type],
+        documentation=value.documentation if with_words else None,
     )
+
+
+def _synonym(synonym: ConfigSynonym) -> DescribeConfigsSynonym:
+    return DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+
+
+# ── AlterConfigs ──
 
 
 async def alter_configs(
     context: Context, request: replacing.AlterConfigsRequest
 ) -> replacing.AlterConfigsResponse:
     """What is not named goes back to its default."""
-    responses: list[replacing.AlterConfigsResourceResponse] = []
-    for resource in request.resources:
-        code, message = ErrorCode.NONE, None
-        try:
-            topic = _alterable(context.broker, resource.resource_type, resource.resource_name)
-            changes: dict[str, str | None] = dict.fromkeys(topic.configs)
-            changes.update({one.name: one.value for one in resource.configs})
-            await _alter(context, topic, changes, validate_only=request.validate_only)
-        except SteleError as error:
-            code, message = describe_error(error)
-        responses.append(
+
+    async def replace(resource: replacing.AlterConfigsResource) -> None:
+        await _replace(context.broker, resource, validate_only=request.validate_only)
+
+    return replacing.AlterConfigsResponse(
+        responses=[
             replacing.AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
+                error_code=code, error_message=message, resource_type=kind, resource_name=name
             )
+            for kind, name, code, message in await _each_once(request.resources, replace)
+        ]
+    )
+
+
+async def _replace(broker: Broker, resource: replacing.AlterConfigsResource, *, validate_only: bool) -> None:
+    resource_type, name = resource.resource_type, resource.resource_name
+    changes = [ConfigChange(config.name, Operation.SET, config.value) for config in resource.configs]
+    values = changed_values(changes, effective={}, type_of=_topic_type)
+    configs = {name: value for name, value in values.items() if value is not None}
+    if resource_type == ResourceType.TOPIC:
+        topic = _topic_to_alter(broker, name)
+        # Where its records are is chosen once: the one configuration that cannot go back to its default.
+        unset = () if topic is None else (key for key in topic.configs if key != "stele.storage")
+        await broker.alter_topic(
+            name, configs={**dict.fromkeys(unset), **configs}, validate_only=validate_only
         )
-    return replacing.AlterConfigsResponse(responses=responses)
+    elif resource_type in _KINDS:
+        await broker.configs.replace(
+            _KINDS[ResourceType(resource_type)], name, configs, validate_only=validate_only
+        )
+    else:
+        raise _unknown_resource_type(resource_type)
+
+
+# ── IncrementalAlterConfigs ──
 
 
 async def incremental_alter_configs(
     context: Context, request: incremental.IncrementalAlterConfigsRequest
 ) -> incremental.IncrementalAlterConfigsResponse:
-    responses: list[incremental.AlterConfigsResourceResponse] = []
-    for resource in request.resources:
+    async def alter(resource: incremental.AlterConfigsResource) -> None:
+        await _alter(context.broker, resource, validate_only=request.validate_only)
+
+    return incremental.IncrementalAlterConfigsResponse(
+        responses=[
+            incremental.AlterConfigsResourceResponse(
+                error_code=code, error_message=message, resource_type=kind, resource_name=name
+            )
+            for kind, name, code, message in await _each_once(request.resources, alter)
+        ]
+    )
+
+
+async def _alter(broker: Broker, resource: incremental.AlterConfigsResource, *, validate_only: bool) -> None:
+    resource_type, name = resource.resource_type, resource.resource_name
+    changes = [
+        ConfigChange(config.name, config.config_operation, config.value) for config in resource.configs
+    ]
+    if resource_type == ResourceType.TOPIC:
+        topic = _topic_to_alter(broker, name)
+        effective = {} if topic is None else topic.effective_configs
+        values = changed_values(changes, effective=effective, type_of=_topic_type)
+        # As in Kafka there is nothing wrong with unsetting what does not exist.
+        known = {key: value for key, value in values.items() if value is not None or key in CONFIG_ENTRIES}
+        await broker.alter_topic(name, configs=known, validate_only=validate_only)
+    elif resource_type in _KINDS:
+        await broker.configs.change(
+            _KINDS[ResourceType(resource_type)], name, changes, validate_only=validate_only
+        )
+    elif resource_type == ResourceType.BROKER_LOGGER:
+        _check_logger_node(broker, name)
+        _set_levels(_levels_asked(changes), validate_only=validate_only)
+    else:
+        raise _unknown_resource_type(resource_type)
+
+
+def _topic_to_alter(broker: Broker, name: str) -> Topic | None:
+    """None if it does not exist, which counts only when nothing else is wrong."""
+    if not name:
+        raise InvalidRequest("Default topic resources are not allowed.")
+    validate_topic_name(name)
+    return broker.topic(name) if broker.has_topic(name) else None
+
+
+def _topic_type(name: str) -> ConfigType | None:
+    return CONFIG_ENTRIES[name].type if name in CONFIG_ENTRIES else None
+
+
+async def _each_once(
+    resources: Sequence[_Resource], change: Callable[[_Resource], Awaitable[None]]
+) -> list[tuple[int, str, ErrorCode, str | None]]:
+    """Carry out ``change`` of each resource; one that stands there twice is refused each time."""
+    times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
+    answers: list[tuple[int, str, ErrorCode, str | None]] = []
+    for resource in resources:
+        key = resource.resource_type, resource.resource_name
         code, message = ErrorCode.NONE, None
         try:
-            topic = _alterable(context.broker, resource.resource_type, resource.resource_name)
-            changes = _changes(topic, resource.configs)
-            await _alter(context, topic, changes, validate_only=request.validate_only)
+            if times[key] > 1:
+                raise InvalidRequest("Each resource must appear at most once.")
+            await change(resource)
         except SteleError as error:
             code, message = describe_error(error)
-        responses.append(
-            incremental.AlterConfigsResourceResponse(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
+        answers.append((*key, code, message))
+    return answers
+
+
+# ── loggers ──
+
+
+def _check_logger_node(broker: Broker, name: str) -> None:
+    if not name.isdecimal():
+        raise InvalidRequest(f"Node id must be an integer, but it is: {name[:80]}")
+    if name != str(broker.broker_id):
+        raise InvalidRequest(f"Unexpected node id. Expected {broker.broker_id}, but received {name[:80]}")
+
+
+def _levels_asked(changes: Sequence[ConfigChange]) -> dict[str, str | None]:
+    for change in changes:
+        if change.operation in (Operation.APPEND, Operation.SUBTRACT):
+            raise InvalidRequest(
+                f"{Operation(change.operation).name} operation is not allowed for the BROKER_LOGGER resource"
             )
-        )
-    return incremental.IncrementalAlterConfigsResponse(responses=responses)
+    asked = changed_values(changes, effective={}, type_of=lambda _name: None)
+    known = logs.levels()
+    for logger, level in asked.items():
+        if logger not in known:
+            reason = f"Logger {logger[:80]} does not exist!"
+            raise InvalidConfig(logger, level, reason, message=reason)
+        if level is None and logger == logs.ROOT:
+            raise InvalidRequest("Removing the log level of the root logger is not allowed")
+        if level is not None and level not in logs.LEVELS:
+            reason = (
+                f"Cannot set the log level of {logger} to {level[:80]} as it is not a supported log level. "
+                f"Valid log levels are {', '.join(sorted(logs.LEVELS))}"
+            )
+            raise InvalidConfig(logger, level, reason, message=reason)
+    return asked
 
 
-def _alterable(broker: Broker, resource_type: int, name: str) -> Topic:
-    if resource_type == ResourceType.TOPIC:
-        return broker.topic(name)
-    if resource_type == ResourceType.BROKER:
-        raise InvalidRequest(
-            "the broker's settings are read when it starts; set them on its command line or as STELE_… "
-            "in its environment"
-        )
-    raise InvalidRequest(f"resource type {resource_type} has no configurations; alter a topic (2)")
-
-
-def _changes(topic: Topic, asked: Sequence[incremental.AlterableConfig]) -> dict[str, str | None]:
-    changes: dict[str, str | None] = {}
-    for one in asked:
-        if one.name in changes:
-            raise InvalidRequest(f"configuration {one.name[:80]!r} is changed twice in one request")
-        changes[one.name] = _changed(topic, one)
-    return changes
-
-
-def _changed(topic: Topic, one: incremental.AlterableConfig) -> str | None:
-    if one.config_operation == Operation.DELETE:
-        return None
-    if one.value is None:
-        raise InvalidConfig(one.name, None, "a value is needed; to go back to the default use DELETE")
-    if one.config_operation == Operation.SET:
-        return one.value
-    if one.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
-        raise InvalidRequest(f"operation {one.config_operation} is none of SET, DELETE, APPEND, SUBTRACT")
-    current = topic.config.as_strings().get(one.name, "")
-    if _value_type(one.name, current) is not ValueType.LIST:
-        raise InvalidConfig(one.name, one.value, "it is no list: nothing can be appended or subtracted")
-    return ",".join(_with(current.split(","), one.value.split(","), one.config_operation))
-
-
-def _with(current: Iterable[str], values: Iterable[str], operation: int) -> list[str]:
-    kept = list(current)
-    for value in values:
-        if operation == Operation.APPEND and value not in kept:
-            kept.append(value)
-        elif operation == Operation.SUBTRACT and value in kept:
-            kept.remove(value)
-    return kept
-
-
-async def _alter(
-    context: Context, topic: Topic, changes: Mapping[str, str | None], *, validate_only: bool
-) -> None:
-    await context.broker.alter_topic(topic.name, configs=changes, validate_only=validate_only)
+def _set_levels(levels: Mapping[str, str | None], *, validate_only: bool) -> None:
+    if not validate_only:
+        for logger, level in levels.items():
+            logs.set_level(logger, level)

@@ -14,6 +14,7 @@ from ....broker.topics import Topic
 from ....errors import SteleError, UnknownTopicId
 from ....groups.coordinator import GroupCoordinator
 from ...errors import error_code_of
+from ..fetch_sessions import FetchSessionCache
 
 # Error messages go into strings of 32 KiB; nobody reads more than this.
 _MESSAGE_CHARACTERS_MAX = 1000
@@ -27,6 +28,7 @@ class KafkaDoor:
     groups: GroupCoordinator
     host: str
     port: int
+    fetch_sessions: FetchSessionCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ def describe_error(error: SteleError) -> tuple[ErrorCode, str]:
 def find_topic(context: Context, name: str | None, topic_id: bytes) -> Topic:
     """By name, or by id if that is None. Raises ``UnknownTopic``, ``UnknownTopicId``, ``InvalidTopicName``."""
     if name is not None:
-        return context.broker.topic(name)
+        return context.broker.readable_topic(name)
     topic = context.broker.topic_by_id(topic_id)
     if topic is None:
         raise UnknownTopicId(topic_id.hex())

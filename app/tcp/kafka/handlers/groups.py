@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 from stele.wire.error_codes import ErrorCode
 
 from ....errors import GroupNotFound, SteleError
@@ -14,6 +16,7 @@ from ..schemas.describe_groups import (
     DescribeGroupsResponse,
 )
 from ..schemas.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from . import authorized
 from .context import Context, describe_error
 
 # KIP-1043: before, a group that is not there is described as dead.
@@ -45,7 +48,11 @@ def list_groups(context: Context, request: ListGroupsRequest) -> ListGroupsRespo
 def describe_groups(context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     # Once each: a name is short, and what is told of a group is not.
     asked = dict.fromkeys(request.groups)
-    return DescribeGroupsResponse(groups=[_describe(context, group) for group in asked])
+    groups = [_describe(context, group) for group in asked]
+    for group in groups:
+        if group.error_code == ErrorCode.NONE:
+            group.authorized_operations = authorized.on_group(is_asked=request.include_authorized_operations)
+    return DescribeGroupsResponse(groups=groups)
 
 
 def _describe(context: Context, group: str) -> DescribedGroup:
@@ -75,13 +82,24 @@ def _describe(context: Context, group: str) -> DescribedGroup:
                 member_id=one.member_id,
                 group_instance_id=one.instance_id,
                 client_id=one.client_id,
-                client_host=one.client_host,
+                client_host=as_java_address(one.client_host),
                 member_metadata=one.metadata,
                 member_assignment=one.assignment,
             )
             for one in found.members
         ],
     )
+
+
+def as_java_address(host: str) -> str:
+    """An address as Kafka writes it: behind a slash, and with IPv6 in full; anything else as it is."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.version == 4:
+        return f"/{host}"
+    return "/" + ":".join(f"{int(part, 16):x}" for part in address.exploded.split(":"))
 
 
 async def delete_groups(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:

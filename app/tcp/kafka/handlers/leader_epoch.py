@@ -23,7 +23,7 @@ def check_leader_epoch(broker: Broker, topic: str, partition: int, epoch: int) -
     if epoch == _NO_EPOCH:
         return ErrorCode.NONE
     try:
-        current = broker.log_state(topic, partition).leader_epoch
+        current = broker.leader_epoch(topic, partition)
     except SteleError as error:
         return error_code_of(error)
     if epoch < current:

@@ -6,6 +6,7 @@ when the other members have done their part.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Coroutine
 from typing import Any
 
@@ -22,7 +23,12 @@ from ..schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberR
 from ..schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 from .context import Context
 
-_GROUP = 0
+logger = logging.getLogger(__name__)
+
+_NO_TRANSACTIONS = "this broker does not serve transactions; produce without a transactional id"
+# The one version of FindCoordinator in which the answer about transactions is left to InitProducerId.
+_VERSION_SENT_ON = 3
+_GROUP, _TRANSACTION = 0, 1
 _NO_NODE = -1
 _NO_GENERATION = -1
 # KIP-394, KIP-559, KIP-814, KIP-345: what a version can express.
@@ -31,14 +37,25 @@ _FIRST_WITH_NULL_PROTOCOL = 7
 _FIRST_WITH_SKIPPED_ASSIGNMENT = 9
 _FIRST_WITH_MEMBERS_LEAVING = 3
 _FIRST_WITH_KEYS = 4
+_FIRST_WITH_PROTOCOL = 5
 
 
 def find_coordinator(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """This broker, for every group."""
+    """This broker, for every group. There is none for transactions, and each client must end at that.
+
+    No one answer ends them all (ADR-0021): librdkafka and others that ask in v0 to v2
+    go on for ever unless they are not authorized; sarama, in v3, tries again for
+    5 s whatever the error, but not when InitProducerId refuses it, so it is sent there.
+    """
     keys = request.coordinator_keys if context.version >= _FIRST_WITH_KEYS else [request.key]
-    if request.key_type == _GROUP:
-        code, message = ErrorCode.NONE, None
-    else:
+    code, message = ErrorCode.NONE, None
+    if request.key_type == _TRANSACTION:
+        logger.info("kafka: %s asks for transactions, which are not served", context.client_host)
+        if context.version >= _FIRST_WITH_KEYS:
+            code, message = ErrorCode.INVALID_REQUEST, _NO_TRANSACTIONS
+        elif context.version != _VERSION_SENT_ON:
+            code, message = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
+    elif request.key_type != _GROUP:
         code = ErrorCode.INVALID_REQUEST
         message = f"coordinators of type {request.key_type} are not served; only those of groups (0) are"
     is_found = not code
@@ -121,6 +138,9 @@ def _not_joined(context: Context, request: JoinGroupRequest, error: SteleError) 
 
 
 def sync_group(context: Context, request: SyncGroupRequest) -> SyncGroupResponse | Coroutine[Any, Any, Any]:
+    if context.version >= _FIRST_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+        # Nullable in the encoding only (KIP-559); refused before anything else is looked at.
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b"")
     try:
         syncing = context.groups.sync(
             SyncRequest(

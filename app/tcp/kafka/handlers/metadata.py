@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from stele.wire.error_codes import ErrorCode
 
 from ....broker.broker import Broker
-from ....broker.topics import Topic
-from ....errors import InvalidRequest, SteleError
+from ....broker.topics import INTERNAL_TOPICS, Topic
+from ....errors import InvalidRequest, SteleError, UnknownTopic
 from ...errors import error_code_of
 from ..schema import NO_UUID
 from ..schemas.describe_cluster import (
@@ -31,6 +31,7 @@ from ..schemas.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from . import authorized
 from .context import Context, describe_error, find_topic
 
 # Before v4 asking was creating (KIP-204); in v0 an empty list asks for all.
@@ -38,27 +39,33 @@ _FIRST_WITH_CHOICE = 4
 _FIRST_WITH_NULL = 1
 # KIP-516: the field is there since v10, and works since v12.
 _FIRST_WITH_TOPIC_IDS = 12
-_BROKER_ENDPOINTS = 1
+_BROKER_ENDPOINTS, _CONTROLLER_ENDPOINTS = 1, 2
 _NAME_CHARACTERS_MAX = 1000
 
 
 def may_create_topics(broker: Broker, request: MetadataRequest) -> bool:
     """True if the answer may make topics, which nothing may overtake."""
     return request.allow_auto_topic_creation and any(
-        topic.name and not broker.has_topic(topic.name) for topic in request.topics or ()
+        topic.name and topic.name not in INTERNAL_TOPICS and not broker.has_topic(topic.name)
+        for topic in request.topics or ()
     )
 
 
 async def metadata(context: Context, request: MetadataRequest) -> MetadataResponse:
     broker = context.broker
     if request.topics is None or (context.version < _FIRST_WITH_NULL and not request.topics):
-        topics = [_known(broker, topic) for topic in broker.topics()]
+        topics = [_known(broker, topic) for topic in broker.readable_topics()]
     else:
         may_create = context.version < _FIRST_WITH_CHOICE or request.allow_auto_topic_creation
         # Once each, however often it is asked for: a name is short, and what is told of a topic is not.
         # Where there is a name, nobody looks at the id beside it.
         asked = {topic.topic_id if topic.name is None else topic.name: topic for topic in request.topics}
         topics = [await _asked(context, topic, may_create=may_create) for topic in asked.values()]
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            # Of a name, whether there is such a topic or not; of an id, only of a topic that exists.
+            if topic.name is not None:
+                topic.topic_authorized_operations = authorized.on_topic()
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=broker.broker_id, host=context.door.host, port=context.door.port)
@@ -66,6 +73,9 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
         cluster_id=broker.cluster_id,
         controller_id=broker.broker_id,
         topics=topics,
+        cluster_authorized_operations=authorized.on_cluster(
+            is_asked=request.include_cluster_authorized_operations
+        ),
     )
 
 
@@ -75,8 +85,13 @@ async def _asked(context: Context, asked: MetadataRequestTopic, *, may_create: b
             raise InvalidRequest(
                 f"topics are asked for by id from version {_FIRST_WITH_TOPIC_IDS} of Metadata on"
             )
-        if asked.name is not None and may_create:
+        # Internal topics are there, or are not: nobody makes them by asking.
+        if asked.name is not None and may_create and asked.name not in INTERNAL_TOPICS:
+            is_made_again = context.broker.was_deleted(asked.name)
             topic = await context.broker.ensure_topic(asked.name)
+            if is_made_again:
+                # As Kafka answers: whoever deleted it and looks for it must see once that it was gone.
+                raise UnknownTopic(asked.name)
         else:
             topic = find_topic(context, asked.name, asked.topic_id)
     except SteleError as error:
@@ -84,7 +99,11 @@ async def _asked(context: Context, asked: MetadataRequestTopic, *, may_create: b
         if name is None and context.version < _FIRST_WITH_TOPIC_IDS:
             name = ""
         return MetadataResponseTopic(
-            error_code=error_code_of(error), name=name, topic_id=asked.topic_id, partitions=()
+            error_code=error_code_of(error),
+            name=name,
+            topic_id=asked.topic_id,
+            is_internal=name in INTERNAL_TOPICS,
+            partitions=(),
         )
     return _known(context.broker, topic)
 
@@ -95,6 +114,7 @@ def _known(broker: Broker, topic: Topic) -> MetadataResponseTopic:
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id.bytes,
+        is_internal=topic.is_internal,
         partitions=[
             MetadataResponsePartition(
                 error_code=ErrorCode.NONE,
@@ -112,10 +132,14 @@ def _known(broker: Broker, topic: Topic) -> MetadataResponseTopic:
 def describe_cluster(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
     broker = context.broker
     if request.endpoint_type != _BROKER_ENDPOINTS:
+        is_controllers = request.endpoint_type == _CONTROLLER_ENDPOINTS
         return DescribeClusterResponse(
-            error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message="this broker has no controller of its own to ask; ask for brokers (1)",
-            cluster_id=broker.cluster_id,
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            if is_controllers
+            else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+            error_message="this listener is one of brokers, and there is none of controllers; "
+            "ask for brokers (1)",
+            cluster_id="",
             brokers=(),
         )
     return DescribeClusterResponse(
@@ -128,6 +152,9 @@ def describe_cluster(context: Context, request: DescribeClusterRequest) -> Descr
                 broker_id=broker.broker_id, host=context.door.host, port=context.door.port, rack=None
             )
         ],
+        cluster_authorized_operations=authorized.on_cluster(
+            is_asked=request.include_cluster_authorized_operations
+        ),
     )
 
 
@@ -136,7 +163,9 @@ def describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """Topics in the order of their names, from the cursor on, up to the limit of partitions."""
     broker = context.broker
-    names: Iterable[str] = {topic.name for topic in request.topics} or (t.name for t in broker.topics())
+    names: Iterable[str] = {topic.name for topic in request.topics} or (
+        t.name for t in broker.readable_topics()
+    )
     first = request.cursor
     left = max(1, request.response_partition_limit)
     found: list[DescribeTopicPartitionsResponseTopic] = []
@@ -149,7 +178,7 @@ def describe_topic_partitions(
             next_cursor = Cursor(topic_name=name, partition_index=start)
             break
         try:
-            topic = broker.topic(name)
+            topic = broker.readable_topic(name)
         except SteleError as error:
             found.append(_not_described(name, error))
             continue
@@ -165,7 +194,12 @@ def describe_topic_partitions(
 def _not_described(name: str, error: SteleError) -> DescribeTopicPartitionsResponseTopic:
     code, _ = describe_error(error)
     return DescribeTopicPartitionsResponseTopic(
-        error_code=code, name=name[:_NAME_CHARACTERS_MAX], topic_id=NO_UUID, partitions=()
+        error_code=code,
+        name=name[:_NAME_CHARACTERS_MAX],
+        topic_id=NO_UUID,
+        is_internal=name in INTERNAL_TOPICS,
+        partitions=(),
+        topic_authorized_operations=authorized.on_topic(),
     )
 
 
@@ -175,6 +209,7 @@ def _described(broker: Broker, topic: Topic, partitions: range) -> DescribeTopic
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id.bytes,
+        is_internal=topic.is_internal,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
                 error_code=ErrorCode.NONE,
@@ -190,4 +225,5 @@ def _described(broker: Broker, topic: Topic, partitions: range) -> DescribeTopic
             )
             for partition in partitions
         ],
+        topic_authorized_operations=authorized.on_topic(),
     )

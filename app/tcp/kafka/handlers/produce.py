@@ -1,29 +1,43 @@
 """Produce: appended in the order of the requests, answered when durable.
 
-The batches are never decoded: they are slices of what was received, checked and
-written as they are. Message sets of the old formats (v0–2) become batches first.
+The batches are slices of what was received, and the broker writes them as they
+are unless the topic demands more of them. Message sets of the old formats (v0–2)
+become batches first.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import cast
+from typing import Any, cast
 
+from stele.wire.compression import Compression
 from stele.wire.error_codes import ErrorCode
 
 from ....broker.broker import Broker
 from ....broker.produce import Acks, PendingProduce
-from ....errors import InvalidBatch, InvalidRequest, RequestTimedOut, SteleError, UnknownPartition
+from ....broker.topics import INTERNAL_TOPICS
+from ....errors import (
+    InternalTopic,
+    InvalidBatch,
+    InvalidRequest,
+    InvalidTimestamp,
+    RequestTimedOut,
+    SteleError,
+    UnknownPartition,
+    UnsupportedCompression,
+)
 from ..message_set import InvalidMessageSet, up_convert
 from ..schema import Records
 from ..schemas.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from .context import Answer, Context, NoResponse, Pending, describe_error, find_topic
@@ -32,7 +46,13 @@ from .context import Answer, Context, NoResponse, Pending, describe_error, find_
 _MAGIC_POSITION = 16
 _MAGIC_V2 = 2
 _FIRST_WITH_BATCHES = 3
+_FIRST_WITH_ZSTD = 7
 _FIRST_WITH_TOPIC_IDS = 13
+# The low byte of a batch's attributes, whose lowest three bits are the codec.
+_CODEC_POSITION = 22
+_CODEC_MASK = 0x07
+# Shown to whoever reads a client's log.
+_RECORD_MESSAGE_CHARACTERS_MAX = 300
 
 
 @dataclass(slots=True)
@@ -53,14 +73,34 @@ class _TopicParts:
 def produce(context: Context, request: ProduceRequest) -> Answer:
     missing = missing_topics(context.broker, request)
     converts = context.version < _FIRST_WITH_BATCHES and has_message_sets(request)
-    if missing or converts:
+    if missing or converts or must_wait_for_room(context.broker, request):
         return _prepare_and_produce(context, request, missing, converts=converts)
     return _produce(context, request)
 
 
 def must_prepare(broker: Broker, request: ProduceRequest) -> bool:
-    """True if topics are made or records converted before the append, which nothing may overtake."""
-    return has_message_sets(request) or bool(missing_topics(broker, request))
+    """True if topics are made or records converted before the append, which nothing may overtake.
+
+    So it is while the queue of produces is full: then the connection is not read from.
+    """
+    return (
+        has_message_sets(request)
+        or bool(missing_topics(broker, request))
+        or must_wait_for_room(broker, request)
+    )
+
+
+def must_wait_for_room(broker: Broker, request: ProduceRequest) -> bool:
+    return broker.is_produce_queue_full and any(
+        one.records is not None and broker.must_wait_for_room(_name_of(broker, topic), one.records)
+        for topic in request.topic_data
+        for one in topic.partition_data
+    )
+
+
+def _name_of(broker: Broker, topic: TopicProduceData) -> str:
+    found = None if topic.name else broker.topic_by_id(topic.topic_id)
+    return topic.name if found is None else found.name
 
 
 def has_message_sets(request: ProduceRequest) -> bool:
@@ -75,7 +115,11 @@ def missing_topics(broker: Broker, request: ProduceRequest) -> list[str]:
     """The topics that are made on the way, which nothing may overtake."""
     if not broker.settings.auto_create_topics_enable:
         return []
-    return [topic.name for topic in request.topic_data if topic.name and not broker.has_topic(topic.name)]
+    return [
+        topic.name
+        for topic in request.topic_data
+        if topic.name and topic.name not in INTERNAL_TOPICS and not broker.has_topic(topic.name)
+    ]
 
 
 async def _prepare_and_produce(
@@ -88,7 +132,9 @@ async def _prepare_and_produce(
             continue
     # By position, for what has no batches after all.
     failures = await _convert(request) if converts else {}
-    return _produce(context, request, failures)
+    await context.broker.produce_room()
+    answer = _produce(context, request, failures)
+    return await cast("Coroutine[Any, Any, Any]", answer) if isinstance(answer, Coroutine) else answer
 
 
 async def _convert(request: ProduceRequest) -> dict[tuple[int, int], InvalidBatch]:
@@ -122,7 +168,7 @@ def _produce(
     for number, topic in enumerate(request.topic_data):
         try:
             asked = None if context.version >= _FIRST_WITH_TOPIC_IDS else topic.name
-            name: str | SteleError = find_topic(context, asked, topic.topic_id).name
+            name: str | SteleError = _writable(context, asked, topic.topic_id)
         except SteleError as error:
             name = error
         parts = [
@@ -131,8 +177,7 @@ def _produce(
         ]
         topics.append(_TopicParts(topic.name, topic.topic_id, parts))
     if acks is Acks.NONE:
-        failed = (p.outcome for t in topics for p in t.parts if isinstance(p.outcome, SteleError))
-        return NoResponse(next(failed, None))
+        return _unanswered([part for topic in topics for part in topic.parts])
     waiting = {
         future
         for topic in topics
@@ -151,6 +196,37 @@ def _produce(
     )
 
 
+def _unanswered(parts: list[_Part]) -> Answer:
+    failed = next((part.outcome for part in parts if isinstance(part.outcome, SteleError)), None)
+    if failed is not None:
+        return NoResponse(failed)
+    queued = [
+        part.outcome for part in parts if isinstance(part.outcome, PendingProduce) and not part.outcome.done
+    ]
+    return _unanswered_later(queued) if queued else NoResponse()
+
+
+async def _unanswered_later(queued: Iterable[PendingProduce]) -> NoResponse:
+    for pending in queued:
+        if pending.future is not None:
+            await asyncio.wait((pending.future,))
+        try:
+            pending.result()
+        except SteleError as error:
+            return NoResponse(error)
+    return NoResponse()
+
+
+def _writable(context: Context, name: str | None, topic_id: bytes) -> str:
+    """The topic's name. Raises what ``find_topic`` raises, and ``InternalTopic``."""
+    if name is not None:
+        return context.broker.topic(name).name
+    found = find_topic(context, None, topic_id)
+    if found.is_internal:
+        raise InternalTopic(found.name)
+    return found.name
+
+
 def _append(
     context: Context, topic: str | SteleError, data: PartitionProduceData, acks: Acks | SteleError
 ) -> PendingProduce | SteleError:
@@ -164,10 +240,19 @@ def _append(
     records = cast("bytearray | memoryview | None", data.records)
     if records is None or len(records) <= _MAGIC_POSITION:
         return InvalidBatch("there is no batch")
+    if _FIRST_WITH_BATCHES <= context.version < _FIRST_WITH_ZSTD and _is_zstd(records):
+        return UnsupportedCompression(
+            "zstd", f"version {context.version} of Produce does not allow it; version {_FIRST_WITH_ZSTD} does"
+        )
     try:
         return context.broker.produce(topic, data.index, records, acks=acks)
     except SteleError as error:
         return error
+
+
+def _is_zstd(records: bytearray | memoryview) -> bool:
+    # Only the first batch is looked at: these versions have one per partition.
+    return len(records) > _CODEC_POSITION and records[_CODEC_POSITION] & _CODEC_MASK == Compression.ZSTD
 
 
 def _all_of(futures: Iterable[asyncio.Future[None]]) -> asyncio.Future[None]:
@@ -223,4 +308,22 @@ def _part_response(part: _Part, timeout_ms: int) -> PartitionProduceResponse:
     if isinstance(outcome, InvalidBatch) and outcome.is_damaged:
         # The one that clients send again.
         code = ErrorCode.CORRUPT_MESSAGE
-    return PartitionProduceResponse(index=part.index, error_code=code, base_offset=-1, error_message=message)
+    return PartitionProduceResponse(
+        index=part.index,
+        error_code=code,
+        base_offset=-1,
+        record_errors=_record_errors(outcome),
+        error_message=message,
+    )
+
+
+def _record_errors(error: SteleError) -> list[BatchIndexAndErrorMessage]:
+    """The records at fault (KIP-467); a client reports the others of the batch as failed with them."""
+    if not isinstance(error, InvalidBatch | InvalidTimestamp):
+        return []
+    return [
+        BatchIndexAndErrorMessage(
+            batch_index=one.index, batch_index_error_message=str(one)[:_RECORD_MESSAGE_CHARACTERS_MAX]
+        )
+        for one in error.record_errors
+    ]

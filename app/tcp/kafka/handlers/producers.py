@@ -27,7 +27,7 @@ async def init_producer_id(context: Context, request: InitProducerIdRequest) -> 
     """A new id each time: without a transactional id there is nobody whose epoch could be raised."""
     if request.transactional_id is not None:
         logger.info("kafka: %s asks for transactions, which are not served", context.client_host)
-        return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST, producer_epoch=_NONE)
+        return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, producer_epoch=_NONE)
     try:
         producer_id, producer_epoch = await context.broker.init_producer_id()
     except SteleError as error:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Sequence
 
 from stele.wire.error_codes import ErrorCode
 
+from ....broker.placement import Placement, check_assignment
+from ....broker.topics import is_topic_name
 from ....errors import (
-    InvalidConfig,
     InvalidPartitionCount,
     InvalidReplicaAssignment,
-    InvalidReplicationFactor,
     InvalidRequest,
     SteleError,
+    UnknownTopic,
 )
 from ...errors import error_code_of
 from ..schemas.create_partitions import (
@@ -25,7 +25,6 @@ from ..schemas.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from ..schemas.create_topics import (
-    CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
@@ -44,12 +43,12 @@ from ..schemas.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from .configs import topic_config_values
 from .context import Context, describe_error, find_topic
 
 _DEFAULT = -1
 _REPLICAS = 1
 _HIGH_WATERMARK = -1
+_DUPLICATE_NAME = "Duplicate topic name."
 
 
 async def create_topics(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -68,16 +67,16 @@ async def _create(
 ) -> CreatableTopicResult:
     try:
         if is_repeated:
-            raise InvalidRequest(f"topic {asked.name[:80]!r} is named more than once in one request")
+            raise InvalidRequest(_DUPLICATE_NAME)
         topic = await context.broker.create_topic(
             asked.name,
-            partitions=_partitions(context, asked),
-            configs=_configs(asked),
+            placement=_placement(asked),
+            configs={config.name: config.value for config in asked.configs},
             validate_only=validate_only,
         )
     except SteleError as error:
         code, message = describe_error(error)
-        return CreatableTopicResult(name=asked.name, error_code=code, error_message=message, configs=None)
+        return CreatableTopicResult(name=asked.name, error_code=code, error_message=message)
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id.bytes,
@@ -87,47 +86,35 @@ async def _create(
         replication_factor=_REPLICAS,
         configs=[
             CreatableTopicConfigs(name=one.name, value=one.value, config_source=one.source)
-            for one in topic_config_values(topic)
+            for one in context.broker.configs.describe_topic(topic)
         ],
     )
 
 
-def _configs(asked: CreatableTopic) -> dict[str, str]:
-    configs: dict[str, str] = {}
-    for config in asked.configs:
-        if config.value is None:
-            raise InvalidConfig(config.name, None, "a value is needed; for the default leave it out")
-        configs[config.name] = config.value
-    return configs
-
-
-def _partitions(context: Context, asked: CreatableTopic) -> int | None:
-    """How many; None for the default. Raises for what one broker cannot hold."""
-    if asked.replication_factor not in (_DEFAULT, _REPLICAS):
-        raise InvalidReplicationFactor(asked.replication_factor)
-    if not asked.assignments:
-        return None if asked.num_partitions == _DEFAULT else asked.num_partitions
-    if asked.num_partitions not in (_DEFAULT, len(asked.assignments)):
-        raise InvalidRequest("a number of partitions and an assignment of another number were asked for")
-    _check_assignments(context, asked.assignments)
-    return len(asked.assignments)
-
-
-def _check_assignments(context: Context, assignments: Sequence[CreatableReplicaAssignment]) -> None:
-    here = context.broker.broker_id
-    if sorted(one.partition_index for one in assignments) != list(range(len(assignments))):
-        raise InvalidReplicaAssignment("partitions must be numbered from 0 without a hole")
-    if any(list(one.broker_ids) != [here] for one in assignments):
-        raise InvalidReplicaAssignment(f"broker {here} is the only one")
+def _placement(asked: CreatableTopic) -> Placement:
+    return Placement(
+        partitions=None if asked.num_partitions == _DEFAULT else asked.num_partitions,
+        replication_factor=None if asked.replication_factor == _DEFAULT else asked.replication_factor,
+        assignments=[(one.partition_index, one.broker_ids) for one in asked.assignments],
+    )
 
 
 async def delete_topics(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     asked = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
-    return DeleteTopicsResponse(responses=[await _delete(context, one) for one in asked])
+    times = Counter(_topic_key(topic) for topic in asked)
+    once = {_topic_key(topic): topic for topic in asked}
+    return DeleteTopicsResponse(
+        responses=[await _delete(context, topic, is_repeated=times[key] > 1) for key, topic in once.items()]
+    )
 
 
-async def _delete(context: Context, asked: DeleteTopicState) -> DeletableTopicResult:
+def _topic_key(asked: DeleteTopicState) -> str | bytes:
+    return asked.topic_id if asked.name is None else asked.name
+
+
+async def _delete(context: Context, asked: DeleteTopicState, *, is_repeated: bool) -> DeletableTopicResult:
     try:
+        _refuse_deletion(asked, is_repeated=is_repeated)
         topic = find_topic(context, asked.name, asked.topic_id)
         await context.broker.delete_topic(topic.name)
     except SteleError as error:
@@ -138,30 +125,57 @@ async def _delete(context: Context, asked: DeleteTopicState) -> DeletableTopicRe
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id.bytes, error_code=ErrorCode.NONE)
 
 
+def _refuse_deletion(asked: DeleteTopicState, *, is_repeated: bool) -> None:
+    has_id = any(asked.topic_id)
+    if asked.name is not None and has_id:
+        raise InvalidRequest("You may not specify both topic name and topic id.")
+    if asked.name is None and not has_id:
+        raise InvalidRequest("Neither topic name nor id were specified.")
+    if is_repeated:
+        raise InvalidRequest(_DUPLICATE_NAME if asked.name is not None else "Duplicate topic id.")
+    if asked.name is not None and not is_topic_name(asked.name):
+        # No such topic can be; Kafka's answer leaves it at that.
+        raise UnknownTopic(asked.name)
+
+
 async def create_partitions(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    times = Counter(topic.name for topic in request.topics)
+    once = {topic.name: topic for topic in request.topics}
     results: list[CreatePartitionsTopicResult] = []
-    for asked in request.topics:
+    for name, asked in once.items():
         try:
+            if times[name] > 1:
+                raise InvalidRequest(_DUPLICATE_NAME)
             await _grow(context, asked, validate_only=request.validate_only)
-            results.append(CreatePartitionsTopicResult(name=asked.name, error_code=ErrorCode.NONE))
+            results.append(CreatePartitionsTopicResult(name=name, error_code=ErrorCode.NONE))
         except SteleError as error:
             code, message = describe_error(error)
-            results.append(
-                CreatePartitionsTopicResult(name=asked.name, error_code=code, error_message=message)
-            )
+            results.append(CreatePartitionsTopicResult(name=name, error_code=code, error_message=message))
     return CreatePartitionsResponse(results=results)
 
 
 async def _grow(context: Context, asked: CreatePartitionsTopic, *, validate_only: bool) -> None:
+    if not is_topic_name(asked.name):
+        raise UnknownTopic(asked.name)
     topic = context.broker.topic(asked.name)
     if asked.count <= topic.partitions:
-        raise InvalidPartitionCount(asked.name, asked.count, f"it has {topic.partitions} already")
+        raise InvalidPartitionCount(
+            asked.name,
+            asked.count,
+            f"it has {topic.partitions} already",
+            message=f"Topic already has {asked.count} partition(s)."
+            if asked.count == topic.partitions
+            else f"The topic {asked.name} currently has {topic.partitions} partition(s); "
+            f"{asked.count} would not be an increase.",
+        )
     if asked.assignments is not None:
-        here = context.broker.broker_id
-        if len(asked.assignments) != asked.count - topic.partitions:
-            raise InvalidReplicaAssignment(f"{asked.count - topic.partitions} partitions are to be added")
-        if any(list(one.broker_ids) != [here] for one in asked.assignments):
-            raise InvalidReplicaAssignment(f"broker {here} is the only one")
+        added = asked.count - topic.partitions
+        if len(asked.assignments) != added:
+            raise InvalidReplicaAssignment(
+                f"{added} partitions are to be added, and {len(asked.assignments)} are assigned"
+            )
+        for assignment in asked.assignments:
+            check_assignment(assignment.broker_ids, broker_id=context.broker.broker_id)
     await context.broker.alter_topic(asked.name, partitions=asked.count, validate_only=validate_only)
 
 

@@ -35,8 +35,8 @@ class ListOffsetsPartitionResponse:
     partition_index: Int32
     error_code: Int16
     old_style_offsets: Sequence[Int64] = at("0", default=())
-    timestamp: Int64 = -1
-    offset: Int64 = -1
+    timestamp: Int64 = at("1+", default=-1)
+    offset: Int64 = at("1+", default=-1)
     leader_epoch: Int32 = at("4+", default=-1)
 
 
@@ -55,7 +55,7 @@ class ListOffsetsResponse:
 API = Api(
     key=2,
     name="ListOffsets",
-    versions=(1, 11),
+    versions=(0, 11),
     flexible_since=6,
     request=ListOffsetsRequest,
     response=ListOffsetsResponse,

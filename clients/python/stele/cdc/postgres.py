@@ -1,167 +1,24 @@
-"""PostgreSQL as the connector needs it: connections, what must be set up, and what its catalogs know."""
+"""PostgreSQL as the connector needs it: what must be set up, and what its catalogs know."""
 
 from __future__ import annotations
 
-import os
-import socket
-import weakref
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg2
-from psycopg2 import errorcodes, errors, extensions, extras, sql
+from psycopg2 import errors, sql
 
+from .connection import connect, first_line, translated
+from .errors import CdcError, Interrupted
+from .notation import lsn_of, quoted_name, quoted_table, split_name
 from .options import CdcOptions
 from .pgoutput import COLUMNS_MAX, Column, Relation
-from .values import ENCODERS, SESSION_SETTINGS, ArrayError, Encoder, array, text
+from .values import ENCODERS, ArrayError, Encoder, array, text
 
-# What PostgreSQL has no typed stubs for.
-Connection = Any
-# Streaming of open transactions came with protocol version 2.
-_STREAMING_SINCE = 140_000
 _OLDEST = 120_000
 # Two keys of an advisory lock: that it is ours, and which slot.
 _LOCK_CLASS = 0x57E1E
-# First word of "the connection cannot get better by waiting", as PostgreSQL says it before there is a code.
-_HOPELESS = (
-    "authentication failed",
-    "does not exist",
-    "no pg_hba.conf entry",
-    "must be superuser or replication role",
-    "permission denied to start WAL sender",
-    "invalid connection option",
-    'missing "="',
-    "no password supplied",
-)
-
-
-# Roles have such limits for people; a copy takes as long as it takes.
-_NO_TIMEOUTS = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
-_LIVE: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-class CdcError(Exception):
-    """It will not get better by waiting; the text says what to do."""
-
-
-class Interrupted(Exception):
-    """PostgreSQL is not there, or went away; to be tried again."""
-
-
-def lsn_of(text_: str) -> int:
-    """``16/B374D848`` as a number."""
-    high, low = text_.split("/")
-    return (int(high, 16) << 32) | int(low, 16)
-
-
-def lsn_text(lsn: int) -> str:
-    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
-
-
-def describe_dsn(dsn: str) -> str:
-    """Where it leads, without the password. Raises CdcError."""
-    parts = _parse(dsn)
-    host = parts.get("host") or os.environ.get("PGHOST") or "local socket"
-    return f"{parts.get('dbname') or os.environ.get('PGDATABASE') or 'default database'} on {host}:{parts.get('port', 5432)}"
-
-
-def _parse(dsn: str) -> dict[str, str]:
-    unreadable = CdcError(
-        "the DSN can not be read; write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with / @ : and % in the "
-        "password as %2F %40 %3A and %25"
-    )
-    try:
-        parts: dict[str, str] = extensions.parse_dsn(dsn)
-    except psycopg2.ProgrammingError:
-        # Its own words may hold the password.
-        raise unreadable from None
-    ports = str(parts.get("port", "5432")).split(",")
-    if not all(port.isdigit() or not port for port in ports) or "@" in parts.get("host", "") + parts.get(
-        "dbname", ""
-    ):
-        # A password that was not escaped has spilled over.
-        raise unreadable
-    return parts
-
-
-@contextmanager
-def translated() -> Generator[None]:
-    """psycopg2's errors as ``Interrupted`` or ``CdcError``."""
-    try:
-        yield
-    except (
-        errors.InsufficientPrivilege,
-        errors.UndefinedObject,
-        errors.UndefinedTable,
-        errors.FeatureNotSupported,
-    ) as error:
-        raise CdcError(_first_line(error)) from error
-    except psycopg2.OperationalError as error:
-        said = str(error)
-        if any(hopeless in said for hopeless in _HOPELESS):
-            raise CdcError(_first_line(error)) from error
-        if error.pgcode == errorcodes.CONFIGURATION_LIMIT_EXCEEDED:
-            raise Interrupted(
-                f"{_first_line(error)}; raise max_replication_slots and max_wal_senders, or drop what is not used"
-            ) from error
-        raise Interrupted(_first_line(error)) from error
-    except psycopg2.InterfaceError as error:
-        raise Interrupted(_first_line(error)) from error
-    except psycopg2.DatabaseError as error:
-        # A server that was killed leaves errors of any class behind.
-        if error.pgcode is None or error.pgcode.startswith(("08", "57P", "53", "55")):
-            raise Interrupted(_first_line(error)) from error
-        raise CdcError(_first_line(error)) from error
-
-
-def _first_line(error: Exception) -> str:
-    if "no message from the libpq" in str(error):
-        return "PostgreSQL has closed the connection"
-    lines = str(error).strip().splitlines()
-    return f"PostgreSQL: {lines[0]}" if lines else f"PostgreSQL: {type(error).__name__}"
-
-
-def connect(dsn: str, *, replication: bool = False) -> Connection:
-    """A connection whose values come as ``values`` expects them. Raises CdcError, Interrupted."""
-    parts = _parse(dsn)
-    with translated():
-        connection = psycopg2.connect(
-            dsn,
-            connection_factory=extras.LogicalReplicationConnection if replication else None,
-            application_name="stele cdc",
-            connect_timeout=int(parts.get("connect_timeout", 10)),
-            # A peer that is gone without a word is noticed within a minute.
-            keepalives_idle=int(parts.get("keepalives_idle", 20)),
-            keepalives_interval=int(parts.get("keepalives_interval", 10)),
-            keepalives_count=int(parts.get("keepalives_count", 4)),
-            # TCP's own keepalive does not run while data is not acknowledged.
-            tcp_user_timeout=int(parts.get("tcp_user_timeout", 60_000)),
-            client_encoding="UTF8",
-        )
-        _LIVE.add(connection)
-        if not replication:
-            connection.autocommit = True
-        with connection.cursor() as cursor:
-            # Not as options of the connection: PGTZ and its like would come after them.
-            for name, value in SESSION_SETTINGS.items():
-                cursor.execute(f"SET {name} = '{value}'")
-            for name in (
-                *_NO_TIMEOUTS,
-                *(("idle_session_timeout",) if connection.server_version >= 140_000 else ()),
-            ):
-                cursor.execute(f"SET {name} = 0")
-    return connection
-
-
-def break_connections() -> None:
-    """Make every call fail that waits for PostgreSQL now, in whatever thread: for who must end."""
-    for connection in list(_LIVE):
-        with suppress(psycopg2.Error, OSError):
-            number: int = connection.fileno()
-            with socket.socket(fileno=os.dup(number)) as copy:
-                copy.shutdown(socket.SHUT_RDWR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +113,7 @@ class Postgres:
         )
         if not may:
             raise CdcError(
-                f"{user} may not replicate; run as a superuser: ALTER ROLE {_name(user)} REPLICATION"
+                f"{user} may not replicate; run as a superuser: ALTER ROLE {quoted_name(user)} REPLICATION"
             )
 
     def check_tables(self) -> None:
@@ -282,11 +139,11 @@ class Postgres:
             if identity == "n" or (identity == "d" and not has_primary_key):
                 raise CdcError(
                     f"rows of {name} have no identity, so updates and deletes can not be told; "
-                    f"ALTER TABLE {_quoted(schema, table)} ADD PRIMARY KEY (…), or REPLICA IDENTITY FULL"
+                    f"ALTER TABLE {quoted_table(schema, table)} ADD PRIMARY KEY (…), or REPLICA IDENTITY FULL"
                 )
             if not may_read and self._options.snapshot != "never":
                 raise CdcError(
-                    f"{name} may not be read; GRANT SELECT ON {_quoted(schema, table)} to the user of the DSN"
+                    f"{name} may not be read; GRANT SELECT ON {quoted_table(schema, table)} to the user of the DSN"
                 )
 
     def _check_partitions(self, name: str, schema: str, table: str) -> None:
@@ -295,7 +152,7 @@ class Postgres:
             "SELECT c.relname FROM pg_partition_tree(%s::regclass) t JOIN pg_class c ON c.oid = t.relid WHERE t.isleaf "
             "AND (c.relreplident = 'n' OR c.relreplident = 'd' AND NOT EXISTS "
             "(SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary))",
-            (_quoted(schema, table),),
+            (quoted_table(schema, table),),
         )
         if lacking:
             names = ", ".join(partition for (partition,) in lacking)
@@ -339,14 +196,14 @@ class Postgres:
         )
         if not found:
             # ONLY: tables that inherit from one of them are others, and may have no identity.
-            tables = ", ".join(f"ONLY {_quoted(*table)}" for table in wanted)
+            tables = ", ".join(f"ONLY {quoted_table(*table)}" for table in wanted)
             roots = " WITH (publish_via_partition_root = true)" if has_roots else ""
-            statement = f"CREATE PUBLICATION {_name(name)} FOR TABLE {tables}{roots}"
+            statement = f"CREATE PUBLICATION {quoted_name(name)} FOR TABLE {tables}{roots}"
             try:
                 with self.connection.cursor() as cursor:
                     cursor.execute(statement)
             except errors.InsufficientPrivilege as error:
-                raise CdcError(f"{_first_line(error)}; have somebody who may run it: {statement}") from error
+                raise CdcError(f"{first_line(error)}; have somebody who may run it: {statement}") from error
             except psycopg2.Error:
                 with translated():
                     raise
@@ -354,7 +211,7 @@ class Postgres:
         ((has_all, is_by_root),) = found
         if not has_all:
             raise CdcError(
-                f"publication {name} leaves changes out; ALTER PUBLICATION {_name(name)} "
+                f"publication {name} leaves changes out; ALTER PUBLICATION {quoted_name(name)} "
                 "SET (publish = 'insert, update, delete, truncate')"
             )
         published = set(
@@ -364,17 +221,19 @@ class Postgres:
         if missing and has_roots and not is_by_root and self._partitioned(missing):
             raise CdcError(
                 f"publication {name} publishes partitions in the place of their tables; "
-                f"ALTER PUBLICATION {_name(name)} SET (publish_via_partition_root = true)"
+                f"ALTER PUBLICATION {quoted_name(name)} SET (publish_via_partition_root = true)"
             )
         if missing:
-            names = ", ".join(_quoted(*table) for table in missing)
+            names = ", ".join(quoted_table(*table) for table in missing)
             raise CdcError(
-                f"publication {name} does not have {names}; ALTER PUBLICATION {_name(name)} ADD TABLE {names}"
+                f"publication {name} does not have {names}; ALTER PUBLICATION {quoted_name(name)} ADD TABLE {names}"
             )
 
     def _partitioned(self, tables: Sequence[tuple[str, str]]) -> bool:
         return any(
-            self.rows("SELECT 1 FROM pg_class WHERE oid = %s::regclass AND relkind = 'p'", (_quoted(*table),))
+            self.rows(
+                "SELECT 1 FROM pg_class WHERE oid = %s::regclass AND relkind = 'p'", (quoted_table(*table),)
+            )
             for table in tables
         )
 
@@ -414,10 +273,10 @@ class Postgres:
             "SELECT a.attname, a.atttypid::bigint, a.atttypmod FROM pg_attribute a "
             "WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
             "AND a.attgenerated = '' ORDER BY a.attnum",
-            (_quoted(schema, table),),
+            (quoted_table(schema, table),),
         )
         ((kind,),) = self.rows(
-            "SELECT relkind FROM pg_class WHERE oid = %s::regclass", (_quoted(schema, table),)
+            "SELECT relkind FROM pg_class WHERE oid = %s::regclass", (quoted_table(schema, table),)
         )
         published, row_filter = self._published(schema, table)
         keys = self.keys(schema, table)
@@ -480,111 +339,6 @@ class Postgres:
         return encoder
 
 
-class Stream:
-    """The replication connection: a slot made, a snapshot exported, changes read, a position confirmed."""
-
-    def __init__(self, options: CdcOptions) -> None:
-        """Raises CdcError, Interrupted."""
-        self._options = options
-        self._connection = connect(options.dsn, replication=True)
-        self._cursor = self._connection.cursor()
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def create_slot(self, *, temporary: bool = False) -> tuple[int, str]:
-        """Make the slot, or one that is gone with this connection; its LSN, and the name of its snapshot.
-
-        The snapshot is to be taken up by another connection before this one is used again.
-        """
-        name = f"{self._options.slot[:40]}_snapshot_{os.getpid()}" if temporary else self._options.slot
-        kind = "TEMPORARY " if temporary else ""
-        with translated():
-            self._cursor.execute(
-                sql.SQL("CREATE_REPLICATION_SLOT {} " + kind + "LOGICAL pgoutput EXPORT_SNAPSHOT").format(
-                    sql.Identifier(name)
-                )
-            )
-            _, lsn, snapshot, _ = self._cursor.fetchone()
-        return lsn_of(lsn), snapshot
-
-    def start(self, server_version: int, *, keep_alive_s: float) -> None:
-        """Ask for everything behind what was confirmed."""
-        given = {"proto_version": "1", "publication_names": _name(self._options.publication)}
-        if server_version >= _STREAMING_SINCE:
-            given |= {"proto_version": "2", "streaming": "on"}
-        with translated():
-            # Feedback is sent by ``confirm``; psycopg2 sends it besides when PostgreSQL asks for it.
-            self._cursor.start_replication(
-                slot_name=self._options.slot,
-                decode=False,
-                start_lsn=0,
-                options=given,
-                status_interval=max(1, keep_alive_s),
-            )
-
-    @property
-    def pid(self) -> int:
-        return self._connection.get_backend_pid()
-
-    def fileno(self) -> int:
-        return self._connection.fileno()
-
-    def read(self) -> tuple[int, bytes] | None:
-        """The next message and its LSN; None if none has come. Answers keepalives."""
-        try:
-            message = self._cursor.read_message()
-        except psycopg2.Error:
-            with translated():
-                raise
-        return None if message is None else (message.data_start, message.payload)
-
-    @property
-    def wal_end(self) -> int:
-        """Up to where PostgreSQL has decoded and sent."""
-        return self._cursor.wal_end
-
-    def confirm(self, lsn: int) -> None:
-        """Tell PostgreSQL that everything up to ``lsn`` is safe here, and its WAL no longer needed."""
-        with translated():
-            self._cursor.send_feedback(write_lsn=lsn, flush_lsn=lsn, apply_lsn=lsn, force=True)
-
-
-@contextmanager
-def snapshot_connection(dsn: str, snapshot: str) -> Generator[Connection]:
-    """A connection that sees what ``snapshot`` sees."""
-    connection = connect(dsn)
-    try:
-        with translated(), connection.cursor() as cursor:
-            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            cursor.execute("SET TRANSACTION SNAPSHOT %s", (snapshot,))
-        yield connection
-    finally:
-        connection.close()
-
-
-def copy_rows(connection: Connection, table: TableInfo, write: Callable[[bytes], object]) -> None:
-    """The rows of a table as lines of COPY's text format; ``write`` may raise, which ends it."""
-    columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
-    source = sql.SQL("{}{}").format(
-        sql.SQL("" if table.is_partitioned else "ONLY "), sql.Identifier(table.schema, table.table)
-    )
-    condition = sql.SQL(f" WHERE {table.row_filter}") if table.row_filter else sql.SQL("")
-    query = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT").format(columns, source, condition)
-    with translated(), connection.cursor() as cursor:
-        cursor.copy_expert(query, _Lines(write))
-
-
-class _Lines:
-    """What copy_expert writes to."""
-
-    def __init__(self, write: Callable[[bytes], object]) -> None:
-        self.write = write
-
-    def read(self, _size: int = -1) -> bytes:
-        raise OSError("this is written to")
-
-
 def _array_or_text(encode: Encoder) -> Encoder:
     """Types that count as arrays and are written otherwise (int2vector) stay text."""
 
@@ -595,17 +349,3 @@ def _array_or_text(encode: Encoder) -> Encoder:
             return text(value)
 
     return either
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """``schema.table``, or a table of ``public``."""
-    schema, dot, table = name.partition(".")
-    return (schema, table) if dot else ("public", name)
-
-
-def _name(name: str) -> str:
-    return '"{}"'.format(name.replace('"', '""'))
-
-
-def _quoted(schema: str, table: str) -> str:
-    return f"{_name(schema)}.{_name(table)}"

@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .postgres import lsn_text
+from .notation import lsn_text
 
 
 @dataclass(slots=True)

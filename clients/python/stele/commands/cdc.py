@@ -75,9 +75,10 @@ def cdc(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
     try:
+        from ..cdc.connection import describe_dsn
         from ..cdc.connector import Connector
+        from ..cdc.errors import CdcError
         from ..cdc.options import CdcOptionError, CdcOptions
-        from ..cdc.postgres import CdcError, describe_dsn
         from ..cdc.status import Status
         from ..errors import SteleClientError
     except ModuleNotFoundError as missing:

@@ -10,7 +10,7 @@ import click
 
 from ..client import Client
 from ..config import url_from_environment
-from ..operations import groups as operations
+from ..operations import group_admin as operations
 from .common import connected
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -12,7 +12,6 @@ from ..errors import ClosedError, SteleClientError
 from ..operations.fetch import Fetch, FetchOutcome
 from ..records import Record
 from ..serializers import Deserializer, bytes_deserializer
-from ..transport.base import retry_pause_s
 from .core import ConsumerCore, ConsumerOptions, ConsumerSettings
 
 V = TypeVar("V")
@@ -67,8 +66,6 @@ class AsyncConsumer(Generic[V]):
         self._fetches: dict[tuple[int, ...], asyncio.Task[tuple[Fetch, list[FetchOutcome]]]] = {}
         self._is_started = False
         self._is_closed = False
-        self._failures = 0
-        self._outage_since_s: float | None = None
 
     @property
     def topic(self) -> str:
@@ -101,18 +98,12 @@ class AsyncConsumer(Generic[V]):
                     await self._fill()
             except TimeoutError:
                 return []
-        return self._buffered(max_records)
+        return self._core.next_records(max_records)
 
     async def batches(self, *, max_records: int = 10_000) -> AsyncIterator[list[Record[V]]]:
         """What was fetched, as lists: less overhead for each record than iterating over them."""
         while self._core.has_records or await self._fill():
-            yield self._buffered(max_records)
-
-    def _buffered(self, max_records: int) -> list[Record[V]]:
-        records: list[Record[V]] = []
-        while self._core.has_records and len(records) < max_records:
-            records.append(self._core.next_record())
-        return records
+            yield self._core.next_records(max_records)
 
     # ── positions ──
 
@@ -177,7 +168,7 @@ class AsyncConsumer(Generic[V]):
             try:
                 await self._fetch_once()
             except SteleClientError as error:
-                await self._bear(error)
+                await asyncio.sleep(self._core.pause_s_after(error, asyncio.get_running_loop().time()))
                 continue
             if self._core.is_finished:
                 return False
@@ -194,8 +185,6 @@ class AsyncConsumer(Generic[V]):
         for group in [group for group, task in self._fetches.items() if task in done]:
             fetch, outcomes = self._fetches.pop(group).result()
             to_reset = self._core.accept(fetch, outcomes)
-            if not self._core.has_errors:
-                self._failures, self._outage_since_s = 0, None
             for partition in to_reset:
                 policy = self._core.options.on_out_of_range
                 assert policy != "error"
@@ -216,20 +205,6 @@ class AsyncConsumer(Generic[V]):
 
     async def _fetch(self, fetch: Fetch) -> tuple[Fetch, list[FetchOutcome]]:
         return fetch, await self._client.call(fetch)
-
-    async def _bear(self, error: SteleClientError) -> None:
-        """Pause after a failure that may pass; raise one that will not, or has lasted too long."""
-        if not error.retriable:
-            raise error
-        loop = asyncio.get_running_loop()
-        if self._outage_since_s is None:
-            self._outage_since_s = loop.time()
-        limit_s = self._core.options.outage_timeout_s
-        if limit_s is not None and loop.time() - self._outage_since_s >= limit_s:
-            self._outage_since_s = None
-            raise error
-        self._failures += 1
-        await asyncio.sleep(retry_pause_s(self._failures))
 
     async def close(self) -> None:
         """Stop fetching; the client stays open."""

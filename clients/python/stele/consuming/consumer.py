@@ -11,7 +11,6 @@ from ..client import Client
 from ..errors import ClosedError, SteleClientError
 from ..records import Record
 from ..serializers import Deserializer, bytes_deserializer
-from ..transport.base import retry_pause_s
 from .core import ConsumerCore, ConsumerOptions, ConsumerSettings
 
 V = TypeVar("V")
@@ -66,8 +65,6 @@ class Consumer(Generic[V]):
         )
         self._is_started = False
         self._is_closed = False
-        self._failures = 0
-        self._outage_since_s: float | None = None
         self._turn = 0
 
     @property
@@ -100,21 +97,15 @@ class Consumer(Generic[V]):
         while not self._core.has_records:
             if not self._fill(deadline_s) or time.monotonic() >= deadline_s:
                 break
-        return self._buffered(max_records)
+        return self._core.next_records(max_records)
 
     def batches(self, *, max_records: int = 10_000) -> Iterator[list[Record[V]]]:
         """What was fetched, as lists: less overhead for each record than iterating over them."""
         while True:
             if self._core.has_records:
-                yield self._buffered(max_records)
+                yield self._core.next_records(max_records)
             elif not self._fill(None):
                 return
-
-    def _buffered(self, max_records: int) -> list[Record[V]]:
-        records: list[Record[V]] = []
-        while self._core.has_records and len(records) < max_records:
-            records.append(self._core.next_record())
-        return records
 
     # ── positions ──
 
@@ -176,7 +167,9 @@ class Consumer(Generic[V]):
         try:
             self._fetch_once(deadline_s)
         except SteleClientError as error:
-            self._bear(error, deadline_s)
+            now_s = time.monotonic()
+            pause_s = self._core.pause_s_after(error, now_s)
+            time.sleep(pause_s if deadline_s is None else max(min(pause_s, deadline_s - now_s), 0))
         return self._core.has_records or not self._core.is_finished
 
     def _fetch_once(self, deadline_s: float | None) -> None:
@@ -204,29 +197,12 @@ class Consumer(Generic[V]):
         fetch = self._core.fetch(group, wait_ms=wait_ms)
         outcomes = self._client.call(fetch)
         to_reset = self._core.accept(fetch, outcomes)
-        if not self._core.has_errors:
-            self._failures, self._outage_since_s = 0, None
         for partition in to_reset:
             policy = self._core.options.on_out_of_range
             assert policy != "error"
             offset = self._client.list_offset(self._core.topic, partition, policy)
             assert offset is not None
             self._core.seek(partition, offset)
-
-    def _bear(self, error: SteleClientError, deadline_s: float | None) -> None:
-        """Pause after a failure that may pass; raise one that will not, or has lasted too long."""
-        if not error.retriable:
-            raise error
-        now_s = time.monotonic()
-        if self._outage_since_s is None:
-            self._outage_since_s = now_s
-        limit_s = self._core.options.outage_timeout_s
-        if limit_s is not None and now_s - self._outage_since_s >= limit_s:
-            self._outage_since_s = None
-            raise error
-        self._failures += 1
-        pause_s = retry_pause_s(self._failures)
-        time.sleep(pause_s if deadline_s is None else max(min(pause_s, deadline_s - now_s), 0))
 
     def close(self) -> None:
         """Stop; the client stays open."""

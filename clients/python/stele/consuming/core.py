@@ -17,6 +17,7 @@ from ..errors import DeserializationError, OffsetOutOfRangeError, SteleClientErr
 from ..operations.fetch import FETCH_BYTES_MAX, PARTITION_BYTES_MAX, Fetch, FetchOutcome
 from ..records import FetchedRecords, Record
 from ..serializers import Deserializer
+from ..transport.base import retry_pause_s
 from ..wire.messages import FetchPartition
 
 V = TypeVar("V")
@@ -106,6 +107,8 @@ class ConsumerCore(Generic[V]):
         self._places: dict[int, _Place] = {}
         self._buffer: deque[Record[bytes]] = deque()
         self._errors: deque[SteleClientError] = deque()
+        self._failures = 0
+        self._outage_since_s: float | None = None
 
     # ── positions ──
 
@@ -169,6 +172,8 @@ class ConsumerCore(Generic[V]):
                 to_reset.append(asked.partition)
             else:
                 self._errors.append(outcome)
+        if not self._errors:
+            self._failures, self._outage_since_s = 0, None
         return to_reset
 
     def _take(self, place: _Place, fetched: FetchedRecords) -> None:
@@ -184,15 +189,28 @@ class ConsumerCore(Generic[V]):
         elif not any(record.partition == fetched.partition for record in self._buffer):
             place.position = next_offset
 
+    def pause_s_after(self, error: SteleClientError, now_s: float) -> float:
+        """Return how long to pause after a failure that may pass.
+
+        Raises:
+            SteleClientError: ``error``, which will not pass, or has lasted for ``outage_timeout_s``.
+        """
+        if not error.retriable:
+            raise error
+        if self._outage_since_s is None:
+            self._outage_since_s = now_s
+        limit_s = self.options.outage_timeout_s
+        if limit_s is not None and now_s - self._outage_since_s >= limit_s:
+            self._outage_since_s = None
+            raise error
+        self._failures += 1
+        return retry_pause_s(self._failures)
+
     # ── out ──
 
     @property
     def has_records(self) -> bool:
         return bool(self._buffer)
-
-    @property
-    def has_errors(self) -> bool:
-        return bool(self._errors)
 
     @property
     def is_finished(self) -> bool:
@@ -212,6 +230,13 @@ class ConsumerCore(Generic[V]):
         record = self._buffer.popleft()
         self._places[record.partition].position = record.offset + 1
         return self._deserialized(record)
+
+    def next_records(self, max_records: int) -> list[Record[V]]:
+        """Up to ``max_records`` of the buffer. Raises as ``next_record`` does."""
+        records: list[Record[V]] = []
+        while self._buffer and len(records) < max_records:
+            records.append(self.next_record())
+        return records
 
     def _deserialized(self, record: Record[bytes]) -> Record[V]:
         if record.value is None:

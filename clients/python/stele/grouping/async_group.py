@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Protocol, Self, TypeVar, Unpack
 
-from ..async_client import AsyncClient
-from ..errors import ClosedError, GroupError, LeaseLostError, SteleClientError
-from ..operations.groups import Ack, Extend, Nack
-from ..records import Polled, Record
+from ..config import ClientConfig
+from ..errors import ClosedError, SteleClientError
+from ..operations.base import Operation
+from ..operations.leases import Ack, Extend, Nack
+from ..records import NewRecord, Polled, RecordMetadata
 from ..transport.base import retry_pause_s
-from .core import BatchCore, GroupOptions, GroupSettings, dead_letters
+from .core import BatchCore, GroupCore, GroupSettings, LeaseTimes
 
-logger = logging.getLogger(__name__)
+R = TypeVar("R")
+
+
+class AsyncCaller(Protocol):
+    """The part of ``AsyncClient`` that a group uses; a protocol, because ``async_client`` imports this module."""
+
+    @property
+    def config(self) -> ClientConfig: ...
+    async def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R: ...
+    async def produce_many(
+        self, topic: str, records: Iterable[NewRecord | bytes | str]
+    ) -> list[RecordMetadata]: ...
+    async def close(self) -> None: ...
 
 
 class AsyncBatch(BatchCore):
@@ -33,18 +45,7 @@ class AsyncBatch(BatchCore):
     def __init__(self, group: AsyncGroup, polled: Polled) -> None:
         super().__init__(polled)
         self._group = group
-        self._lost: SteleClientError | None = None
         self._keeper: asyncio.Task[None] | None = None
-
-    def __iter__(self) -> Iterator[Record[bytes]]:
-        for record in self.records:
-            self.check()
-            yield record
-
-    def check(self) -> None:
-        """Raises ``LeaseLostError`` if the records are somebody else's by now."""
-        if self._lost is not None:
-            raise self._lost.twin()
 
     async def __aenter__(self) -> Self:
         self._keeper = asyncio.create_task(self._keep())
@@ -65,23 +66,18 @@ class AsyncBatch(BatchCore):
     async def _keep(self) -> None:
         options = self._group.options
         loop = asyncio.get_running_loop()
-        lease_ends_s = loop.time() + options.lease_s
-        handling_ends_s = loop.time() + options.handling_s_max
-        while True:
+        times = LeaseTimes(options, loop.time())
+        while self._lost is None:
             await asyncio.sleep(options.lease_s / 3)
-            if loop.time() > handling_ends_s:
-                self._lost = LeaseLostError(
-                    f"the batch was not handled within {options.handling_s_max} s; raise handling_s_max, "
-                    "or take fewer records at once"
-                )
+            self._lost = times.overdue(loop.time())
+            if self._lost is not None:
                 return
             try:
                 await self._group.extend(self.lease)
-                lease_ends_s = loop.time() + options.lease_s
             except SteleClientError as error:
-                if isinstance(error, GroupError) or (not error.retriable or loop.time() > lease_ends_s):
-                    self._lost = LeaseLostError(f"the lease is lost: {error}")
-                    return
+                self._lost = times.not_extended(error, loop.time())
+            else:
+                times.extended(loop.time())
 
     async def ack(self) -> None:
         """Commit them; ``async with`` does it by itself. Raises ``LeaseLostError``."""
@@ -92,7 +88,7 @@ class AsyncBatch(BatchCore):
         await self._group.nack(self.lease)
 
 
-class AsyncGroup:
+class AsyncGroup(GroupCore):
     """Reads topics together with all others that read as the same group; ``AsyncClient.group`` makes one.
 
     ::
@@ -108,16 +104,15 @@ class AsyncGroup:
     """
 
     def __init__(
-        self, client: AsyncClient, group: str, *topics: str, **options: Unpack[GroupSettings]
+        self, client: AsyncCaller, group: str, *topics: str, **options: Unpack[GroupSettings]
     ) -> None:
-        """See ``GroupOptions``. Raises ValueError for one that makes no sense."""
-        if not topics:
-            raise ValueError("name at least one topic to read")
-        self.options = GroupOptions(**options)
-        self.group = group
-        self.topics = list(topics)
-        # A connection of its own: answers come in order, and a poll may hold its back.
-        self._client = AsyncClient(client.url, timeout_s=client.config.timeout_s)
+        """Use ``client`` for this group alone; ``close`` closes it. See ``GroupOptions``.
+
+        Raises:
+            ValueError: no topic, or an option that makes no sense.
+        """
+        super().__init__(group, topics, options)
+        self._client = client
         self._is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -159,15 +154,7 @@ class AsyncGroup:
                 failures += 1
                 await asyncio.sleep(retry_pause_s(failures))
             else:
-                for one in polled.skipped:
-                    logger.warning(
-                        "group %r: offsets %d to %d of %s-%d were deleted before they were read",
-                        self.group,
-                        one.offset,
-                        one.next_offset - 1,
-                        one.topic,
-                        one.partition,
-                    )
+                self.report_skipped(polled)
                 return None if polled.lease is None else AsyncBatch(self, polled)
 
     async def ack(self, lease: str) -> None:
@@ -195,23 +182,12 @@ class AsyncGroup:
 
     async def failed(self, batch: AsyncBatch, error: BaseException) -> bool:
         """What becomes of a batch that was left by ``error``; True: it goes no further."""
-        is_ours = isinstance(error, Exception) and self.options.on_error == "redeliver"
-        dead_letter_topic = self.options.dead_letter_topic
-        if is_ours and dead_letter_topic is not None and batch.deliveries >= self.options.max_deliveries:
-            logger.error(
-                "group %r: %d records go to %s after %d deliveries: %s",
-                self.group,
-                len(batch),
-                dead_letter_topic,
-                batch.deliveries,
-                error,
-            )
-            await self._client.produce_many(dead_letter_topic, dead_letters(self.group, batch.records, error))
+        letters = self.dead_letters(batch, error)
+        if letters is not None:
+            await self._client.produce_many(*letters)
             await batch.ack()
             return True
         # If that does not reach the broker, the lease runs out.
         with contextlib.suppress(SteleClientError):
             await batch.nack()
-        if is_ours:
-            logger.warning("group %r: %d records are delivered again: %s", self.group, len(batch), error)
-        return is_ours
+        return self.absorbs(batch, error)

@@ -1,14 +1,18 @@
-"""What both groups share without I/O: options, what a poll asks, what becomes of a batch that failed."""
+"""Shared by both groups, without I/O: options, polls, leases, and what happens to a failed batch."""
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-from ..operations.groups import Poll
+from ..errors import GroupError, LeaseLostError, SteleClientError
+from ..operations.leases import Poll
 from ..records import LeasedPartition, NewRecord, Polled, Record, SkippedRecords
+
+logger = logging.getLogger(__name__)
 
 # Headers of a record in a dead-letter topic: where it was, who could not handle it, and why.
 DEAD_LETTER_HEADERS = ("stele.dead.topic", "stele.dead.partition", "stele.dead.offset", "stele.dead.group")
@@ -93,14 +97,101 @@ class BatchCore:
         self.records: list[Record[bytes]] = polled.records
         self.partitions: list[LeasedPartition] = polled.partitions
         self.skipped: list[SkippedRecords] = polled.skipped
+        self._lost: LeaseLostError | None = None
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def __iter__(self) -> Iterator[Record[bytes]]:
+        for record in self.records:
+            self.check()
+            yield record
+
+    def check(self) -> None:
+        """Raises ``LeaseLostError`` if the records are somebody else's by now."""
+        if self._lost is not None:
+            raise self._lost.twin()
 
     @property
     def deliveries(self) -> int:
         """How often the records were given out, with this: 1 at the first time."""
         return max(part.deliveries for part in self.partitions)
+
+
+class LeaseTimes:
+    """Decides whether a lease is still held; times are seconds of any monotonic clock."""
+
+    def __init__(self, options: GroupOptions, now_s: float) -> None:
+        self._options = options
+        self._lease_ends_s = now_s + options.lease_s
+        self._handling_ends_s = now_s + options.handling_s_max
+
+    def overdue(self, now_s: float) -> LeaseLostError | None:
+        """The error for a batch that was not handled within ``handling_s_max``; its lease is not extended again."""
+        if now_s <= self._handling_ends_s:
+            return None
+        return LeaseLostError(
+            f"the batch was not handled within {self._options.handling_s_max} s; raise handling_s_max, "
+            "or take fewer records at once"
+        )
+
+    def extended(self, now_s: float) -> None:
+        self._lease_ends_s = now_s + self._options.lease_s
+
+    def not_extended(self, error: SteleClientError, now_s: float) -> LeaseLostError | None:
+        """The error for a lease that is lost; None while another attempt may still extend it in time."""
+        if isinstance(error, GroupError) or not error.retriable or now_s > self._lease_ends_s:
+            return LeaseLostError(f"the lease is lost: {error}")
+        return None
+
+
+class GroupCore:
+    """Options of a group, and decisions about its batches; the subclasses do the I/O."""
+
+    def __init__(self, group: str, topics: Sequence[str], options: GroupSettings) -> None:
+        """Raises ValueError: no topic, or an option that makes no sense."""
+        if not topics:
+            raise ValueError("name at least one topic to read")
+        self.options = GroupOptions(**options)
+        self.group = group
+        self.topics = list(topics)
+
+    def report_skipped(self, polled: Polled) -> None:
+        """Log the records that retention deleted before the group read them."""
+        for skipped in polled.skipped:
+            logger.warning(
+                "group %r: offsets %d to %d of %s-%d were deleted before they were read",
+                self.group,
+                skipped.offset,
+                skipped.next_offset - 1,
+                skipped.topic,
+                skipped.partition,
+            )
+
+    def _redelivers(self, error: BaseException) -> bool:
+        return isinstance(error, Exception) and self.options.on_error == "redeliver"
+
+    def dead_letters(self, batch: BatchCore, error: BaseException) -> tuple[str, Iterator[NewRecord]] | None:
+        """Topic and records to produce in place of another delivery; None if the batch is to be returned."""
+        topic = self.options.dead_letter_topic
+        if not self._redelivers(error) or topic is None or batch.deliveries < self.options.max_deliveries:
+            return None
+        logger.error(
+            "group %r: %d records go to %s after %d deliveries: %s",
+            self.group,
+            len(batch),
+            topic,
+            batch.deliveries,
+            error,
+        )
+        return topic, dead_letters(self.group, batch.records, error)
+
+    def absorbs(self, batch: BatchCore, error: BaseException) -> bool:
+        """Whether the group goes on after ``error``, which returned ``batch`` for redelivery; logs it if so."""
+        if not self._redelivers(error):
+            return False
+        logger.warning("group %r: %d records are delivered again: %s", self.group, len(batch), error)
+        return True
 
 
 def dead_letters(group: str, records: Sequence[Record[bytes]], error: BaseException) -> Iterator[NewRecord]:

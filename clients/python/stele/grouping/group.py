@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Protocol, Self, TypeVar, Unpack
 
-from ..client import Client
-from ..errors import ClosedError, GroupError, LeaseLostError, SteleClientError
-from ..operations.groups import Ack, Extend, Nack
-from ..records import Polled, Record
+from ..config import ClientConfig
+from ..errors import ClosedError, SteleClientError
+from ..operations.base import Operation
+from ..operations.leases import Ack, Extend, Nack
+from ..records import NewRecord, Polled, RecordMetadata
 from ..transport.base import retry_pause_s
-from .core import BatchCore, GroupOptions, GroupSettings, dead_letters
+from .core import BatchCore, GroupCore, GroupSettings, LeaseTimes
 
-logger = logging.getLogger(__name__)
+R = TypeVar("R")
+
+
+class Caller(Protocol):
+    """The part of ``Client`` that a group uses; a protocol, because ``client`` imports this module."""
+
+    @property
+    def config(self) -> ClientConfig: ...
+    def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R: ...
+    def produce_many(
+        self, topic: str, records: Iterable[NewRecord | bytes | str]
+    ) -> list[RecordMetadata]: ...
+    def close(self) -> None: ...
 
 
 class Batch(BatchCore):
@@ -34,19 +46,8 @@ class Batch(BatchCore):
     def __init__(self, group: Group, polled: Polled) -> None:
         super().__init__(polled)
         self._group = group
-        self._lost: SteleClientError | None = None
         self._keeper: threading.Thread | None = None
         self._left = threading.Event()
-
-    def __iter__(self) -> Iterator[Record[bytes]]:
-        for record in self.records:
-            self.check()
-            yield record
-
-    def check(self) -> None:
-        """Raises ``LeaseLostError`` if the records are somebody else's by now."""
-        if self._lost is not None:
-            raise self._lost.twin()
 
     def __enter__(self) -> Self:
         self._keeper = threading.Thread(target=self._keep, name="stele-lease", daemon=True)
@@ -67,22 +68,17 @@ class Batch(BatchCore):
 
     def _keep(self) -> None:
         options = self._group.options
-        lease_ends_s = time.monotonic() + options.lease_s
-        handling_ends_s = time.monotonic() + options.handling_s_max
-        while not self._left.wait(options.lease_s / 3):
-            if time.monotonic() > handling_ends_s:
-                self._lost = LeaseLostError(
-                    f"the batch was not handled within {options.handling_s_max} s; raise handling_s_max, "
-                    "or take fewer records at once"
-                )
+        times = LeaseTimes(options, time.monotonic())
+        while self._lost is None and not self._left.wait(options.lease_s / 3):
+            self._lost = times.overdue(time.monotonic())
+            if self._lost is not None:
                 return
             try:
                 self._group.extend(self.lease)
-                lease_ends_s = time.monotonic() + options.lease_s
             except SteleClientError as error:
-                if isinstance(error, GroupError) or (not error.retriable or time.monotonic() > lease_ends_s):
-                    self._lost = LeaseLostError(f"the lease is lost: {error}")
-                    return
+                self._lost = times.not_extended(error, time.monotonic())
+            else:
+                times.extended(time.monotonic())
 
     def ack(self) -> None:
         """Commit them; ``with`` does it by itself. Raises ``LeaseLostError``."""
@@ -93,7 +89,7 @@ class Batch(BatchCore):
         self._group.nack(self.lease)
 
 
-class Group:
+class Group(GroupCore):
     """Reads topics together with all others that read as the same group; ``Client.group`` makes one.
 
     ::
@@ -108,15 +104,14 @@ class Group:
     others when its lease runs out. Each partition is handled by one at a time, in order.
     """
 
-    def __init__(self, client: Client, group: str, *topics: str, **options: Unpack[GroupSettings]) -> None:
-        """See ``GroupOptions``. Raises ValueError for one that makes no sense."""
-        if not topics:
-            raise ValueError("name at least one topic to read")
-        self.options = GroupOptions(**options)
-        self.group = group
-        self.topics = list(topics)
-        # A connection of its own: answers come in order, and a poll may hold its back.
-        self._client = Client(client.url, timeout_s=client.config.timeout_s)
+    def __init__(self, client: Caller, group: str, *topics: str, **options: Unpack[GroupSettings]) -> None:
+        """Use ``client`` for this group alone; ``close`` closes it. See ``GroupOptions``.
+
+        Raises:
+            ValueError: no topic, or an option that makes no sense.
+        """
+        super().__init__(group, topics, options)
+        self._client = client
         self._is_closed = False
 
     def __enter__(self) -> Self:
@@ -158,15 +153,7 @@ class Group:
                 failures += 1
                 time.sleep(retry_pause_s(failures))
             else:
-                for one in polled.skipped:
-                    logger.warning(
-                        "group %r: offsets %d to %d of %s-%d were deleted before they were read",
-                        self.group,
-                        one.offset,
-                        one.next_offset - 1,
-                        one.topic,
-                        one.partition,
-                    )
+                self.report_skipped(polled)
                 return None if polled.lease is None else Batch(self, polled)
 
     def ack(self, lease: str) -> None:
@@ -193,23 +180,12 @@ class Group:
 
     def failed(self, batch: Batch, error: BaseException) -> bool:
         """What becomes of a batch that was left by ``error``; True: it goes no further."""
-        is_ours = isinstance(error, Exception) and self.options.on_error == "redeliver"
-        dead_letter_topic = self.options.dead_letter_topic
-        if is_ours and dead_letter_topic is not None and batch.deliveries >= self.options.max_deliveries:
-            logger.error(
-                "group %r: %d records go to %s after %d deliveries: %s",
-                self.group,
-                len(batch),
-                dead_letter_topic,
-                batch.deliveries,
-                error,
-            )
-            self._client.produce_many(dead_letter_topic, dead_letters(self.group, batch.records, error))
+        letters = self.dead_letters(batch, error)
+        if letters is not None:
+            self._client.produce_many(*letters)
             batch.ack()
             return True
         # If that does not reach the broker, the lease runs out.
         with contextlib.suppress(SteleClientError):
             batch.nack()
-        if is_ours:
-            logger.warning("group %r: %d records are delivered again: %s", self.group, len(batch), error)
-        return is_ours
+        return self.absorbs(batch, error)

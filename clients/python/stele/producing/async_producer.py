@@ -12,9 +12,9 @@ from ..errors import ClosedError, ConnectionLostError, SteleClientError, Unknown
 from ..operations.produce import InitProducerId, RecordOutcome
 from ..records import HeadersLike, RecordMetadata, Timestamp
 from ..serializers import Serializer, bytes_serializer
-from ..transport.base import BACKOFF_FIRST_S, BACKOFF_MAX_S, retry_pause_s
+from ..transport.base import BACKOFF_MAX_S, retry_pause_s
 from .core import ProducerCore
-from .lane import Batch, Lane
+from .lane import Batch
 from .options import ProducerSettings, make_options
 
 V = TypeVar("V")
@@ -222,13 +222,12 @@ class AsyncProducer(Generic[V]):
         wake_at_s: float | None = None
         for partition in list(self._core.busy):
             lane = self._core.lanes[partition]
-            for batch in lane.expire(now_s):
-                self._core.settle_failed(batch, self._deliver)
+            self._core.settle_failed(lane.expire(now_s), self._deliver)
             if lane.needs_identity(now_s) and not self._core.give_identity(lane):
                 self._ask_identity()
                 continue
             while (batch := lane.take(now_s)) is not None:
-                task = loop.create_task(self._send(partition, lane, batch))
+                task = loop.create_task(self._send(partition, batch))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             if lane.is_idle:
@@ -242,39 +241,22 @@ class AsyncProducer(Generic[V]):
         if wake_at_s is not None:
             self._timer = loop.call_at(wake_at_s, self._pump_soon)
 
-    async def _send(self, partition: int, lane: Lane, batch: Batch) -> None:
+    async def _send(self, partition: int, batch: Batch) -> None:
         core = self._core
-        loop = asyncio.get_running_loop()
+        outcome: list[RecordOutcome] | SteleClientError
         try:
-            outcomes = await self._client.transport.call(
+            outcome = await self._client.transport.call(
                 core.operation(partition, batch), timeout_s=core.options.request_timeout_s
             )
-        except SteleClientError as caught:
-            error = caught
-            if lane.is_stored_already(batch, error):
-                self._acked(lane, batch, core.outcomes_of_repeated(partition, batch))
-                return
+        except SteleClientError as error:
+            outcome = error
         except asyncio.CancelledError:
-            error = ConnectionLostError("the producer was closed before the answer came")
-        except Exception as caught:  # noqa: BLE001 (the edge of a task: a record must have an outcome)
-            error = SteleClientError(f"the batch could not be sent: {caught!r}")
-        else:
-            self._acked(lane, batch, outcomes)
-            return
-        core.last_error = error
-        if isinstance(error, UnknownTopicError):
+            outcome = ConnectionLostError("the producer was closed before the answer came")
+        except Exception as error:  # noqa: BLE001 (the edge of a task: a record must have an outcome)
+            outcome = SteleClientError(f"the batch could not be sent: {error!r}")
+        if isinstance(outcome, UnknownTopicError):
             self._client.forget_partition_count(self.topic)
-        pause_s = retry_pause_s(lane.failures_in_a_row + 1)
-        for failed in lane.failed(batch, error, loop.time(), retry_pause_s=pause_s):
-            core.settle_failed(failed, self._deliver)
-        self._pump_soon()
-
-    def _acked(self, lane: Lane, batch: Batch, outcomes: list[RecordOutcome]) -> None:
-        self._core.last_error = None
-        self._core.settle(batch, outcomes, self._deliver)
-        now_s = asyncio.get_running_loop().time()
-        for failed in lane.acked(batch, now_s, retry_pause_s=BACKOFF_FIRST_S):
-            self._core.settle_failed(failed, self._deliver)
+        core.finish(partition, batch, outcome, asyncio.get_running_loop().time(), self._deliver)
         self._pump_soon()
 
     def _deliver(self, token: Any, outcome: RecordOutcome) -> None:
@@ -303,18 +285,13 @@ class AsyncProducer(Generic[V]):
         except SteleClientError as error:
             self._core.last_error = error
             if not error.retriable:
-                self._fail_unsent(error)
+                self._core.fail_unsent(error, self._deliver)
             else:
                 await asyncio.sleep(BACKOFF_MAX_S)
         else:
             self._core.set_producer_id(producer_id, epoch)
         self._identity_task = None
         self._pump_soon()
-
-    def _fail_unsent(self, error: SteleClientError) -> None:
-        for lane in self._core.lanes.values():
-            for batch in lane.give_up(error):
-                self._core.settle_failed(batch, self._deliver)
 
     # ── ends ──
 
@@ -324,12 +301,7 @@ class AsyncProducer(Generic[V]):
         Raises:
             ProduceError: records given to ``enqueue`` since the last flush failed.
         """
-        waiting: list[Acked] = []
-        for partition in self._core.busy:
-            lane = self._core.lanes[partition]
-            lane.flush()
-            for batch in lane.batches():
-                waiting += [cast("tuple[Acked, int]", token)[0] for token in batch.tokens]
+        waiting = [cast("tuple[Acked, int]", token)[0] for token in self._core.flush()]
         if waiting:
             self._pump_soon()
             await asyncio.wait(waiting)
@@ -357,13 +329,13 @@ class AsyncProducer(Generic[V]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._fail_unsent(ClosedError("producer"))
+        self._core.fail_unsent(ClosedError("producer"), self._deliver)
         tasks = [*self._tasks, *([self._identity_task] if self._identity_task else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         # Those under way went back into their lanes to be retried.
-        self._fail_unsent(ClosedError("producer"))
+        self._core.fail_unsent(ClosedError("producer"), self._deliver)
         for _, waiter in self._room_waiters:
             if not waiter.done():
                 waiter.set_result(False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, cast
 
 from ..calls import now_ms
@@ -25,11 +25,15 @@ from ..records import (
     to_timestamp_ms,
 )
 from ..serializers import Serializer
+from ..transport.base import BACKOFF_FIRST_S, retry_pause_s
 from ..wire.messages import Durability
 from .lane import Batch, Identity, Lane
 from .options import ProducerOptions
 
 V = TypeVar("V")
+
+# Takes the token that the caller gave with a record, and the record's outcome.
+Deliver = Callable[[Any, RecordOutcome], None]
 
 # Failures that flush() can tell apart; beyond that they are only counted.
 FAILURES_TOLD_MAX = 1000
@@ -144,26 +148,60 @@ class ProducerCore(Generic[V]):
             base_sequence=batch.base_sequence,
         )
 
-    def outcomes_of_repeated(self, partition: int, batch: Batch) -> list[RecordOutcome]:
+    def finish(
+        self,
+        partition: int,
+        batch: Batch,
+        outcome: list[RecordOutcome] | SteleClientError,
+        now_s: float,
+        deliver: Deliver,
+    ) -> None:
+        """Settle the records of a batch that was sent, or queue it to be sent again."""
+        lane = self.lanes[partition]
+        if isinstance(outcome, SteleClientError) and lane.is_stored_already(batch, outcome):
+            outcome = self._outcomes_of_repeated(partition, batch)
+        if isinstance(outcome, SteleClientError):
+            self.last_error = outcome
+            pause_s = retry_pause_s(lane.failures_in_a_row + 1)
+            lost = lane.failed(batch, outcome, now_s, retry_pause_s=pause_s)
+        else:
+            self.last_error = None
+            self._settle(batch, outcome, deliver)
+            lost = lane.acked(batch, now_s, retry_pause_s=BACKOFF_FIRST_S)
+        self.settle_failed(lost, deliver)
+
+    def _outcomes_of_repeated(self, partition: int, batch: Batch) -> list[RecordOutcome]:
         """For a batch the broker has stored so long ago that it does not remember where."""
         durability = Durability.APPENDED if self.options.acks else Durability.NONE
         return [RecordMetadata(self.topic, partition, -1, r.timestamp, durability) for r in batch.records]
 
-    def settle(
-        self,
-        batch: Batch,
-        outcomes: list[RecordOutcome],
-        deliver: Callable[[Any, RecordOutcome], None],
-    ) -> None:
+    def _settle(self, batch: Batch, outcomes: list[RecordOutcome], deliver: Deliver) -> None:
         """Hand every record its outcome and free its room."""
         self.release(batch.size)
         for token, outcome in zip(batch.tokens, outcomes, strict=True):
             deliver(token, outcome)
 
-    def settle_failed(self, batch: Batch, deliver: Callable[[Any, RecordOutcome], None]) -> None:
-        error = batch.error or self._not_delivered()
-        # One instance each: a traceback grows on the instance that is raised.
-        self.settle(batch, cast("list[RecordOutcome]", [error.twin() for _ in batch.tokens]), deliver)
+    def settle_failed(self, batches: Iterable[Batch], deliver: Deliver) -> None:
+        """Deliver its error to every record of batches that failed for good."""
+        for batch in batches:
+            error = batch.error or self._not_delivered()
+            # One instance each: a traceback grows on the instance that is raised.
+            self._settle(batch, cast("list[RecordOutcome]", [error.twin() for _ in batch.tokens]), deliver)
+
+    def fail_unsent(self, error: SteleClientError, deliver: Deliver) -> None:
+        """Fail all records whose batch is not under way."""
+        for lane in self.lanes.values():
+            self.settle_failed(lane.give_up(error), deliver)
+
+    def flush(self) -> list[Any]:
+        """Close the open batches; returns the tokens of all records that have no outcome yet."""
+        tokens: list[Any] = []
+        for partition in self.busy:
+            lane = self.lanes[partition]
+            lane.flush()
+            for batch in lane.batches():
+                tokens += batch.tokens
+        return tokens
 
     def _not_delivered(self) -> SteleClientError:
         if self.last_error is not None:

@@ -13,9 +13,9 @@ from ..errors import ClosedError, SteleClientError, UnknownTopicError
 from ..operations.produce import InitProducerId, Produce, RecordOutcome
 from ..records import HeadersLike, RecordMetadata, Timestamp
 from ..serializers import Serializer, bytes_serializer
-from ..transport.base import BACKOFF_FIRST_S, BACKOFF_MAX_S, retry_pause_s
+from ..transport.base import BACKOFF_MAX_S, retry_pause_s
 from .core import ProducerCore
-from .lane import Batch, Lane
+from .lane import Batch
 from .options import ProducerSettings, make_options
 
 V = TypeVar("V")
@@ -182,7 +182,7 @@ class Producer(Generic[V]):
                 while not work and not needs_producer_id:
                     if self._must_stop or (self._is_closing and not self._core.busy):
                         # A batch that was under way when close gave up came back to be retried.
-                        self._fail_unsent(ClosedError("producer"))
+                        self._core.fail_unsent(ClosedError("producer"), self._deliver)
                         return
                     self._changed.wait(self._pause_s())
                     work, needs_producer_id = self._next_work()
@@ -191,21 +191,20 @@ class Producer(Generic[V]):
             if needs_producer_id:
                 self._init_producer_id()
 
-    def _next_work(self) -> tuple[list[tuple[int, Lane, Batch]], bool]:
+    def _next_work(self) -> tuple[list[tuple[int, Batch]], bool]:
         now_s = time.monotonic()
-        work: list[tuple[int, Lane, Batch]] = []
+        work: list[tuple[int, Batch]] = []
         needs_producer_id = False
         if self._must_stop:
             return work, False
         for partition in list(self._core.busy):
             lane = self._core.lanes[partition]
-            for batch in lane.expire(now_s):
-                self._core.settle_failed(batch, self._deliver)
+            self._core.settle_failed(lane.expire(now_s), self._deliver)
             if lane.needs_identity(now_s) and not self._core.give_identity(lane):
                 needs_producer_id = needs_producer_id or now_s >= self._identity_not_before_s
                 continue
             while (batch := lane.take(now_s)) is not None:
-                work.append((partition, lane, batch))
+                work.append((partition, batch))
             if lane.is_idle:
                 self._core.busy.discard(partition)
         return work, needs_producer_id
@@ -222,9 +221,9 @@ class Producer(Generic[V]):
                 pauses.append(at_s - now_s)
         return max(min(pauses), 0.0) if pauses else None
 
-    def _send(self, work: list[tuple[int, Lane, Batch]]) -> None:
+    def _send(self, work: list[tuple[int, Batch]]) -> None:
         core = self._core
-        operations: list[Produce] = [core.operation(partition, batch) for partition, _, batch in work]
+        operations: list[Produce] = [core.operation(partition, batch) for partition, batch in work]
         outcomes: list[list[RecordOutcome] | SteleClientError]
         try:
             outcomes = self._client.transport.call_all(operations, timeout_s=core.options.request_timeout_s)
@@ -232,33 +231,11 @@ class Producer(Generic[V]):
             outcomes = [SteleClientError(f"the batch could not be sent: {error!r}") for _ in work]
         with self._changed:
             now_s = time.monotonic()
-            for (partition, lane, batch), outcome in zip(work, outcomes, strict=True):
-                self._settle(partition, lane, batch, outcome, now_s)
+            for (partition, batch), outcome in zip(work, outcomes, strict=True):
+                if isinstance(outcome, UnknownTopicError):
+                    self._client.forget_partition_count(self.topic)
+                core.finish(partition, batch, outcome, now_s, self._deliver)
             self._changed.notify_all()
-
-    def _settle(
-        self,
-        partition: int,
-        lane: Lane,
-        batch: Batch,
-        outcome: list[RecordOutcome] | SteleClientError,
-        now_s: float,
-    ) -> None:
-        core = self._core
-        if isinstance(outcome, SteleClientError) and lane.is_stored_already(batch, outcome):
-            outcome = core.outcomes_of_repeated(partition, batch)
-        if isinstance(outcome, SteleClientError):
-            core.last_error = outcome
-            if isinstance(outcome, UnknownTopicError):
-                self._client.forget_partition_count(self.topic)
-            pause_s = retry_pause_s(lane.failures_in_a_row + 1)
-            failed = lane.failed(batch, outcome, now_s, retry_pause_s=pause_s)
-        else:
-            core.last_error = None
-            core.settle(batch, outcome, self._deliver)
-            failed = lane.acked(batch, now_s, retry_pause_s=BACKOFF_FIRST_S)
-        for lost in failed:
-            core.settle_failed(lost, self._deliver)
 
     def _init_producer_id(self) -> None:
         try:
@@ -268,16 +245,11 @@ class Producer(Generic[V]):
                 self._core.last_error = error
                 self._identity_not_before_s = time.monotonic() + BACKOFF_MAX_S
                 if not error.retriable:
-                    self._fail_unsent(error)
+                    self._core.fail_unsent(error, self._deliver)
                 self._changed.notify_all()
         else:
             with self._changed:
                 self._core.set_producer_id(*answer)
-
-    def _fail_unsent(self, error: SteleClientError) -> None:
-        for lane in self._core.lanes.values():
-            for batch in lane.give_up(error):
-                self._core.settle_failed(batch, self._deliver)
 
     def _deliver(self, token: Any, outcome: RecordOutcome) -> None:
         acked, index = cast("tuple[Acked, int]", token)
@@ -299,13 +271,8 @@ class Producer(Generic[V]):
         Raises:
             ProduceError: records given to ``enqueue`` since the last flush failed.
         """
-        waiting: list[Acked] = []
         with self._changed:
-            for partition in self._core.busy:
-                lane = self._core.lanes[partition]
-                lane.flush()
-                for batch in lane.batches():
-                    waiting += [cast("tuple[Acked, int]", token)[0] for token in batch.tokens]
+            waiting = [cast("tuple[Acked, int]", token)[0] for token in self._core.flush()]
             self._changed.notify_all()
         if waiting:
             wait(waiting, timeout_s)

@@ -1,4 +1,7 @@
-"""Is there what Spark needs, before Spark says it in a hundred lines: PySpark, and a Java that it starts on."""
+"""Check what Spark needs before Spark fails without naming it: PySpark, Java, and a Python that has this package.
+
+``python -m stele.spark.java`` checks all three.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +21,12 @@ _INSTALL = (
 )
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _START_TIMEOUT_S = 20.0
+# Spark asks the interpreter of the first of these that is set, in the environment its JVM was started in.
+_PYTHON_VARIABLES = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
+_DEFAULT_PYTHON = "python3"
+# PySpark imports every top-level package whose name begins with pyspark_.
+_FOUND_BY_NAME = "pyspark_stele"
+_FINDS = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({_FOUND_BY_NAME!r}) is None)"
 
 
 class SparkMissingError(RuntimeError):
@@ -28,6 +38,40 @@ def require_spark() -> None:
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise SparkMissingError("PySpark is not installed: pip install 'stele-broker[spark]'")
     require_java()
+
+
+def require_python() -> str:
+    """Return the interpreter in which Spark looks for data sources: its path, or its name if it has none.
+
+    Spark starts it by name, ``python3`` unless an environment variable tells, and not the interpreter that
+    runs the program. Where it lacks this package Spark answers only ``DATA_SOURCE_NOT_FOUND``.
+
+    Raises:
+        SparkMissingError: there is no such interpreter, or it does not have this package.
+    """
+    variable = next((name for name in _PYTHON_VARIABLES if os.environ.get(name)), None)
+    name = os.environ[variable] if variable else _DEFAULT_PYTHON
+    source = variable or "the first python3 on the PATH"
+    advice = (
+        f"set PYSPARK_PYTHON before the session starts, for example export PYSPARK_PYTHON={sys.executable}"
+    )
+    interpreter = shutil.which(name)
+    if interpreter is None:
+        raise SparkMissingError(f"Spark looks for data sources with {name}, which does not exist: {advice}")
+    try:
+        done = subprocess.run(  # noqa: S603 - the program that Spark will start
+            [interpreter, "-c", _FINDS], capture_output=True, timeout=_START_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SparkMissingError(
+            f"Spark looks for data sources with {interpreter}, which does not start ({error}): {advice}"
+        ) from error
+    if done.returncode:
+        raise SparkMissingError(
+            f"Spark looks for data sources with {interpreter} ({source}), which does not have"
+            f" stele-broker: {advice}"
+        )
+    return interpreter
 
 
 def require_java() -> int:
@@ -55,3 +99,17 @@ def require_java() -> int:
         version = "of an unknown version" if found is None else f"Java {found[1]}"
         raise SparkMissingError(f"Spark needs Java {wanted}, and {java} is {version}: {_INSTALL}")
     return int(found[1])
+
+
+def main() -> None:
+    """Check this environment; exit with the first thing that is missing."""
+    try:
+        require_spark()
+        interpreter = require_python()
+    except SparkMissingError as error:
+        raise SystemExit(str(error)) from None
+    sys.stdout.write(f"Spark starts here, and finds the data source stele with {interpreter}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -23,7 +23,7 @@ import msgspec
 
 from ..client import Client
 from ..errors import SteleClientError, UnknownTopicError
-from .java import SparkMissingError, require_spark
+from .java import SparkMissingError, require_python, require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -128,17 +128,18 @@ def pipeline_options(*, out: str, is_stream: bool = True) -> Callable[[F], F]:
 def open_session(run: Run, name: str) -> SparkSession:
     """A session on the master that was asked for. Ends the command where Spark cannot start, or the topic is empty."""
     is_connect = (run.master or "").startswith("sc://")
+    # Executors must have what the driver has, also where the environment is not activated.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     try:
         if not is_connect:
             require_spark()
+            require_python()
     except SparkMissingError as error:
         raise click.ClickException(str(error)) from error
     require_topic(run)
     from pyspark.sql import SparkSession
 
-    # Executors must have what the driver has, also where the environment is not activated.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder: Any = SparkSession.builder
     builder = builder.appName(f"stele-{name}").config("spark.sql.session.timeZone", "UTC")
     if is_connect:

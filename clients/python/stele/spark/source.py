@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from .options import FORMAT, OptionError, ReadOptions, Use, parse_read_options, parse_write_options
+from .options import FORMAT, OptionError, ReadOptions, Use
+from .parsing import parse_read_options, parse_write_options
 from .schema import read_columns, spark_schema
 
 if TYPE_CHECKING:

@@ -2,6 +2,11 @@
 
 ``open_async`` and ``open_blocking`` pick by URL. A transport opens its connection
 on first use and again after it broke; it holds no state a caller depends on.
+
+- ``base``                           the interface, pauses between attempts, errors
+- ``tcp_async``, ``tcp_blocking``    the binary protocol
+- ``http_common``                    an operation's HTTP request, and httpx's errors as ours
+- ``http_async``, ``http_blocking``  HTTP
 """
 
 from __future__ import annotations

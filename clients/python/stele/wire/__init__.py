@@ -6,6 +6,7 @@ Nothing here opens, awaits, sleeps or reads a clock. Reading order:
 - ``record_batch``  RecordBatch v2: build, check, walk, decode
 - ``compression``   the four codecs of a batch, bounded
 - ``framing``       the length-prefixed frames of the binary protocol
+- ``schema``        declared messages, and their compiler: for this protocol and Kafka's
 - ``messages``      what stands inside a frame (ADR-0009, ADR-0010)
 - ``partitioner``   key → partition
 """

@@ -42,17 +42,28 @@ class DecompressionError(ValueError):
     """The body is not valid for its codec, or would grow past the bounds."""
 
 
-def compress(codec: Compression, body: bytes) -> bytes:
-    """``body`` in the form Apache Kafka's clients write for ``codec``."""
+# Of a frame's flags: eight bytes with the size of its content stand before the descriptor's checksum.
+_LZ4_HAS_CONTENT_SIZE = 0x08
+# Kafka's default, for which it takes the fast compressor; every other level is a high compression.
+_LZ4_FAST_LEVEL = 9
+_LZ4_LEVEL_MAX = 12
+
+
+def compress(codec: Compression, body: bytes, *, level: int | None = None) -> bytes:
+    """``body`` in the form Apache Kafka's clients write for ``codec``.
+
+    ``level`` has the codec's own scale, as in ``compression.<codec>.level`` of a topic;
+    None is the default.
+    """
     if codec is Compression.NONE:
         return body
     if codec is Compression.GZIP:
-        gz = zlib.compressobj(wbits=31)
+        gz = zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=31)
         return gz.compress(body) + gz.flush()
     if codec is Compression.LZ4:
-        return _lz4_frame(body)
+        return _lz4_frame(body, level)
     if codec is Compression.ZSTD:
-        return bytes(cramjam.zstd.compress(body))
+        return bytes(cramjam.zstd.compress(body) if level is None else cramjam.zstd.compress(body, level))
     parts = [_XERIAL_HEADER]
     for start in range(0, len(body), _XERIAL_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(body[start : start + _XERIAL_BLOCK_BYTES]))
@@ -61,11 +72,23 @@ def compress(codec: Compression, body: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _lz4_frame(body: bytes) -> bytes:
+def _lz4_block(plain: bytes, level: int | None) -> bytes:
+    if level is None or level == _LZ4_FAST_LEVEL:
+        return bytes(cramjam.lz4.compress_block(plain, store_size=False))
+    # cramjam's blocks know no level, but its frames do, and one of a single block depends on no other.
+    frame = bytes(cramjam.lz4.compress(plain, min(level, _LZ4_LEVEL_MAX)))
+    start = 7 + (8 if frame[4] & _LZ4_HAS_CONTENT_SIZE else 0)
+    length = int.from_bytes(frame[start : start + 4], "little")
+    if length & _LZ4_STORED:
+        return plain
+    return frame[start + 4 : start + 4 + length]
+
+
+def _lz4_frame(body: bytes, level: int | None) -> bytes:
     parts = [_LZ4_HEADER]
     for start in range(0, len(body), _LZ4_BLOCK_BYTES):
         plain = body[start : start + _LZ4_BLOCK_BYTES]
-        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        block = _lz4_block(plain, level)
         length = len(block)
         if length >= len(plain):
             block, length = plain, len(plain) | _LZ4_STORED

@@ -62,6 +62,8 @@ _COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
+# The others are a broker's: bit 6 dates the removal of tombstones.
+_PRODUCER_ATTRIBUTES = 0x3F
 
 Headers = Sequence[tuple[str, bytes | None]]
 # Decoded at a time where one is looked for.
@@ -217,6 +219,10 @@ def check_produced(buffer: Buffer) -> list[BatchHeader]:
             raise CorruptBatchError(
                 f"{header.record_count} records do not fit in {header.size} bytes", position=position
             )
+        if header.attributes & ~_PRODUCER_ATTRIBUTES:
+            raise CorruptBatchError(
+                f"attributes are {header.attributes:#06x}; a producer has bits 0 to 5 only", position=position
+            )
         if header.compression > Compression.ZSTD:
             raise CorruptBatchError(f"codec {header.compression} does not exist", position=position)
         headers.append(header)
@@ -234,13 +240,34 @@ def assign_offsets(batch: bytearray | memoryview, position: int, base_offset: in
 
 def set_log_append_time(batch: bytearray | memoryview, header: BatchHeader, timestamp_ms: int) -> None:
     """Mark the batch as stamped by the broker, in place, and renew its CRC."""
+    _set_times(batch, header, header.attributes | _LOG_APPEND_TIME, timestamp_ms)
+
+
+def settle_create_time(batch: bytearray | memoryview, header: BatchHeader) -> None:
+    """Correct what a producer's header says of time where it contradicts itself, in place, and renew the CRC.
+
+    - The base timestamp is the time of the first record, so the newest is no older.
+    - librdkafka states base timestamp -1 and max timestamp 0 for records without a
+      time: such a batch has no max timestamp (-1), as other clients write it.
+    - Only the broker stamps batches, so the bit that says so is cleared.
+
+    A max timestamp that is merely wrong stays (``docs/formats/segment.md``).
+    """
+    newest = max(header.max_timestamp, header.base_timestamp)
+    if header.base_timestamp < 0 and newest <= 0:
+        newest = NO_TIMESTAMP
+    if newest != header.max_timestamp or header.is_log_append_time:
+        _set_times(batch, header, header.attributes & ~_LOG_APPEND_TIME, newest)
+
+
+def _set_times(
+    batch: bytearray | memoryview, header: BatchHeader, attributes: int, max_timestamp: int
+) -> None:
     start = header.position
-    struct.pack_into(">h", batch, start + 21, header.attributes | _LOG_APPEND_TIME)
-    struct.pack_into(">q", batch, start + 35, timestamp_ms)
-    view = memoryview(batch)[start + CRC_START : start + header.size]
-    header.crc = crc32c.crc32c(view)
-    header.attributes |= _LOG_APPEND_TIME
-    header.max_timestamp = timestamp_ms
+    struct.pack_into(">h", batch, start + 21, attributes)
+    struct.pack_into(">q", batch, start + 35, max_timestamp)
+    header.attributes, header.max_timestamp = attributes, max_timestamp
+    header.crc = crc32c.crc32c(memoryview(batch)[start + CRC_START : start + header.size])
     _CRC.pack_into(batch, start + 17, header.crc)
 
 
@@ -302,10 +329,11 @@ class BatchBuilder:
         value: bytes | None,
         key: bytes | None = None,
         headers: Headers = (),
+        offset_delta: int | None = None,
     ) -> None:
-        self._append(
-            self.count, timestamp_ms, key, value, headers if type(headers) is list else list(headers)
-        )
+        """``offset_delta``: for a compacted batch, whose offsets ascend with holes between them."""
+        delta = self.count if offset_delta is None else offset_delta
+        self._append(delta, timestamp_ms, key, value, headers if type(headers) is list else list(headers))
         self.count += 1
 
     @property

@@ -160,11 +160,25 @@ func (c *client) fetch(ctx context.Context, command *driver.Command) (any, error
 	default:
 		offset = offset.At(command.Offset.Number)
 	}
-	consumer, err := c.open(
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{command.Topic: {command.Partition: offset}}),
+	offsets := map[int32]kgo.Offset{}
+	for _, partition := range command.Fetched() {
+		offsets[partition] = offset
+	}
+	options := []kgo.Opt{
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{command.Topic: offsets}),
 		// An offset that is not there is to be an error, not the start of the log.
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-	)
+	}
+	if command.MaxBytes > 0 {
+		options = append(options, kgo.FetchMaxBytes(command.MaxBytes))
+	}
+	if command.PartitionMaxBytes > 0 {
+		options = append(options, kgo.FetchMaxPartitionBytes(command.PartitionMaxBytes))
+	}
+	if command.AnswerMaxBytes > 0 {
+		options = append(options, kgo.BrokerMaxReadBytes(command.AnswerMaxBytes))
+	}
+	consumer, err := c.open(options...)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +248,7 @@ func (c *client) committed(ctx context.Context, command *driver.Command) (any, e
 
 func (c *client) createTopic(ctx context.Context, command *driver.Command) (any, error) {
 	// -1: as many replicas as the broker makes by default.
-	_, err := c.admin.CreateTopic(ctx, command.Partitions, -1, command.Configs, command.Topic)
+	_, err := c.admin.CreateTopic(ctx, command.Partitions.Total, -1, command.Configs, command.Topic)
 	return driver.None{}, err
 }
 
@@ -274,7 +288,7 @@ func (c *client) alterTopic(ctx context.Context, command *driver.Command) (any, 
 }
 
 func (c *client) addPartitions(ctx context.Context, command *driver.Command) (any, error) {
-	responses, err := c.admin.UpdatePartitions(ctx, int(command.Partitions), command.Topic)
+	responses, err := c.admin.UpdatePartitions(ctx, int(command.Partitions.Total), command.Topic)
 	if err == nil {
 		err = responses.Error()
 	}

@@ -100,6 +100,19 @@ func (p *Position) UnmarshalJSON(data []byte) error {
 	return err
 }
 
+// Partitions is how many there are to be, or which are meant.
+type Partitions struct {
+	Total   int32
+	Numbers []int32
+}
+
+func (p *Partitions) UnmarshalJSON(data []byte) error {
+	if data[0] == '[' {
+		return json.Unmarshal(data, &p.Numbers)
+	}
+	return json.Unmarshal(data, &p.Total)
+}
+
 // Command has the arguments of all operations; each uses its own.
 type Command struct {
 	ID json.RawMessage `json:"id"`
@@ -112,7 +125,7 @@ type Command struct {
 	Topic      string             `json:"topic"`
 	Topics     []string           `json:"topics"`
 	Partition  int32              `json:"partition"`
-	Partitions int32              `json:"partitions"`
+	Partitions Partitions         `json:"partitions"`
 	Configs    map[string]*string `json:"configs"`
 
 	Acks       string   `json:"acks"`
@@ -126,11 +139,23 @@ type Command struct {
 	BeforeOffset int64    `json:"before_offset"`
 	Count        int      `json:"count"`
 
+	MaxBytes          int32 `json:"max_bytes"`
+	PartitionMaxBytes int32 `json:"partition_max_bytes"`
+	AnswerMaxBytes    int32 `json:"answer_max_bytes"`
+
 	Member     string   `json:"member"`
 	Group      string   `json:"group"`
 	InstanceID string   `json:"instance_id"`
 	Start      string   `json:"start"`
 	Offsets    []Commit `json:"offsets"`
+}
+
+// Fetched is the partitions that `fetch` reads, one or several.
+func (c *Command) Fetched() []int32 {
+	if c.Partitions.Numbers != nil {
+		return c.Partitions.Numbers
+	}
+	return []int32{c.Partition}
 }
 
 func (c *Command) Timeout() time.Duration { return milliseconds(c.TimeoutMs, defaultTimeout) }

@@ -87,8 +87,12 @@ export async function produceKeyed (kafka, { topic, keys }) {
 }
 
 // KafkaJS reads in a group only, so this is one of its own, which commits nothing.
-export async function fetch (kafka, { topic, partition, offset, count }, signal) {
-  const consumer = kafka.consumer({ groupId: `fetch-${randomUUID()}`, maxWaitTimeInMs: 500 })
+export async function fetch (kafka, command, signal) {
+  const { topic, partition, partitions = [partition], offset, count } = command
+  const limits = {}
+  if (command.max_bytes) limits.maxBytes = command.max_bytes
+  if (command.partition_max_bytes) limits.maxBytesPerPartition = command.partition_max_bytes
+  const consumer = kafka.consumer({ groupId: `fetch-${randomUUID()}`, maxWaitTimeInMs: 500, ...limits })
   await consumer.connect()
   try {
     await consumer.subscribe({ topics: [topic], fromBeginning: offset !== 'latest' })
@@ -99,7 +103,7 @@ export async function fetch (kafka, { topic, partition, offset, count }, signal)
       consumer.run({
         autoCommit: false,
         eachMessage: async ({ partition: from, message }) => {
-          if (from !== partition || records.length >= count) return
+          if (!partitions.includes(from) || records.length >= count) return
           if (Number(message.offset) < offset) {
             // It goes to the beginning where the offset is not there.
             reject(new Failure('OFFSET_OUT_OF_RANGE', `${offset} is not in the partition`))
@@ -109,7 +113,9 @@ export async function fetch (kafka, { topic, partition, offset, count }, signal)
           if (records.push(record) === count) resolve()
         }
       }).catch(reject)
-      if (typeof offset === 'number') consumer.seek({ topic, partition, offset: String(offset) })
+      if (typeof offset === 'number') {
+        for (const number of partitions) consumer.seek({ topic, partition: number, offset: String(offset) })
+      }
     })
     if (records.length < count) throw new Failure('TIMED_OUT', `${records.length} records came in the time given`)
     return { records }

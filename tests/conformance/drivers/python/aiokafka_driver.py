@@ -23,7 +23,9 @@ from driver_protocol import (
     deadline_of,
     from_b64,
     headers_of,
+    limits_of,
     main,
+    partitions_of,
     record_json,
 )
 
@@ -144,23 +146,25 @@ class AiokafkaDriver(PythonDriver):
             await producer.stop()
 
     async def op_fetch(self, command: Command) -> Any:
-        place = TopicPartition(command["topic"], command["partition"])
+        places = [TopicPartition(command["topic"], number) for number in partitions_of(command)]
         deadline = deadline_of(command)
-        consumer: Any = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=None)
+        limits = limits_of(command, all_bytes="fetch_max_bytes", partition_bytes="max_partition_fetch_bytes")
+        consumer: Any = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=None, **limits)
         await consumer.start()
         try:
-            consumer.assign([place])
+            consumer.assign(places)
             if command["offset"] == "earliest":
-                await consumer.seek_to_beginning(place)
+                await consumer.seek_to_beginning(*places)
             elif command["offset"] == "latest":
-                await consumer.seek_to_end(place)
+                await consumer.seek_to_end(*places)
             else:
-                consumer.seek(place, command["offset"])
+                for place in places:
+                    consumer.seek(place, command["offset"])
             records: list[RecordJson] = []
             while len(records) < command["count"]:
                 deadline.check(f"{command['count'] - len(records)} more records")
                 met = await consumer.getmany(timeout_ms=_POLL_MS, max_records=command["count"] - len(records))
-                records += [_record(message) for message in met.get(place, ())]
+                records += [_record(message) for place in places for message in met.get(place, ())]
             return {"records": records}
         finally:
             await consumer.stop()

@@ -20,7 +20,9 @@ from driver_protocol import (
     deadline_of,
     from_b64,
     headers_of,
+    librdkafka_limits,
     main,
+    partitions_of,
     record_json,
 )
 
@@ -166,9 +168,10 @@ class ConfluentKafkaDriver(PythonDriver):
         wanted = command["offset"]
         offset = _OFFSETS[wanted] if isinstance(wanted, str) else int(wanted)
         deadline = deadline_of(command)
-        consumer = Consumer({**self._config, "group.id": "none", "enable.auto.commit": False})
+        limits = {name: str(limit) for name, limit in librdkafka_limits(command).items()}
+        consumer = Consumer({**self._config, "group.id": "none", "enable.auto.commit": False, **limits})
         try:
-            consumer.assign([TopicPartition(command["topic"], command["partition"], offset)])
+            consumer.assign([TopicPartition(command["topic"], n, offset) for n in partitions_of(command)])
             records: list[RecordJson] = []
             while len(records) < command["count"]:
                 deadline.check(f"{command['count'] - len(records)} more records")

@@ -18,6 +18,7 @@ SESSION_TIMEOUT_DEFAULT_MS = 6000
 # An eviction or a rebalance is noticed within this; the libraries' 3 s would make every test wait.
 HEARTBEAT_INTERVAL_MS = 500
 POLL_DEFAULT_MS = 500
+_LIBRDKAFKA_MESSAGE_MIN_BYTES = 1000
 
 Command = dict[str, Any]
 Header = tuple[str, bytes | None]
@@ -93,6 +94,33 @@ class Deadline:
 
 def deadline_of(command: Command) -> Deadline:
     return Deadline(int(command.get("timeout_ms", TIMEOUT_DEFAULT_MS)))
+
+
+def partitions_of(command: Command) -> list[int]:
+    """Those of ``partitions``, or the one of ``partition``."""
+    return command.get("partitions") or [command["partition"]]
+
+
+def limits_of(
+    command: Command, *, all_bytes: str, partition_bytes: str, answer_bytes: str | None = None
+) -> dict[str, Any]:
+    """The limits of a fetch that the command has, by the names of a client library."""
+    names = {"max_bytes": all_bytes, "partition_max_bytes": partition_bytes, "answer_max_bytes": answer_bytes}
+    return {name: command[limit] for limit, name in names.items() if name and limit in command}
+
+
+def librdkafka_limits(command: Command) -> dict[str, int]:
+    """The limits of a fetch by librdkafka's names."""
+    limits: dict[str, int] = {}
+    if "max_bytes" in command:
+        limits["fetch.max.bytes"] = command["max_bytes"]
+        # It raises the limit of a fetch to that of a message, which is 1 MB unless told.
+        limits["message.max.bytes"] = max(_LIBRDKAFKA_MESSAGE_MIN_BYTES, command["max_bytes"])
+    if "partition_max_bytes" in command:
+        limits["max.partition.fetch.bytes"] = command["partition_max_bytes"]
+    if "answer_max_bytes" in command:
+        limits["receive.message.max.bytes"] = command["answer_max_bytes"]
+    return limits
 
 
 def to_b64(data: bytes | None) -> str | None:

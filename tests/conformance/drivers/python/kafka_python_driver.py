@@ -17,7 +17,9 @@ from driver_protocol import (
     deadline_of,
     from_b64,
     headers_of,
+    limits_of,
     main,
+    partitions_of,
     record_json,
 )
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
@@ -128,22 +130,29 @@ class KafkaPythonDriver(PythonDriver):
             producer.close(deadline.left_s)
 
     def op_fetch(self, command: Command) -> Any:
-        place = TopicPartition(command["topic"], command["partition"])
+        places = [TopicPartition(command["topic"], number) for number in partitions_of(command)]
         deadline = deadline_of(command)
-        consumer: Any = KafkaConsumer(bootstrap_servers=self.bootstrap, group_id=None)
+        limits = limits_of(
+            command,
+            all_bytes="fetch_max_bytes",
+            partition_bytes="max_partition_fetch_bytes",
+            answer_bytes="receive_message_max_bytes",
+        )
+        consumer: Any = KafkaConsumer(bootstrap_servers=self.bootstrap, group_id=None, **limits)
         try:
-            consumer.assign([place])
+            consumer.assign(places)
             if command["offset"] == "earliest":
-                consumer.seek_to_beginning(place)
+                consumer.seek_to_beginning(*places)
             elif command["offset"] == "latest":
-                consumer.seek_to_end(place)
+                consumer.seek_to_end(*places)
             else:
-                consumer.seek(place, command["offset"])
+                for place in places:
+                    consumer.seek(place, command["offset"])
             records: list[RecordJson] = []
             while len(records) < command["count"]:
                 deadline.check(f"{command['count'] - len(records)} more records")
                 met = consumer.poll(_POLL_MS, max_records=command["count"] - len(records))
-                records += [_record(message) for message in met.get(place, ())]
+                records += [_record(message) for place in places for message in met.get(place, ())]
             return {"records": records}
         finally:
             consumer.close()

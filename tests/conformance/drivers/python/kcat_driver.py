@@ -26,6 +26,7 @@ from driver_protocol import (
     deadline_of,
     from_b64,
     headers_of,
+    librdkafka_limits,
     main,
     record_json,
 )
@@ -110,7 +111,8 @@ class _Member:
 class KcatDriver(PythonDriver):
     client = "kcat"
     unsupported = (
-        "timestamps",
+        "setting timestamps",
+        "no timestamp",
         "null header values",
         "group",
         "commit metadata",
@@ -189,9 +191,25 @@ class KcatDriver(PythonDriver):
 
     def op_fetch(self, command: Command) -> Any:
         offset = {"earliest": "beginning", "latest": "end"}.get(command["offset"], str(command["offset"]))
-        place = ["-C", "-t", command["topic"], "-p", str(command["partition"]), "-o", offset]
+        place = ["-C", "-t", command["topic"], "-o", offset]
+        # kcat reads one partition, or all of a topic.
+        if "partition" in command:
+            place += ["-p", str(command["partition"])]
+        limits = [f"-X{name}={limit}" for name, limit in librdkafka_limits(command).items()]
         process = subprocess.Popen(
-            ["kcat", "-b", self.bootstrap, *place, "-c", str(command["count"]), "-q", "-u", "-f", _FORMAT],
+            [
+                "kcat",
+                "-b",
+                self.bootstrap,
+                *place,
+                *limits,
+                "-c",
+                str(command["count"]),
+                "-q",
+                "-u",
+                "-f",
+                _FORMAT,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
         )

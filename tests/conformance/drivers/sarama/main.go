@@ -48,7 +48,7 @@ func main() {
 		os.Exit(1)
 	}
 	defer c.admin.Close()
-	driver.Serve("sarama", "github.com/IBM/sarama", nil, map[string]driver.Handler{
+	driver.Serve("sarama", "github.com/IBM/sarama", []string{"no timestamp"}, map[string]driver.Handler{
 		"produce":        limited(c.produce),
 		"produce_keyed":  limited(c.produceKeyed),
 		"fetch":          c.fetch,
@@ -202,22 +202,38 @@ func (c *client) fetch(ctx context.Context, command *driver.Command) (any, error
 	}
 	config := newConfig()
 	config.Consumer.Return.Errors = true
+	if command.MaxBytes > 0 {
+		config.Consumer.Fetch.MaxBytes = command.MaxBytes
+	}
+	if command.PartitionMaxBytes > 0 {
+		config.Consumer.Fetch.Default = command.PartitionMaxBytes
+	}
+	if command.AnswerMaxBytes > 0 { // one for the whole program, and it carries out one command at a time
+		defer func(before int32) { sarama.MaxResponseSize = before }(sarama.MaxResponseSize)
+		sarama.MaxResponseSize = command.AnswerMaxBytes
+	}
 	consumer, err := sarama.NewConsumer(c.bootstrap, config)
 	if err != nil {
 		return nil, err
 	}
 	defer consumer.Close()
-	partition, err := consumer.ConsumePartition(command.Topic, command.Partition, offset)
-	if err != nil {
-		return nil, err
+	messages, failures := make(chan *sarama.ConsumerMessage), make(chan error)
+	done := make(chan struct{})
+	defer close(done)
+	for _, number := range command.Fetched() {
+		partition, err := consumer.ConsumePartition(command.Topic, number, offset)
+		if err != nil {
+			return nil, err
+		}
+		defer partition.AsyncClose()
+		go forward(partition, messages, failures, done)
 	}
-	defer partition.AsyncClose()
 	records := []driver.Record{}
 	for len(records) < command.Count {
 		select {
-		case message := <-partition.Messages():
+		case message := <-messages:
 			records = append(records, toRecord(message, ""))
-		case err := <-partition.Errors():
+		case err := <-failures:
 			return nil, err
 		case <-ctx.Done():
 			return nil, driver.ErrTimedOut
@@ -226,8 +242,33 @@ func (c *client) fetch(ctx context.Context, command *driver.Command) (any, error
 	return map[string]any{"records": records}, nil
 }
 
+// forward hands on what a partition's consumer has, until done.
+func forward(from sarama.PartitionConsumer, messages chan<- *sarama.ConsumerMessage, failures chan<- error, done <-chan struct{}) {
+	for {
+		select {
+		case message := <-from.Messages():
+			select {
+			case messages <- message:
+			case <-done:
+				return
+			}
+		case err := <-from.Errors():
+			select {
+			case failures <- err:
+			case <-done:
+			}
+			return
+		case <-done:
+			return
+		}
+	}
+}
+
 func toRecord(m *sarama.ConsumerMessage, topic string) driver.Record {
-	timestamp := m.Timestamp.UnixMilli()
+	timestamp := int64(-1) // none
+	if !m.Timestamp.IsZero() {
+		timestamp = m.Timestamp.UnixMilli()
+	}
 	headers := make([]driver.Header, len(m.Headers))
 	for i, h := range m.Headers {
 		headers[i] = driver.Header{Name: string(h.Key), Value: h.Value}
@@ -264,7 +305,7 @@ func (c *client) committed(_ context.Context, command *driver.Command) (any, err
 
 func (c *client) createTopic(_ context.Context, command *driver.Command) (any, error) {
 	return driver.None{}, c.admin.CreateTopic(command.Topic, &sarama.TopicDetail{
-		NumPartitions:     command.Partitions,
+		NumPartitions:     command.Partitions.Total,
 		ReplicationFactor: -1, // as many replicas as the broker makes by default
 		ConfigEntries:     command.Configs,
 	}, false)
@@ -303,7 +344,7 @@ func (c *client) alterTopic(_ context.Context, command *driver.Command) (any, er
 }
 
 func (c *client) addPartitions(_ context.Context, command *driver.Command) (any, error) {
-	return driver.None{}, c.admin.CreatePartitions(command.Topic, command.Partitions, nil, false)
+	return driver.None{}, c.admin.CreatePartitions(command.Topic, command.Partitions.Total, nil, false)
 }
 
 func (c *client) deleteTopic(_ context.Context, command *driver.Command) (any, error) {
@@ -312,7 +353,10 @@ func (c *client) deleteTopic(_ context.Context, command *driver.Command) (any, e
 
 func (c *client) listTopics(_ context.Context, _ *driver.Command) (any, error) {
 	topics, err := c.admin.ListTopics()
-	return map[string]any{"topics": slices.Sorted(maps.Keys(topics))}, err
+	// Not nil, which would be null, when there are none.
+	names := slices.AppendSeq(make([]string, 0, len(topics)), maps.Keys(topics))
+	slices.Sort(names)
+	return map[string]any{"topics": names}, err
 }
 
 func (c *client) deleteRecords(_ context.Context, command *driver.Command) (any, error) {

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from stele.cdc.connection import describe_dsn
+from stele.cdc.errors import CdcError
 from stele.cdc.events import Position
 from stele.cdc.options import CdcOptionError, CdcOptions
-from stele.cdc.postgres import CdcError, describe_dsn
 
 
 @pytest.mark.parametrize(

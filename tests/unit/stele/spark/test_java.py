@@ -1,11 +1,12 @@
-"""Where Java is missing, or is one that Spark does not start on: one line that says what to install."""
+"""Where what Spark needs is missing: one line that says what to install, or to set."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
-from stele.spark.java import SparkMissingError, require_java
+from stele.spark.java import SparkMissingError, require_java, require_python
 
 
 def fake_java(home: Path, version: str) -> None:
@@ -57,3 +58,59 @@ def test_no_java_is_one_line_that_says_what_to_install(monkeypatch: pytest.Monke
 
 def test_a_java_home_that_leads_nowhere_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert f"what JAVA_HOME points to, {tmp_path}/bin/java, does not start" in said(monkeypatch, tmp_path)
+
+
+# ── the interpreter in which Spark looks for data sources ──
+
+
+@pytest.fixture
+def no_python_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def fake_python(path: Path, *, has_stele: bool) -> Path:
+    path.write_text(f"#!/bin/sh\nexit {0 if has_stele else 1}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.usefixtures("no_python_named")
+def test_the_first_python3_on_the_path_must_have_stele(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = fake_python(tmp_path / "python3", has_stele=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(
+        SparkMissingError, match=f"with {first} .*does not have stele-broker: set PYSPARK_PYTHON"
+    ):
+        require_python()
+
+    fake_python(first, has_stele=True)
+    assert require_python() == str(first)
+
+
+@pytest.mark.usefixtures("no_python_named")
+def test_this_interpreter_has_stele(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_python(tmp_path / "python3", has_stele=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert require_python() == sys.executable
+
+
+@pytest.mark.usefixtures("no_python_named")
+def test_the_drivers_python_is_asked_before_that_of_the_workers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    named = fake_python(tmp_path / "driver-python", has_stele=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", str(named))
+    with pytest.raises(SparkMissingError, match=rf"with {named} \(PYSPARK_DRIVER_PYTHON\)"):
+        require_python()
+
+
+@pytest.mark.usefixtures("no_python_named")
+def test_a_python_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "missing"))
+    with pytest.raises(SparkMissingError, match="missing, which does not exist: set PYSPARK_PYTHON"):
+        require_python()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from stele.spark import options as o
+from stele.spark import parsing as p
 from stele.spark.options import OptionError, Use
 
 READ = {"url": "stele://broker:9009", "subscribe": "orders"}
@@ -14,11 +15,11 @@ WRITE = {"url": "stele://broker:9009", "topic": "orders"}
 
 
 def read(use: Use = Use.BATCH_READ, **more: str) -> o.ReadOptions:
-    return o.parse_read_options({**READ, **more}, use)
+    return p.parse_read_options({**READ, **more}, use)
 
 
 def write(use: Use = Use.BATCH_WRITE, **more: str) -> o.WriteOptions:
-    return o.parse_write_options({**WRITE, **more}, use)
+    return p.parse_write_options({**WRITE, **more}, use)
 
 
 def test_a_batch_reads_everything_and_a_stream_what_comes() -> None:
@@ -49,16 +50,16 @@ def test_names_and_words_are_taken_in_any_case() -> None:
     ],
 )
 def test_the_broker_may_be_named_in_either_way(given: dict[str, str], url: str) -> None:
-    assert o.parse_read_options({"subscribe": "t", **given}, Use.BATCH_READ).connection.url == url
+    assert p.parse_read_options({"subscribe": "t", **given}, Use.BATCH_READ).connection.url == url
 
 
 def test_topics_are_selected_in_three_ways() -> None:
     assert read(subscribe="a, b,a").selection == o.Subscribe(topics=("a", "b"))
     given = {"url": "stele://b", "subscribePattern": "a.*"}
-    assert o.parse_read_options(given, Use.BATCH_READ).selection == o.SubscribePattern(pattern="a.*")
+    assert p.parse_read_options(given, Use.BATCH_READ).selection == o.SubscribePattern(pattern="a.*")
     given = {"url": "stele://b", "assign": '{"b": [1, 0], "a": [2]}'}
     expected = o.Assign(partitions=(("a", 2), ("b", 0), ("b", 1)))
-    assert o.parse_read_options(given, Use.BATCH_READ).selection == expected
+    assert p.parse_read_options(given, Use.BATCH_READ).selection == expected
 
 
 def test_offsets_and_times_are_given_by_partition_or_for_all() -> None:
@@ -150,7 +151,7 @@ def test_a_wrong_option_of_a_read_is_refused_with_advice(use: Use, more: dict[st
 )
 def test_what_must_be_said_is_asked_for(given: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError, match=words):
-        o.parse_read_options(given, Use.BATCH_READ)
+        p.parse_read_options(given, Use.BATCH_READ)
 
 
 @pytest.mark.parametrize(
@@ -179,4 +180,4 @@ def test_what_spark_puts_among_the_options_is_let_through() -> None:
 def test_every_option_is_in_the_documents_and_no_other() -> None:
     page = (Path(__file__).resolve().parents[4] / "docs" / "spark.md").read_text()
     rows = re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE)
-    assert sorted(rows) == sorted(o.ALL_NAMES)
+    assert sorted(rows) == sorted(p.ALL_NAMES)

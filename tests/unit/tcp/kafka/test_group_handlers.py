@@ -28,7 +28,13 @@ class _ClosedGroups:
 
 
 def context_of(version: int) -> Context:
-    door = KafkaDoor(broker=cast("Any", None), groups=cast("Any", _ClosedGroups()), host="h", port=1)
+    door = KafkaDoor(
+        broker=cast("Any", None),
+        groups=cast("Any", _ClosedGroups()),
+        fetch_sessions=cast("Any", None),
+        host="h",
+        port=1,
+    )
     return Context(door=door, version=version, client_id="", client_host="")
 
 

@@ -82,15 +82,24 @@ def test_kio_reads_and_writes_the_same_bytes(api: Api) -> None:
     assert compared
 
 
+# Messages that kafka-python does not have; kio alone is their oracle.
+NOT_IN_KAFKA_PYTHON = {
+    "CreateDelegationToken", "RenewDelegationToken", "ExpireDelegationToken", "DescribeDelegationToken",
+    "UnregisterBroker", "AddRaftVoter", "RemoveRaftVoter", "ConsumerGroupHeartbeat", "ConsumerGroupDescribe",
+    "ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge", "StreamsGroupHeartbeat",
+    "StreamsGroupDescribe", "DescribeShareGroupOffsets", "AlterShareGroupOffsets", "DeleteShareGroupOffsets",
+}  # fmt: skip
+
+
 def kafka_python_class(name: str) -> Any:
-    for part in ("admin", "consumer", "metadata", "producer"):
+    for part in ("admin", "consumer", "metadata", "producer", "sasl"):
         module = importlib.import_module(f"kafka.protocol.{part}")
         if hasattr(module, name):
             return getattr(module, name)
     raise LookupError(name)
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", [one for one in APIS if one.id not in NOT_IN_KAFKA_PYTHON])
 def test_kafka_python_reads_and_writes_the_same_bytes(api: Api) -> None:
     compared = 0
     for cls, kind, version, message, data in cases(api):

@@ -67,6 +67,16 @@ record Command(JsonObject json) {
         return new TopicPartition(text("topic"), number("partition"));
     }
 
+    /** Those of "partitions", or the one of "partition". */
+    List<TopicPartition> topicPartitions() {
+        if (!has("partitions")) {
+            return List.of(topicPartition());
+        }
+        List<TopicPartition> topicPartitions = new ArrayList<>();
+        array("partitions").forEach(each -> topicPartitions.add(new TopicPartition(text("topic"), each.getAsInt())));
+        return topicPartitions;
+    }
+
     Duration timeout() {
         return Duration.ofMillis(has("timeout_ms") ? longNumber("timeout_ms") : 30_000);
     }

@@ -33,7 +33,9 @@ public final class Main {
         JsonObject greeting = new JsonObject();
         greeting.addProperty("client", "java");
         greeting.addProperty("version", version());
-        greeting.add("unsupported", new JsonArray());
+        JsonArray unsupported = new JsonArray();
+        unsupported.add("no timestamp"); // a negative one is an IllegalArgumentException
+        greeting.add("unsupported", unsupported);
         out.println(JSON.toJson(greeting));
 
         Records records = new Records(arguments[0]);

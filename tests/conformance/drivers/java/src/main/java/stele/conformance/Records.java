@@ -99,14 +99,13 @@ final class Records {
 
     JsonObject fetch(Command command) {
         Deadline deadline = command.deadline();
-        TopicPartition topicPartition = command.topicPartition();
         int count = command.number("count");
         JsonArray records = new JsonArray();
-        try (Consumer<byte[], byte[]> consumer = consumer(bootstrap, new Properties())) {
-            List<TopicPartition> assignment = List.of(topicPartition);
+        try (Consumer<byte[], byte[]> consumer = consumer(bootstrap, limits(command))) {
+            List<TopicPartition> assignment = command.topicPartitions();
             consumer.assign(assignment);
             if (!command.isWord("offset")) {
-                consumer.seek(topicPartition, command.longNumber("offset"));
+                assignment.forEach(each -> consumer.seek(each, command.longNumber("offset")));
             } else if (command.text("offset").equals("earliest")) {
                 consumer.seekToBeginning(assignment);
             } else {
@@ -124,6 +123,17 @@ final class Records {
             }
         }
         return Command.object("records", records);
+    }
+
+    private static Properties limits(Command command) {
+        Properties settings = new Properties();
+        if (command.has("max_bytes")) {
+            settings.put(ConsumerConfig.FETCH_MAX_BYTES_CONFIG, command.number("max_bytes"));
+        }
+        if (command.has("partition_max_bytes")) {
+            settings.put(ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG, command.number("partition_max_bytes"));
+        }
+        return settings;
     }
 
     /** A consumer with these settings; auto-commit is off, and no offset is made up where there is none. */

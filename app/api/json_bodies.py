@@ -1,0 +1,41 @@
+"""JSON bodies of requests as typed structs, and JSON answers."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..errors import InvalidRequest
+from .errors import HttpError
+from .record_json import encode
+from .requests import content_type, read_body
+from .state import api_state
+
+_JSON = "application/json"
+_FORM = "application/x-www-form-urlencoded"
+
+_T = TypeVar("_T", bound=Struct)
+
+
+async def json_body(request: Request, kind: type[_T], example: str) -> _T:
+    """Read the body as a ``kind``; an error shows ``example``. Raises ``InvalidRequest``, ``HttpError``."""
+    raw = await read_body(request, api_state(request).settings.request_body_bytes_max)
+    media_type = content_type(request, _JSON)
+    if media_type not in (_JSON, _FORM):
+        raise HttpError(415, f"{media_type[:100]!r} is not taken; send {_JSON}")
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the body is not like {example}: {error}") from error
+
+
+def json_answer(document: object, status: int = 200) -> Response:
+    return Response(encode(document), status, media_type=_JSON)
+
+
+def client_host(request: Request) -> str:
+    return request.client.host if request.client is not None else ""

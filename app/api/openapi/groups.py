@@ -1,0 +1,151 @@
+"""Operations on consumer groups: members, owners, offsets."""
+
+from __future__ import annotations
+
+from .parts import (
+    GROUP,
+    INTEGER,
+    INTEGERS,
+    NUMBERS,
+    OBJECT,
+    PARTITION,
+    STRING,
+    TOPIC_NAME,
+    TOPICS,
+    Operation,
+    answers,
+    json_body,
+    json_content,
+    list_of,
+    object_of,
+    query,
+)
+
+GROUP_LAG_HISTORY: Operation = {
+    "parameters": [GROUP],
+    "responses": answers(
+        404,
+        503,
+        ok=json_content(
+            object_of(
+                group=STRING,
+                interval_ms=INTEGER,
+                at=INTEGERS,
+                partitions=list_of(topic=STRING, partition=INTEGER, lag=NUMBERS),
+            )
+        ),
+    ),
+}
+_MEMBER = {
+    "name": "member_id",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string"},
+    "example": "http-0b5f",
+}
+_OWNED = [GROUP, TOPIC_NAME, PARTITION]
+_GENERATION = {"type": "integer", "minimum": 0, "maximum": 2147483647}
+_OWNER_BODY = {"member_id": {"type": "string"}, "generation": _GENERATION}
+
+LIST_GROUPS: Operation = {
+    "parameters": [
+        query("search", {"type": "string"}, "names with this in them, in small or capital letters"),
+        query("page", {"type": "integer", "minimum": 1, "maximum": 2147483647, "default": 1}, "from 1 on"),
+        query("prefix", {"type": "string"}, "names that begin so"),
+        query("limit", {"type": "integer", "minimum": 1, "maximum": 10000, "default": 1000}, "of one page"),
+        query("after", {"type": "string"}, "next_after of the page before"),
+    ],
+    "responses": answers(400, 503, ok=OBJECT),
+}
+
+GET_GROUP: Operation = {"parameters": [GROUP], "responses": answers(404, 503, ok=OBJECT)}
+
+DELETE_GROUP: Operation = {"parameters": [GROUP], "responses": answers(404, 409, 503, ok_status=204)}
+
+RESET_OFFSETS: Operation = {
+    "parameters": [
+        GROUP,
+        query("dry_run", {"type": "boolean", "default": False}, "only say what would be"),
+    ],
+    "requestBody": json_body(
+        {
+            "to": {"type": ["string", "integer"], "examples": ["earliest", "latest", 42, "-1h"]},
+            "topics": TOPICS,
+            "offsets": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "additionalProperties": False,
+                    "required": ["topic", "partition", "offset"],
+                    "properties": {
+                        "topic": {"type": "string"},
+                        "partition": {"type": "integer", "minimum": 0},
+                        "offset": {"type": "integer", "minimum": 0},
+                    },
+                },
+            },
+        },
+        {"to": "earliest", "topics": ["orders"]},
+        required=[],
+    ),
+    "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT),
+}
+
+JOIN_GROUP: Operation = {
+    "parameters": [GROUP],
+    "requestBody": json_body(
+        {
+            "topics": TOPICS,
+            "session_timeout_ms": {"type": "integer", "minimum": 6000, "maximum": 1800000, "default": 45000},
+            "member_id": {"type": "string"},
+            "client_id": {"type": "string"},
+        },
+        {"topics": ["orders"], "session_timeout_ms": 10000},
+        required=["topics"],
+    ),
+    "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT, ok_status=201),
+}
+
+HEARTBEAT: Operation = {
+    "parameters": [GROUP, _MEMBER],
+    "requestBody": json_body({"generation": _GENERATION}, {"generation": 1}, required=["generation"]),
+    "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT),
+}
+
+LEAVE_GROUP: Operation = {
+    "parameters": [GROUP, _MEMBER],
+    "responses": answers(400, 404, 503, ok_status=204),
+}
+
+CLAIM: Operation = {
+    "parameters": _OWNED,
+    "requestBody": json_body(
+        _OWNER_BODY, {"member_id": "http-0b5f", "generation": 1}, required=["member_id", "generation"]
+    ),
+    "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT),
+}
+
+RELEASE: Operation = {
+    "parameters": [
+        *_OWNED,
+        query("member_id", {"type": "string"}, "in the place of a body"),
+        query("generation", _GENERATION, "in the place of a body"),
+    ],
+    "responses": answers(400, 404, 409, 413, 415, 503, ok_status=204),
+}
+
+COMMIT: Operation = {
+    "parameters": _OWNED,
+    "requestBody": json_body(
+        {
+            **_OWNER_BODY,
+            "offset": {"type": "integer", "minimum": 0, "description": "of the next record to read"},
+            "metadata": {"type": "string"},
+        },
+        {"member_id": "http-0b5f", "generation": 1, "offset": 42},
+        required=["member_id", "generation", "offset"],
+    ),
+    "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT),
+}
+
+COMMITTED: Operation = {"parameters": _OWNED, "responses": answers(400, 404, 503, ok=OBJECT)}

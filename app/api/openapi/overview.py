@@ -1,0 +1,147 @@
+"""Operations that show how the broker is doing."""
+
+from __future__ import annotations
+
+from .parts import (
+    INTEGER,
+    INTEGERS,
+    NULLABLE_INTEGER,
+    NULLABLE_STRING,
+    NUMBERS,
+    STRING,
+    Operation,
+    answers,
+    json_content,
+    list_of,
+    object_of,
+    query,
+)
+
+_DOOR = {
+    "name": STRING,
+    "host": NULLABLE_STRING,
+    "port": NULLABLE_INTEGER,
+    "connections": INTEGER,
+    "connections_opened": INTEGER,
+    "bytes_in": INTEGER,
+    "bytes_out": INTEGER,
+    "bytes_in_per_s": NULLABLE_INTEGER,
+    "bytes_out_per_s": NULLABLE_INTEGER,
+}
+
+OVERVIEW: Operation = {
+    "responses": answers(
+        ok=json_content(
+            object_of(
+                version=STRING,
+                cluster_id=STRING,
+                broker_id=INTEGER,
+                now=INTEGER,
+                started_at=INTEGER,
+                uptime_ms=INTEGER,
+                health=object_of(
+                    status={"type": "string", "enum": ["ready", "closing", "failed"]}, reason=NULLABLE_STRING
+                ),
+                topics=INTEGER,
+                partitions=INTEGER,
+                groups=INTEGER,
+                totals=object_of(records_in=INTEGER, bytes_in=INTEGER, bytes_out=INTEGER),
+                rates={
+                    "type": ["object", "null"],
+                    "description": "null until there are two samples",
+                    "properties": {
+                        "over_ms": INTEGER,
+                        "records_in_per_s": {"type": "number"},
+                        "bytes_in_per_s": {"type": "number"},
+                        "bytes_out_per_s": {"type": "number"},
+                        "syncs_per_s": {"type": "number"},
+                    },
+                },
+                doors=list_of(**_DOOR),
+                disk=object_of(
+                    path=STRING,
+                    total_bytes=NULLABLE_INTEGER,
+                    free_bytes=NULLABLE_INTEGER,
+                    log_bytes=NULLABLE_INTEGER,
+                ),
+                syncs=object_of(
+                    count=INTEGER,
+                    at=NULLABLE_INTEGER,
+                    p50_ms={"type": ["number", "null"]},
+                    p99_ms={"type": ["number", "null"]},
+                ),
+                process=object_of(resident_bytes=INTEGER),
+                verifying={**NULLABLE_STRING, "description": "the partition whose bytes are being checked"},
+                searches=object_of(
+                    active=INTEGER,
+                    scanned_records=INTEGER,
+                    ended={"type": "object", "additionalProperties": INTEGER},
+                ),
+            )
+        )
+    )
+}
+
+OVERVIEW_HISTORY: Operation = {
+    "parameters": [
+        query("points", {"type": "integer", "minimum": 1, "maximum": 720, "default": 720}, "at most"),
+    ],
+    "responses": answers(
+        400,
+        ok=json_content(
+            object_of(
+                interval_ms=INTEGER,
+                at=INTEGERS,
+                records_in_per_s=NUMBERS,
+                bytes_in_per_s=NUMBERS,
+                bytes_out_per_s=NUMBERS,
+                sync_p50_ms=NUMBERS,
+                sync_p99_ms=NUMBERS,
+                log_bytes=INTEGERS,
+                free_bytes=NUMBERS,
+                doors=list_of(
+                    name=STRING, bytes_in_per_s=NUMBERS, bytes_out_per_s=NUMBERS, connections=INTEGERS
+                ),
+            )
+        ),
+    ),
+}
+
+CONNECTIONS: Operation = {
+    "parameters": [
+        query("limit", {"type": "integer", "minimum": 1, "maximum": 10000, "default": 500}, "at most"),
+    ],
+    "responses": answers(
+        400,
+        ok=json_content(
+            object_of(
+                total=INTEGER,
+                connections=list_of(
+                    door=STRING,
+                    peer=STRING,
+                    age_ms=INTEGER,
+                    client_id=NULLABLE_STRING,
+                    client_name=NULLABLE_STRING,
+                    client_version=NULLABLE_STRING,
+                    bytes_in=INTEGER,
+                    bytes_out=INTEGER,
+                ),
+            ),
+            {
+                "total": 1,
+                "connections": [
+                    {
+                        "door": "kafka",
+                        "peer": "127.0.0.1:51334",
+                        "age_ms": 12000,
+                        "client_id": "billing",
+                        "client_name": "librdkafka",
+                        "client_version": "2.6.1",
+                        "bytes_in": 1048576,
+                        "bytes_out": 2048,
+                    }
+                ],
+            },
+        ),
+    ),
+}

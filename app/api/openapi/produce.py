@@ -1,0 +1,133 @@
+"""Operations that append records."""
+
+from __future__ import annotations
+
+from .parts import PARTITION, RECORD, TOPIC_NAME, Operation, answers, header, json_content, query
+
+_RESULT = {
+    "type": "object",
+    "properties": {
+        "partition": {"type": "integer"},
+        "offset": {"type": "integer"},
+        "timestamp": {"type": "integer"},
+        "index": {"type": "integer"},
+        "error": {"type": "object"},
+    },
+}
+_NDJSON_EXAMPLE = '{"key":"N14228","value":{"from":"EWR"}}\n{"value":"just text"}\n'
+_RESULTS = {
+    "type": "object",
+    "properties": {
+        "records": {"type": "array", "items": _RESULT},
+        "durability": {"type": "string", "enum": ["synced", "appended", "none"]},
+        "errors": {"type": "array", "items": {"type": "object"}},
+    },
+}
+_PRODUCED = {**json_content(_RESULTS), "application/x-ndjson": {"schema": {"type": "string"}}}
+
+PRODUCE: Operation = {
+    "parameters": [
+        TOPIC_NAME,
+        query(
+            "acks", {"type": "string", "enum": ["all", "1", "0", "-1"], "default": "all"}, "when to answer"
+        ),
+        query("partition", {"type": "integer", "minimum": 0, "maximum": 2147483647}, "for all records"),
+        header("Producer-Id", {"type": "integer", "minimum": 0}, "idempotent: from POST /v1/producers"),
+        header("Producer-Epoch", {"type": "integer", "minimum": 0}, "idempotent: as given with the id"),
+        header(
+            "Producer-Sequence", {"type": "integer", "minimum": 0}, "idempotent: of the first record, from 0"
+        ),
+        header("Record-Key", {"type": "string"}, "octet-stream: the record's key"),
+        header("Record-Timestamp", {"type": "integer", "minimum": 0}, "octet-stream: ms since the epoch"),
+    ],
+    "requestBody": {
+        "required": True,
+        "content": {
+            **json_content(
+                {
+                    "type": "object",
+                    "required": ["records"],
+                    "additionalProperties": False,
+                    "properties": {"records": {"type": "array", "items": RECORD}},
+                },
+                {
+                    "records": [
+                        {"key": "N14228", "value": {"from": "EWR", "to": "IAH"}},
+                        {
+                            "key": "N24211",
+                            "value": "plain text",
+                            "headers": [{"key": "source", "value": "docs"}],
+                        },
+                        {"key": "N619AA", "value_b64": "AP8="},
+                    ]
+                },
+            ),
+            "application/x-ndjson": {"schema": {"type": "string"}, "example": _NDJSON_EXAMPLE},
+            "application/octet-stream": {
+                "schema": {"type": "string", "format": "binary"},
+                "example": "any bytes",
+            },
+        },
+    },
+    "responses": {
+        **answers(400, 404, 409, 413, 415, 503, 504, 507, ok=_PRODUCED),
+        "207": {"description": "Some records were refused: see errors", "content": _PRODUCED},
+    },
+}
+
+PRODUCERS: Operation = {
+    "parameters": [
+        query("name", {"type": "string", "minLength": 1, "maxLength": 500}, "whose records; with version"),
+        query(
+            "version",
+            {"type": "integer", "minimum": 0, "maximum": 9223372036854775807},
+            "of which run: the same again resumes it, a greater one fences it",
+        ),
+    ],
+    "responses": answers(
+        400,
+        503,
+        ok=json_content(
+            {
+                "type": "object",
+                "properties": {
+                    "producer_id": {"type": "integer"},
+                    "producer_epoch": {"type": "integer"},
+                    "is_resumed": {
+                        "type": "boolean",
+                        "description": "of a named producer: it had begun before",
+                    },
+                },
+            }
+        ),
+        ok_status=201,
+    ),
+}
+
+PRODUCER_STATE: Operation = {
+    "parameters": [
+        TOPIC_NAME,
+        PARTITION,
+        {
+            "name": "producer_id",
+            "in": "path",
+            "required": True,
+            "schema": {"type": "integer", "minimum": 0, "maximum": 9223372036854775807},
+            "example": 1,
+        },
+    ],
+    "responses": answers(
+        400,
+        404,
+        ok=json_content(
+            {
+                "type": "object",
+                "properties": {
+                    "producer_epoch": {"type": "integer"},
+                    "last_sequence": {"type": "integer"},
+                    "last_offset": {"type": "integer"},
+                },
+            }
+        ),
+    ),
+}

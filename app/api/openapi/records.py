@@ -1,0 +1,113 @@
+"""Operations that read and follow records."""
+
+from __future__ import annotations
+
+from .parts import (
+    FILTER,
+    OFFSET_OR_TIME,
+    PARTITION,
+    RECORD,
+    TOPIC_NAME,
+    Operation,
+    answers,
+    header,
+    json_content,
+    query,
+)
+
+_AS = query("as", {"type": "string", "enum": ["json"]}, "json shows values that are JSON as JSON")
+
+READ: Operation = {
+    "parameters": [
+        TOPIC_NAME,
+        PARTITION,
+        query("from", OFFSET_OR_TIME, "an offset, earliest (default), latest, RFC 3339 or a time ago"),
+        query(
+            "limit", {"type": "integer", "minimum": 1, "maximum": 1000000, "default": 1000}, "records at most"
+        ),
+        query("max_bytes", {"type": "integer", "minimum": 1}, "bytes of batches to look at, at most"),
+        query("wait_ms", {"type": "integer", "minimum": 0, "maximum": 2000}, "wait so long for an append"),
+        query("min_bytes", {"type": "integer", "minimum": 0, "maximum": 2147483647}, "… until so many came"),
+        _AS,
+        query("group", {"type": "string"}, "read as the owner, in this group"),
+        query("member_id", {"type": "string"}, "… of this member"),
+        query("generation", {"type": "integer", "minimum": 0}, "… in this generation"),
+    ],
+    "responses": answers(
+        400,
+        404,
+        406,
+        409,
+        410,
+        416,
+        429,
+        500,
+        503,
+        ok={
+            **json_content(
+                {
+                    "type": "object",
+                    "properties": {
+                        "records": {"type": "array", "items": RECORD},
+                        "next_offset": {"type": "integer"},
+                        "high_watermark": {"type": "integer"},
+                        "log_start_offset": {"type": "integer"},
+                    },
+                }
+            ),
+            "application/x-ndjson": {"schema": {"type": "string"}},
+            "text/event-stream": {"schema": {"type": "string"}},
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            "application/vnd.apache.arrow.stream": {"schema": {"type": "string", "format": "binary"}},
+        },
+    ),
+}
+
+TAIL: Operation = {
+    "parameters": [
+        TOPIC_NAME,
+        query("from", OFFSET_OR_TIME, "latest (default), earliest or a time"),
+        _AS,
+        *FILTER,
+        query(
+            "max_per_s",
+            {"type": "integer", "minimum": 0, "maximum": 2147483647, "default": 0},
+            "server-sent events: so many a second at most, the newest; 0: all",
+        ),
+        header("Last-Event-ID", {"type": "string"}, "resume behind this event"),
+    ],
+    "responses": answers(
+        400,
+        404,
+        406,
+        429,
+        ok={
+            "application/x-ndjson": {"schema": {"type": "string"}},
+            "text/event-stream": {"schema": {"type": "string"}},
+        },
+    ),
+}
+
+OFFSETS: Operation = {
+    "parameters": [
+        TOPIC_NAME,
+        PARTITION,
+        query("at", OFFSET_OR_TIME, "latest (default), earliest, RFC 3339 or a time ago"),
+    ],
+    "responses": answers(
+        400,
+        404,
+        500,
+        ok=json_content(
+            {
+                "type": "object",
+                "properties": {
+                    "partition": {"type": "integer"},
+                    "offset": {"type": "integer"},
+                    "timestamp": {"type": ["integer", "null"]},
+                    "leader_epoch": {"type": "integer"},
+                },
+            }
+        ),
+    ),
+}

@@ -1,0 +1,99 @@
+"""Operations that find records."""
+
+from __future__ import annotations
+
+from .parts import (
+    FILTER,
+    OFFSET_OR_TIME,
+    PARTITION,
+    RECORD,
+    TOPIC_NAME,
+    Operation,
+    answers,
+    json_content,
+    query,
+)
+
+_SEARCH_FORM = [
+    TOPIC_NAME,
+    *FILTER,
+    query("order", {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"}, "which first"),
+    query(
+        "limit",
+        {"type": "integer", "minimum": 1, "maximum": 9223372036854775807},
+        "matches at most; with format=events 50 (default) up to 1000000, else all (default)",
+    ),
+    query(
+        "format",
+        {"type": "string", "enum": ["events", "ndjson", "csv"], "default": "events"},
+        "see above",
+    ),
+]
+_FOUND = {
+    "application/x-ndjson": {
+        "schema": {"type": "string"},
+        "example": '{"progress":{"offsets":0,"of":336776,"scanned":0,"matched":0,"bytes":0,"too_large":0}}\n'
+        '{"record":{"partition":0,"offset":41,"timestamp":1763664000000,"key":"N14228",'
+        '"value":"{\\"carrier\\":\\"UA\\"}","headers":[]}}\n'
+        '{"end":{"reason":"limit","offsets":42,"of":336776,"scanned":42,"matched":1,"bytes":8192,'
+        '"too_large":0,"spans":"0:42-336776","errors":[]}}\n',
+    },
+    "text/csv": {"schema": {"type": "string"}},
+}
+
+SEARCH: Operation = {
+    "parameters": [
+        *_SEARCH_FORM,
+        query("from", OFFSET_OR_TIME, "where the search begins; earliest is the default"),
+        query("to", OFFSET_OR_TIME, "where it ends, before this; latest is the default"),
+        query("partitions", {"type": "string", "examples": ["0,2"]}, "only these"),
+        query("spans", {"type": "string", "examples": ["0:42-100"]}, "of an end: go on behind that search"),
+    ],
+    "responses": answers(400, 404, 429, 500, ok=_FOUND),
+}
+
+SEARCH_ON: Operation = {
+    "parameters": _SEARCH_FORM,
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["spans"],
+                    "properties": {"spans": {"type": "string"}},
+                    "additionalProperties": False,
+                },
+                "example": {"spans": "0:42-100,1:0-7"},
+            }
+        },
+    },
+    "responses": answers(400, 404, 413, 415, 429, 500, ok=_FOUND),
+}
+
+GET_RECORD: Operation = {
+    "parameters": [
+        TOPIC_NAME,
+        PARTITION,
+        {
+            "name": "offset",
+            "in": "path",
+            "required": True,
+            "schema": {"type": "integer", "minimum": 0, "maximum": 9223372036854775807},
+            "example": 0,
+        },
+        query("part", {"type": "string", "enum": ["value", "key"]}, "its bytes alone, as a download"),
+        FILTER[-1],
+    ],
+    "responses": answers(
+        400,
+        404,
+        410,
+        416,
+        500,
+        ok={
+            **json_content(RECORD),
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+        },
+    ),
+}

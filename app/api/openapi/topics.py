@@ -1,0 +1,158 @@
+"""Operations on topics."""
+
+from __future__ import annotations
+
+from .parts import (
+    INTEGER,
+    NULLABLE_STRING,
+    OFFSET_OR_TIME,
+    PARTITION,
+    STRING,
+    TOPIC_NAME,
+    Operation,
+    answers,
+    json_content,
+    list_of,
+    object_of,
+    query,
+)
+
+_TOPIC_BODY = {
+    "content": json_content(
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "partitions": {"type": ["integer", "null"], "minimum": 1, "maximum": 100},
+                "configs": {
+                    "type": "object",
+                    "additionalProperties": {"type": ["string", "integer", "boolean", "null"]},
+                },
+            },
+        },
+        {"partitions": 3, "configs": {"retention.ms": 86400000}},
+    )
+}
+_TOPIC = json_content(
+    {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "topic_id": {"type": "string", "format": "uuid"},
+            "partition_count": {"type": "integer"},
+            "configs": {"type": "object"},
+            "effective_configs": {"type": "object"},
+            "partitions": {"type": "array", "items": {"type": "object"}},
+        },
+    }
+)
+
+LIST_TOPICS: Operation = {
+    "parameters": [
+        query("search", {"type": "string"}, "names with this in them, in small or capital letters"),
+        query("prefix", {"type": "string"}, "names that begin so"),
+        query(
+            "limit",
+            {"type": "integer", "minimum": 1, "maximum": 10000, "default": 1000},
+            "of one page; 1000 at most with sizes",
+        ),
+        query("page", {"type": "integer", "minimum": 1, "maximum": 2147483647, "default": 1}, "from 1 on"),
+        query("after", {"type": "string"}, "next_after of the page before"),
+        query("sizes", {"type": "boolean", "default": False}, "say how much each holds"),
+    ],
+    "responses": answers(
+        400,
+        ok=json_content(
+            object_of(
+                topics=list_of(
+                    name=STRING,
+                    topic_id={"type": "string", "format": "uuid"},
+                    partition_count=INTEGER,
+                    records=INTEGER,
+                    size_bytes=INTEGER,
+                    storage=STRING,
+                    retention_ms=INTEGER,
+                ),
+                next_after=NULLABLE_STRING,
+                total=INTEGER,
+            ),
+            {
+                "topics": [
+                    {
+                        "name": "flights",
+                        "topic_id": "b4f0c1de-7d3c-4c53-9d0e-5a6f2f3d9b51",
+                        "partition_count": 3,
+                        "records": 336776,
+                        "size_bytes": 61873024,
+                        "storage": "disk",
+                        "retention_ms": 604800000,
+                    }
+                ],
+                "next_after": None,
+                "total": 1,
+            },
+        ),
+    ),
+}
+_PURGED = {"partition": INTEGER, "log_start_offset": INTEGER, "deleted": INTEGER}
+
+PURGE_TOPIC: Operation = {
+    "parameters": [TOPIC_NAME],
+    "responses": answers(
+        400,
+        404,
+        503,
+        507,
+        ok=json_content(
+            object_of(topic=STRING, partitions=list_of(**_PURGED)),
+            {"topic": "orders", "partitions": [{"partition": 0, "log_start_offset": 42, "deleted": 42}]},
+        ),
+    ),
+}
+
+PURGE_PARTITION: Operation = {
+    "parameters": [
+        TOPIC_NAME,
+        PARTITION,
+        {**query("before", OFFSET_OR_TIME, "an offset, latest, RFC 3339 or a time ago"), "required": True},
+    ],
+    "responses": answers(
+        400,
+        404,
+        410,
+        416,
+        500,
+        503,
+        507,
+        ok=json_content(
+            object_of(topic=STRING, **_PURGED),
+            {"topic": "orders", "partition": 0, "log_start_offset": 42, "deleted": 42},
+        ),
+    ),
+}
+
+PUT_TOPIC: Operation = {
+    "parameters": [TOPIC_NAME],
+    "requestBody": _TOPIC_BODY,
+    "responses": {
+        **answers(400, 409, 413, 415, 503, 507, ok=_TOPIC),
+        "201": {"description": "Created", "content": _TOPIC},
+    },
+}
+
+GET_TOPIC: Operation = {"parameters": [TOPIC_NAME], "responses": answers(400, 404, ok=_TOPIC)}
+
+PATCH_TOPIC: Operation = {
+    "parameters": [TOPIC_NAME],
+    "requestBody": _TOPIC_BODY,
+    "responses": answers(400, 404, 413, 415, 503, ok=_TOPIC),
+}
+
+DELETE_TOPIC: Operation = {"parameters": [TOPIC_NAME], "responses": answers(400, 404, 503, ok_status=204)}
+
+FLUSH_TOPIC: Operation = {
+    "parameters": [TOPIC_NAME],
+    "responses": answers(400, 404, 503, ok=json_content({"type": "object"})),
+}
+
+FLUSH: Operation = {"responses": answers(503, ok=json_content({"type": "object"}))}

@@ -1,0 +1,142 @@
+"""Polls with leases over HTTP: records for whoever asks, held until they are acknowledged (ADR-0017)."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from msgspec import Raw, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...fairness import pause
+from ...groups.lease import Polled, PollRequest
+from ...groups.lease_desk import leased_records
+from ..json_bodies import client_host, json_answer, json_body
+from ..openapi import leases as openapi
+from ..record_json import encode, record_out
+from ..state import groups_of
+from ..whole_segments import WholeSegmentRoute
+
+router = APIRouter(tags=["groups"], route_class=WholeSegmentRoute)
+
+_JSON = "application/json"
+
+
+class PollBody(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
+    topics: list[str]
+    max_records: int = 500
+    max_bytes: int = 1024 * 1024
+    max_partitions: int | None = None
+    wait_ms: int = 0
+    lease_ms: int = 30_000
+    start: str = "earliest"
+    poll_id: str | None = None
+
+
+class LeaseBody(Struct, forbid_unknown_fields=True):
+    lease: str
+
+
+class ExtendBody(Struct, forbid_unknown_fields=True):
+    lease: str
+    lease_ms: int = 30_000
+
+
+@router.post("/v1/groups/{group}/poll", openapi_extra=openapi.POLL, summary="Get records under a lease")
+async def poll(request: Request) -> Response:
+    """Records from where the group is, and a lease on them: nobody else gets them until it is given up or runs out.
+
+    `ack` commits what the lease holds, `nack` gives it back. There is no member to be, and no instance to stick
+    to. `deliveries` of a partition says how often its records were given out, with this.
+    """
+    body = await json_body(request, PollBody, '{"topics": ["orders"], "max_records": 500, "wait_ms": 1000}')
+    polled = await groups_of(request).leases.poll(
+        PollRequest(
+            group=str(request.path_params["group"]),
+            topics=frozenset(body.topics),
+            max_records=body.max_records,
+            max_bytes=body.max_bytes,
+            max_partitions=body.max_partitions,
+            wait_ms=body.wait_ms,
+            lease_ms=body.lease_ms,
+            start=body.start,
+            poll_id=body.poll_id,
+            client_host=client_host(request),
+        )
+    )
+    return Response(await _polled(polled), media_type=_JSON)
+
+
+async def _polled(polled: Polled) -> bytes:
+    texts: list[bytes] = []
+    for leased, fetched in polled.fetched:
+        topic = Raw(encode(leased.topic))
+        for records in leased_records(leased, fetched):
+            for record in records:
+                shown = encode(record_out(leased.partition, record, parse_values=False))
+                texts.append(b'{"topic":%s,%s' % (topic, shown[1:]))
+            await pause()
+    lease = polled.lease
+    rest = encode(
+        {
+            "lease": None if lease is None else lease.token(),
+            "expires_at": None if lease is None else polled.expires_at_ms,
+            "partitions": [
+                {
+                    "topic": part.topic,
+                    "partition": part.partition,
+                    "offset": part.offset,
+                    "next_offset": part.next_offset,
+                    "deliveries": part.deliveries,
+                }
+                for part in (() if lease is None else lease.partitions)
+            ],
+            "skipped": [
+                {
+                    "topic": one.topic,
+                    "partition": one.partition,
+                    "offset": one.offset,
+                    "next_offset": one.next_offset,
+                }
+                for one in polled.skipped
+            ],
+        }
+    )
+    return b'{"records":[' + b",".join(texts) + b"]," + rest[1:]
+
+
+_LEASE_EXAMPLE = '{"lease": "…"}'
+
+
+@router.post("/v1/groups/{group}/ack", openapi_extra=openapi.ACK, summary="Commit what a lease holds")
+async def ack(request: Request) -> Response:
+    """Commit; durable when answered. The same again is answered in the same way; 409 if the lease is fenced."""
+    body = await json_body(request, LeaseBody, _LEASE_EXAMPLE)
+    parts = await groups_of(request).leases.ack(str(request.path_params["group"]), body.lease)
+    return json_answer(
+        {
+            "committed": [
+                {"topic": part.topic, "partition": part.partition, "offset": part.next_offset}
+                for part in parts
+            ]
+        }
+    )
+
+
+@router.post(
+    "/v1/groups/{group}/nack", status_code=204, openapi_extra=openapi.NACK, summary="Give a lease back"
+)
+async def nack(request: Request) -> Response:
+    """Give the records to the next poll, at once."""
+    body = await json_body(request, LeaseBody, _LEASE_EXAMPLE)
+    await groups_of(request).leases.nack(str(request.path_params["group"]), body.lease)
+    return Response(status_code=204)
+
+
+@router.post("/v1/groups/{group}/extend", openapi_extra=openapi.EXTEND, summary="Hold a lease for longer")
+async def extend(request: Request) -> Response:
+    """Hold the lease for `lease_ms` from now on: for who needs longer than was thought."""
+    body = await json_body(request, ExtendBody, '{"lease": "…", "lease_ms": 30000}')
+    expires_at_ms = groups_of(request).leases.extend(
+        str(request.path_params["group"]), body.lease, body.lease_ms
+    )
+    return json_answer({"expires_at": expires_at_ms})

@@ -1,0 +1,117 @@
+"""Live tails as HTTP sends them: server-sent events that are resumable by their ids, or NDJSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from stele.wire.record_batch import RecordView
+
+from ..broker.broker import Broker
+from ..errors import SteleError
+from ..fairness import Turn
+from ..query.filters import Filter
+from ..query.tailing import Pace, Tail
+from .errors import problem_of
+from .event_ids import PLAIN_PARTITIONS_MAX, event_id
+from .record_json import RecordOut, encode, encode_lines
+
+# A comment this often keeps proxies from closing a silent stream, and finds out who is gone.
+HEARTBEAT_S = 15.0
+# An id of many partitions comes this often at most: what was sent since is sent again to who resumes.
+_ID_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Which records of a tail are sent, and how."""
+
+    wanted: Filter
+    show: Callable[[int, RecordView], RecordOut]
+    # Records a second at most; 0: all of them.
+    per_s_max: int
+
+
+class _Ids:
+    """What the next id says, and whether it is due: with each event, or once in a while where it is large."""
+
+    def __init__(self, positions: dict[int, int]) -> None:
+        self._seen = {partition: offset - 1 for partition, offset in positions.items() if offset}
+        self._is_new = bool(self._seen)
+        self._due_s = 0.0
+
+    def saw(self, partition: int, offset: int) -> None:
+        self._seen[partition] = offset
+        self._is_new = True
+
+    @property
+    def is_late(self) -> bool:
+        """True when something was sent that no id says yet."""
+        return self._is_new and len(self._seen) > PLAIN_PARTITIONS_MAX
+
+    def line(self) -> bytes:
+        """The field of an event, empty if it says nothing new or is not due."""
+        now_s = asyncio.get_running_loop().time()
+        if not self._is_new or (self.is_late and now_s < self._due_s):
+            return b""
+        self._is_new, self._due_s = False, now_s + _ID_S
+        return b"id: %s\n" % event_id(self._seen)
+
+
+async def events(
+    broker: Broker, topic: str, positions: dict[int, int], *, only: int | None, shown: Shown
+) -> AsyncGenerator[bytes]:
+    """Server-sent events, without an end: records, errors, and how many records were left out."""
+    loop = asyncio.get_running_loop()
+    ids, turn = _Ids(positions), Turn()
+    tail = Tail(broker, topic, positions, only=only, is_scan=not shown.wanted.is_empty, idle_s=HEARTBEAT_S)
+    pace = Pace(tail, shown.per_s_max) if shown.per_s_max else None
+    # With an id, so that a connection that is lost before the first event is resumed too.
+    yield b": stele\n" + ids.line() + b"\n"
+    sent_s = loop.time()
+    async with aclosing(tail.records()) as found:
+        async for partition, records in found:
+            block = bytearray()
+            count = 0
+            if isinstance(records, SteleError):
+                block += b"event: error\ndata: " + json.dumps(problem_of(records)).encode() + b"\n\n"
+            elif records:
+                for record in await shown.wanted.matching(records, turn):
+                    ids.saw(partition, record.offset)
+                    block += ids.line() + _data(shown.show(partition, record))
+                    count += 1
+                ids.saw(partition, records[-1].offset)
+            elif line := ids.line():
+                block += line + b"\n"
+            if not block and loop.time() - sent_s >= HEARTBEAT_S:
+                block += ids.line() + b": nothing new\n\n"
+            if block:
+                yield bytes(block)
+                sent_s = loop.time()
+            if pace is not None and (left_out := await pace.spend(count)):
+                for one in left_out:
+                    ids.saw(one, positions[one] - 1)
+                yield b'event: skipped\ndata: {"records":%d}\n\n' % sum(left_out.values())
+            tail.idle_s = _ID_S if ids.is_late else HEARTBEAT_S
+
+
+def _data(shown: RecordOut) -> bytes:
+    # A value shown as JSON may hold line ends, which would end the field.
+    return b"data: %s\n\n" % encode(shown).replace(b"\n", b"\ndata: ")
+
+
+async def lines(
+    broker: Broker, topic: str, positions: dict[int, int], *, shown: Shown
+) -> AsyncGenerator[bytes]:
+    """NDJSON, without an end."""
+    turn = Turn()
+    tail = Tail(broker, topic, positions, only=None, is_scan=not shown.wanted.is_empty, idle_s=HEARTBEAT_S)
+    async with aclosing(tail.records()) as found:
+        async for partition, records in found:
+            if isinstance(records, SteleError):
+                yield encode({"error": problem_of(records)}) + b"\n"
+            elif matching := await shown.wanted.matching(records, turn):
+                yield encode_lines([shown.show(partition, record) for record in matching])

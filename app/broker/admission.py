@@ -1,0 +1,94 @@
+"""Which connections a listener lets in: within its own limit, and while files can still be opened.
+
+Connections and logs share the process's limit of open files. When it is reached a log
+cannot open its next segment, which stops the log directory; so connections are refused
+before that. A new socket has the lowest number that is free, so its number tells how many
+files are open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import resource
+import time
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+# Of the open files, what connections leave to the logs.
+_RESERVED_SHARE = 8
+_RESERVED_MIN = 64
+# Where the system has no limit.
+_OPEN_FILES_MAX = 1 << 20
+# So many connections are let in between two looks at the number of open files.
+_LOOK_EVERY = 16
+_LOG_EVERY_S = 10.0
+
+
+def raise_open_files_limit() -> int:
+    """Raise the soft limit of open files to the hard one; returns what is in effect."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else soft
+
+
+def open_files_for_connections(limit: int) -> int:
+    """How many files may be open when a connection is let in, under a limit of ``limit``."""
+    return max(1, limit - max(_RESERVED_MIN, limit // _RESERVED_SHARE))
+
+
+class Admission:
+    """Decides which connections one listener accepts; counts and logs refusals."""
+
+    def __init__(
+        self,
+        listener: str,
+        *,
+        connections_max: int,
+        open_files_max: int,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.refused = 0
+        self._listener = listener
+        self._connections_max = connections_max
+        self._open_files_max = open_files_max
+        self._clock_s = clock_s
+        self._until_look = 0
+        self._is_scarce = False
+        self._unlogged = 0
+        self._logged_s = -_LOG_EVERY_S
+
+    def refusal(self, connections: int, peer: str, file_number: Callable[[], int]) -> str | None:
+        """Why a connection is refused, beside ``connections`` others; None to let it in."""
+        if connections >= self._connections_max:
+            reason = "too many connections; close one, or raise connections_max"
+        elif self._has_scarce_files(file_number):
+            reason = "too many open files; raise the broker's limit of open files (ulimit -n)"
+        else:
+            return None
+        self.refused += 1
+        self._unlogged += 1
+        now_s = self._clock_s()
+        if now_s - self._logged_s >= _LOG_EVERY_S:
+            logger.warning(
+                "%s: refused %d connections, the last from %s, beside %d that are open: %s",
+                self._listener,
+                self._unlogged,
+                peer,
+                connections,
+                reason,
+            )
+            self._unlogged, self._logged_s = 0, now_s
+        return reason
+
+    def _has_scarce_files(self, file_number: Callable[[], int]) -> bool:
+        self._until_look -= 1
+        if self._is_scarce or self._until_look <= 0:
+            self._until_look = _LOOK_EVERY
+            self._is_scarce = file_number() >= self._open_files_max
+        return self._is_scarce

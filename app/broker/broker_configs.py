@@ -1,0 +1,272 @@
+"""The broker's configurations by Apache Kafka's names: what each is here, and which can be changed.
+
+Three kinds stand in one table. The defaults of topic configurations can be changed
+while the broker runs, for this broker or for the whole cluster. Settings are read
+when it starts and only shown. Others state what holds for a single broker.
+Settings that Kafka has no name for are shown as ``stele.…``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from pydantic import SecretStr
+
+from ..errors import InvalidConfig, InvalidRequest
+from ..settings import Settings
+from ..storage.topic_config import CONFIG_ENTRIES, ConfigEntry, ConfigType, TopicConfig, int64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerFacts:
+    """What the broker's configurations are read from."""
+
+    settings: Settings
+    broker_id: int
+    # HOST:PORT
+    listener: str
+    advertised_listener: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """One name: its built-in ``default``, the value it was started with, and how a new one is read.
+
+    ``parse`` is None if it cannot be changed; else it raises ``ValueError`` with the rule
+    that a text breaks. ``is_shown_unset`` is false for what Kafka lists only when it is set.
+    """
+
+    type: ConfigType
+    description: str
+    default: str | None = None
+    read: Callable[[BrokerFacts], str | None] | None = None
+    parse: Callable[[str], object] | None = None
+    setting: str | None = None
+    is_sensitive: bool = False
+    is_shown_unset: bool = True
+
+    def value_at_start(self, facts: BrokerFacts) -> str | None:
+        return self.default if self.read is None else self.read(facts)
+
+
+# Kafka's name → our setting. Where the unit differs there is a function below.
+_SETTINGS = {
+    "auto.create.topics.enable": "auto_create_topics_enable",
+    "broker.id": "broker_id",
+    "connections.max.idle.ms": "idle_timeout_ms",
+    "fetch.max.bytes": "fetch_bytes_max",
+    "group.initial.rebalance.delay.ms": "group_initial_rebalance_delay_ms",
+    "group.max.session.timeout.ms": "group_max_session_timeout_ms",
+    "group.max.size": "group_size_max",
+    "group.min.session.timeout.ms": "group_min_session_timeout_ms",
+    "log.flush.offset.checkpoint.interval.ms": "log_checkpoint_interval_ms",
+    "log.flush.scheduler.interval.ms": "log_flush_interval_ms",
+    "log.retention.check.interval.ms": "log_retention_check_interval_ms",
+    "max.connections": "connections_max",
+    "node.id": "broker_id",
+    "num.io.threads": "log_sync_threads",
+    "num.partitions": "num_partitions",
+    "offset.metadata.max.bytes": "offset_metadata_bytes_max",
+    "offsets.retention.check.interval.ms": "offsets_retention_check_interval_ms",
+    "producer.id.expiration.ms": "producer_id_expiration_ms",
+    "request.timeout.ms": "request_timeout_ms",
+    "socket.request.max.bytes": "frame_bytes_max",
+}
+# Those that Kafka counts in 64 bits.
+_LONGS = {
+    "connections.max.idle.ms",
+    "log.flush.scheduler.interval.ms",
+    "log.retention.check.interval.ms",
+    "offsets.retention.check.interval.ms",
+}
+_MS_PER_MINUTE = 60_000
+_ONE_BROKER = "There is one broker; this is what holds for it."
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _setting(name: str, setting: str) -> BrokerConfig:
+    info = Settings.model_fields[setting]
+    if info.annotation is bool:
+        config_type = ConfigType.BOOLEAN
+    elif info.annotation is int:
+        config_type = ConfigType.LONG if name in _LONGS else ConfigType.INT
+    else:
+        config_type = ConfigType.STRING
+
+    def read(facts: BrokerFacts) -> str | None:
+        return _text(getattr(facts.settings, setting))
+
+    return BrokerConfig(
+        type=config_type,
+        description=info.description or "",
+        default=_text(info.default),
+        read=read,
+        setting=setting,
+        is_sensitive=SecretStr in getattr(info.annotation, "__args__", (info.annotation,)),
+    )
+
+
+def _retention_ms(text: str) -> int:
+    milliseconds = int64(-1)(text)
+    if milliseconds == 0:
+        raise ValueError("Value must be -1, for no limit, or at least 1")
+    return milliseconds
+
+
+def _topic_default(entry: ConfigEntry) -> BrokerConfig:
+    # Kafka's defaults of these are in hours; a name in milliseconds is unset unless somebody sets it.
+    has_other_units = len(entry.broker_names) > 1 or entry.field == "flush_ms"
+    return BrokerConfig(
+        type=entry.type,
+        description=f"Default of topics: {entry.description}",
+        default=None if has_other_units else entry.show(getattr(TopicConfig(), entry.field)),
+        parse=_retention_ms if entry.field == "retention_ms" else entry.parse,
+    )
+
+
+def _fixed(config_type: ConfigType, value: str | None, description: str = _ONE_BROKER) -> BrokerConfig:
+    return BrokerConfig(type=config_type, description=description, default=value)
+
+
+def _listeners(facts: BrokerFacts) -> str:
+    return f"PLAINTEXT://{facts.listener}"
+
+
+def _advertised_listeners(facts: BrokerFacts) -> str:
+    return f"PLAINTEXT://{facts.advertised_listener}"
+
+
+def _data_dir(facts: BrokerFacts) -> str:
+    return str(facts.settings.data_dir.absolute())
+
+
+def _offsets_retention_minutes(facts: BrokerFacts) -> str:
+    return str(facts.settings.offsets_retention_ms // _MS_PER_MINUTE)
+
+
+def _throttle() -> BrokerConfig:
+    return BrokerConfig(
+        type=ConfigType.LONG,
+        description="Stored and shown; there is no replication to throttle.",
+        parse=int64(0),
+        is_shown_unset=False,
+    )
+
+
+_INT, _LIST, _STRING = ConfigType.INT, ConfigType.LIST, ConfigType.STRING
+
+_KAFKA_NAMES: dict[str, BrokerConfig] = {
+    **{name: _setting(name, setting) for name, setting in _SETTINGS.items()},
+    **{
+        entry.broker_names[0]: _topic_default(entry)
+        for entry in CONFIG_ENTRIES.values()
+        if entry.broker_names
+    },
+    "advertised.listeners": BrokerConfig(
+        type=_LIST, description="Where clients reach this broker.", read=_advertised_listeners
+    ),
+    "listeners": BrokerConfig(
+        type=_LIST,
+        description="The address that is bound.",
+        default="PLAINTEXT://127.0.0.1:9092",
+        read=_listeners,
+    ),
+    "log.dir": BrokerConfig(type=_LIST, description="The directory of the logs.", read=_data_dir),
+    "log.dirs": BrokerConfig(type=_LIST, description="The directory of the logs.", read=_data_dir),
+    "offsets.retention.minutes": BrokerConfig(
+        type=_INT,
+        description="Offsets of a group that has been empty for this long are dropped (minutes).",
+        default=str(7 * 24 * 60),
+        read=_offsets_retention_minutes,
+    ),
+    "log.retention.minutes": _fixed(_INT, None, "Not used: set log.retention.ms."),
+    "log.retention.hours": _fixed(_INT, "168", "What holds unless log.retention.ms is set."),
+    "log.roll.hours": _fixed(_INT, "168", "What holds unless log.roll.ms is set."),
+    "log.roll.jitter.hours": _fixed(_INT, "0", "Segments roll at their age exactly."),
+    "log.cleaner.enable": _fixed(ConfigType.BOOLEAN, "false", "Compaction comes later."),
+    "alter.config.policy.class.name": _fixed(ConfigType.CLASS, None, "There are no policies."),
+    "authorizer.class.name": _fixed(_STRING, "", "There is no authorizer."),
+    "auto.leader.rebalance.enable": _fixed(ConfigType.BOOLEAN, "false"),
+    "broker.rack": _fixed(_STRING, None),
+    "controlled.shutdown.enable": _fixed(ConfigType.BOOLEAN, "true", "A shutdown syncs everything first."),
+    "create.topic.policy.class.name": _fixed(ConfigType.CLASS, None, "There are no policies."),
+    "default.replication.factor": _fixed(_INT, "1"),
+    "delete.topic.enable": _fixed(ConfigType.BOOLEAN, "true", "Topics can be deleted."),
+    "group.coordinator.rebalance.protocols": _fixed(_LIST, "classic", "The group protocols that are served."),
+    "inter.broker.listener.name": _fixed(_STRING, None),
+    "listener.security.protocol.map": _fixed(_STRING, "PLAINTEXT:PLAINTEXT", "There is no TLS yet."),
+    "max.connections.per.ip": _fixed(_INT, str(2**31 - 1), "Only connections in all are limited."),
+    "max.connections.per.ip.overrides": _fixed(_STRING, "", "Only connections in all are limited."),
+    "num.network.threads": _fixed(_INT, "1", "One event loop serves every connection."),
+    "offsets.topic.num.partitions": _fixed(_INT, "50", "Offsets are kept in a file of their own."),
+    "offsets.topic.replication.factor": _fixed(ConfigType.SHORT, "1"),
+    "process.roles": _fixed(_LIST, "broker,controller"),
+    "remote.log.storage.system.enable": _fixed(ConfigType.BOOLEAN, "false", "There is no tiered storage."),
+    "sasl.enabled.mechanisms": _fixed(_LIST, "", "There is no authentication yet."),
+    "security.inter.broker.protocol": _fixed(_STRING, "PLAINTEXT"),
+    "socket.listen.backlog.size": _fixed(_INT, "1024", "Connections that wait to be accepted."),
+    "follower.replication.throttled.rate": _throttle(),
+    "leader.replication.throttled.rate": _throttle(),
+    "replica.alter.log.dirs.io.max.bytes.per.second": _throttle(),
+}
+
+_SHOWN_BY_KAFKA_NAME = {*_SETTINGS.values(), "data_dir", "offsets_retention_ms"}
+
+BROKER_CONFIGS: dict[str, BrokerConfig] = {
+    **_KAFKA_NAMES,
+    **{
+        (name := f"stele.{setting.replace('_', '.')}"): _setting(name, setting)
+        for setting in Settings.model_fields
+        if setting not in _SHOWN_BY_KAFKA_NAME
+    },
+}
+
+# Every name of the broker for a topic configuration → what Kafka looks at in turn for its value.
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    entry.broker_names[0]: entry.broker_names
+    for entry in CONFIG_ENTRIES.values()
+    if len(entry.broker_names) > 1
+}
+
+
+def check_broker_values(values: Mapping[str, str]) -> None:
+    """Check what is to be set on a broker, or as the default of all.
+
+    Raises:
+        InvalidConfig: no configuration has that name.
+        InvalidRequest: it cannot be changed while the broker runs, or not to that.
+    """
+    for name in values:
+        config = BROKER_CONFIGS.get(name)
+        if config is None:
+            raise InvalidConfig.unknown(name, values[name], kind="broker")
+        if config.parse is None:
+            hint = (
+                "it is fixed while the broker runs"
+                if config.setting is None
+                else f"set STELE_{config.setting.upper()} and restart the broker"
+            )
+            raise InvalidRequest(f"Cannot update these configs dynamically: [{name}]; {hint}")
+    for name, value in values.items():
+        parse = BROKER_CONFIGS[name].parse
+        try:
+            if parse is not None:
+                parse(value)
+        except ValueError as error:
+            raise InvalidRequest(str(InvalidConfig(name, value, str(error)))) from error
+
+
+def topic_defaults(values: Mapping[str, str]) -> TopicConfig:
+    """The configuration of a topic that sets none of its own, on a broker where ``values`` are set."""
+    fields: dict[str, object] = {}
+    for entry in CONFIG_ENTRIES.values():
+        value = values.get(entry.broker_names[0]) if entry.broker_names else None
+        if value is not None:
+            fields[entry.field] = entry.parse(value)
+    return replace(TopicConfig(), **fields)  # type: ignore[arg-type]

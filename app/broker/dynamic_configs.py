@@ -1,0 +1,299 @@
+"""Configurations that are changed while the broker runs, of everything but topics.
+
+They are kept in the catalog: what a change answered is there after a crash. Those
+of the broker that are defaults of topics take effect on every topic at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
+
+from ..cluster.catalog import Catalog, ConfigRecord
+from ..errors import InvalidRequest
+from ..storage.topic_config import CONFIG_ENTRIES, ConfigType
+from .broker_configs import BROKER_CONFIGS, SYNONYMS, BrokerFacts, check_broker_values, topic_defaults
+from .config_values import ConfigChange, ConfigSource, ConfigSynonym, ConfigValue, changed_values
+from .entity_configs import (
+    CLIENT_METRICS_CONFIGS,
+    GROUP_CONFIGS,
+    EntityConfig,
+    check_client_metrics_values,
+    check_group_values,
+)
+from .topics import Topic, Topics
+
+# The default of all brokers, as an entity.
+CLUSTER = ""
+# Of each kind; what is set on them stays in memory.
+_ENTITIES_MAX = 10_000
+_ENTITY_CHARACTERS_MAX = 1_000
+_VALUE_CHARACTERS_MAX = 32_767
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class ConfigKind(StrEnum):
+    """What a configuration belongs to; the values are in the catalog."""
+
+    BROKER = "broker"
+    CLIENT_METRICS = "client-metrics"
+    GROUP = "group"
+
+
+_SCHEMAS: Mapping[ConfigKind, tuple[Mapping[str, EntityConfig], ConfigSource]] = {
+    ConfigKind.CLIENT_METRICS: (CLIENT_METRICS_CONFIGS, ConfigSource.CLIENT_METRICS),
+    ConfigKind.GROUP: (GROUP_CONFIGS, ConfigSource.GROUP),
+}
+_EMPTY_ENTITY = {
+    ConfigKind.CLIENT_METRICS: "Client metrics subscription name must not be empty",
+    ConfigKind.GROUP: "Group name must not be empty",
+}
+_CHECKS: Mapping[ConfigKind, Callable[[Mapping[str, str]], None]] = {
+    ConfigKind.BROKER: check_broker_values,
+    ConfigKind.CLIENT_METRICS: check_client_metrics_values,
+    ConfigKind.GROUP: check_group_values,
+}
+
+
+class DynamicConfigs:
+    """What is set on brokers, groups and client metrics subscriptions; also tells every value in effect.
+
+    ``facts`` gives what the broker was started with; ``topics`` follow its defaults.
+    """
+
+    def __init__(self, *, catalog: Catalog, topics: Topics, facts: Callable[[], BrokerFacts]) -> None:
+        self._catalog = catalog
+        self._topics = topics
+        self._facts = facts
+        self._set: dict[tuple[ConfigKind, str], dict[str, str]] = {}
+        # Of the broker's configurations that are defaults of topics, until one is changed.
+        self._topic_synonyms: dict[str, list[ConfigSynonym]] = {}
+        self._changes = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Load what is set; before the topics are opened, which follow it."""
+        for record in await self._topics.in_thread(self._catalog.configs):
+            self._set[ConfigKind(record.kind), record.entity] = dict(record.configs)
+        await self._apply()
+
+    async def _apply(self) -> None:
+        self._topic_synonyms.clear()
+        await self._topics.set_defaults(topic_defaults(self._broker_values()))
+
+    def entities(self, kind: ConfigKind) -> list[str]:
+        """The names of those that have anything set."""
+        return sorted(entity for of, entity in self._set if of is kind)
+
+    def _of(self, kind: ConfigKind, entity: str) -> Mapping[str, str]:
+        return self._set.get((kind, entity), _NOTHING)
+
+    def _broker_values(self) -> dict[str, str]:
+        """What is set on this broker, over what is set for all."""
+        return {
+            **self._of(ConfigKind.BROKER, CLUSTER),
+            **self._of(ConfigKind.BROKER, str(self._facts().broker_id)),
+        }
+
+    # ── shown ──
+
+    def describe_topic(self, topic: Topic) -> list[ConfigValue]:
+        """Every configuration of a topic."""
+        values: list[ConfigValue] = []
+        for name, value in topic.effective_configs.items():
+            entry = CONFIG_ENTRIES[name]
+            synonyms: list[ConfigSynonym] = []
+            if name in topic.configs:
+                synonyms.append(ConfigSynonym(name, value, ConfigSource.TOPIC))
+            if entry.broker_names:
+                synonyms += self._synonyms_of_topics(entry.broker_names[0])
+            values.append(
+                ConfigValue(
+                    name=name,
+                    value=value,
+                    source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+                    type=entry.type,
+                    documentation=entry.description,
+                    synonyms=synonyms,
+                )
+            )
+        return values
+
+    def _synonyms_of_topics(self, name: str) -> list[ConfigSynonym]:
+        if name not in self._topic_synonyms:
+            self._topic_synonyms[name] = self._broker_synonyms(name)
+        return self._topic_synonyms[name]
+
+    def describe_broker(self, entity: str) -> list[ConfigValue]:
+        """Every configuration of this broker; of ``CLUSTER`` what is set for all.
+
+        Raises ``InvalidRequest``: there is no such broker.
+        """
+        self._check_broker(entity)
+        if entity == CLUSTER:
+            return [
+                self._shown(name, [ConfigSynonym(name, value, ConfigSource.DYNAMIC_CLUSTER)])
+                for name, value in self._of(ConfigKind.BROKER, CLUSTER).items()
+                if name in BROKER_CONFIGS
+            ]
+        described = ((name, self._broker_synonyms(name)) for name in BROKER_CONFIGS)
+        return [
+            self._shown(name, synonyms)
+            for name, synonyms in described
+            if synonyms or BROKER_CONFIGS[name].is_shown_unset
+        ]
+
+    def _shown(self, name: str, synonyms: Sequence[ConfigSynonym]) -> ConfigValue:
+        config = BROKER_CONFIGS[name]
+        return ConfigValue(
+            name=name,
+            value=synonyms[0].value if synonyms and not config.is_sensitive else None,
+            source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+            type=config.type,
+            documentation=config.description,
+            synonyms=[synonym._replace(value=None) for synonym in synonyms]
+            if config.is_sensitive
+            else synonyms,
+            is_read_only=config.parse is None,
+            is_sensitive=config.is_sensitive,
+        )
+
+    def _broker_synonyms(self, name: str) -> list[ConfigSynonym]:
+        """Every place that a broker's configuration could come from and has a value, in the order of precedence.
+
+        As in Kafka a name in other units counts only after one that is asked for by its own name.
+        """
+        facts = self._facts()
+        found: list[ConfigSynonym] = []
+        for synonym in SYNONYMS.get(name, (name,)):
+            config = BROKER_CONFIGS[synonym]
+            at_start = config.value_at_start(facts)
+            for value, source in (
+                (self._of(ConfigKind.BROKER, str(facts.broker_id)).get(synonym), ConfigSource.DYNAMIC_BROKER),
+                (self._of(ConfigKind.BROKER, CLUSTER).get(synonym), ConfigSource.DYNAMIC_CLUSTER),
+                (None if at_start == config.default else at_start, ConfigSource.STATIC_BROKER),
+                (config.default, ConfigSource.DEFAULT),
+            ):
+                if value is not None:
+                    found.append(ConfigSynonym(synonym, value, source))
+        return found if found and found[0].name == name else []
+
+    def describe_entity(self, kind: ConfigKind, entity: str) -> list[ConfigValue]:
+        """Every configuration of a group or of a client metrics subscription. Raises ``InvalidRequest``."""
+        self._check_entity(kind, entity)
+        schema, source = _SCHEMAS[kind]
+        own = self._of(kind, entity)
+        values: list[ConfigValue] = []
+        for name, config in schema.items():
+            synonyms: list[ConfigSynonym] = []
+            if name in own:
+                synonyms.append(ConfigSynonym(name, own[name], source))
+            if kind is ConfigKind.GROUP:
+                synonyms.append(
+                    ConfigSynonym(config.broker_name or name, config.default, ConfigSource.DEFAULT)
+                )
+            values.append(
+                ConfigValue(
+                    name=name,
+                    value=own.get(name, config.default),
+                    source=source if name in own else ConfigSource.DEFAULT,
+                    type=config.type,
+                    documentation=config.description,
+                    synonyms=synonyms,
+                )
+            )
+        return values
+
+    # ── changed ──
+
+    async def change(
+        self, kind: ConfigKind, entity: str, changes: Iterable[ConfigChange], *, validate_only: bool = False
+    ) -> None:
+        """Change some of what is set; when this returns it is in effect and survives the loss of power.
+
+        Raises:
+            InvalidRequest, InvalidConfig: nothing is changed; the message has the name at fault.
+        """
+        self._check_entity(kind, entity)
+        async with self._changes:
+            values = changed_values(
+                changes, effective=self._effective(kind, entity), type_of=lambda name: _type_of(kind, name)
+            )
+            _CHECKS[kind]({name: value for name, value in values.items() if value is not None})
+            merged = {**self._of(kind, entity), **values}
+            configs = {name: value for name, value in merged.items() if value is not None}
+            await self._replace(kind, entity, configs, validate_only=validate_only)
+
+    async def replace(
+        self, kind: ConfigKind, entity: str, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> None:
+        """As ``change``, for everything that is set: what ``configs`` do not name is unset."""
+        self._check_entity(kind, entity)
+        async with self._changes:
+            _CHECKS[kind](configs)
+            await self._replace(kind, entity, configs, validate_only=validate_only)
+
+    async def _replace(
+        self, kind: ConfigKind, entity: str, configs: Mapping[str, str], *, validate_only: bool
+    ) -> None:
+        for name, value in configs.items():
+            if len(value) > _VALUE_CHARACTERS_MAX:
+                raise InvalidRequest(
+                    f"the value of {name} has {len(value)} characters, and {_VALUE_CHARACTERS_MAX} are allowed"
+                )
+        is_new = configs and (kind, entity) not in self._set
+        if is_new and len(self.entities(kind)) >= _ENTITIES_MAX:
+            raise InvalidRequest(f"{_ENTITIES_MAX} {kind} resources have configurations; remove one first")
+        if validate_only:
+            return
+        record = ConfigRecord(kind=kind, entity=entity, configs=dict(configs))
+        await self._topics.in_thread(self._catalog.set_configs, record)
+        if configs:
+            self._set[kind, entity] = dict(configs)
+        else:
+            self._set.pop((kind, entity), None)
+        if kind is ConfigKind.BROKER:
+            await self._apply()
+
+    def _effective(self, kind: ConfigKind, entity: str) -> Mapping[str, str]:
+        values = (
+            self.describe_broker(entity) if kind is ConfigKind.BROKER else self.describe_entity(kind, entity)
+        )
+        if kind is ConfigKind.BROKER and entity == CLUSTER:
+            own = {value.name for value in values}
+            values += [value for value in self._defaults() if value.name not in own]
+        return {value.name: value.value for value in values if value.value is not None}
+
+    def _defaults(self) -> list[ConfigValue]:
+        return [
+            self._shown(name, [ConfigSynonym(name, config.default, ConfigSource.DEFAULT)])
+            for name, config in BROKER_CONFIGS.items()
+        ]
+
+    def _check_entity(self, kind: ConfigKind, entity: str) -> None:
+        if kind is ConfigKind.BROKER:
+            self._check_broker(entity)
+        elif not entity:
+            raise InvalidRequest(_EMPTY_ENTITY[kind])
+        elif len(entity) > _ENTITY_CHARACTERS_MAX:
+            raise InvalidRequest(
+                f"a name has {len(entity)} characters, and {_ENTITY_CHARACTERS_MAX} are allowed"
+            )
+
+    def _check_broker(self, entity: str) -> None:
+        broker_id = self._facts().broker_id
+        if entity in (CLUSTER, str(broker_id)):
+            return
+        if not entity.isdecimal():
+            raise InvalidRequest(f"Broker id must be an integer, but it is: {entity[:80]}")
+        raise InvalidRequest(
+            f"Unexpected broker id, expected {broker_id} or empty string, but received {entity[:80]}"
+        )
+
+
+def _type_of(kind: ConfigKind, name: str) -> ConfigType | None:
+    if kind is ConfigKind.BROKER:
+        return BROKER_CONFIGS[name].type if name in BROKER_CONFIGS else None
+    schema, _ = _SCHEMAS[kind]
+    return schema[name].type if name in schema else None

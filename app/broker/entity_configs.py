@@ -1,0 +1,164 @@
+"""Configurations of groups and of client metrics subscriptions, by Apache Kafka's names.
+
+Both are stored and shown so that tools can manage them. They take effect with what
+they are for: the group protocols of KIP-848, KIP-932 and KIP-1071, and client
+telemetry (KIP-714). None of these is served yet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from ..errors import InvalidConfig, InvalidRequest
+from ..storage.topic_config import ConfigType, boolean, choice, int32, split_list
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityConfig:
+    """One name: its default, how it is read, and the broker's name for its default, if there is one.
+
+    ``parse`` raises ``ValueError`` with the rule that a text breaks.
+    """
+
+    type: ConfigType
+    default: str
+    description: str
+    parse: Callable[[str], object]
+    broker_name: str | None = None
+
+
+_INT, _STRING, _LIST = ConfigType.INT, ConfigType.STRING, ConfigType.LIST
+_LATER = "Takes effect with the group protocol it is for, which is not served yet."
+# ISO 8601 without a sign: days, then hours, minutes and seconds.
+_DURATION = re.compile(r"P(?=.)(\d{1,9}D)?(T(?=.)(\d{1,9}H)?(\d{1,9}M)?(\d{1,9}(\.\d{1,9})?S)?)?")
+_MATCH_KEYS = frozenset(
+    {
+        "client_instance_id",
+        "client_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+_INTERVAL_MS_MIN, _INTERVAL_MS_MAX = 100, 3_600_000
+
+
+def _group_number(default: int, minimum: int, maximum: int | None, broker_name: str) -> EntityConfig:
+    return EntityConfig(
+        type=_INT,
+        default=str(default),
+        description=_LATER,
+        parse=int32(minimum, maximum),
+        broker_name=broker_name,
+    )
+
+
+def _offset_reset(text: str) -> str:
+    text = text.strip()
+    kind, _, duration = text.partition(":")
+    is_duration = kind == "by_duration" and _DURATION.fullmatch(duration) is not None
+    if text not in ("earliest", "latest") and not is_duration:
+        raise ValueError("it must be earliest, latest, or by_duration: with a duration of ISO 8601")
+    return text
+
+
+def _metrics_interval(text: str) -> int:
+    interval = int32(None)(text)
+    if not _INTERVAL_MS_MIN <= interval <= _INTERVAL_MS_MAX:
+        raise ValueError(f"interval must be between {_INTERVAL_MS_MIN} and {_INTERVAL_MS_MAX} (1 hour)")
+    return interval
+
+
+def _matches(text: str) -> list[str]:
+    patterns = split_list(text)
+    for pattern in patterns:
+        key, equals, value = pattern.partition("=")
+        if key.strip() not in _MATCH_KEYS or not equals or not value.strip():
+            raise ValueError(f"Illegal client matching pattern: {pattern[:80]}")
+    return patterns
+
+
+GROUP_CONFIGS: dict[str, EntityConfig] = {
+    **{
+        f"{protocol}.{name}": _group_number(default, minimum, maximum, f"group.{protocol}.{name}")
+        for protocol in ("consumer", "share", "streams")
+        for name, default, minimum, maximum in (
+            ("session.timeout.ms", 45_000, 45_000, 60_000),
+            ("heartbeat.interval.ms", 5_000, 5_000, 15_000),
+            ("assignment.interval.ms", 1_000, 0, 15_000),
+        )
+    },
+    "share.record.lock.duration.ms": _group_number(
+        30_000, 15_000, 60_000, "group.share.record.lock.duration.ms"
+    ),
+    "share.delivery.count.limit": _group_number(5, 2, 10, "group.share.delivery.count.limit"),
+    "share.partition.max.record.locks": _group_number(
+        2_000, 100, 4_000, "group.share.partition.max.record.locks"
+    ),
+    "share.auto.offset.reset": EntityConfig(
+        type=_STRING, default="latest", description=_LATER, parse=_offset_reset
+    ),
+    "share.isolation.level": EntityConfig(
+        type=_STRING,
+        default="read_uncommitted",
+        description=_LATER,
+        parse=choice("read_committed", "read_uncommitted"),
+    ),
+    "share.renew.acknowledge.enable": EntityConfig(
+        type=ConfigType.BOOLEAN, default="true", description=_LATER, parse=boolean
+    ),
+    "streams.num.standby.replicas": _group_number(0, 0, 2, "group.streams.num.standby.replicas"),
+    "streams.initial.rebalance.delay.ms": _group_number(
+        3_000, 0, None, "group.streams.initial.rebalance.delay.ms"
+    ),
+}
+
+CLIENT_METRICS_CONFIGS: dict[str, EntityConfig] = {
+    "interval.ms": EntityConfig(
+        type=_INT,
+        default="300000",
+        description="How often clients would push metrics; telemetry is not served yet.",
+        parse=_metrics_interval,
+    ),
+    "match": EntityConfig(
+        type=_LIST,
+        default="",
+        description="Which clients are meant, as NAME=REGULAR-EXPRESSION; telemetry is not served yet.",
+        parse=_matches,
+    ),
+    "metrics": EntityConfig(
+        type=_LIST,
+        default="",
+        description="Prefixes of metrics that are wanted; telemetry is not served yet.",
+        parse=split_list,
+    ),
+}
+
+
+def check_group_values(values: Mapping[str, str]) -> None:
+    """Raises ``InvalidConfig``: no group configuration has that name, or it cannot have that value."""
+    for name, value in values.items():
+        config = GROUP_CONFIGS.get(name)
+        if config is None:
+            raise InvalidConfig.unknown(name, value, kind="group")
+        try:
+            config.parse(value)
+        except ValueError as error:
+            raise InvalidConfig(name, value, str(error)) from error
+
+
+def check_client_metrics_values(values: Mapping[str, str]) -> None:
+    """Raises ``InvalidRequest`` or, for a pattern of ``match``, ``InvalidConfig`` (as in Kafka)."""
+    for name, value in values.items():
+        config = CLIENT_METRICS_CONFIGS.get(name)
+        if config is None:
+            raise InvalidRequest(f"Unknown client metrics configuration: {name[:80]}")
+        try:
+            config.parse(value)
+        except ValueError as error:
+            if name == "match":
+                raise InvalidConfig(name, value, str(error), message=str(error)) from error
+            raise InvalidRequest(str(InvalidConfig(name, value, str(error)))) from error

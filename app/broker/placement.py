@@ -1,0 +1,77 @@
+"""Where the partitions of a topic are to be: Kafka's rules, in Kafka's order, for one broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import (
+    InvalidPartitionCount,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """What a request says about the partitions of a new topic; None leaves it to the broker.
+
+    ``assignments`` are partitions, each with the brokers that shall have a replica of it.
+    """
+
+    partitions: int | None = None
+    replication_factor: int | None = None
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+
+    def count(self, topic: str, *, default: int, broker_id: int) -> int:
+        """The number of partitions.
+
+        Raises:
+            InvalidRequest: an assignment beside a number of partitions or replicas.
+            InvalidReplicaAssignment: it names another broker, or not each partition once.
+            InvalidReplicationFactor: not 1.
+            InvalidPartitionCount: less than 1.
+        """
+        if self.assignments:
+            return self._assigned(broker_id)
+        replicas = 1 if self.replication_factor is None else self.replication_factor
+        if replicas < 1:
+            raise InvalidReplicationFactor(replicas)
+        partitions = default if self.partitions is None else self.partitions
+        if partitions < 1:
+            raise InvalidPartitionCount(topic, partitions, "it needs at least one")
+        if replicas > 1:
+            raise InvalidReplicationFactor(replicas)
+        return partitions
+
+    def _assigned(self, broker_id: int) -> int:
+        for what, value in (
+            ("a replication factor", self.replication_factor),
+            ("a number of partitions", self.partitions),
+        ):
+            if value is not None:
+                raise InvalidRequest(
+                    f"{what} and an assignment of replicas exclude each other; leave out one"
+                )
+        numbers = [partition for partition, _ in self.assignments]
+        if len(set(numbers)) < len(numbers):
+            raise InvalidReplicaAssignment("a partition is assigned more than once")
+        for _, brokers in self.assignments:
+            check_assignment(brokers, broker_id=broker_id)
+        if sorted(numbers) != list(range(len(numbers))):
+            raise InvalidReplicaAssignment("partitions must be numbered from 0 without a gap")
+        return len(numbers)
+
+
+def check_assignment(brokers: Sequence[int], *, broker_id: int) -> None:
+    """Check the replicas of one partition. Raises ``InvalidReplicaAssignment``."""
+    if not brokers:
+        raise InvalidReplicaAssignment("a partition has no broker")
+    for broker in brokers:
+        if broker != broker_id:
+            raise InvalidReplicaAssignment(
+                f"broker {broker} is not registered; broker {broker_id} is the only one"
+            )
+    if len(brokers) > 1:
+        raise InvalidReplicaAssignment(f"broker {broker_id} is named more than once for a partition")

@@ -1,0 +1,140 @@
+"""Produces that need a thread before they can be appended, in their order per partition.
+
+A partition's produces are prepared and appended one after the other, several
+partitions side by side in a few threads. So at most one batch per thread is in
+memory in more than its received form; the others wait as they came, counted in
+bytes. Callers wait for ``room`` before they add more.
+
+::
+
+    put ─▶ [orders-0: job job job] ─▶ thread: run ─▶ loop: append ─▶ next job of orders-0
+           [orders-1: job]         ─▶ thread: run ─▶ loop: append
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from ..errors import SteleError
+from ..storage.engine import TopicPartition
+from .produce import PendingProduce, QueuedProduce
+from .recompress import PreparedBatches
+
+logger = logging.getLogger(__name__)
+
+# What a waiting produce costs beside its batches.
+_JOB_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """``prepare`` runs in a thread, ``append`` with its result on the loop; both may raise ``SteleError``."""
+
+    size: int
+    prepare: Callable[[], PreparedBatches]
+    append: Callable[[PreparedBatches], PendingProduce]
+    pending: QueuedProduce
+
+
+class ProduceQueue:
+    """The produces of all partitions that wait for a thread."""
+
+    def __init__(self, *, threads: int, bytes_max: int) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="stele-produce")
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        # The first job of each is under way.
+        self._jobs: dict[TopicPartition, deque[_Job]] = {}
+        # Those that wait for room, the first of them longest.
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    def is_busy(self, name: TopicPartition) -> bool:
+        """True while something waits for this partition, which nothing may overtake."""
+        return name in self._jobs
+
+    @property
+    def is_full(self) -> bool:
+        return self._bytes >= self._bytes_max
+
+    async def room(self) -> None:
+        """Return when there is room; the caller puts what it has without waiting for anything else."""
+        if not self.is_full:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            while self.is_full:
+                waiter: asyncio.Future[None] = loop.create_future()
+                self._waiters.append(waiter)
+                await waiter
+        finally:
+            # After the caller has put something, or if it is gone: one at a time, however many wait.
+            loop.call_soon(self._wake)
+
+    def _wake(self) -> None:
+        while self._waiters and not self.is_full:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def put(
+        self,
+        name: TopicPartition,
+        size: int,
+        *,
+        prepare: Callable[[], PreparedBatches],
+        append: Callable[[PreparedBatches], PendingProduce],
+        pending: QueuedProduce,
+    ) -> None:
+        """Add a produce of ``size`` bytes; ``pending`` is settled when it is appended, or refused."""
+        job = _Job(size + _JOB_BYTES, prepare, append, pending)
+        self._bytes += job.size
+        jobs = self._jobs.get(name)
+        if jobs is not None:
+            jobs.append(job)
+            return
+        self._jobs[name] = deque((job,))
+        self._begin(name, job)
+
+    async def drain(self, names: Iterable[TopicPartition] | None = None) -> None:
+        """Return when all that was put before is appended, in these partitions or in all."""
+        chosen = list(self._jobs) if names is None else [name for name in names if name in self._jobs]
+        waiting = [self._jobs[name][-1].pending.appended for name in chosen]
+        if waiting:
+            await asyncio.wait(waiting)
+
+    async def close(self) -> None:
+        """Append what was put."""
+        await self.drain()
+        self._threads.shutdown()
+
+    def _begin(self, name: TopicPartition, job: _Job) -> None:
+        loop = asyncio.get_running_loop()
+        prepared = loop.run_in_executor(self._threads, job.prepare)
+        prepared.add_done_callback(lambda done: self._finish(name, job, done))
+
+    def _finish(self, name: TopicPartition, job: _Job, prepared: asyncio.Future[PreparedBatches]) -> None:
+        try:
+            outcome: PendingProduce | SteleError = job.append(prepared.result())
+        except SteleError as error:
+            outcome = error
+        except Exception as error:  # the edge of a job: those behind it must go on
+            logger.exception("a produce to %s could not be prepared", name)
+            outcome = SteleError(
+                f"a produce to {name} failed for a reason the broker did not expect "
+                f"({type(error).__name__}); nothing was stored, see the broker's log"
+            )
+        jobs = self._jobs[name]
+        jobs.popleft()
+        self._bytes -= job.size
+        if jobs:
+            self._begin(name, jobs[0])
+        else:
+            del self._jobs[name]
+        self._wake()
+        job.pending.settle(outcome)

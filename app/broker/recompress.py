@@ -1,0 +1,151 @@
+"""Batches that are not stored as they came: decoded, checked and compressed anew, in a thread.
+
+A batch keeps its header: base timestamp, producer id, epoch, sequence and count.
+Its codec, its size and its CRC change, and its newest timestamp becomes what the
+records say (Apache Kafka, ``LogValidator``).
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import crc32c
+from stele.wire import record_batch as rb
+from stele.wire.compression import Compression, compress
+
+from ..errors import RECORD_ERRORS_MAX, BatchTooLarge, InvalidBatch, RecordError
+from ..storage.topic_config import TopicConfig
+from .timestamps import TimestampBounds, TimestampCheck, has_earliest, is_suspicious, timestamp_bounds
+
+# Between two of these the thread gives up the interpreter: the event loop waits some 50 µs, not 5 ms.
+_RECORDS_PER_SLICE = 100
+_CODECS = {
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+_CODEC_MASK = 0x07
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedBatches:
+    """Whole batches as they are to be appended, and their headers."""
+
+    batches: bytearray
+    headers: list[rb.BatchHeader]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """What a topic demands of batches, as of the time when they arrived. Sizes are in bytes."""
+
+    codec: Compression | None
+    level: int | None
+    bounds: TimestampBounds | None
+    batch_bytes_max: int
+
+    def run(self, batches: bytearray, headers: Sequence[rb.BatchHeader]) -> PreparedBatches:
+        """Check and rewrite ``batches``; for a thread.
+
+        At any time a batch is in memory as it came, decompressed
+        (``DECOMPRESSED_BYTES_MAX``) and as it will be stored.
+
+        Raises:
+            InvalidBatch: the records do not parse, or their offsets are not consecutive.
+            InvalidTimestamp: the topic does not accept the timestamps of some records.
+            BatchTooLarge: a batch is larger than the topic allows once it is rewritten.
+        """
+        try:
+            out = bytearray().join([self._prepared(batches, header) for header in headers])
+            return PreparedBatches(out, rb.check_produced(out))
+        except rb.CorruptBatchError as error:
+            raise InvalidBatch(str(error)) from error
+
+    def _prepared(self, batches: bytearray, header: rb.BatchHeader) -> bytes | bytearray:
+        plain = rb.plain_batch(batches, header)
+        max_timestamp = self._check(plain, header)
+        codec = Compression(header.compression) if self.codec is None else self.codec
+        if codec == header.compression:
+            batch = batches[header.position : header.position + header.size]
+        else:
+            batch = bytearray(plain[: rb.HEADER_BYTES])
+            batch += compress(codec, plain[rb.HEADER_BYTES :], level=self.level)
+            if len(batch) > self.batch_bytes_max:
+                raise BatchTooLarge(len(batch), limit=self.batch_bytes_max)
+            struct.pack_into(">i", batch, 8, len(batch) - rb.LOG_OVERHEAD_BYTES)
+            struct.pack_into(">h", batch, 21, header.attributes & ~_CODEC_MASK | codec)
+        struct.pack_into(">q", batch, 35, max_timestamp)
+        struct.pack_into(">I", batch, 17, crc32c.crc32c(memoryview(batch)[rb.CRC_START :]))
+        return batch
+
+    def _check(self, plain: bytes, header: rb.BatchHeader) -> int:
+        """Look at every record; returns the newest timestamp in ms."""
+        timestamps = TimestampCheck(header, self.bounds)
+        misplaced: list[RecordError] = []
+        first = 0
+        for records in rb.decode_slices(plain, rb.read_header(plain), _RECORDS_PER_SLICE):
+            timestamps.look_at(records, first)
+            for index, record in enumerate(records, first):
+                delta = record.offset - header.base_offset
+                if delta != index and len(misplaced) < RECORD_ERRORS_MAX:
+                    misplaced.append(RecordError(index, f"its offset delta is {delta}, not {index}"))
+            first += len(records)
+            time.sleep(0)
+        if misplaced:
+            raise InvalidBatch("the offsets of its records are not consecutive", record_errors=misplaced)
+        timestamps.conclude()
+        return timestamps.max_timestamp
+
+
+def target_codec(config: TopicConfig) -> Compression | None:
+    """The codec that a topic stores batches in; None for that of their producer."""
+    return _CODECS.get(config.compression_type)
+
+
+def needs_preparation(config: TopicConfig, headers: Sequence[rb.BatchHeader], now_ms: int) -> bool:
+    """True if a thread must compress these batches, or look at their records."""
+    if has_preparation(config) or config.message_timestamp_type != "CreateTime":
+        codec = target_codec(config)
+        return any(
+            (codec is not None and header.compression != codec) or is_suspicious(header, config, now_ms)
+            for header in headers
+        )
+    # As above, for the topics that take what comes: every produce passes here.
+    latest_ms = now_ms + config.message_timestamp_after_max_ms
+    for header in headers:  # noqa: SIM110 (a generator costs twice as much)
+        if header.max_timestamp > latest_ms or header.base_timestamp > latest_ms:
+            return True
+    return False
+
+
+def has_preparation(config: TopicConfig) -> bool:
+    """True if batches are rewritten, or their records looked at, whatever their headers say of time."""
+    return config.compression_type != "producer" or has_earliest(config)
+
+
+def preparation(config: TopicConfig, now_ms: int) -> Preparation:
+    """What ``config`` demands of batches that arrive at ``now_ms``."""
+    codec = target_codec(config)
+    return Preparation(
+        codec=codec,
+        level=_level(config, codec),
+        bounds=timestamp_bounds(config, now_ms),
+        batch_bytes_max=config.max_message_bytes,
+    )
+
+
+def _level(config: TopicConfig, codec: Compression | None) -> int | None:
+    match codec:
+        case Compression.GZIP:
+            return config.compression_gzip_level
+        case Compression.LZ4:
+            return config.compression_lz4_level
+        case Compression.ZSTD:
+            return config.compression_zstd_level
+        case _:
+            return None

@@ -1,0 +1,162 @@
+"""Internal topics: names that belong to the broker, and topics whose records are made when they are read.
+
+A *virtual* topic has no files. Whoever owns its truth (for ``__consumer_offsets`` the
+group coordinator) gives its records out in the form of batches, and says when a
+partition has more; what clients see of it is an ordinary, read-only topic (ADR-0022).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from stele.wire.record_batch import NO_TIMESTAMP
+
+from ..errors import SteleError, UnknownPartition
+from ..storage.engine import LogState, TopicPartition
+from ..storage.waiters import Waiters
+from .fetch import Fetched, PartitionFetch
+from .topics import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE, Topic
+
+__all__ = ["CONSUMER_OFFSETS", "INTERNAL_TOPICS", "TRANSACTION_STATE", "VirtualTopic", "VirtualTopics"]
+
+# Kafka's number in ListOffsets for the record with the newest time (KIP-734).
+MAX_TIMESTAMP = -3
+
+
+class VirtualTopic(Protocol):
+    """The owner of a topic's records. Partitions are known to exist when they are asked for."""
+
+    @property
+    def topic(self) -> Topic: ...
+
+    def attach(self, waiters: Waiters) -> None:
+        """Have ``waiters`` told of each partition that has more to read."""
+        ...
+
+    async def prepare(self) -> None:
+        """Return when the records can be read; until somebody asks, there may be none."""
+        ...
+
+    def state(self, partition: int) -> LogState: ...
+
+    def read(self, partition: int, offset: int, max_bytes: int, *, at_least_one: bool) -> bytes | bytearray:
+        """One batch from ``offset`` on; with ``at_least_one`` even if that is larger than ``max_bytes``.
+
+        Empty at the end of the log. Raises ``OffsetOutOfRange``.
+        """
+        ...
+
+    async def offset_for_time(self, partition: int, timestamp_ms: int) -> tuple[int, int]:
+        """Offset and timestamp of the first record at or after it; (-1, -1) if there is none."""
+        ...
+
+    def max_timestamp(self, partition: int) -> int:
+        """The newest timestamp, in ms; -1 if there is none."""
+        ...
+
+    def epoch_end_offset(self, partition: int, epoch: int) -> tuple[int, int]:
+        """As ``LogEngine.epoch_end_offset``, for an epoch that is not the current one."""
+        ...
+
+
+class VirtualTopics:
+    """The virtual topics of one broker, by name."""
+
+    def __init__(self, waiters: Waiters) -> None:
+        """``waiters`` are those of the engine, so that a watch may hold partitions of both kinds."""
+        self._by_name: dict[str, VirtualTopic] = {}
+        self._waiters = waiters
+        self.names: frozenset[str] = frozenset()
+
+    def add(self, virtual: VirtualTopic) -> None:
+        virtual.attach(self._waiters)
+        self._by_name[virtual.topic.name] = virtual
+        self.names = frozenset(self._by_name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def get(self, name: str) -> Topic | None:
+        virtual = self._by_name.get(name)
+        return None if virtual is None else virtual.topic
+
+    def by_id(self, topic_id: bytes) -> Topic | None:
+        return next((topic for topic in self.all() if topic.topic_id.bytes == topic_id), None)
+
+    def all(self) -> list[Topic]:
+        """By name."""
+        return [self._by_name[name].topic for name in sorted(self._by_name)]
+
+    def _partition(self, name: str, partition: int) -> VirtualTopic:
+        """Raises ``UnknownPartition``."""
+        virtual = self._by_name[name]
+        if not 0 <= partition < virtual.topic.partitions:
+            raise UnknownPartition(name, partition, partitions=virtual.topic.partitions)
+        return virtual
+
+    def state(self, name: str, partition: int) -> LogState:
+        """Raises ``UnknownPartition``."""
+        return self._partition(name, partition).state(partition)
+
+    def epoch_end_offset(self, name: str, partition: int, epoch: int) -> tuple[int, int]:
+        """As ``Broker.epoch_end_offset``."""
+        virtual = self._partition(name, partition)
+        state = virtual.state(partition)
+        if epoch == state.leader_epoch:
+            return epoch, state.log_end_offset
+        return (-1, -1) if epoch > state.leader_epoch else virtual.epoch_end_offset(partition, epoch)
+
+    async def list_offset(self, name: str, partition: int, at: int) -> tuple[int, int, int]:
+        """As ``Broker.list_offset``."""
+        virtual = self._partition(name, partition)
+        await virtual.prepare()
+        state = virtual.state(partition)
+        if at == LATEST_TIMESTAMP:
+            return state.high_watermark, NO_TIMESTAMP, state.leader_epoch
+        if at == EARLIEST_TIMESTAMP:
+            return state.log_start_offset, NO_TIMESTAMP, state.leader_epoch
+        if at == MAX_TIMESTAMP:
+            at = virtual.max_timestamp(partition)
+            if at == NO_TIMESTAMP:
+                return -1, NO_TIMESTAMP, state.leader_epoch
+        return *await virtual.offset_for_time(partition, at), state.leader_epoch
+
+    async def fetch(
+        self, requests: Sequence[PartitionFetch], max_bytes: int, *, at_least_one: bool
+    ) -> list[Fetched]:
+        """A batch for each request, together at most ``max_bytes``, but for the first if ``at_least_one``."""
+        found: list[Fetched] = []
+        for request in requests:
+            name = request.topic, request.partition
+            try:
+                virtual = self._partition(*name)
+                await virtual.prepare()
+                limit = min(max_bytes, request.max_bytes)
+                batch = virtual.read(request.partition, request.offset, limit, at_least_one=at_least_one)
+            except SteleError as error:
+                found.append(Fetched(topic=name[0], partition=name[1], error=error))
+                continue
+            if batch:
+                max_bytes = max(0, max_bytes - len(batch))
+                at_least_one = False
+                # To make a batch is work: let the loop serve others between two.
+                await asyncio.sleep(0)
+            state = virtual.state(request.partition)
+            found.append(
+                Fetched(
+                    topic=name[0],
+                    partition=name[1],
+                    high_watermark=state.high_watermark,
+                    log_start_offset=state.log_start_offset,
+                    batches=batch,
+                )
+            )
+        return found
+
+    async def wait(self, positions: Mapping[TopicPartition, int], timeout_ms: int) -> None:
+        """Return when a partition has more than the offset that is named, or in time."""
+        if all(self.state(*name).log_end_offset <= offset for name, offset in positions.items()):
+            await self._waiters.wait(positions, min_bytes=1, timeout_ms=timeout_ms)

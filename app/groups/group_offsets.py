@@ -1,0 +1,114 @@
+"""The committed offsets of one group: what is durable, and what is on its way to the store.
+
+The rules of a single offset are in ``offsets``; when offsets are dropped again
+is decided by ``offset_retention``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from uuid import UUID
+
+from ..cluster.group_store import DeleteOffset, OffsetRecord
+from ..errors import SteleError
+from .messages import CommitRequest, CommittedOffset, Results
+from .offsets import offset_records, topic_id_of
+from .parking import answer
+from .surroundings import Surroundings
+
+
+class GroupOffsets:
+    """``records`` are those that are durable, by topic and partition."""
+
+    def __init__(self, group: str, around: Surroundings) -> None:
+        self._group = group
+        self._around = around
+        self._records: dict[tuple[str, int], OffsetRecord] = {}
+        self._writes = 0
+
+    @property
+    def records(self) -> Mapping[tuple[str, int], OffsetRecord]:
+        return self._records
+
+    @property
+    def is_being_written(self) -> bool:
+        """Commits are on their way to the store: what they bring may be newer than what is durable."""
+        return self._writes > 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._records or self._writes)
+
+    def restore(self, record: OffsetRecord) -> None:
+        """Add an offset as the store has it."""
+        self._records[record.topic, record.partition] = record
+
+    def commit(self, request: CommitRequest) -> asyncio.Future[Results]:
+        """Keep the offsets of a request that was checked. Completes when they are durable.
+
+        In the order of ``request.offsets``: None, or what was wrong with that one.
+        Raises ``GroupStoreFailed`` from the future: nothing was kept.
+        """
+        records, results = offset_records(
+            request,
+            topic=self._around.topic,
+            now_ms=self._around.now_ms(),
+            metadata_bytes_max=self._around.settings.offset_metadata_bytes_max,
+        )
+        future: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
+        if not records:
+            future.set_result(results)
+            return future
+        self._writes += 1
+
+        def kept(error: SteleError | None) -> None:
+            self._writes -= 1
+            if error is None:
+                self._records.update({(record.topic, record.partition): record for record in records})
+            answer(future, results if error is None else error)
+
+        self._around.persist(records, kept)
+        return future
+
+    def committed(self, partitions: Iterable[tuple[str, int]] | None) -> list[CommittedOffset]:
+        """The offsets of ``partitions`` (topic, number), in their order; None: all there are, sorted."""
+        found: list[CommittedOffset] = []
+        for topic, partition in sorted(self._records) if partitions is None else partitions:
+            record = self._records.get((topic, partition))
+            if record is not None and topic_id_of(self._around.topic, topic) == record.topic_id:
+                found.append(
+                    CommittedOffset(
+                        topic=topic,
+                        partition=partition,
+                        offset=record.offset,
+                        leader_epoch=record.leader_epoch,
+                        metadata=record.metadata,
+                    )
+                )
+            elif partitions is not None:
+                found.append(CommittedOffset(topic=topic, partition=partition))
+        return found
+
+    def delete(self, keys: Collection[tuple[str, int]], results: Results) -> asyncio.Future[Results]:
+        """Forget the offsets of ``keys``. Completes with ``results`` when that is durable."""
+        future: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
+
+        def deleted(error: SteleError | None) -> None:
+            if error is None:
+                for key in keys:
+                    self._records.pop(key, None)
+            answer(future, results if error is None else error)
+
+        self._around.persist(
+            [DeleteOffset(group=self._group, topic=topic, partition=partition) for topic, partition in keys],
+            deleted,
+        )
+        return future
+
+    def forget_topic(self, topic: str, besides: UUID | None) -> None:
+        """The store has dropped the offsets of ``topic``, but for those of the topic id ``besides``."""
+        for key in [
+            key for key, record in self._records.items() if key[0] == topic and record.topic_id != besides
+        ]:
+            del self._records[key]

@@ -1,0 +1,193 @@
+"""What happened lately: totals and sizes taken at an interval, kept for an hour, at a bounded cost.
+
+The console, ``stele top`` and ``/metrics`` read what is kept here, so that no
+scrape and no open page walks thousands of partitions on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..broker.broker import Broker
+from ..broker.doors import DoorView
+from ..errors import StorageError, TopicError
+from ..fairness import PARTITIONS_PER_TURN, pause
+from ..groups.lag import PartitionLag, group_lag
+from ..groups.services import Groups
+from ..storage.engine import DiskSpace
+from .group_sampler import GroupSampler
+from .histories import Point, PointHistory
+
+logger = logging.getLogger(__name__)
+
+# Syncs between two samples whose times are kept; more of them are counted only.
+_SYNCS_KEPT = 4096
+_PAGE_BYTES = resource.getpagesize()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSize:
+    """``end_offsets`` is the sum over all partitions: what was ever appended."""
+
+    end_offsets: int
+    records: int
+    size_bytes: int
+
+
+class SyncTimes:
+    """The seconds of each sync since they were last asked for."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._recent: deque[float] = deque(maxlen=_SYNCS_KEPT)
+
+    def observe(self, seconds: float) -> None:
+        self.count += 1
+        self._recent.append(seconds)
+
+    def take(self) -> tuple[float | None, float | None]:
+        """The median and the 99th percentile in ms, None if there was no sync."""
+        if not self._recent:
+            return None, None
+        ordered = sorted(self._recent)
+        self._recent.clear()
+        last = len(ordered) - 1
+        return ordered[last // 2] * 1000, ordered[round(last * 0.99)] * 1000
+
+
+class Sampler:
+    """Takes a ``Point`` each ``interval_ms``; ``start`` begins, ``stop`` ends it."""
+
+    def __init__(self, broker: Broker, groups: Groups, doors: Sequence[DoorView]) -> None:
+        self._broker = broker
+        self._coordinator = groups.coordinator
+        self.doors = doors
+        self.groups = GroupSampler(
+            self._coordinator.group_names,
+            self._measure_group,
+            own_max=broker.settings.metrics_groups_max,
+        )
+        self.syncs = SyncTimes()
+        self.interval_ms = broker.settings.sample_interval_ms
+        self.started_ms = broker.now_ms()
+        self._started_monotonic_ms = broker.monotonic_ms()
+        self.history = PointHistory()
+        self.topic_sizes: dict[str, TopicSize] = {}
+        self.disk: DiskSpace | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def uptime_ms(self) -> int:
+        return self._broker.monotonic_ms() - self._started_monotonic_ms
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    async def _run(self) -> None:
+        while True:
+            begin_s = time.monotonic()
+            try:
+                await self.sample()
+            except Exception:  # the edge of a task: a picture less is no reason to have none any more
+                logger.exception("a sample could not be taken")
+            spent_s = time.monotonic() - begin_s
+            await asyncio.sleep(max(self.interval_ms / 1000 - spent_s, 0.05))
+
+    async def sample(self) -> None:
+        broker = self._broker
+        log_bytes = await self._measure_topics()
+        await self.groups.sample(broker.now_ms)
+        try:
+            self.disk = await broker.disk_space()
+        except StorageError as error:
+            logger.warning("the space of the disk cannot be read: %s", error)
+            self.disk = None
+        traffic = [door.traffic() for door in self.doors]
+        p50_ms, p99_ms = self.syncs.take()
+        counts = broker.counts
+        self.history.add(
+            Point(
+                at_ms=broker.now_ms(),
+                monotonic_ms=broker.monotonic_ms(),
+                records_in=counts.appended_records,
+                bytes_in=counts.appended_bytes,
+                bytes_out=counts.fetched_bytes,
+                door_bytes_in=tuple(one.bytes_in for one in traffic),
+                door_bytes_out=tuple(one.bytes_out for one in traffic),
+                door_connections=tuple(one.connections for one in traffic),
+                syncs=self.syncs.count,
+                sync_p50_ms=p50_ms,
+                sync_p99_ms=p99_ms,
+                log_bytes=log_bytes,
+                free_bytes=None if self.disk is None else self.disk.free_bytes,
+            )
+        )
+
+    async def _measure_topics(self) -> int:
+        sizes: dict[str, TopicSize] = {}
+        left = PARTITIONS_PER_TURN
+        for topic in self._broker.topics():
+            end_offsets = records = size_bytes = 0
+            try:
+                for partition in range(topic.partitions):
+                    state = self._broker.log_state(topic.name, partition)
+                    end_offsets += state.high_watermark
+                    records += state.high_watermark - state.log_start_offset
+                    size_bytes += state.size_bytes
+                    left -= 1
+                    if not left:
+                        left = PARTITIONS_PER_TURN
+                        await pause()
+            except TopicError:
+                # Deleted between two turns.
+                continue
+            sizes[topic.name] = TopicSize(end_offsets, records, size_bytes)
+        self.topic_sizes = sizes
+        return sum(size.size_bytes for size in sizes.values())
+
+    def _measure_group(self, name: str) -> tuple[int, list[PartitionLag]]:
+        lags = group_lag(self._broker, self._coordinator, name)
+        return len(self._coordinator.describe(name).members), lags
+
+
+def resident_bytes() -> int:
+    """Memory that the process takes now; its peak where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
+    except (OSError, ValueError, IndexError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+
+
+class StickyNames:
+    """At most ``limit`` names get a label of their own; who has one keeps it as long as it exists.
+
+    So the series of a topic do not come and go with those of its neighbours.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._names: dict[str, None] = {}
+
+    def choose(self, existing: Iterable[str]) -> list[str]:
+        names = dict.fromkeys(existing)
+        for gone in self._names.keys() - names.keys():
+            del self._names[gone]
+        for name in names:
+            if len(self._names) >= self._limit:
+                break
+            self._names.setdefault(name)
+        return list(self._names)

@@ -1,0 +1,326 @@
+"""A search: a scan of partitions that gives what matches, says how far it is, and ends when nobody listens.
+
+It goes round the partitions, a window of offsets of each, forwards or back, and
+merges what matched in one round by time: so the first matches are about the
+oldest or newest of all, while a filter that matches little need not wait for
+every partition. Inside a partition the order is that of the offsets. A window
+ends where a batch does, so that no batch is unpacked for every part of it anew,
+unless what matches in it would be too much.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Literal
+
+from stele.wire.record_batch import BatchHeader, RecordView
+
+from ..broker.broker import Broker
+from ..broker.fetch import Fetched, PartitionFetch, batch_in_turns, batches_from
+from ..errors import CorruptLog, OffsetOutOfRange, SteleError
+from ..fairness import Turn
+from .filters import Filter
+
+Order = Literal["oldest", "newest"]
+Ending = Literal["limit", "end", "stopped", "failed"]
+
+# Searches at once: each has the loop for a slice of every turn.
+SEARCHES_MAX = 8
+_PIECE_BYTES, _PIECE_BYTES_MIN = 256 * 1024, 4 * 1024
+# Offsets of a window: few at first, more as long as nothing is found.
+_WINDOW_MIN, _WINDOW_MAX = 16, 8192
+# Partitions of one round, and what their windows may hold until they are merged.
+_ROUND_PARTITIONS = 16
+_ROUND_BYTES = 16 * 1024 * 1024
+# What the objects take that a record and a header of it are decoded into.
+_RECORD_BYTES, _HEADER_BYTES = 200, 150
+_PROGRESS_S = 0.2
+
+
+@dataclass(slots=True)
+class SearchTotals:
+    """What all searches did, for metrics."""
+
+    scanned_records: int = 0
+    scanned_bytes: int = 0
+    ended: dict[str, int] = field(default_factory=lambda: {"limit": 0, "end": 0, "stopped": 0, "failed": 0})
+
+
+@dataclass(slots=True)
+class Span:
+    """What is left of one partition: offsets ``[start, end)``. ``window`` is how many are looked at next."""
+
+    partition: int
+    start: int
+    end: int
+    window: int = _WINDOW_MIN
+
+
+@dataclass(slots=True)
+class _Window:
+    """Offsets ``[first, end)`` of a span, and what matched there: at most ``matches_max``, of ``bytes_max`` together.
+
+    What would be more is left to the next window: one that goes forwards ends
+    before it, one that goes back begins behind it (``is_cut``).
+    """
+
+    span: Span
+    first: int
+    end: int
+    is_newest: bool
+    matches_max: int
+    bytes_max: int
+    matches: deque[RecordView] = field(default_factory=deque[RecordView])
+    scanned: int = 0
+    held_bytes: int = 0
+    is_cut: bool = False
+
+    def keep(self, record: RecordView) -> bool:
+        """False if the window ends with it, since another would be too much."""
+        self.matches.append(record)
+        self.held_bytes += size_of(record)
+        if not self.is_newest:
+            if len(self.matches) >= self.matches_max or self.held_bytes >= self.bytes_max:
+                self.end, self.is_cut = record.offset + 1, True
+            return not self.is_cut
+        while len(self.matches) > 1 and (
+            len(self.matches) > self.matches_max or self.held_bytes > self.bytes_max
+        ):
+            dropped = self.matches.popleft()
+            self.held_bytes -= size_of(dropped)
+            self.first, self.is_cut = dropped.offset + 1, True
+        return True
+
+
+def size_of(record: RecordView) -> int:
+    """Bytes that a decoded record takes, about."""
+    size = _RECORD_BYTES + len(record.value or b"") + len(record.key or b"")
+    for name, content in record.headers:
+        size += _HEADER_BYTES + len(name) + len(content or b"")
+    return size
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """``offsets`` of ``total`` are behind us. ``damages`` are errors of what could not be read."""
+
+    total: int
+    offsets: int = 0
+    scanned: int = 0
+    matched: int = 0
+    bytes: int = 0
+    damages: list[SteleError] = field(default_factory=list[SteleError])
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    partition: int
+    record: RecordView
+
+
+class Search:
+    """One run over ``spans``. ``found`` gives matches, and now and then the progress."""
+
+    def __init__(
+        self, broker: Broker, topic: str, spans: list[Span], *, wanted: Filter, order: Order, limit: int
+    ) -> None:
+        self._broker = broker
+        self._topic = topic
+        self._spans = [span for span in spans if span.start < span.end]
+        self._wanted = wanted
+        self._is_newest = order == "newest"
+        self._limit = limit
+        self._due_s = time.monotonic() + _PROGRESS_S
+        self.progress = Progress(total=sum(span.end - span.start for span in self._spans))
+        self.ending: Ending = "stopped"
+        self._has_failed = False
+        self._turn = Turn()
+        share = limit // max(len(self._spans), 1)
+        for span in self._spans:
+            span.window = max(_WINDOW_MIN, min(share, _WINDOW_MAX))
+
+    @property
+    def left(self) -> list[Span]:
+        """What was not looked at, or not shown: where another search goes on."""
+        return [span for span in self._spans if span.start < span.end]
+
+    async def found(self) -> AsyncGenerator[list[Match] | Progress]:
+        """Matches, some at a time, and now and then the progress.
+
+        Ends at the limit, at the end, and when the broker closes; close it to stop it.
+        """
+        while self._spans and not self._broker.is_closing:
+            spans = list(self._spans)
+            for place in range(0, len(spans), _ROUND_PARTITIONS):
+                if self._broker.is_closing:
+                    break
+                async with aclosing(self._round(spans[place : place + _ROUND_PARTITIONS])) as found:
+                    async for one in found:
+                        yield one
+                if self.progress.matched >= self._limit:
+                    self.ending = "limit" if self.left else "end"
+                    return
+            self._spans = self.left
+        self.ending = "stopped" if self._spans else "failed" if self._has_failed else "end"
+
+    async def _round(self, spans: Sequence[Span]) -> AsyncGenerator[list[Match] | Progress]:
+        windows: list[_Window] = []
+        for span in spans:
+            window = self._window(span, bytes_max=_ROUND_BYTES // len(spans))
+            async with aclosing(self._look(window)) as looking:
+                async for _ in looking:
+                    if self._broker.is_closing:
+                        return
+                    if self._is_due():
+                        yield self.progress
+            windows.append(window)
+        async with aclosing(self._shown(windows)) as shown:
+            async for matches in shown:
+                yield matches
+        if self.progress.matched >= self._limit:
+            return
+        for window in windows:
+            span = window.span
+            self._pass(span, window.first if self._is_newest else window.end)
+            span.window = (
+                max(1, window.end - window.first) if window.is_cut else min(span.window * 2, _WINDOW_MAX)
+            )
+
+    def _window(self, span: Span, *, bytes_max: int) -> _Window:
+        first, end = span.start, min(span.end, span.start + span.window)
+        if self._is_newest:
+            first, end = max(span.start, span.end - span.window), span.end
+        return _Window(
+            span,
+            first,
+            end,
+            is_newest=self._is_newest,
+            matches_max=self._limit - self.progress.matched,
+            bytes_max=bytes_max,
+        )
+
+    async def _shown(self, windows: list[_Window]) -> AsyncGenerator[list[Match]]:
+        """What matched in a round, in order, as many at a time as are sent in one turn of the loop."""
+        progress, turn = self.progress, Turn()
+        matches: list[Match] = []
+        for window, record in self._merged(windows):
+            progress.matched += 1
+            # Exact after each: where the limit ends the search, another goes on.
+            self._pass(window.span, record.offset if self._is_newest else record.offset + 1)
+            matches.append(Match(window.span.partition, record))
+            if progress.matched >= self._limit:
+                break
+            if turn.is_over(size_of(record)):
+                yield matches
+                matches = []
+                await turn.pause()
+        if matches:
+            yield matches
+
+    def _pass(self, span: Span, to: int) -> None:
+        if self._is_newest:
+            self.progress.offsets += span.end - to
+            span.end = to
+        else:
+            self.progress.offsets += to - span.start
+            span.start = to
+
+    def _is_due(self) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + _PROGRESS_S
+        return True
+
+    def _merged(self, windows: list[_Window]) -> Iterator[tuple[_Window, RecordView]]:
+        """By time, without changing the order inside a partition."""
+        sign = -1 if self._is_newest else 1
+        waiting = [
+            (window, reversed(window.matches) if self._is_newest else iter(window.matches))
+            for window in windows
+        ]
+        heads: list[tuple[int, int, RecordView]] = []
+        for place, (_, records) in enumerate(waiting):
+            record = next(records, None)
+            if record is not None:
+                heads.append((sign * record.timestamp, place, record))
+        heapq.heapify(heads)
+        while heads:
+            _, place, record = heads[0]
+            window, records = waiting[place]
+            yield window, record
+            following = next(records, None)
+            if following is None:
+                heapq.heappop(heads)
+            else:
+                heapq.heapreplace(heads, (sign * following.timestamp, place, following))
+
+    async def _look(self, window: _Window) -> AsyncGenerator[None]:
+        """Fill ``window`` with what matches; gives a sign of life now and then."""
+        at = window.first
+        while at < window.end:
+            # Going back, what lies behind the window would be read in vain.
+            size = (window.end - at) * _RECORD_BYTES if self._is_newest else _PIECE_BYTES
+            size = max(_PIECE_BYTES_MIN, min(size, _PIECE_BYTES))
+            request = PartitionFetch(
+                topic=self._topic, partition=window.span.partition, offset=at, max_bytes=size
+            )
+            (fetched,) = await self._broker.fetch([request], max_bytes=size, is_scan=True)
+            self.progress.bytes += len(fetched.batches)
+            if fetched.error is not None:
+                at = self._behind(fetched.error, at, window.end)
+                continue
+            if not fetched.batches:
+                # The log was cut at its start meanwhile, or it ends sooner than it did.
+                break
+            try:
+                for header in batches_from(fetched, at):
+                    if at == window.first and self._is_newest:
+                        window.first = at = max(window.span.start, min(at, header.base_offset))
+                    async with aclosing(self._look_into(window, fetched, header, at)) as looking:
+                        async for _ in looking:
+                            yield
+                    if window.is_cut and not self._is_newest:
+                        at = window.end
+                        break
+                    at = header.next_offset
+                    window.end = max(window.end, min(at, window.span.end))
+                    if at >= window.span.end:
+                        break
+            except CorruptLog as damage:
+                at = self._behind(damage, at, window.end)
+        self.progress.scanned += window.scanned
+
+    async def _look_into(
+        self, window: _Window, fetched: Fetched, header: BatchHeader, at: int
+    ) -> AsyncGenerator[None]:
+        turn, end = self._turn, window.span.end
+        async with aclosing(batch_in_turns(fetched, header, at, turn)) as slices:
+            async for records in slices:
+                is_last = records[-1].offset >= end - 1
+                if records[-1].offset >= end:
+                    records = [record for record in records if record.offset < end]
+                window.scanned += len(records)
+                for record in await self._wanted.matching(records, turn):
+                    if not window.keep(record):
+                        return
+                yield
+                if is_last:
+                    return
+
+    def _behind(self, error: SteleError, at: int, end: int) -> int:
+        """Where to go on behind ``error``, which is reported unless retention is the reason."""
+        if isinstance(error, OffsetOutOfRange) and error.is_gone:
+            return min(max(error.log_start_offset, at + 1), end)
+        if str(error) not in map(str, self.progress.damages):
+            # Of a window that was cut, a part is looked at again.
+            self.progress.damages.append(error)
+        if isinstance(error, CorruptLog):
+            return min(max(error.next_offset, at + 1), end)
+        self._has_failed = True
+        return end

@@ -1,0 +1,193 @@
+"""What happens of itself: checkpoints, and the deletion of what is past its time or size."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+from ..clock import Clock, PatientClock
+from ..errors import CorruptLog, StorageError, StorageFull
+from .engine import TopicPartition
+from .flusher import Flusher
+from .log import DiskLog
+from .log_dir import LogDir
+from .log_manager import LogManager
+from .memory_log import MemoryLog, StoredBatch
+from .open_segments import OpenSegments
+from .segment import Segment
+from .segment_reader import confirm_newest, read_record_age
+
+logger = logging.getLogger(__name__)
+
+
+class Housekeeping:
+    """Begins with ``start`` and ends with ``stop``; ``enforce_retention`` may be called in between."""
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        manager: LogManager,
+        memory: Mapping[TopicPartition, MemoryLog],
+        *,
+        flusher: Flusher,
+        open_segments: OpenSegments,
+        clock: Clock,
+        on_change: Callable[[TopicPartition], object],
+    ) -> None:
+        self._log_dir = log_dir
+        self._manager = manager
+        self._checkpoints = manager.checkpoints
+        self._memory = memory
+        self._flusher = flusher
+        self._open_segments = open_segments
+        self._clock = PatientClock(clock)
+        # Called with a partition whose log start offset has moved.
+        self._on_change = on_change
+        self._stopping = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def has_started(self) -> bool:
+        return bool(self._tasks)
+
+    def start(self, *, checkpoint_interval_ms: int, retention_interval_ms: int) -> None:
+        """Begin checkpoints and retention, once all partitions are open."""
+        self._checkpoints.is_settled = True
+        self._tasks = [
+            # The first at once: it says that all is recovered.
+            asyncio.create_task(
+                self._every(checkpoint_interval_ms, self._checkpoints.checkpoint, first_ms=0)
+            ),
+            asyncio.create_task(self._every(retention_interval_ms, self.enforce_retention)),
+        ]
+
+    async def _every(
+        self, interval_ms: int, work: Callable[[], Awaitable[object]], *, first_ms: int | None = None
+    ) -> None:
+        delay_ms = interval_ms if first_ms is None else first_ms
+        while not self._stopping.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), delay_ms / 1000)
+            if self._stopping.is_set() or self._log_dir.failure is not None:
+                return
+            delay_ms = interval_ms
+            try:
+                await work()
+            except StorageError as error:
+                logger.error("housekeeping of %s: %s", self._log_dir.path, error)
+
+    async def stop(self) -> None:
+        """Return when nothing of it runs any more: its threads must be done, so it is not cancelled."""
+        self._stopping.set()
+        await asyncio.gather(*self._tasks)
+        await self._checkpoints.finish()
+
+    # ── retention ──
+
+    async def enforce_retention(self) -> int:
+        """Delete what the configurations no longer keep; returns segments, and batches in memory, deleted."""
+        now_ms = self._clock.now_ms()
+        deleted = 0
+        for name, log in list(self._memory.items()):
+            await self._log_dir.in_thread(_read_ages, log.batches_to_read(now_ms))
+            if expired := log.expire(now_ms):
+                deleted += expired
+                self._on_change(name)
+        for log in list(self._manager.logs.values()):
+            if self._log_dir.failure is not None or self._stopping.is_set():
+                break
+            await self._read_segment_ages(log, now_ms)
+            async with self._checkpoints.lock:
+                deleted += await self._retain(log, now_ms)
+        return deleted
+
+    def _is_gone(self, log: DiskLog) -> bool:
+        return self._manager.logs.get(log.topic_partition) is not log
+
+    async def _read_segment_ages(self, log: DiskLog, now_ms: int) -> None:
+        """Read the records that decide whether segments of ``log`` are past their time."""
+        while (segment := log.segment_to_read(now_ms)) is not None and not self._stopping.is_set():
+            try:
+                await self._log_dir.in_thread(read_record_age, segment)
+            except CorruptLog as error:
+                # What is known of the damage is gone around the next time.
+                logger.error("%s: its age is not known yet: %s", segment.path, error)
+                return
+            except OSError as error:
+                if self._is_gone(log) or segment not in log.segments:
+                    # Deleted meanwhile.
+                    return
+                raise self._log_dir.refuse(segment.path, error) from error
+            if segment.record_age is None:
+                # Appended to meanwhile, so it is not old.
+                return
+
+    async def _retain(self, log: DiskLog, now_ms: int) -> int:
+        """Delete the segments of ``log`` that are past their time or size; returns how many."""
+        if self._is_gone(log):
+            return 0
+        try:
+            if log.active_is_expired(now_ms):
+                log.roll()
+                await self._flusher.next_round(log)
+            segments = log.expired_segments(now_ms)
+            if not segments:
+                return 0
+            # Nothing is deleted because of a timestamp that only a damaged index knows.
+            await self._log_dir.in_thread(_confirm_newest, segments)
+            segments = log.expired_segments(now_ms)
+            if not segments or self._is_gone(log):
+                return 0
+            for segment in segments:
+                self._open_segments.forget(segment)
+            paths = log.detach(segments)
+            self._on_change(log.topic_partition)
+            # The start is saved first: a crash in between leaves files, never a log that begins twice.
+            # On a full disk there is no space for that, but there will be.
+            with contextlib.suppress(StorageFull):
+                await self._checkpoints.save()
+            await self._log_dir.in_thread(self._remove, paths)
+            await self._log_dir.in_thread(lambda: self._remove(log.stale_snapshots()))
+            await self._checkpoints.save()
+        except OSError as error:
+            raise self._log_dir.refuse(log.directory, error) from error
+        logger.info(
+            "%s: %d segments deleted, it starts at %d", log.directory, len(segments), log.log_start_offset
+        )
+        return len(segments)
+
+    def _remove(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            if self._log_dir.files.exists(path):
+                self._log_dir.files.remove(path)
+
+    # ── deletion ──
+
+    async def delete(self, logs: Sequence[DiskLog]) -> None:
+        """Delete logs that have been taken out of the manager. Raises ``StorageError``."""
+        async with self._checkpoints.lock:
+            for log in logs:
+                await self._flusher.quiesce(log)
+                for segment in log.segments:
+                    self._open_segments.forget(segment)
+                try:
+                    await self._log_dir.in_thread(self._manager.delete, log)
+                except OSError as error:
+                    raise self._log_dir.refuse(log.directory, error) from error
+            with contextlib.suppress(StorageFull):
+                # What stays in the checkpoint is taken out before the name is used again.
+                await self._checkpoints.save()
+
+
+def _confirm_newest(segments: Sequence[Segment]) -> None:
+    for segment in segments:
+        with contextlib.suppress(CorruptLog):
+            confirm_newest(segment)
+
+
+def _read_ages(batches: Sequence[StoredBatch]) -> None:
+    for stored in batches:
+        stored.read_age()

@@ -1,0 +1,80 @@
+"""Bringing the ledger of a partition to an offset: a snapshot, and the headers after it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from stele.wire import record_batch as rb
+
+from ..errors import StorageError
+from .engine import BatchLedger
+from .files import read_file
+from .partition_files import PRODUCERS_SUFFIX, PartitionFiles
+from .segment import Segment
+from .segment_reader import headers
+
+logger = logging.getLogger(__name__)
+
+
+class LedgerReplay:
+    """The ledger knows of every batch before ``offset``, or knows that it does not."""
+
+    def __init__(self, partition: PartitionFiles, ledger: BatchLedger) -> None:
+        self.offset = 0
+        self._partition = partition
+        self._ledger = ledger
+
+    def restore_before(self, offset: int, segments: Sequence[Segment]) -> bool:
+        """Bring the ledger to ``offset``: the newest usable snapshot, and the headers of ``segments`` after it.
+
+        CRCs of batches are not checked. Returns True if the snapshot was all that
+        it took.
+        """
+        stored = self._partition.stored(PRODUCERS_SUFFIX)
+        for candidate in reversed([snapshot for snapshot in stored if snapshot <= offset]):
+            if self._restore(candidate):
+                if candidate == offset:
+                    return True
+                break
+        for segment in segments:
+            if segment.next_offset > self.offset and segment.size:
+                for header in self._readable_headers(segment):
+                    if header.base_offset >= self.offset:
+                        self.feed(header)
+        self.skip_to(offset)
+        return False
+
+    def _restore(self, offset: int) -> bool:
+        snapshot = read_file(self._partition.files, self._partition.producers_path(offset))
+        try:
+            self._ledger.restore(snapshot or b"")
+        except ValueError as error:
+            logger.warning(
+                "%s: the producer snapshot at %d is damaged (%s), the log is read instead",
+                self._partition.directory,
+                offset,
+                error,
+            )
+            return False
+        self.offset = offset
+        return True
+
+    def _readable_headers(self, segment: Segment) -> Iterator[rb.BatchHeader]:
+        try:
+            yield from headers(segment)
+        except StorageError as error:
+            logger.error("%s: some producer states are lost: %s", self._partition.directory, error)
+            yield from headers(segment)
+
+    def feed(self, header: rb.BatchHeader) -> None:
+        """Take in the next batch of the log."""
+        self.skip_to(header.base_offset)
+        self._ledger.apply(header)
+        self.offset = header.next_offset
+
+    def skip_to(self, offset: int) -> None:
+        """Reset the ledger if there is a gap before ``offset``: what it knows may not be the last that was written."""
+        if offset != self.offset:
+            self._ledger.clear()
+            self.offset = offset

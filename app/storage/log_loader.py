@@ -1,0 +1,221 @@
+"""Loading a partition's log: which files count, and where it begins and ends.
+
+After a clean shutdown nothing is read but indexes and a few headers. After an
+unclean start the log is scanned from the segment that holds the recovery point
+(``recovery`` decides what is kept). In both cases:
+
+- no offset before the recovery point or the log start offset is ever given
+  again, so a log that lost its end goes on in a new segment at a later offset;
+- nothing is appended after bytes that hold no batch;
+- the ledger knows of every batch, or knows that it does not.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from stele.wire import record_batch as rb
+
+from ..clock import Clock
+from .checkpoint import LeaderEpochs
+from .engine import PartitionSpec
+from .ledger_replay import LedgerReplay
+from .partition_files import PRODUCERS_SUFFIX, PartitionFiles
+from .recovery import Crash, recover_segments
+from .segment import LOG_SUFFIX, Segment
+from .segment_loader import adopt_active, adopt_sealed
+from .topic_config import TopicConfig
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadedLog:
+    """What a partition's directory holds, ready to be read and appended to.
+
+    The last of ``segments`` is active. ``has_jumped``: offsets were skipped, which
+    a checkpoint must state before anything is acknowledged. ``is_on_disk``: all
+    that a clean shutdown leaves is there.
+    """
+
+    segments: list[Segment]
+    epochs: LeaderEpochs
+    log_start_offset: int
+    has_jumped: bool
+    is_on_disk: bool
+
+
+def new_segment(partition: PartitionFiles, base_offset: int, config: TopicConfig, clock: Clock) -> Segment:
+    """A segment of which nothing is known yet, and whose file need not be there."""
+    return Segment(
+        partition.files,
+        partition.directory,
+        base_offset,
+        index_interval_bytes=config.index_interval_bytes,
+        created_ms=clock.now_ms(),
+    )
+
+
+def load_log(
+    partition: PartitionFiles,
+    spec: PartitionSpec,
+    clock: Clock,
+    *,
+    crash: Crash | None,
+    recovery_point: int,
+    log_start_offset: int,
+) -> LoadedLog:
+    """Make or load the partition; ``crash`` None means that the last run closed it.
+
+    ``recovery_point`` and ``log_start_offset`` are those of the checkpoints. The
+    directory must not be another topic's (``PartitionFiles.topic_id``). Its name
+    lasts once its parent is synced, which is the caller's.
+
+    Raises:
+        OSError: the disk failed; no file is left open.
+    """
+    loader = _Loader(partition, spec, clock)
+    try:
+        return loader.load(crash, recovery_point, log_start_offset)
+    except BaseException:
+        for segment in loader.segments:
+            segment.release()
+        raise
+
+
+class _Loader:
+    def __init__(self, partition: PartitionFiles, spec: PartitionSpec, clock: Clock) -> None:
+        self.segments: list[Segment] = []
+        self._partition = partition
+        self._files, self._directory = partition.files, partition.directory
+        self._spec = spec
+        self._clock = clock
+        self._replay = LedgerReplay(partition, spec.ledger)
+        self._epochs = LeaderEpochs()
+        self._has_jumped = False
+
+    def load(self, crash: Crash | None, recovery_point: int, log_start_offset: int) -> LoadedLog:
+        self._files.make_dir(self._directory)
+        self._partition.write_topic_id(self._spec.topic_id)
+        self._partition.remove_leftovers()
+        bases = self._partition.stored(LOG_SUFFIX)
+        while len(bases) > 1 and bases[1] <= log_start_offset:
+            # Retention was interrupted; what it left has holes.
+            self._partition.remove_segment(bases.pop(0))
+        self.segments = [self._new_segment(base) for base in bases]
+        used_offset = max(recovery_point, log_start_offset)
+        is_on_disk = False
+        if self.segments:
+            self._report_missing(self.segments[0].base_offset, log_start_offset)
+            self._epochs = LeaderEpochs.read(self._files, self._directory)
+            if crash is None:
+                is_on_disk = self._adopt(recovery_point, used_offset)
+            else:
+                self._recover(crash, used_offset)
+        else:
+            self._report_missing(used_offset, log_start_offset)
+            self._add_segment(used_offset)
+            self._replay.restore_before(used_offset, self.segments)
+            self._files.sync_dir(self._directory)
+        end_offset = self.segments[-1].next_offset
+        self._replay.skip_to(end_offset)
+        for path in self._partition.stale_snapshots(end_offset):
+            self._files.remove(path)
+        return LoadedLog(
+            segments=self.segments,
+            epochs=self._epochs,
+            log_start_offset=max(log_start_offset, self.segments[0].base_offset),
+            has_jumped=self._has_jumped,
+            is_on_disk=is_on_disk or (end_offset == 0 and self._partition.is_blank()),
+        )
+
+    def _report_missing(self, found_offset: int, log_start_offset: int) -> None:
+        if found_offset > log_start_offset:
+            logger.error(
+                "%s: the files of offsets %d to %d are missing",
+                self._directory,
+                log_start_offset,
+                found_offset - 1,
+            )
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        return new_segment(self._partition, base_offset, self._spec.config, self._clock)
+
+    def _add_segment(self, base_offset: int) -> None:
+        segment = self._new_segment(base_offset)
+        segment.create()
+        self.segments.append(segment)
+
+    # ── after a clean shutdown ──
+
+    def _adopt(self, recovery_point: int, used_offset: int) -> bool:
+        """Take what a clean shutdown left; returns False if it left not all."""
+        if not used_offset and self._partition.is_blank():
+            return True
+        *sealed, active = self.segments
+        self._adopt_sealed(sealed)
+        is_whole = True
+        # The shutdown left a checkpoint, too; 0 means that it is lost.
+        if not adopt_active(active) or (recovery_point and active.next_offset != recovery_point):
+            logger.warning("%s: its indexes do not fit, they are built again", active.path)
+            crash = Crash(recovery_point=2**63 - 1, log_start_offset=0, same_boot=True)
+            self.segments = [*sealed, *recover_segments(self._files, [active], crash, lambda _: None)]
+            # The shutdown also left a snapshot, whose name is where the log ended.
+            used_offset = max([used_offset, *self._partition.stored(PRODUCERS_SUFFIX)])
+            is_whole = False
+        self._roll_after_damage(used_offset)
+        has_snapshot = self._replay.restore_before(self.segments[-1].next_offset, self.segments)
+        return is_whole and has_snapshot and not self._has_jumped
+
+    def _adopt_sealed(self, sealed: list[Segment]) -> None:
+        for segment, following in zip(sealed, self.segments[1:], strict=False):
+            if not adopt_sealed(segment, next_offset=following.base_offset):
+                logger.warning("%s: its indexes did not fit, they were built again", segment.path)
+
+    # ── after an unclean start ──
+
+    def _recover(self, crash: Crash, used_offset: int) -> None:
+        """Scan from the segment that holds the recovery point."""
+        bases = [segment.base_offset for segment in self.segments]
+        # A segment that ends at the point exactly may have been active then, and not have its indexes.
+        first = max(0, bisect_left(bases, crash.recovery_point) - 1)
+        trusted, suspect = self.segments[:first], self.segments[first:]
+        self._adopt_sealed(trusted)
+        self._replay.restore_before(suspect[0].base_offset, trusted)
+        self._epochs.truncate_to(suspect[0].base_offset)
+
+        def on_batch(header: rb.BatchHeader) -> None:
+            self._replay.feed(header)
+            self._epochs.note(header.partition_leader_epoch, header.base_offset)
+
+        recovered = recover_segments(self._files, suspect, crash, on_batch)
+        self.segments = trusted + recovered
+        self._roll_after_damage(used_offset)
+        for segment in recovered:
+            segment.file().sync()
+            if segment is not self.segments[-1]:
+                segment.is_sealed = True
+                segment.write_indexes()
+                segment.release()
+        self._epochs.write(self._files, self._directory)
+        # They tell of batches that were cut; other batches will have their offsets.
+        for offset in self._partition.stored(PRODUCERS_SUFFIX):
+            if offset > self.segments[-1].next_offset:
+                self._files.remove(self._partition.producers_path(offset))
+        self._files.sync_dir(self._directory)
+
+    def _roll_after_damage(self, used_offset: int) -> None:
+        """Never append after bytes that are no batch, and never give an offset before ``used_offset``."""
+        active = self.segments[-1]
+        at_end = bool(active.damages) and active.damages[-1].end_position == active.size
+        if active.next_offset >= used_offset and not at_end:
+            return
+        # At least one offset is lost with the bytes at the end: two segments cannot have one name.
+        active.lose_until(max(active.next_offset, used_offset, active.base_offset + 1))
+        active.is_sealed = True
+        active.write_indexes()
+        self._add_segment(active.next_offset)
+        self._files.sync_dir(self._directory)
+        self._has_jumped = True

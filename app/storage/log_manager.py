@@ -1,0 +1,198 @@
+"""The logs of a data directory: opened, created, deleted and closed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..clock import Clock
+from .data_dir import DataDir, Start
+from .engine import PartitionSpec, TopicPartition
+from .log import DiskLog
+from .log_dir import LogDir
+from .log_loader import load_log
+from .offset_checkpoints import OffsetCheckpoints
+from .partition_files import DELETED_SUFFIX, PartitionFiles
+from .recovery import Crash
+
+logger = logging.getLogger(__name__)
+
+# Logs opened at once after a crash: the disk has a queue, the CRC has cores.
+_OPEN_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Unopened:
+    """A partition and its directory, before its log is loaded."""
+
+    spec: PartitionSpec
+    files: PartitionFiles
+
+    @property
+    def name(self) -> TopicPartition:
+        return self.spec.topic_partition
+
+
+class LogManager:
+    """``logs`` are the open ones; ``leader_epoch`` is above all that any of them holds."""
+
+    def __init__(self, log_dir: LogDir, data_dir: DataDir, clock: Clock) -> None:
+        self.logs: dict[TopicPartition, DiskLog] = {}
+        self.leader_epoch = 0
+        self.checkpoints = OffsetCheckpoints(log_dir, data_dir, self.logs)
+        self._log_dir = log_dir
+        self._data_dir = data_dir
+        self._clock = clock
+        self._start: Start | None = None
+
+    async def open(self) -> Start:
+        """Take the data directory; partitions are opened by ``create``.
+
+        Raises:
+            DataDirLocked: another broker has it.
+            OSError: it cannot be used.
+        """
+        self._start = await self._log_dir.in_thread(self._data_dir.take)
+        self.leader_epoch = self._start.leader_epoch
+        await self.checkpoints.load()
+        return self._start
+
+    @property
+    def is_open(self) -> bool:
+        return self._start is not None
+
+    # ── create ──
+
+    async def create(self, specs: Sequence[PartitionSpec]) -> None:
+        """Open partitions, making those that are not there.
+
+        Raises:
+            StorageFull, LogDirFailed: none of them is open.
+        """
+        files, path = self._log_dir.files, self._log_dir.path
+        unopened = [
+            _Unopened(spec, PartitionFiles(files, self._data_dir.partition_dir(*spec.topic_partition)))
+            for spec in specs
+        ]
+        try:
+            await self._forget_predecessors(unopened)
+            logs = await self._load(unopened)
+            if logs:
+                # The run that made a directory may have ended before its name was made to last.
+                await self._log_dir.in_thread(files.sync_dir, path)
+        except OSError as error:
+            raise self._log_dir.refuse(Path(error.filename or path), error) from error
+        assert self._start is not None
+        for log in logs:
+            self.logs[log.topic_partition] = log
+            self.checkpoints.forget(log.topic_partition)
+            # Above all that is in the log, even if the start record was lost.
+            found = log.epochs.latest if self._start.was_clean else log.epochs.latest + 1
+            self.leader_epoch = max(self.leader_epoch, found)
+        if any(log.has_jumped for log in logs):
+            await self.checkpoints.checkpoint()
+
+    async def _forget_predecessors(self, unopened: Sequence[_Unopened]) -> None:
+        """See that nothing of a deleted topic of the same name is taken for the new one's."""
+
+        def remove_stale() -> list[TopicPartition]:
+            return [one.name for one in unopened if self._remove_stale(one)]
+
+        forgotten = [self.checkpoints.forget(name) for name in await self._log_dir.in_thread(remove_stale)]
+        if any(forgotten):
+            await self.checkpoints.checkpoint()
+
+    def _remove_stale(self, unopened: _Unopened) -> bool:
+        """True if the directory did not hold this very partition."""
+        expected = unopened.spec.topic_id
+        found = unopened.files.topic_id(expected)
+        if found is not None and found != expected:
+            # A topic of this name was deleted, and its files outlived a crash.
+            directory = unopened.files.directory
+            logger.warning("%s belongs to a deleted topic of the same name and is removed", directory)
+            self._remove_directory(directory)
+        return found != expected
+
+    async def _load(self, unopened: Sequence[_Unopened]) -> list[DiskLog]:
+        limit = asyncio.Semaphore(_OPEN_THREADS)
+
+        async def load_one(one: _Unopened) -> DiskLog:
+            async with limit:
+                return await self._log_dir.in_thread(self._load_one, one)
+
+        results = await asyncio.gather(*map(load_one, unopened), return_exceptions=True)
+        logs = [result for result in results if isinstance(result, DiskLog)]
+        for result in results:
+            if isinstance(result, BaseException):
+                for log in logs:
+                    log.close(clean=False)
+                raise result
+        return logs
+
+    def _load_one(self, unopened: _Unopened) -> DiskLog:
+        assert self._start is not None, "open() comes first"
+        recovery_point, log_start_offset = self.checkpoints.of(unopened.name)
+        crash = Crash(
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            same_boot=self._start.same_boot,
+        )
+        loaded = load_log(
+            unopened.files,
+            unopened.spec,
+            self._clock,
+            crash=None if self._start.was_clean else crash,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+        )
+        return DiskLog(unopened.files, unopened.spec, self._clock, loaded)
+
+    # ── delete ──
+
+    def delete(self, log: DiskLog) -> None:
+        """Delete a log that nobody uses any more; for threads. Raises ``OSError``."""
+        log.close(clean=False)
+        self._remove_directory(log.directory)
+
+    def _remove_directory(self, directory: Path) -> None:
+        files = self._log_dir.files
+        target = directory.with_name(f"{directory.name}.{self._clock.now_ms()}{DELETED_SUFFIX}")
+        files.rename(directory, target)
+        files.sync_dir(directory.parent)
+        files.remove_tree(target)
+
+    async def remove_strays(self) -> None:
+        """Finish deletions that a crash interrupted. Raises ``StorageError``."""
+        files, path = self._log_dir.files, self._log_dir.path
+
+        def work() -> None:
+            for name in files.list_dir(path):
+                if name.endswith(DELETED_SUFFIX):
+                    files.remove_tree(path / name)
+
+        try:
+            await self._log_dir.in_thread(work)
+        except OSError as error:
+            raise self._log_dir.refuse(path, error) from error
+
+    # ── close ──
+
+    async def close(self, *, clean: bool, threads: int) -> None:
+        """Close all logs; raises ``OSError`` for the first that failed, when all have been tried."""
+        logs = list(self.logs.values())
+
+        def close_all(mine: list[DiskLog]) -> None:
+            for log in mine:
+                log.close(clean=clean)
+
+        shares = (self._log_dir.in_thread(close_all, logs[start::threads]) for start in range(threads))
+        for error in await asyncio.gather(*shares, return_exceptions=True):
+            if error is not None:
+                raise error
+
+    async def release(self, *, clean: bool) -> None:
+        """Give the data directory back. Raises ``OSError``."""
+        await self._log_dir.in_thread(lambda: self._data_dir.release(clean=clean))

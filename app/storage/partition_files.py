@@ -1,0 +1,94 @@
+"""The files of one partition, by name.
+
+::
+
+    orders-0/
+      partition.metadata                    version and topic id, as Apache Kafka writes it
+      leader-epoch-checkpoint
+      00000000000000000000.log/.index/.timeindex        sealed
+      00000000000000041872.log                          active (its indexes are in memory)
+      00000000000000041872.producers                    producer states at that offset
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from uuid import UUID
+
+from .files import Files, read_file, write_file
+from .segment import LOG_SUFFIX, SUFFIXES, segment_name
+
+logger = logging.getLogger(__name__)
+
+PARTITION_METADATA = "partition.metadata"
+PRODUCERS_SUFFIX = ".producers"
+DELETED_SUFFIX = ".deleted"
+# Older snapshots than these are never asked for.
+_SNAPSHOTS_KEPT = 2
+_TOPIC_ID = re.compile(r"topic_id: ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+
+
+class PartitionFiles:
+    """The directory of one partition; every method may raise ``OSError``."""
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self.files = files
+        self.directory = directory
+
+    def names(self) -> list[str]:
+        """Of all files; none if there is no directory."""
+        return self.files.list_dir(self.directory) if self.files.exists(self.directory) else []
+
+    def stored(self, suffix: str) -> list[int]:
+        """The offsets that files with ``suffix`` are named after, ascending."""
+        stems = [name.removesuffix(suffix) for name in self.names() if name.endswith(suffix)]
+        return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdecimal())
+
+    def producers_path(self, offset: int) -> Path:
+        return self.directory / (segment_name(offset) + PRODUCERS_SUFFIX)
+
+    def stale_snapshots(self, recovery_point: int) -> list[Path]:
+        """Producer snapshots that no recovery will ask for: all but the newest two that are surely of use."""
+        passed = [offset for offset in self.stored(PRODUCERS_SUFFIX) if offset <= recovery_point]
+        return [self.producers_path(offset) for offset in passed[:-_SNAPSHOTS_KEPT]]
+
+    def remove_segment(self, base_offset: int) -> None:
+        for suffix in SUFFIXES:
+            path = self.directory / (segment_name(base_offset) + suffix)
+            if self.files.exists(path):
+                self.files.remove(path)
+
+    def remove_leftovers(self) -> None:
+        """Remove what was under way when the last run ended."""
+        for name in self.names():
+            if name.endswith((DELETED_SUFFIX, ".tmp")):
+                self.files.remove(self.directory / name)
+
+    def is_blank(self) -> bool:
+        """Nothing was ever written to it: a clean shutdown adds nothing to what a start made."""
+        only = segment_name(0) + LOG_SUFFIX
+        return set(self.names()) == {PARTITION_METADATA, only} and self.files.size(self.directory / only) == 0
+
+    def topic_id(self, expected: UUID) -> UUID | None:
+        """Whose partition the directory holds; ``expected`` if it does not say; None if there is none."""
+        raw = read_file(self.files, self.directory / PARTITION_METADATA)
+        if raw is None:
+            return expected if self.stored(LOG_SUFFIX) else None
+        found = _TOPIC_ID.search(raw.decode(errors="replace"))
+        if found is None or _differ_in_one(found[1], str(expected)):
+            logger.warning("%s is damaged and is written again", self.directory / PARTITION_METADATA)
+            return expected
+        return UUID(found[1])
+
+    def write_topic_id(self, topic_id: UUID) -> None:
+        path = self.directory / PARTITION_METADATA
+        content = f"version: 0\ntopic_id: {topic_id}\n".encode()
+        if read_file(self.files, path) != content:
+            write_file(self.files, path, content)
+
+
+def _differ_in_one(a: str, b: str) -> bool:
+    """Random ids never differ in one character alone: one of them is damaged."""
+    return len(a) == len(b) and sum(x != y for x, y in zip(a, b, strict=True)) == 1

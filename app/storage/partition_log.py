@@ -1,0 +1,110 @@
+"""What the engine needs of the log of a partition, wherever its bytes are.
+
+``log`` keeps them on disk, ``memory_log`` in a ring. What only one of them has
+(syncs, segments, files to verify) is asked of that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from stele.wire.record_batch import BatchHeader
+
+from ..errors import OffsetOutOfRange
+from .checkpoint import LeaderEpochs
+from .engine import TopicPartition
+from .topic_config import TopicConfig
+
+
+class Span(Protocol):
+    """Whole batches of one log, found and not yet read; ``path`` and ``position`` say where they lie on disk."""
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def path(self) -> Path | None: ...
+    @property
+    def position(self) -> int: ...
+    def read_nowait(self) -> bytes | bytearray | None:
+        """The bytes, if that waits for no disk."""
+        ...
+
+    def read(self) -> bytes | bytearray:
+        """The bytes; for threads. Raises ``OSError``."""
+        ...
+
+
+class PartitionLog(Protocol):
+    """Methods belong to the event loop unless they say otherwise."""
+
+    config: TopicConfig
+    epochs: LeaderEpochs
+    log_start_offset: int
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def recovery_point(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def segment_count(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int:
+        """The newest that a batch header states, in ms; -1 if none does."""
+        ...
+
+    @property
+    def deletions(self) -> int:
+        """Goes up when files are deleted: one that was not found may have been among them."""
+        ...
+
+    def append(
+        self, batches: bytearray | memoryview, headers: list[BatchHeader], *, leader_epoch: int
+    ) -> tuple[int, int]:
+        """Give the batches their offsets, in place, and write them. Returns ``(base, last)`` offset."""
+        ...
+
+    def plan(
+        self, offset: int, max_bytes: int, *, at_least_one: bool
+    ) -> Callable[[bool], Span | None] | None:
+        """A search for whole batches from the one that holds ``offset``, up to ``max_bytes``; None if there are none.
+
+        If the first batch is larger, it is found alone with ``at_least_one``. The
+        search takes ``nowait``: on the loop with True it raises
+        ``WouldBlockError`` where it would wait for a disk; with False it is for
+        threads. Raises ``OffsetOutOfRange``.
+        """
+        ...
+
+    def holds(self, span: Span) -> bool:
+        """False once the bytes of ``span`` have been deleted."""
+        ...
+
+    def time_search(self, timestamp_ms: int) -> Callable[[], tuple[int, int, int] | None]:
+        """A search, for a thread, for the first record at or after ``timestamp_ms``.
+
+        It returns ``(offset, timestamp, leader epoch)``, None if there is no such record.
+        """
+        ...
+
+    def advance_log_start(self, offset: int) -> None:
+        """Move the log start offset up to ``offset``, never past the end."""
+        ...
+
+
+def check_offset(log: PartitionLog, offset: int) -> None:
+    """Raises ``OffsetOutOfRange`` outside ``[log_start_offset, log_end_offset]``."""
+    if not log.log_start_offset <= offset <= log.log_end_offset:
+        topic, partition = log.topic_partition
+        raise OffsetOutOfRange(
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+        )

@@ -1,0 +1,184 @@
+"""The two sparse indexes of one segment, and the newest timestamp they lead to.
+
+The indexes of the active segment grow in memory, an entry in each for about every
+``index.interval.bytes`` of log. Those of a sealed segment are files, read when a
+reader comes and forgotten when the segment is released. They are hints: what does
+not fit the log is noticed when it is used (``segment_reader``), and the log is
+then read instead (``segment_loader.examine``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from stele.wire import record_batch as rb
+
+from .files import Files, read_file
+from .offset_index import ENTRY_BYTES as INDEX_ENTRY_BYTES
+from .offset_index import OffsetIndex
+from .time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from .time_index import TimeIndex
+
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+
+
+class SegmentIndexes:
+    """Offsets are absolute here; the indexes hold them relative to ``base_offset``.
+
+    ``max_timestamp`` is the newest that a batch header states, in ms, -1 if none does;
+    ``max_timestamp_offset`` the last offset of that batch.
+    """
+
+    __slots__ = (
+        "_base_offset",
+        "_bytes_since_entry",
+        "_files",
+        "_offsets",
+        "_times",
+        "interval_bytes",
+        "is_newest_confirmed",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "path",
+        "time_path",
+    )
+
+    def __init__(self, files: Files, log_path: Path, base_offset: int, *, interval_bytes: int) -> None:
+        self._files = files
+        self._base_offset = base_offset
+        self.interval_bytes = interval_bytes
+        self.path = log_path.with_suffix(INDEX_SUFFIX)
+        self.time_path = log_path.with_suffix(TIME_INDEX_SUFFIX)
+        self.clear()
+
+    def clear(self) -> None:
+        """Start from nothing, as for an empty log."""
+        self._offsets: OffsetIndex | None = OffsetIndex()
+        self._times: TimeIndex | None = TimeIndex()
+        self._bytes_since_entry = 0
+        self.max_timestamp = rb.NO_TIMESTAMP
+        self.max_timestamp_offset = self._base_offset
+        # False while only an index file says so.
+        self.is_newest_confirmed = True
+
+    def forget(self) -> None:
+        """Give back the memory; the files have all of it."""
+        self._offsets = None
+        self._times = None
+
+    def replace(self, other: SegmentIndexes) -> None:
+        """Take the indexes that were built from the log again."""
+        self._offsets, self._times = other._offsets, other._times
+
+    def note(self, header: rb.BatchHeader, position: int) -> None:
+        """Take in the batch at byte ``position``; batches come in order."""
+        assert self._offsets is not None
+        assert self._times is not None
+        last_offset = header.last_offset
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self._bytes_since_entry > self.interval_bytes:
+            self._offsets.append(last_offset - self._base_offset, position)
+            self._times.maybe_append(self.max_timestamp, self.max_timestamp_offset - self._base_offset)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += header.size
+
+    # ── files ──
+
+    def contents(self) -> dict[str, bytes]:
+        """The contents of both files, by name; the time index has its closing entry."""
+        assert self._offsets is not None
+        assert self._times is not None
+        if self.max_timestamp != rb.NO_TIMESTAMP:
+            self._times.maybe_append(self.max_timestamp, self.max_timestamp_offset - self._base_offset)
+        return {self.path.name: self._offsets.to_bytes(), self.time_path.name: self._times.to_bytes()}
+
+    def have_files(self) -> bool:
+        """True if there is a file of either index."""
+        return any(map(self._files.exists, (self.path, self.time_path)))
+
+    def adopt_bounds(self, *, next_offset: int, log_bytes: int, first_timestamp: Callable[[], int]) -> bool:
+        """Take the newest timestamp of a sealed segment from the last entry of its time index.
+
+        Reads two entries. Returns False if a file is missing or cannot belong to
+        this log; what is wrong in the middle of an index shows when it is used.
+        """
+        self.forget()
+        relative_end = next_offset - self._base_offset
+        last = self._last_entry(self.path, INDEX_ENTRY_BYTES)
+        if last is None or (last and int.from_bytes(last[:4], "big") >= relative_end):
+            return False
+        if last and int.from_bytes(last[4:], "big") >= log_bytes:
+            return False
+        last = self._last_entry(self.time_path, TIME_ENTRY_BYTES)
+        if last is None:
+            return False
+        newest = TimeIndex.last_of(last)
+        if newest is None:
+            # Empty is right only if no record has a time; the first is asked for all.
+            return first_timestamp() == rb.NO_TIMESTAMP
+        if newest[0] < 0 or not 0 <= newest[1] < relative_end:
+            return False
+        self.max_timestamp, self.max_timestamp_offset = newest[0], self._base_offset + newest[1]
+        self.is_newest_confirmed = False
+        return True
+
+    def _last_entry(self, path: Path, entry_bytes: int) -> bytes | None:
+        """The last entry of an index file, empty if it has none; None if there is no file of whole entries."""
+        if not self._files.exists(path):
+            return None
+        file = self._files.open(path)
+        try:
+            size = file.size()
+            return file.read_at(max(0, size - entry_bytes), entry_bytes) if size % entry_bytes == 0 else None
+        finally:
+            file.close()
+
+    def load(self, *, log_bytes: int, may_be_missing: bool) -> bool:
+        """Take both files into memory, to go on from them; False if they cannot belong to this log.
+
+        ``may_be_missing``: without either file the indexes are empty.
+        """
+        index_data, times_data = read_file(self._files, self.path), read_file(self._files, self.time_path)
+        if index_data is None and times_data is None and may_be_missing:
+            index_data = times_data = b""
+        if index_data is None or times_data is None:
+            return False
+        self._offsets = OffsetIndex.from_bytes(index_data, log_bytes=log_bytes or 1)
+        self._times = TimeIndex.from_bytes(times_data)
+        if self._offsets is None or self._times is None:
+            return False
+        newest = self._times.last()
+        if newest:
+            self.max_timestamp, self.max_timestamp_offset = newest[0], self._base_offset + newest[1]
+        return True
+
+    def last_entry(self) -> tuple[int, int] | None:
+        """``(last offset, position)`` of the last entry in memory."""
+        entries = [] if self._offsets is None else self._offsets.entries()
+        return (self._base_offset + entries[-1][0], entries[-1][1]) if entries else None
+
+    def resume_after(self, header: rb.BatchHeader) -> None:
+        """Go on counting after the batch that the last entry stands for."""
+        self._bytes_since_entry = header.size
+
+    # ── looking up ──
+
+    def offsets(self, log_bytes: int) -> OffsetIndex:
+        """The offset index, from its file if it is not in memory."""
+        index = self._offsets
+        if index is None:
+            data = read_file(self._files, self.path) or b""
+            # A hint that does not fit is dropped: reading then starts at byte 0.
+            index = self._offsets = OffsetIndex.from_bytes(data, log_bytes=log_bytes) or OffsetIndex()
+        return index
+
+    def time_entry(self, timestamp_ms: int) -> tuple[tuple[int, int] | None, bool]:
+        """``TimeIndex.entry_for``, and whether it comes from the file."""
+        if self._times is not None:
+            return self._times.entry_for(timestamp_ms), False
+        data = read_file(self._files, self.time_path) or b""
+        return TimeIndex.search(data, timestamp_ms), True

@@ -1,0 +1,362 @@
+"""Fetch sessions (KIP-227): what a consumer reads, remembered between its requests. A state machine without I/O.
+
+A *full* request (epoch 0) names all its partitions and may begin a session; the
+*incremental* ones that follow (epochs 1, 2, …) name only what changed, and their
+answers leave out partitions with nothing to say. Sessions belong to the listener
+and not to a connection: a client that connects again may go on with its own.
+
+Beyond what Kafka's cache does, a session knows which of its partitions may have
+something to say at all (``FetchSession.candidates``), from a watch on them. An idle
+partition costs a round nothing.
+
+Sessions live in slots, as in Kafka. When all are taken, a new session takes the
+place of one that was not used for two minutes; or of an ordinary one if it is
+privileged (a follower's); or of one that is older than two minutes and smaller
+than itself. Otherwise its client gets no session and names all partitions each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from stele.wire.error_codes import ErrorCode
+
+from ...storage.engine import TopicPartition
+
+# Session id 0 is none. Epochs: 0 asks for a new session, -1 ends the one named, without another.
+NO_SESSION_ID = 0
+NEW_SESSION_EPOCH = 0
+FINAL_EPOCH = -1
+_EPOCH_MAX = 2**31 - 1
+# As Kafka's: a session that was not used for longer gives way to any other, a younger one only to followers.
+EVICTION_MS = 120_000
+
+# Privileged or not, partitions, session id: the least of those that may go is the first to go.
+_Worth = tuple[bool, int, int]
+# A topic's name, or its id (16 bytes) in sessions that use ids; and the partition.
+PartitionKey = tuple[str | bytes, int]
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch after ``epoch``; after the largest comes 1, because 0 begins a session."""
+    return 1 if epoch == _EPOCH_MAX else epoch + 1
+
+
+class Watch(Protocol):
+    """Tells which of its partitions changed; see ``storage.waiters.PartitionWatch``."""
+
+    def add(self, topic_partition: TopicPartition) -> None: ...
+    def discard(self, topic_partition: TopicPartition) -> None: ...
+    def take(self) -> Iterable[TopicPartition]: ...
+    def interrupt(self) -> None: ...
+    def close(self) -> None: ...
+    async def wait(self, *, min_bytes: int, timeout_ms: int) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class FetchedPartition:
+    """What a request asks of one partition, and what its session last answered.
+
+    ``topic`` is empty while no topic of this id has been found; ``is_by_id`` tells
+    that it was asked for by an id, which may be all zeros.
+    """
+
+    topic: str
+    topic_id: bytes
+    index: int
+    offset: int
+    max_bytes: int
+    leader_epoch: int
+    is_by_id: bool = False
+    # As last answered; -1 makes the next answer news.
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    # Its place in the session: it goes to the end when it brought records.
+    turn: int = 0
+
+    def ask(self, other: FetchedPartition) -> None:
+        """Take over what a later request asks of the partition."""
+        self.offset, self.max_bytes = other.offset, other.max_bytes
+        self.leader_epoch = other.leader_epoch
+
+    def note_answer(
+        self, *, has_records: bool, is_error: bool, high_watermark: int, log_start_offset: int
+    ) -> bool:
+        """True if the answer must be sent: records, an error, or an end or a beginning that moved."""
+        is_news = (
+            has_records
+            or is_error
+            or high_watermark != self.high_watermark
+            or log_start_offset != self.log_start_offset
+        )
+        # When the error has gone the partition is news, whatever it has.
+        self.high_watermark = -1 if is_error else high_watermark
+        self.log_start_offset = log_start_offset
+        return is_news
+
+
+class FetchSession:
+    """The partitions of one session, in the order in which they are read."""
+
+    def __init__(
+        self,
+        session_id: int,
+        partitions: Mapping[PartitionKey, FetchedPartition],
+        watch: Watch,
+        *,
+        is_privileged: bool,
+        uses_topic_ids: bool,
+        now_ms: int,
+    ) -> None:
+        self.id = session_id
+        self.is_privileged = is_privileged
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = self.used_ms = now_ms
+        # That of the next request.
+        self.epoch = next_epoch(NEW_SESSION_EPOCH)
+        self.watch = watch
+        # It lost its slot, or was ended; a request that is under way still gets its answer.
+        self.is_over = False
+        self._partitions: dict[PartitionKey, FetchedPartition] = {}
+        self._keys: dict[TopicPartition, PartitionKey] = {}
+        self._turns = 0
+        # Those that may have something to say.
+        self._unsettled: dict[PartitionKey, FetchedPartition] = {}
+        self.update(partitions, ())
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def update(
+        self, asked: Mapping[PartitionKey, FetchedPartition], forgotten: Iterable[PartitionKey]
+    ) -> None:
+        """Add and change the partitions in ``asked``, then remove those in ``forgotten``."""
+        for key, partition in asked.items():
+            known = self._partitions.get(key)
+            if known is None:
+                self._turns += 1
+                partition.turn = self._turns
+                self._partitions[key] = known = partition
+                if partition.topic:
+                    self._watch(key, partition)
+            else:
+                known.ask(partition)
+            self._unsettled[key] = known
+        for key in forgotten:
+            known = self._partitions.pop(key, None)
+            self._unsettled.pop(key, None)
+            if known is not None:
+                name = TopicPartition(known.topic, known.index)
+                if self._keys.get(name) == key:
+                    del self._keys[name]
+                    self.watch.discard(name)
+
+    def _watch(self, key: PartitionKey, partition: FetchedPartition) -> None:
+        name = TopicPartition(partition.topic, partition.index)
+        self._keys[name] = key
+        self.watch.add(name)
+
+    def resolve(self, partition: FetchedPartition, topic: str) -> None:
+        """The topic of this partition's id has a name."""
+        partition.topic = topic
+        self._watch((partition.topic_id, partition.index), partition)
+
+    def candidates(self) -> list[FetchedPartition]:
+        """The partitions that may have something to say, in the order in which they are to be read."""
+        for name in self.watch.take():
+            key = self._keys.get(name)
+            if key is not None:
+                self._unsettled[key] = self._partitions[key]
+        return sorted(self._unsettled.values(), key=_turn)
+
+    def settle(
+        self,
+        partition: FetchedPartition,
+        *,
+        has_records: bool,
+        is_error: bool,
+        high_watermark: int,
+        log_start_offset: int,
+    ) -> bool:
+        """Note what was found in a partition; true if it must be in the answer.
+
+        A partition that brought records is read last from now on. One that has no
+        error and nothing behind its offset has nothing to say until it changes or
+        a request names it.
+        """
+        if has_records:
+            self._turns += 1
+            partition.turn = self._turns
+        if not is_error and partition.offset >= high_watermark:
+            self._unsettled.pop((self._name(partition), partition.index), None)
+        return partition.note_answer(
+            has_records=has_records,
+            is_error=is_error,
+            high_watermark=high_watermark,
+            log_start_offset=log_start_offset,
+        )
+
+    def _name(self, partition: FetchedPartition) -> str | bytes:
+        return partition.topic_id if self.uses_topic_ids else partition.topic
+
+
+def _turn(partition: FetchedPartition) -> int:
+    return partition.turn
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a request is: an error; or a fetch of a ``session``; or one without, which may begin one."""
+
+    error: ErrorCode = ErrorCode.NONE
+    session: FetchSession | None = None
+    may_begin: bool = False
+
+
+class FetchSessionCache:
+    """The sessions of a listener, in ``slots`` and with at most ``partitions_max`` partitions together.
+
+    Times are in ms of a clock that only goes forward. ``random_id`` gives numbers
+    from 1 to 2^31 - 1, and ``make_watch`` a watch for each session.
+    """
+
+    def __init__(
+        self,
+        *,
+        slots: int,
+        partitions_max: int,
+        random_id: Callable[[], int],
+        make_watch: Callable[[], Watch],
+    ) -> None:
+        self._slots = slots
+        self._partitions_max = partitions_max
+        self._random_id = random_id
+        self._make_watch = make_watch
+        # The least recently used first.
+        self._sessions: dict[int, FetchSession] = {}
+        self._sizes: dict[int, int] = {}
+        # What may give way to any session, and what only to a privileged one; as of its last use.
+        self._evictable: dict[int, _Worth] = {}
+        self._evictable_by_privileged: dict[int, _Worth] = {}
+        self.partitions = 0
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def take(
+        self,
+        *,
+        session_id: int,
+        epoch: int,
+        uses_topic_ids: bool,
+        asked: Mapping[PartitionKey, FetchedPartition],
+        forgotten: Iterable[PartitionKey],
+        now_ms: int,
+    ) -> Round:
+        """Decide what a request is, and change its session as it asks.
+
+        Whatever still waits for the session's request before this one is interrupted.
+        """
+        if epoch in (NEW_SESSION_EPOCH, FINAL_EPOCH):
+            # Both end the session they name.
+            self._remove(session_id)
+            return Round(may_begin=epoch == NEW_SESSION_EPOCH)
+        session = self._sessions.get(session_id)
+        if session is None:
+            return Round(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            return Round(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != uses_topic_ids:
+            return Round(error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.update(asked, forgotten)
+        session.watch.interrupt()
+        if not len(session):
+            # Nothing is left to remember; what was named and forgotten at once is still answered.
+            self._remove(session_id)
+            return Round()
+        self._touch(session, now_ms)
+        if self.partitions > self._partitions_max:
+            # Its client begins again, with a session if there is room.
+            self._remove(session_id)
+            return Round(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        session.epoch = next_epoch(epoch)
+        return Round(session=session)
+
+    def begin(
+        self,
+        partitions: Mapping[PartitionKey, FetchedPartition],
+        *,
+        is_privileged: bool,
+        uses_topic_ids: bool,
+        now_ms: int,
+    ) -> int:
+        """Begin a session with what was asked and answered; its id, or 0 if there is no room for it."""
+        if not self._make_room(len(partitions), is_privileged=is_privileged, now_ms=now_ms):
+            return NO_SESSION_ID
+        session_id = self._random_id()
+        while session_id in self._sessions:
+            session_id = self._random_id()
+        session = FetchSession(
+            session_id,
+            partitions,
+            self._make_watch(),
+            is_privileged=is_privileged,
+            uses_topic_ids=uses_topic_ids,
+            now_ms=now_ms,
+        )
+        self._sessions[session_id] = session
+        self._sizes[session_id] = 0
+        self._touch(session, now_ms)
+        return session_id
+
+    def _touch(self, session: FetchSession, now_ms: int) -> None:
+        session.used_ms = now_ms
+        self._sessions[session.id] = self._sessions.pop(session.id)
+        self.partitions += len(session) - self._sizes[session.id]
+        self._sizes[session.id] = len(session)
+        worth = (session.is_privileged, len(session), session.id)
+        is_old = now_ms - session.created_ms > EVICTION_MS
+        if is_old:
+            self._evictable[session.id] = worth
+        if is_old or not session.is_privileged:
+            self._evictable_by_privileged[session.id] = worth
+
+    def _make_room(self, size: int, *, is_privileged: bool, now_ms: int) -> bool:
+        if size > self._partitions_max:
+            return False
+        while self.partitions + size > self._partitions_max:
+            oldest = next(iter(self._sessions.values()))
+            if now_ms - oldest.used_ms <= EVICTION_MS:
+                return False
+            self._evict(oldest)
+        if len(self._sessions) < self._slots:
+            return True
+        victim = self._victim((is_privileged, size, NO_SESSION_ID), now_ms)
+        if victim is None:
+            return False
+        self._evict(victim)
+        return True
+
+    def _victim(self, newcomer: _Worth, now_ms: int) -> FetchSession | None:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now_ms - oldest.used_ms > EVICTION_MS:
+            return oldest
+        evictable = self._evictable_by_privileged if newcomer[0] else self._evictable
+        least = min(evictable.values(), default=None)
+        return None if least is None or newcomer < least else self._sessions[least[2]]
+
+    def _evict(self, session: FetchSession) -> None:
+        self._remove(session.id)
+        self.evictions += 1
+
+    def _remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partitions -= self._sizes.pop(session_id)
+            self._evictable.pop(session_id, None)
+            self._evictable_by_privileged.pop(session_id, None)
+            session.is_over = True
+            session.watch.close()

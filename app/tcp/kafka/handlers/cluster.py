@@ -1,0 +1,290 @@
+"""Leaders, replicas, controllers and features of a cluster that is one broker.
+
+What a cluster of several would have to do is answered as Apache Kafka answers it
+on one broker: no election is needed, nothing is moving, the quorum has one member.
+What would change the cluster is refused, in the response's own form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from stele.wire.error_codes import ErrorCode
+
+from ....broker.dynamic_configs import ConfigKind
+from ....errors import SteleError
+from ..schemas.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
+from ..schemas.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from ..schemas.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Node,
+    PartitionQuorum,
+    ReplicaState,
+    TopicQuorum,
+)
+from ..schemas.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+from ..schemas.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from ..schemas.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from ..schemas.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
+from ..schemas.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from ..schemas.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from .context import Context, describe_error
+
+_PREFERRED, _UNCLEAN = 0, 1
+_METADATA_TOPIC = "__cluster_metadata"
+_NO_SUCH_QUORUM = "only partition 0 of __cluster_metadata has a quorum to describe"
+_NO_VOTERS = "the quorum of controllers is this one broker; voters cannot be added or removed"
+# The metadata is a database and not a log: there is no term and no offset to tell.
+_METADATA_EPOCH = 0
+_METADATA_END_OFFSET = 0
+# What has configurations, in the numbers of DescribeConfigs.
+_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
+_RESOURCE_TYPES = (_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
+_FIRST_WITH_RESOURCE_TYPES = 1
+_NAME_CHARACTERS_MAX = 1000
+
+
+def partition_error(context: Context, topic: str, partition: int) -> tuple[ErrorCode, str | None]:
+    """NONE and no text if the partition exists."""
+    try:
+        context.broker.log_state(topic, partition)
+    except SteleError as error:
+        return describe_error(error)
+    return ErrorCode.NONE, None
+
+
+def once_each(topics: Iterable[tuple[str, Sequence[int]]]) -> dict[str, dict[int, None]]:
+    """Partitions by topic, in the order of the request, however often it names them."""
+    asked: dict[str, dict[int, None]] = {}
+    for topic, partitions in topics:
+        asked.setdefault(topic, {}).update(dict.fromkeys(partitions))
+    return asked
+
+
+# ── leaders and replicas ──
+
+
+def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Every partition is led by its only replica, so that no election is ever needed."""
+    if request.topic_partitions is None:
+        # Of all partitions only those are listed whose leader would change.
+        return ElectLeadersResponse(
+            error_code=ErrorCode.NONE,
+            replica_election_results=[
+                ReplicaElectionResult(topic=topic.name, partition_result=())
+                for topic in context.broker.topics()
+            ],
+        )
+    kind = request.election_type
+    is_known = kind in (_PREFERRED, _UNCLEAN)
+    asked = once_each((one.topic, one.partitions) for one in request.topic_partitions)
+    return ElectLeadersResponse(
+        error_code=ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic,
+                partition_result=[
+                    _elect(context, topic, one)
+                    if is_known
+                    else PartitionResult(
+                        partition_id=one,
+                        error_code=ErrorCode.INVALID_REQUEST,
+                        error_message=f"election type {kind} is unknown; use 0 (preferred) or 1 (unclean)",
+                    )
+                    for one in partitions
+                ],
+            )
+            for topic, partitions in asked.items()
+        ],
+    )
+
+
+def _elect(context: Context, topic: str, partition: int) -> PartitionResult:
+    code, message = partition_error(context, topic, partition)
+    if not code:
+        code, message = ErrorCode.ELECTION_NOT_NEEDED, "the preferred replica leads the partition already"
+    return PartitionResult(partition_id=partition, error_code=code, error_message=message)
+
+
+def alter_partition_reassignments(
+    context: Context, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    """A partition may be assigned to this broker, where it is already; there is no other."""
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        responses=[
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[_reassign(context, topic.name, one) for one in topic.partitions],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _reassign(context: Context, topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
+    code, message = partition_error(context, topic, asked.partition_index)
+    if not code:
+        code, message = _check_replicas(asked.replicas, here=context.broker.broker_id)
+    return ReassignablePartitionResponse(
+        partition_index=asked.partition_index, error_code=code, error_message=message
+    )
+
+
+def _check_replicas(replicas: Sequence[int] | None, *, here: int) -> tuple[ErrorCode, str | None]:
+    if replicas is None:
+        return ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None
+    if not replicas:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "the list of replicas is empty"
+    for replica in replicas:
+        if replica != here:
+            text = f"broker {replica} does not exist; the only broker is {here}"
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, text
+    if len(replicas) > 1:
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"broker {here} is listed more than once"
+    return ErrorCode.NONE, None
+
+
+def list_partition_reassignments(
+    _context: Context, _request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=())
+
+
+# ── controllers, brokers, features ──
+
+
+def describe_quorum(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """This broker leads, and is the only voter; it has no listener for controllers.
+
+    Kafka describes the one partition it keeps its metadata in, alone in a request.
+    """
+    asked = once_each((t.topic_name, [p.partition_index for p in t.partitions]) for t in request.topics)
+    is_metadata = list(asked) == [_METADATA_TOPIC] and list(asked[_METADATA_TOPIC]) == [0]
+    return DescribeQuorumResponse(
+        error_code=ErrorCode.NONE,
+        topics=[
+            TopicQuorum(
+                topic_name=topic,
+                partitions=[_quorum(context) if is_metadata else _no_quorum(one) for one in partitions],
+            )
+            for topic, partitions in asked.items()
+        ],
+        nodes=[Node(node_id=context.broker.broker_id, listeners=())] if is_metadata else (),
+    )
+
+
+def _quorum(context: Context) -> PartitionQuorum:
+    now_ms = context.broker.now_ms()
+    return PartitionQuorum(
+        partition_index=0,
+        error_code=ErrorCode.NONE,
+        leader_id=context.broker.broker_id,
+        leader_epoch=_METADATA_EPOCH,
+        high_watermark=_METADATA_END_OFFSET,
+        current_voters=[
+            ReplicaState(
+                replica_id=context.broker.broker_id,
+                log_end_offset=_METADATA_END_OFFSET,
+                last_fetch_timestamp=now_ms,
+                last_caught_up_timestamp=now_ms,
+            )
+        ],
+        observers=(),
+    )
+
+
+def _no_quorum(partition: int) -> PartitionQuorum:
+    return PartitionQuorum(
+        partition_index=partition,
+        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        error_message=_NO_SUCH_QUORUM,
+        leader_id=0,
+        leader_epoch=0,
+        high_watermark=0,
+        current_voters=(),
+        observers=(),
+    )
+
+
+def add_raft_voter(_context: Context, _request: AddRaftVoterRequest) -> AddRaftVoterResponse:
+    return AddRaftVoterResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=_NO_VOTERS)
+
+
+def remove_raft_voter(_context: Context, _request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
+    return RemoveRaftVoterResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=_NO_VOTERS)
+
+
+def unregister_broker(context: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+    """Kafka would let the only broker go; here that is the one that answers."""
+    here = context.broker.broker_id
+    if request.broker_id == here:
+        code, message = ErrorCode.INVALID_REQUEST, f"broker {here} is the only one; stop it instead"
+    else:
+        code = ErrorCode.BROKER_ID_NOT_REGISTERED
+        message = f"broker {request.broker_id} does not exist; the only broker is {here}"
+    return UnregisterBrokerResponse(error_code=code, error_message=message)
+
+
+def update_features(_context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    """There is no feature to turn on or off (ADR-0021). One that is refused refuses all, as in Kafka."""
+    if not request.feature_updates:
+        return UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message=None)
+    feature = request.feature_updates[0].feature[:_NAME_CHARACTERS_MAX]
+    return UpdateFeaturesResponse(
+        error_code=ErrorCode.INVALID_UPDATE_VERSION,
+        error_message=f"feature {feature!r} does not exist here, and none of the features were updated; "
+        "this broker has no features to turn on or off",
+    )
+
+
+# ── configurations ──
+
+
+def list_config_resources(
+    context: Context, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """Whatever has configurations, in Kafka's order; in v0 client metrics subscriptions alone."""
+    broker = context.broker
+    asked = request.resource_types if context.version >= _FIRST_WITH_RESOURCE_TYPES else (_CLIENT_METRICS,)
+    kinds = set(asked or _RESOURCE_TYPES)
+    if not kinds <= set(_RESOURCE_TYPES):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=())
+    here = [str(broker.broker_id)]
+    names = {
+        _GROUP: lambda: broker.configs.entities(ConfigKind.GROUP),
+        _CLIENT_METRICS: lambda: broker.configs.entities(ConfigKind.CLIENT_METRICS),
+        _BROKER_LOGGER: lambda: here,
+        _BROKER: lambda: here,
+        _TOPIC: lambda: [topic.name for topic in broker.readable_topics()],
+    }
+    return ListConfigResourcesResponse(
+        error_code=ErrorCode.NONE,
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind, list_names in names.items()
+            if kind in kinds
+            for name in list_names()
+        ],
+    )

@@ -1,0 +1,30 @@
+"""AddOffsetsToTxn (api key 25): adds the offsets of a group to a transaction (KIP-98)."""
+
+from __future__ import annotations
+
+from ..api import Api
+from ..schema import Int16, Int32, Int64, message
+
+
+@message
+class AddOffsetsToTxnRequest:
+    transactional_id: str
+    producer_id: Int64
+    producer_epoch: Int16
+    group_id: str
+
+
+@message
+class AddOffsetsToTxnResponse:
+    throttle_time_ms: Int32 = 0
+    error_code: Int16
+
+
+API = Api(
+    key=25,
+    name="AddOffsetsToTxn",
+    versions=(0, 4),
+    flexible_since=3,
+    request=AddOffsetsToTxnRequest,
+    response=AddOffsetsToTxnResponse,
+)

@@ -1,0 +1,52 @@
+"""AlterUserScramCredentials (api key 51): adds and removes SCRAM users (KIP-554)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..api import Api
+from ..schema import Int8, Int16, Int32, message
+
+
+@message
+class ScramCredentialDeletion:
+    name: str
+    mechanism: Int8
+
+
+@message
+class ScramCredentialUpsertion:
+    name: str
+    mechanism: Int8
+    iterations: Int32
+    salt: bytes
+    salted_password: bytes
+
+
+@message
+class AlterUserScramCredentialsRequest:
+    deletions: Sequence[ScramCredentialDeletion]
+    upsertions: Sequence[ScramCredentialUpsertion]
+
+
+@message
+class AlterUserScramCredentialsResult:
+    user: str
+    error_code: Int16
+    error_message: str | None
+
+
+@message
+class AlterUserScramCredentialsResponse:
+    throttle_time_ms: Int32 = 0
+    results: Sequence[AlterUserScramCredentialsResult]
+
+
+API = Api(
+    key=51,
+    name="AlterUserScramCredentials",
+    versions=(0, 0),
+    flexible_since=0,
+    request=AlterUserScramCredentialsRequest,
+    response=AlterUserScramCredentialsResponse,
+)

@@ -1,0 +1,57 @@
+"""DescribeClientQuotas (api key 48): limits of clients and users (KIP-546)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..api import Api
+from ..schema import Bool, Float64, Int8, Int16, Int32, message
+
+
+@message
+class ComponentData:
+    entity_type: str
+    match_type: Int8
+    match: str | None
+
+
+@message
+class DescribeClientQuotasRequest:
+    components: Sequence[ComponentData]
+    strict: Bool
+
+
+@message
+class EntityData:
+    entity_type: str
+    entity_name: str | None
+
+
+@message
+class ValueData:
+    key: str
+    value: Float64
+
+
+@message
+class EntryData:
+    entity: Sequence[EntityData]
+    values: Sequence[ValueData]
+
+
+@message
+class DescribeClientQuotasResponse:
+    throttle_time_ms: Int32 = 0
+    error_code: Int16
+    error_message: str | None
+    entries: Sequence[EntryData] | None
+
+
+API = Api(
+    key=48,
+    name="DescribeClientQuotas",
+    versions=(0, 1),
+    flexible_since=1,
+    request=DescribeClientQuotasRequest,
+    response=DescribeClientQuotasResponse,
+)

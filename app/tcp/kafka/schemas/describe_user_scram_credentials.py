@@ -1,0 +1,50 @@
+"""DescribeUserScramCredentials (api key 50): users that can log in with SCRAM (KIP-554)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..api import Api
+from ..schema import Int8, Int16, Int32, message
+
+
+@message
+class UserName:
+    name: str
+
+
+@message
+class DescribeUserScramCredentialsRequest:
+    users: Sequence[UserName] | None
+
+
+@message
+class CredentialInfo:
+    mechanism: Int8
+    iterations: Int32
+
+
+@message
+class DescribeUserScramCredentialsResult:
+    user: str
+    error_code: Int16
+    error_message: str | None
+    credential_infos: Sequence[CredentialInfo]
+
+
+@message
+class DescribeUserScramCredentialsResponse:
+    throttle_time_ms: Int32 = 0
+    error_code: Int16
+    error_message: str | None
+    results: Sequence[DescribeUserScramCredentialsResult]
+
+
+API = Api(
+    key=50,
+    name="DescribeUserScramCredentials",
+    versions=(0, 0),
+    flexible_since=0,
+    request=DescribeUserScramCredentialsRequest,
+    response=DescribeUserScramCredentialsResponse,
+)

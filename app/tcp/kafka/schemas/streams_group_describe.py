@@ -1,0 +1,117 @@
+"""StreamsGroupDescribe (api key 89): groups of Kafka Streams (KIP-1071)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..api import Api
+from ..schema import Bool, Int16, Int32, Int64, UInt16, message
+
+
+@message
+class StreamsGroupDescribeRequest:
+    group_ids: Sequence[str]
+    include_authorized_operations: Bool
+
+
+@message
+class KeyValue:
+    key: str
+    value: str
+
+
+@message
+class TopicInfo:
+    name: str
+    partitions: Int32
+    replication_factor: Int16
+    topic_configs: Sequence[KeyValue]
+
+
+@message
+class Subtopology:
+    subtopology_id: str
+    source_topics: Sequence[str]
+    repartition_sink_topics: Sequence[str]
+    state_changelog_topics: Sequence[TopicInfo]
+    repartition_source_topics: Sequence[TopicInfo]
+
+
+@message
+class Topology:
+    epoch: Int32
+    subtopologies: Sequence[Subtopology] | None = None
+
+
+@message
+class Endpoint:
+    host: str
+    port: UInt16
+
+
+@message
+class TaskOffset:
+    subtopology_id: str
+    partition: Int32
+    offset: Int64
+
+
+@message
+class TaskIds:
+    subtopology_id: str
+    partitions: Sequence[Int32]
+
+
+@message
+class Assignment:
+    active_tasks: Sequence[TaskIds]
+    standby_tasks: Sequence[TaskIds]
+    warmup_tasks: Sequence[TaskIds]
+
+
+@message
+class Member:
+    member_id: str
+    member_epoch: Int32
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str
+    client_host: str
+    topology_epoch: Int32
+    process_id: str
+    user_endpoint: Endpoint | None = None
+    client_tags: Sequence[KeyValue]
+    task_offsets: Sequence[TaskOffset]
+    task_end_offsets: Sequence[TaskOffset]
+    assignment: Assignment
+    target_assignment: Assignment
+    is_classic: Bool
+
+
+@message
+class DescribedGroup:
+    error_code: Int16
+    error_message: str | None = None
+    group_id: str
+    group_state: str
+    group_epoch: Int32
+    assignment_epoch: Int32
+    topology: Topology | None = None
+    members: Sequence[Member]
+    authorized_operations: Int32 = -2147483648
+
+
+@message
+class StreamsGroupDescribeResponse:
+    throttle_time_ms: Int32 = 0
+    groups: Sequence[DescribedGroup]
+
+
+API = Api(
+    key=89,
+    name="StreamsGroupDescribe",
+    versions=(0, 0),
+    flexible_since=0,
+    request=StreamsGroupDescribeRequest,
+    response=StreamsGroupDescribeResponse,
+)

@@ -1,0 +1,172 @@
+"""The tables of a run: which ones earlier runs have copied, and copies of the others."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Literal
+
+from . import state as state_of
+from .connection import Connection
+from .context import RunContext
+from .errors import CdcError, Stopped
+from .events import Event, Position, source_of
+from .notation import quoted_table, split_name
+from .options import CdcOptions
+from .postgres import TableInfo
+from .replication import copy_rows, snapshot_connection
+from .shapes import shape_of
+from .snapshot import parse_line
+
+logger = logging.getLogger("stele.cdc")
+
+
+class Copies:
+    """Knows each table as followed since an earlier run, to be copied now, or left.
+
+    ``again`` holds tables that are to be copied another time; a name is taken out of
+    it when that is done, so that no later run does it once more.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        state: state_of.State,
+        notebook: state_of.Notebook,
+        again: set[str],
+    ) -> None:
+        self._context = context
+        self._options = context.options
+        self._status = context.status
+        self._postgres = context.postgres
+        self._state = state
+        self._notebook = notebook
+        self._again = again
+        self._wanted = full_names(context.options)
+        # OIDs of the tables that are followed, as they were when the run began.
+        self._table_ids: dict[str, int] = {}
+        # What is in the copy of a table is not told again by the stream.
+        self._copied_lsn: dict[str, int] = {}
+
+    # ── before the stream ──
+
+    def begin(self) -> list[str]:
+        """Note the tables that are left; returns the names of those that must be copied.
+
+        Raises:
+            CdcError, Interrupted, SteleClientError
+        """
+        self._table_ids = self._postgres.table_ids()
+        self._leave(set(self._state.tables) - self._wanted)
+        for name in sorted(self._wanted):
+            if name not in self._state.tables:
+                self._context.writer.check_owner(self._options.topic_of(*split_name(name)))
+        return [name for name in sorted(self._wanted) if self._must_copy(name)]
+
+    def lost_with_slot(self, todo: list[str]) -> list[str]:
+        """Tables that have missed changes, now that the slot is gone, and that are not among ``todo``."""
+        return [name for name in sorted(self._wanted) if self._is_followed(name) and name not in todo]
+
+    def copy(self, names: list[str], lsn: int, snapshot: str) -> None:
+        """Copy tables as they are in ``snapshot``, which was taken at ``lsn``.
+
+        Raises:
+            Stopped, CdcError, Interrupted, SteleClientError
+        """
+        self._status.state = "copying"
+        with snapshot_connection(self._options.dsn, snapshot) as connection:
+            for name in names:
+                table = self._postgres.table(*split_name(name))
+                has_rows = name in self._state.tables
+                self._note(name, "begun", lsn)
+                self._copy(connection, table, lsn, is_anew=has_rows)
+                self._note(name, "done", lsn)
+                self._again.discard(name)
+                logger.info("copied %s: %d rows", name, self._status.table(name).copied)
+
+    def finish(self, lsn: int) -> None:
+        """Note that every table is followed from here on; those without a copy from ``lsn``."""
+        for name in sorted(self._wanted):
+            if not self._is_followed(name):
+                self._note(name, "done", lsn)
+        self._copied_lsn = {name: self._state.tables[name].lsn for name in self._wanted}
+
+    def _leave(self, names: set[str]) -> None:
+        """Tables that are not followed any more have a gap from now on, should they ever come back."""
+        for name in sorted(names):
+            if self._state.tables[name].copy != "left":
+                self._note(name, "left", self._state.tables[name].lsn)
+
+    def _is_followed(self, name: str) -> bool:
+        """Earlier runs have told everything of this table, and it is the same table."""
+        known = self._state.tables.get(name)
+        return known is not None and known.copy == "done" and known.table_id == self._table_ids.get(name)
+
+    def _must_copy(self, name: str) -> bool:
+        if self._options.snapshot == "never":
+            return False
+        return not self._is_followed(name) or name in self._again
+
+    def _note(self, name: str, copy: Literal["begun", "done", "left"], lsn: int) -> None:
+        noted = state_of.TableState(copy, lsn, self._table_ids.get(name, 0))
+        self._notebook.note(f"table:{name}", noted, now_ms=_now_ms())
+        self._state.tables[name] = noted
+
+    def _copy(self, connection: Connection, info: TableInfo, lsn: int, *, is_anew: bool) -> None:
+        now_ms = _now_ms()
+        shape = shape_of(info.relation(), keys=info.keys, context=self._context)
+        source = source_of(lsn=lsn, xid=None, ts_ms=now_ms)
+        counts = self._status.table(info.name)
+        counts.copied = 0
+        counts.expected = self._postgres.rows(
+            "SELECT GREATEST(reltuples, 0)::bigint FROM pg_class WHERE oid = %s::regclass",
+            (quoted_table(info.schema, info.table),),
+        )[0][0]
+        numbers = iter(range(2**62))
+
+        def store(event: Event) -> None:
+            # Before every change of the stream that is not in the copy.
+            position = Position(lsn, 0, next(numbers))
+            self._context.writer.add(
+                shape.topic, event, shape.headers(event.op, position), timestamp_ms=now_ms, position=None
+            )
+
+        def row(line: bytes) -> None:
+            store(shape.read(parse_line(line), source))
+            counts.copied += 1
+            if self._context.must_flush:
+                if self._context.stopping.is_set():
+                    raise Stopped
+                self._context.flush()
+
+        if is_anew:
+            # Rows of a copy that was broken off may be gone by now: whoever replays begins again here.
+            store(shape.truncate(source))
+        copy_rows(connection, info, row)
+        self._context.flush()
+
+    # ── beside the stream ──
+
+    def is_streamed(self, name: str, commit_lsn: int) -> bool:
+        """Whether a change of table ``name`` is to be stored: the table is followed, and its copy lacks the change."""
+        return name in self._wanted and commit_lsn >= self._copied_lsn.get(name, 0)
+
+    def check(self) -> None:
+        """Raises CdcError for a table that is there no more: its changes would just not come."""
+        now = self._postgres.table_ids()
+        for name, table_id in self._table_ids.items():
+            if now.get(name) != table_id:
+                raise CdcError(
+                    f"{name} was dropped, renamed, made anew or taken out of publication {self._options.publication}; "
+                    "correct --tables, or add it to the publication, and start again: a table that is another one is "
+                    "copied again"
+                )
+
+
+def full_names(options: CdcOptions) -> set[str]:
+    """The tables that are to be followed, each as ``schema.table``."""
+    return {".".join(split_name(name)) for name in options.tables}
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,123 @@
+"""The replication connection: a slot, its stream, and copies of tables at its snapshot."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import psycopg2
+from psycopg2 import sql
+
+from .connection import Connection, connect, translated
+from .notation import lsn_of, quoted_name
+from .options import CdcOptions
+from .postgres import TableInfo
+
+# Streaming of open transactions came with protocol version 2.
+_STREAMING_SINCE = 140_000
+
+
+class Stream:
+    """The replication connection: a slot made, a snapshot exported, changes read, a position confirmed."""
+
+    def __init__(self, options: CdcOptions) -> None:
+        """Raises CdcError, Interrupted."""
+        self._options = options
+        self._connection = connect(options.dsn, replication=True)
+        self._cursor = self._connection.cursor()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def create_slot(self, *, temporary: bool = False) -> tuple[int, str]:
+        """Make the slot, or one that is gone with this connection; its LSN, and the name of its snapshot.
+
+        The snapshot is to be taken up by another connection before this one is used again.
+        """
+        name = f"{self._options.slot[:40]}_snapshot_{os.getpid()}" if temporary else self._options.slot
+        kind = "TEMPORARY " if temporary else ""
+        with translated():
+            self._cursor.execute(
+                sql.SQL("CREATE_REPLICATION_SLOT {} " + kind + "LOGICAL pgoutput EXPORT_SNAPSHOT").format(
+                    sql.Identifier(name)
+                )
+            )
+            _, lsn, snapshot, _ = self._cursor.fetchone()
+        return lsn_of(lsn), snapshot
+
+    def start(self, server_version: int, *, keep_alive_s: float) -> None:
+        """Ask for everything behind what was confirmed."""
+        given = {"proto_version": "1", "publication_names": quoted_name(self._options.publication)}
+        if server_version >= _STREAMING_SINCE:
+            given |= {"proto_version": "2", "streaming": "on"}
+        with translated():
+            # Feedback is sent by ``confirm``; psycopg2 sends it besides when PostgreSQL asks for it.
+            self._cursor.start_replication(
+                slot_name=self._options.slot,
+                decode=False,
+                start_lsn=0,
+                options=given,
+                status_interval=max(1, keep_alive_s),
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._connection.get_backend_pid()
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def read(self) -> tuple[int, bytes] | None:
+        """The next message and its LSN; None if none has come. Answers keepalives."""
+        try:
+            message = self._cursor.read_message()
+        except psycopg2.Error:
+            with translated():
+                raise
+        return None if message is None else (message.data_start, message.payload)
+
+    @property
+    def wal_end(self) -> int:
+        """Up to where PostgreSQL has decoded and sent."""
+        return self._cursor.wal_end
+
+    def confirm(self, lsn: int) -> None:
+        """Tell PostgreSQL that everything up to ``lsn`` is safe here, and its WAL no longer needed."""
+        with translated():
+            self._cursor.send_feedback(write_lsn=lsn, flush_lsn=lsn, apply_lsn=lsn, force=True)
+
+
+@contextmanager
+def snapshot_connection(dsn: str, snapshot: str) -> Generator[Connection]:
+    """A connection that sees what ``snapshot`` sees."""
+    connection = connect(dsn)
+    try:
+        with translated(), connection.cursor() as cursor:
+            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            cursor.execute("SET TRANSACTION SNAPSHOT %s", (snapshot,))
+        yield connection
+    finally:
+        connection.close()
+
+
+def copy_rows(connection: Connection, table: TableInfo, write: Callable[[bytes], object]) -> None:
+    """The rows of a table as lines of COPY's text format; ``write`` may raise, which ends it."""
+    columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
+    source = sql.SQL("{}{}").format(
+        sql.SQL("" if table.is_partitioned else "ONLY "), sql.Identifier(table.schema, table.table)
+    )
+    condition = sql.SQL(f" WHERE {table.row_filter}") if table.row_filter else sql.SQL("")
+    query = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT").format(columns, source, condition)
+    with translated(), connection.cursor() as cursor:
+        cursor.copy_expert(query, _Lines(write))
+
+
+class _Lines:
+    """What copy_expert writes to."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self.write = write
+
+    def read(self, _size: int = -1) -> bytes:
+        raise OSError("this is written to")

@@ -1,0 +1,251 @@
+"""One attempt of the connector, from connecting to the first failure or the end."""
+
+from __future__ import annotations
+
+import logging
+import select
+import threading
+import time
+from typing import Any, NoReturn
+
+from ..client import Client
+from ..errors import InvalidRequestError
+from . import state as state_of
+from .connection import translated
+from .context import RunContext
+from .copies import Copies
+from .errors import CdcError, Interrupted, Stopped
+from .feedback import CONFIRM_S, Feedback
+from .log_writer import LogWriter
+from .notation import lsn_text, quoted_name
+from .notifications import notified
+from .options import CdcOptions
+from .postgres import Postgres
+from .replication import Stream
+from .status import Status
+from .transactions import TURN, Transactions
+
+logger = logging.getLogger("stele.cdc")
+
+# How often the lag is measured and the tables are checked, and the longest wait for a message.
+_LAG_S = 2.0
+
+
+class Run:
+    """Sets up slot and copies, then follows the stream and the notifications.
+
+    ``Copies`` owns what is known of the tables, ``Transactions`` the open transactions of
+    the stream, ``Feedback`` the stream itself and what was confirmed of it.
+    """
+
+    def __init__(
+        self,
+        options: CdcOptions,
+        status: Status,
+        postgres: Postgres,
+        client: Client,
+        stopping: threading.Event,
+        wake: int,
+        again: set[str],
+    ) -> None:
+        """``wake``: a file that is readable once ``stopping`` is set. Raises as ``go`` does."""
+        self._options = options
+        self._status = status
+        self._postgres = postgres
+        self._client = client
+        self._stopping = stopping
+        self._wake = wake
+        self._feedback = Feedback(status, keep_alive_s=postgres.keep_alive_s())
+        self._flushed_s = 0.0
+        self._lag_s = 0.0
+        origin = state_of.Origin(*postgres.identity())
+        state = state_of.load(client, options.state_topic)
+        # Before anything is fenced: a connector to another database by mistake must not stop the right one.
+        self._check_origin(state.origin, origin)
+        self._writer = self._begin_writer(origin)
+        notebook = state_of.Notebook(self._writer, options.state_topic)
+        if state.origin is None:
+            notebook.note("origin", origin, now_ms=_now_ms())
+        self._context = RunContext(
+            options=options, status=status, postgres=postgres, writer=self._writer, stopping=stopping
+        )
+        self._copies = Copies(self._context, state, notebook, again)
+        self._transactions = Transactions(self._context, self._copies, self._feedback)
+
+    def _check_origin(self, known: state_of.Origin | None, here: state_of.Origin) -> None:
+        if known is not None and known != here:
+            raise CdcError(
+                f"topic {self._options.state_topic} belongs to database {known.database} of another PostgreSQL "
+                f"(system {known.system}, and this is {here.database} of {here.system}); choose another --prefix"
+            )
+
+    def _begin_writer(self, origin: state_of.Origin) -> LogWriter:
+        options = self._options
+        try:
+            return LogWriter(
+                self._client,
+                name=options.producer_name(origin.system, origin.database),
+                version=self._postgres.run_number(),
+                partitions=options.partitions,
+                configs=options.topic_configs,
+                patience_s=options.patience_s,
+                pause=self._pause,
+            )
+        except InvalidRequestError as error:
+            raise CdcError(
+                f"{error}. Versions are transaction ids of PostgreSQL: was it restored from a backup? Then begin anew "
+                "with another --prefix"
+            ) from error
+
+    def _pause(self, seconds: float) -> None:
+        """Between two attempts to store: the broker is away, and PostgreSQL must not think that we are too."""
+        if self._stopping.wait(seconds):
+            raise Stopped
+        self._feedback.repeat()
+
+    def go(self) -> None:
+        """Raises Stopped, Interrupted, CdcError, SteleClientError."""
+        try:
+            if self._options.tables:
+                self._prepare()
+            if self._options.channels:
+                self._listen()
+            self._status.state = "streaming"
+            self._follow()
+        except CdcError as error:
+            if (
+                "publication" in str(error)
+                and "does not exist" in str(error)
+                and self._postgres.has_publication()
+            ):
+                raise CdcError(
+                    f"publication {self._options.publication} was made after changes that are still to be read, and "
+                    f"PostgreSQL looks for it as it was then: SELECT pg_drop_replication_slot('{self._options.slot}'), "
+                    "and run once with --snapshot again"
+                ) from error
+            raise
+        finally:
+            self._feedback.close()
+            self._transactions.close()
+
+    # ── slot and copies ──
+
+    def _prepare(self) -> None:
+        options, postgres, copies = self._options, self._postgres, self._copies
+        postgres.check_settings()
+        postgres.check_tables()
+        postgres.ensure_publication()
+        todo = copies.begin()
+        slot = postgres.slot()
+        stream = self._feedback.stream = Stream(options)
+        if slot is None:
+            lost = copies.lost_with_slot(todo)
+            if lost:
+                raise CdcError(
+                    f"slot {options.slot} is gone, and with it the changes of {', '.join(lost)} since the last run; "
+                    "run once with --snapshot again, which copies the tables anew"
+                )
+            logger.info(
+                "making slot %s: PostgreSQL waits for the transactions that are open now", options.slot
+            )
+            lsn, snapshot = stream.create_slot()
+            logger.info("made slot %s at %s", options.slot, lsn_text(lsn))
+            self._status.confirmed_lsn = lsn
+            if todo:
+                copies.copy(todo, lsn, snapshot)
+        else:
+            self._status.confirmed_lsn = slot.confirmed_lsn
+            if todo:
+                # A slot that goes with its connection, for a snapshot that is exact to the transaction.
+                exporting = Stream(options)
+                try:
+                    logger.info("waiting for the transactions that are open now, for a snapshot")
+                    lsn, snapshot = exporting.create_slot(temporary=True)
+                    copies.copy(todo, lsn, snapshot)
+                finally:
+                    exporting.close()
+        copies.finish(self._status.confirmed_lsn)
+        stream.start(postgres.server_version, keep_alive_s=self._feedback.keep_alive_s)
+        postgres.streaming_by(stream.pid)
+
+    # ── the stream ──
+
+    def _listen(self) -> None:
+        for channel in self._options.channels:
+            self._postgres.rows(f"LISTEN {quoted_name(channel)}")
+
+    def _follow(self) -> None:
+        while True:
+            stream = self._feedback.stream
+            for _ in range(TURN):
+                message = stream.read() if stream is not None else None
+                if message is None:
+                    break
+                self._transactions.take(*message)
+                if self._context.must_flush or self._feedback.may_confirm_too_much(message[0]):
+                    self._context.flush()
+            else:
+                self._chores(is_idle=False)
+                if self._stopping.is_set():
+                    self._end()
+                continue
+            self._chores(is_idle=True)
+            if self._stopping.is_set():
+                self._end()
+            waiting = [self._postgres.connection, self._wake, *([stream] if stream is not None else [])]
+            select.select(waiting, [], [], _LAG_S)
+
+    def _end(self) -> NoReturn:
+        self._context.flush()
+        self._confirm(force=True)
+        raise Stopped
+
+    def _chores(self, *, is_idle: bool) -> None:
+        self._notifications()
+        stream = self._feedback.stream
+        now_s = time.monotonic()
+        if is_idle or now_s - self._flushed_s >= CONFIRM_S:
+            self._context.flush()
+            self._flushed_s = now_s
+        if is_idle and stream is not None and self._transactions.is_between:
+            # Nothing that was published is behind it.
+            self._feedback.handled_lsn = max(self._feedback.handled_lsn, stream.wal_end)
+        self._confirm(force=False)
+        if now_s - self._lag_s >= _LAG_S and stream is not None:
+            self._lag_s = now_s
+            slot = self._postgres.slot()
+            if slot is None:
+                raise Interrupted(f"slot {self._options.slot} was dropped")
+            self._status.measured(slot.lag_bytes, slot.wal_status)
+            self._copies.check()
+
+    def _confirm(self, *, force: bool) -> None:
+        """Tell PostgreSQL what is synced: all that is handled, if nothing waits in the writer."""
+        if not self._writer.buffered_bytes:
+            self._feedback.confirm(force=force)
+
+    # ── NOTIFY ──
+
+    def _notifications(self) -> None:
+        connection = self._postgres.connection
+        # Also without channels: this is how one learns that the connection is gone, and the lock with it.
+        with translated():
+            connection.poll()
+        waiting: list[Any] = connection.notifies
+        for notification in waiting:
+            event, headers = notified(
+                notification.channel, notification.payload, key_column=self._options.key_column
+            )
+            self._writer.add(
+                self._options.topic_of_channel(notification.channel),
+                event,
+                headers,
+                timestamp_ms=_now_ms(),
+                position=None,
+            )
+            self._status.notifications += 1
+        waiting.clear()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

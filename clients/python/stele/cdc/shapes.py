@@ -1,0 +1,28 @@
+"""A relation of the catalog or of the stream → the ``Table`` that makes events of its rows."""
+
+from __future__ import annotations
+
+from .context import RunContext
+from .events import Table
+from .pgoutput import Relation
+from .postgres import Postgres
+
+
+def shape_of(relation: Relation, *, keys: tuple[str, ...], context: RunContext) -> Table:
+    """``keys``: columns of the identity, in its order. Raises CdcError, Interrupted."""
+    options = context.options
+    return Table(
+        relation,
+        [context.postgres.encoder(column.type_id) for column in relation.columns],
+        topic=options.topic_of(relation.schema, relation.table),
+        key_columns=keys,
+        key_column=options.key_column,
+        with_tombstones=options.tombstones,
+    )
+
+
+def keys_of(relation: Relation, postgres: Postgres) -> tuple[str, ...]:
+    """Columns of the identity when the change was made; the catalog, which is newer, gives their order."""
+    now = postgres.keys(relation.schema, relation.table)
+    then = tuple(column.name for column in relation.columns if column.is_key)
+    return now if relation.identity == "f" or set(now) == set(then) else then

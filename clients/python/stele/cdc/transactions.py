@@ -1,0 +1,166 @@
+"""Messages of the stream → events, transaction by transaction in the order of their commits."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from .context import RunContext
+from .copies import Copies
+from .errors import CdcError, Stopped
+from .events import Position, Table, source_of
+from .feedback import Feedback
+from .pgoutput import (
+    Begin,
+    Commit,
+    Message,
+    Relation,
+    StreamAbort,
+    StreamCommit,
+    StreamStart,
+    Truncate,
+    decode,
+)
+from .shapes import keys_of, shape_of
+from .spool import Spool
+
+logger = logging.getLogger("stele.cdc")
+
+# Messages handled between two looks at what else there is to do.
+TURN = 500
+
+
+class Transactions:
+    """Owns the stream's descriptions of tables, its open transactions and their spools.
+
+    A committed transaction is in the writer when ``take`` returns, and ``Feedback.handled_lsn`` is past it.
+    """
+
+    def __init__(self, context: RunContext, copies: Copies, feedback: Feedback) -> None:
+        self._context = context
+        self._status = context.status
+        self._copies = copies
+        self._feedback = feedback
+        self._tables: dict[int, Table] = {}
+        self._spools: dict[int, Spool] = {}
+        self._spool: Spool | None = None
+        self._transaction: Begin | None = None
+        self._last_change_lsn = -1
+        self._number = 0
+
+    @property
+    def is_between(self) -> bool:
+        """No transaction is being received; others may be spooled and wait for more."""
+        return self._transaction is None and self._spool is None
+
+    def close(self) -> None:
+        for spool in self._spools.values():
+            spool.close()
+
+    def take(self, lsn: int, payload: bytes) -> None:
+        """Handle one message.
+
+        Raises:
+            Stopped, CdcError, Interrupted, SteleClientError
+            OSError: the spool's disk is full.
+        """
+        if self._spool is not None:
+            if payload[:1] == b"E":
+                self._spool = None
+            else:
+                self._spool.append(lsn, payload)
+            return
+        message = decode(payload)
+        match message:
+            case Begin():
+                self._begin(message)
+            case Commit():
+                self._commit(message.end_lsn)
+            case StreamStart(xid=xid):
+                self._spool = self._spools.get(xid)
+                if self._spool is None:
+                    self._spool = self._spools[xid] = Spool(self._context.options.spool_dir)
+            case StreamAbort(xid=xid, sub_xid=sub_xid):
+                if sub_xid != xid:
+                    if xid in self._spools:
+                        self._spools[xid].abort(sub_xid)
+                elif (spool := self._spools.pop(xid, None)) is not None:
+                    spool.close()
+            case StreamCommit():
+                self._replay(message)
+            case _:
+                self._apply(lsn, message)
+
+    def _begin(self, begin: Begin) -> None:
+        self._transaction = begin
+        self._last_change_lsn, self._number = -1, 0
+
+    def _commit(self, end_lsn: int) -> None:
+        transaction = self._transaction
+        self._transaction = None
+        self._feedback.handled_lsn = end_lsn
+        self._status.transactions += 1
+        if transaction is not None:
+            self._status.commit_ms = transaction.commit_ms
+
+    def _replay(self, commit: StreamCommit) -> None:
+        """A transaction that came before its commit has committed: now it stands in the order of all."""
+        self._begin(Begin(commit.commit_lsn, commit.commit_ms, commit.xid))
+        spool = self._spools.pop(commit.xid, None)
+        if spool is not None:
+            try:
+                for count, (lsn, payload) in enumerate(spool.messages(), 1):
+                    message = decode(payload, in_stream=True)
+                    if not spool.is_aborted(getattr(message, "xid", None)):
+                        self._apply(lsn, message)
+                    if self._context.must_flush:
+                        self._context.flush()
+                        if self._context.stopping.is_set():
+                            raise Stopped
+                    if not count % TURN:
+                        self._feedback.keep_alive()
+            finally:
+                spool.close()
+        self._commit(commit.end_lsn)
+
+    def _apply(self, lsn: int, message: Message) -> None:
+        match message:
+            case Relation():
+                self._learn(message)
+            case Truncate():
+                for relation_id in message.relation_ids:
+                    self._change(lsn, relation_id, message)
+            case _:
+                relation_id = getattr(message, "relation_id", None)
+                if relation_id is not None:
+                    self._change(lsn, relation_id, message)
+
+    def _learn(self, relation: Relation) -> None:
+        known = self._tables.get(relation.relation_id)
+        table = shape_of(relation, keys=keys_of(relation, self._context.postgres), context=self._context)
+        self._tables[relation.relation_id] = table
+        if known is not None and known.relation.columns != relation.columns:
+            logger.info(
+                "%s has changed: its columns are %s", table.name, ", ".join(c.name for c in relation.columns)
+            )
+
+    def _change(self, lsn: int, relation_id: int, change: Any) -> None:
+        table, transaction = self._tables.get(relation_id), self._transaction
+        if table is None or transaction is None:
+            raise CdcError("PostgreSQL sent a change without its table or transaction; please report this")
+        if not self._copies.is_streamed(table.name, transaction.commit_lsn):
+            return
+        if lsn != self._last_change_lsn:
+            self._last_change_lsn, self._number = lsn, 0
+        source = source_of(lsn=lsn, xid=transaction.xid, ts_ms=transaction.commit_ms)
+        for event in table.events(change, source):
+            position = Position(transaction.commit_lsn, lsn, self._number)
+            self._number += 1
+            self._context.writer.add(
+                table.topic,
+                event,
+                table.headers(event.op, position),
+                timestamp_ms=transaction.commit_ms,
+                position=position,
+            )
+        self._status.table(table.name).changes += 1

@@ -1,0 +1,104 @@
+"""Operations that list, describe and delete consumer groups and reset their offsets, over HTTP only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..records import GroupDescription, GroupMember, PartitionLag, TopicPartition
+from .base import HttpAnswer, HttpRequest, Operation
+from .groups import NoResult, group_path, json_request, partitions_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListGroups(Operation[tuple[list[tuple[str, str]], str | None]]):
+    """``([(group, state)…], next_after)``."""
+
+    is_repeatable = True
+    after: str = ""
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(method="GET", path="/v1/groups", params={"after": self.after})
+
+    def from_http(self, answer: HttpAnswer) -> tuple[list[tuple[str, str]], str | None]:
+        document = answer.json()
+        return [(one["group"], one["state"]) for one in document["groups"]], document["next_after"]
+
+
+def _lag(document: Mapping[str, Any]) -> PartitionLag:
+    return PartitionLag(
+        topic=document["topic"],
+        partition=document["partition"],
+        committed=document["committed"],
+        high_watermark=document["high_watermark"],
+        lag=document["lag"],
+        member_id=document["member_id"],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeGroup(Operation[GroupDescription]):
+    is_repeatable = True
+    group: str
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(method="GET", path=group_path(self.group))
+
+    def from_http(self, answer: HttpAnswer) -> GroupDescription:
+        document = answer.json()
+        return GroupDescription(
+            group=document["group"],
+            state=document["state"],
+            generation=document["generation"],
+            protocol=document["protocol"],
+            lag=document["lag"],
+            members=[
+                GroupMember(
+                    member_id=one["member_id"],
+                    client_id=one["client_id"],
+                    client_host=one["client_host"],
+                    assigned=partitions_of(one["assignment"]),
+                    owned=partitions_of(one["owned"]),
+                )
+                for one in document["members"]
+            ],
+            partitions=[_lag(one) for one in document["partitions"]],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroup(NoResult):
+    group: str
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(method="DELETE", path=group_path(self.group))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetOffsets(Operation[list[tuple[TopicPartition, int | None, int, int]]]):
+    """``[(partition, committed before, after, lag)…]``"""
+
+    is_repeatable = True
+    group: str
+    to: str
+    topics: Sequence[str] | None = None
+    dry_run: bool = False
+
+    def to_http(self) -> HttpRequest:
+        request = json_request(
+            "PUT", group_path(self.group, "offsets"), {"to": self.to, "topics": self.topics}
+        )
+        return HttpRequest(
+            method=request.method,
+            path=request.path,
+            params={"dry_run": str(self.dry_run).lower()},
+            headers=request.headers,
+            content=request.content,
+        )
+
+    def from_http(self, answer: HttpAnswer) -> list[tuple[TopicPartition, int | None, int, int]]:
+        return [
+            (TopicPartition(one["topic"], one["partition"]), one["before"], one["after"], one["lag"])
+            for one in answer.json()["offsets"]
+        ]

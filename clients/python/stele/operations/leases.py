@@ -1,0 +1,160 @@
+"""Operations that read as a group without a member: polls, and what becomes of their leases (ADR-0017)."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..records import LeasedPartition, Polled, Record
+from ..records import SkippedRecords as Skipped
+from ..wire import messages as m
+from .base import HttpAnswer, HttpRequest, Operation, expect
+from .fetch import records_of
+from .groups import NoResult, group_path, json_request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poll(Operation[Polled]):
+    """``poll_id`` makes it repeatable: the same again is answered with the same lease."""
+
+    is_repeatable = True
+    group: str
+    topics: Sequence[str]
+    poll_id: str
+    start: str = "earliest"
+    max_records: int = 500
+    max_bytes: int = 1024 * 1024
+    max_partitions: int | None = None
+    wait_ms: int = 0
+    lease_ms: int = 30_000
+
+    @property
+    def wait_s(self) -> float:
+        return self.wait_ms / 1000
+
+    def to_frame(self) -> m.Request:
+        return m.PollRequest(
+            group=self.group,
+            topics=self.topics,
+            poll_id=self.poll_id,
+            start=self.start,
+            max_records=self.max_records,
+            max_bytes=self.max_bytes,
+            max_partitions=m.ANY_NUMBER if self.max_partitions is None else self.max_partitions,
+            max_wait_ms=self.wait_ms,
+            lease_ms=self.lease_ms,
+        )
+
+    def from_frame(self, response: m.Response) -> Polled:
+        answer = expect(response, m.PollResponse)
+        records: list[Record[bytes]] = []
+        for part in answer.partitions:
+            found = records_of(part.topic, part.partition, part.offset, part.batches)
+            records += [record for record in found if record.offset < part.next_offset]
+        return Polled(
+            lease=answer.lease,
+            expires_at_ms=answer.expires_at_ms,
+            records=records,
+            partitions=[
+                LeasedPartition(
+                    topic=part.topic,
+                    partition=part.partition,
+                    offset=part.offset,
+                    next_offset=part.next_offset,
+                    deliveries=part.deliveries,
+                )
+                for part in answer.partitions
+            ],
+            skipped=[
+                Skipped(
+                    topic=one.topic, partition=one.partition, offset=one.offset, next_offset=one.next_offset
+                )
+                for one in answer.skipped
+            ],
+        )
+
+    def to_http(self) -> HttpRequest:
+        body = {
+            "topics": self.topics,
+            "poll_id": self.poll_id,
+            "from": self.start,
+            "max_records": self.max_records,
+            "max_bytes": self.max_bytes,
+            "max_partitions": self.max_partitions,
+            "wait_ms": self.wait_ms,
+            "lease_ms": self.lease_ms,
+        }
+        return json_request("POST", group_path(self.group, "poll"), body)
+
+    def from_http(self, answer: HttpAnswer) -> Polled:
+        document = answer.json()
+        return Polled(
+            lease=document["lease"],
+            expires_at_ms=int(document["expires_at"] or 0),
+            records=[_record(one) for one in document["records"]],
+            partitions=[LeasedPartition(**one) for one in document["partitions"]],
+            skipped=[Skipped(**one) for one in document["skipped"]],
+        )
+
+
+def _record(document: Mapping[str, Any]) -> Record[bytes]:
+    return Record(
+        str(document["topic"]),
+        int(document["partition"]),
+        int(document["offset"]),
+        int(document["timestamp"]),
+        _bytes(document, "key"),
+        _bytes(document, "value"),
+        tuple((str(header["key"]), _bytes(header, "value")) for header in document["headers"]),
+    )
+
+
+def _bytes(document: Mapping[str, Any], name: str) -> bytes | None:
+    encoded = document.get(f"{name}_b64")
+    if encoded is not None:
+        return b64decode(encoded)
+    text = document[name]
+    return None if text is None else str(text).encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ack(NoResult):
+    is_repeatable = True
+    group: str
+    lease: str
+
+    def to_frame(self) -> m.Request:
+        return m.AckRequest(group=self.group, lease=self.lease)
+
+    def to_http(self) -> HttpRequest:
+        return json_request("POST", group_path(self.group, "ack"), {"lease": self.lease})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nack(NoResult):
+    group: str
+    lease: str
+
+    def to_frame(self) -> m.Request:
+        return m.NackRequest(group=self.group, lease=self.lease)
+
+    def to_http(self) -> HttpRequest:
+        return json_request("POST", group_path(self.group, "nack"), {"lease": self.lease})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extend(NoResult):
+    is_repeatable = True
+    group: str
+    lease: str
+    lease_ms: int
+
+    def to_frame(self) -> m.Request:
+        return m.ExtendRequest(group=self.group, lease=self.lease, lease_ms=self.lease_ms)
+
+    def to_http(self) -> HttpRequest:
+        return json_request(
+            "POST", group_path(self.group, "extend"), {"lease": self.lease, "lease_ms": self.lease_ms}
+        )

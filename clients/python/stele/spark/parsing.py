@@ -1,0 +1,384 @@
+"""Parses the options of the data source, by the names of spark-sql-kafka, or refuses them in words that help.
+
+Spark hands options over as text in a dictionary that does not regard case. A name
+that is not known is refused: a misspelt ``startingOffset`` would read other records
+than were meant, and nobody would notice.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NoReturn, cast
+from urllib.parse import urlsplit
+
+from ..config import DEFAULT_TCP_PORT, Endpoint
+from .options import (
+    BROKER_TIMEOUT_MS,
+    EARLIEST,
+    FETCH_BYTES,
+    FETCH_BYTES_LEAST,
+    FETCH_BYTES_MOST,
+    LATEST,
+    Assign,
+    AtEnd,
+    AtOffsets,
+    AtTimestamp,
+    AtTimestamps,
+    Bound,
+    Connection,
+    OptionError,
+    PartitionOffsets,
+    ReadOptions,
+    Selection,
+    Subscribe,
+    SubscribePattern,
+    Use,
+    WriteOptions,
+)
+
+_DEFAULT_HTTP_PORT = 8080
+_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+_CONNECTION = ("kafka.bootstrap.servers", "url", "transport", "brokerTimeoutMs")
+_READ = (
+    *_CONNECTION,
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss",
+    "includeHeaders",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "groupIdPrefix",
+    "fetchBytes",
+)
+_NAMES: dict[Use, tuple[str, ...]] = {
+    Use.BATCH_READ: (*_READ, "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
+    Use.STREAM_READ: (*_READ, "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+    Use.BATCH_WRITE: (*_CONNECTION, "topic", "acks", "compression", "exactlyOnce", "txnAppId", "txnVersion"),
+    Use.STREAM_WRITE: (*_CONNECTION, "topic", "acks", "compression", "exactlyOnce", "txnAppId"),
+}
+ALL_NAMES = tuple(dict.fromkeys(name for names in _NAMES.values() for name in names))
+# What Spark itself puts among the options of a source or a sink.
+_SPARK_OWN = {"path", "checkpointlocation", "queryname", "outputmode"}
+# Settings of a Kafka client have no counterpart here; these are asked for most often.
+_KAFKA_HINTS = {
+    "kafka.group.id": "a Stele source commits to no consumer group: leave it out",
+    "kafka.acks": "write acks",
+    "kafka.compression.type": "write compression",
+    "kafka.security.protocol": "Stele's doors have no TLS or SASL yet: leave it out",
+    "kafka.max.partition.fetch.bytes": "write fetchBytes",
+    "kafka.fetch.max.bytes": "write fetchBytes",
+}
+
+
+def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
+    """Raises ``OptionError`` for the first option that cannot be."""
+    given = _Given(options, use)
+    max_offsets, min_offsets = given.positive("maxOffsetsPerTrigger"), given.positive("minOffsetsPerTrigger")
+    if max_offsets is not None and min_offsets is not None and max_offsets < min_offsets:
+        given.refuse(
+            "minOffsetsPerTrigger",
+            f"it is greater than maxOffsetsPerTrigger ({max_offsets}); make it the smaller of the two",
+        )
+    # Parsed for its checks: no group stands behind a read, so the prefix has nothing to name.
+    given.text("groupIdPrefix")
+    return ReadOptions(
+        connection=_connection(given),
+        selection=_selection(given),
+        start=_start(given),
+        end=_end(given),
+        fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
+        include_headers=given.boolean("includeHeaders", default=False),
+        start_beyond_last=cast(
+            "Literal['error', 'latest']",
+            given.choice("startingOffsetsByTimestampStrategy", ("error", "latest")),
+        ),
+        min_partitions=given.positive("minPartitions"),
+        max_records_per_partition=given.positive("maxRecordsPerPartition"),
+        max_offsets_per_trigger=max_offsets,
+        min_offsets_per_trigger=min_offsets,
+        max_trigger_delay_ms=given.duration_ms("maxTriggerDelay", default=15 * 60_000),
+        fetch_bytes=given.between("fetchBytes", FETCH_BYTES, FETCH_BYTES_LEAST, FETCH_BYTES_MOST),
+    )
+
+
+def parse_write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
+    """Raises ``OptionError`` for the first option that cannot be."""
+    given = _Given(options, use)
+    exactly_once = given.boolean("exactlyOnce", default=True)
+    application_id, version = given.text("txnAppId"), given.whole("txnVersion")
+    if not exactly_once and application_id is not None:
+        given.refuse("txnAppId", "it is what exactlyOnce works by, which is false; leave one of the two out")
+    if use is Use.BATCH_WRITE and (application_id is None) != (version is None):
+        given.refuse(
+            "txnAppId" if version is None else "txnVersion",
+            "txnAppId and txnVersion go together: the application's name, and a number that grows from one "
+            "run to the next and is the same when a run is repeated",
+        )
+    if application_id is not None and len(application_id) > 200:
+        given.refuse("txnAppId", "it is longer than 200 characters; shorten it")
+    connection = _connection(given)
+    compression = given.choice("compression", ("none", "gzip", "snappy", "lz4", "zstd"))
+    if compression != "none" and connection.transport == "http":
+        given.refuse(
+            "compression", "over HTTP batches are made by the broker; write stele://HOST:9009, or none"
+        )
+    return WriteOptions(
+        connection=connection,
+        topic=given.text("topic"),
+        acks=cast("Literal['all', '1']", given.choice("acks", ("all", "1"))),
+        compression=compression,
+        exactly_once=exactly_once,
+        application_id=application_id,
+        version=version,
+    )
+
+
+class _Given:
+    """The options as they were given, looked up without regard to case and refused by their proper names."""
+
+    def __init__(self, options: Mapping[str, str], use: Use) -> None:
+        self.use = use
+        self._values = {name.lower(): str(value).strip() for name, value in options.items()}
+        proper = {name.lower(): name for name in _NAMES[use]}
+        for name in self._values:
+            if name not in proper and name not in _SPARK_OWN:
+                self._refuse_name(name, proper)
+
+    def _refuse_name(self, name: str, proper: Mapping[str, str]) -> NoReturn:
+        elsewhere = next((n for n in ALL_NAMES if n.lower() == name), None)
+        if elsewhere is not None:
+            where = " and ".join(f"{use.value}" for use, names in _NAMES.items() if elsewhere in names)
+            raise OptionError(f"option {elsewhere} is for {where}, not for {self.use.value}; leave it out")
+        if hint := _KAFKA_HINTS.get(name):
+            raise OptionError(f"option {name} is one of Kafka's clients, and this is not one; {hint}")
+        close = difflib.get_close_matches(name, proper, n=1, cutoff=0.75)
+        advice = f"did you mean {proper[close[0]]}?" if close else f"there are {', '.join(proper.values())}"
+        raise OptionError(f"option {name} does not exist for {self.use.value}; {advice}")
+
+    def refuse(self, name: str, why: str) -> NoReturn:
+        raise OptionError(f"option {name} is {self._values.get(name.lower(), 'missing')!r}: {why}")
+
+    def text(self, name: str) -> str | None:
+        value = self._values.get(name.lower())
+        if value == "":
+            self.refuse(name, "it is empty; give it a value, or leave it out")
+        return value
+
+    def boolean(self, name: str, *, default: bool) -> bool:
+        value = self.text(name)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false"):
+            self.refuse(name, "write true or false")
+        return value.lower() == "true"
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str:
+        """The first of ``choices`` is the default."""
+        value = (self.text(name) or choices[0]).lower()
+        if value not in choices:
+            self.refuse(name, f"write {', '.join(choices[:-1])} or {choices[-1]}")
+        return value
+
+    def whole(self, name: str) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        if not (value.isascii() and value.isdigit()) or int(value) >= 2**63:
+            self.refuse(name, "write a whole number, 0 or more")
+        return int(value)
+
+    def positive(self, name: str) -> int | None:
+        number = self.whole(name)
+        if number == 0:
+            self.refuse(name, "write a whole number greater than 0")
+        return number
+
+    def between(self, name: str, default: int, least: int, most: int) -> int:
+        number = self.whole(name)
+        if number is not None and not least <= number <= most:
+            self.refuse(name, f"write a number from {least} to {most}")
+        return default if number is None else number
+
+    def duration_ms(self, name: str, *, default: int) -> int:
+        value = self.text(name)
+        if value is None:
+            return default
+        match = _DURATION.fullmatch(value.lower())
+        if match is None:
+            self.refuse(name, "write a time such as 500ms, 30s, 15m or 1h")
+        return int(match[1]) * _UNITS_MS[match[2] or "ms"]
+
+    def json_object(self, name: str, example: str) -> dict[str, Any] | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            parsed = json.loads(value)
+        except ValueError as error:
+            self.refuse(name, f"it is not JSON ({error}); write {example}")
+        if not isinstance(parsed, dict) or not parsed:
+            self.refuse(name, f"write a JSON object such as {example}")
+        return cast("dict[str, Any]", parsed)
+
+    def offsets(self, name: str, example: str, *, least: int) -> PartitionOffsets | None:
+        """``{"topic": {"0": 23}}``"""
+        parsed = self.json_object(name, example)
+        if parsed is None:
+            return None
+        found: dict[str, dict[int, int]] = {}
+        for topic, partitions in parsed.items():
+            if not isinstance(partitions, dict) or not partitions:
+                self.refuse(name, f"{topic!r} has no object of partitions; write {example}")
+            found[topic] = {}
+            for partition, number in cast("dict[str, Any]", partitions).items():
+                if not (partition.isascii() and partition.isdigit()):
+                    self.refuse(name, f"{partition!r} of {topic!r} is no partition; write {example}")
+                if not isinstance(number, int) or isinstance(number, bool) or number < least:
+                    self.refuse(name, f"{topic}-{partition} has {number!r}; write {example}")
+                found[topic][int(partition)] = number
+        return found
+
+
+def _connection(given: _Given) -> Connection:
+    servers, url = given.text("kafka.bootstrap.servers"), given.text("url")
+    if servers is not None and url is not None and servers != url:
+        given.refuse("url", f"kafka.bootstrap.servers is {servers!r}; both name the broker: give one")
+    name, text = ("url", url) if url is not None else ("kafka.bootstrap.servers", servers)
+    if text is None:
+        raise OptionError(
+            "option url is missing: name the broker, as stele://HOST:9009 (its binary door) or http://HOST:8080"
+        )
+    transport = given.text("transport")
+    if transport is not None:
+        transport = given.choice("transport", ("tcp", "http"))
+    # A Kafka program may list several; any is a way in, and there is one broker.
+    text = text.split(",")[0].strip()
+    if "://" not in text:
+        host = urlsplit(f"//{text}")
+        try:
+            port = host.port or (_DEFAULT_HTTP_PORT if transport == "http" else DEFAULT_TCP_PORT)
+        except ValueError as error:
+            given.refuse(name, f"{error}; write HOST:PORT or stele://HOST:9009")
+        if not host.hostname:
+            given.refuse(name, "it names no host; write HOST:PORT or stele://HOST:9009")
+        shown = f"[{host.hostname}]" if ":" in host.hostname else host.hostname
+        text = f"{'http' if transport == 'http' else 'stele'}://{shown}:{port}"
+    try:
+        endpoint = Endpoint.parse(text)
+    except ValueError as error:
+        given.refuse(name, str(error))
+    if transport is not None and endpoint.transport != transport:
+        scheme = "stele://HOST:9009" if transport == "tcp" else "http://HOST:8080"
+        given.refuse("transport", f"{text} is the other one; write {scheme}, or leave transport out")
+    timeout_ms = given.between("brokerTimeoutMs", BROKER_TIMEOUT_MS, 1, 24 * 3_600_000)
+    return Connection(url=text, broker_timeout_ms=timeout_ms)
+
+
+def _selection(given: _Given) -> Selection:
+    names = ("subscribe", "subscribePattern", "assign")
+    present = [name for name in names if given.text(name) is not None]
+    if not present:
+        raise OptionError("say what to read: one of the options subscribe, subscribePattern and assign")
+    if len(present) > 1:
+        raise OptionError(f"options {' and '.join(present)} exclude each other; give one of them")
+    if topics := given.text("subscribe"):
+        listed = tuple(dict.fromkeys(topic.strip() for topic in topics.split(",")))
+        if "" in listed:
+            given.refuse("subscribe", "a name in it is empty; write topics with commas between them")
+        return Subscribe(topics=listed)
+    if pattern := given.text("subscribePattern"):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            given.refuse("subscribePattern", f"it is no regular expression: {error}")
+        return SubscribePattern(pattern=pattern)
+    return _assign(given)
+
+
+def _assign(given: _Given) -> Assign:
+    example = '{"orders": [0, 1]}'
+    parsed = given.json_object("assign", example)
+    assert parsed is not None
+    found: list[tuple[str, int]] = []
+    for topic, partitions in parsed.items():
+        listed = cast("list[object]", partitions) if isinstance(partitions, list) else []
+        if not listed:
+            given.refuse("assign", f"{topic!r} has no list of partitions; write {example}")
+        for partition in listed:
+            if not isinstance(partition, int) or isinstance(partition, bool) or partition < 0:
+                given.refuse("assign", f"{partition!r} of {topic!r} is no partition; write {example}")
+            found.append((topic, partition))
+    return Assign(partitions=tuple(sorted(set(found))))
+
+
+def _start(given: _Given) -> Bound:
+    example = '{"orders": {"0": 23, "1": -2}} (-2 earliest, -1 latest)'
+    at = _by_time(given, "startingTimestamp", "startingOffsetsByTimestamp")
+    if at is not None:
+        return at
+    text = given.text("startingOffsets")
+    if text is None:
+        return AtEnd(offset=LATEST if given.use.is_stream else EARLIEST)
+    if text.lower() == "earliest":
+        return AtEnd(offset=EARLIEST)
+    if text.lower() == "latest":
+        if not given.use.is_stream:
+            given.refuse(
+                "startingOffsets", "a batch from the latest offset on is empty; write earliest or JSON"
+            )
+        return AtEnd(offset=LATEST)
+    if not text.startswith("{"):
+        given.refuse("startingOffsets", f"write earliest, latest, or {example}")
+    offsets = given.offsets("startingOffsets", example, least=EARLIEST)
+    assert offsets is not None
+    if not given.use.is_stream and LATEST in _numbers(offsets):
+        given.refuse(
+            "startingOffsets", "-1 (latest) can not start a batch; write an offset, or -2 (earliest)"
+        )
+    return AtOffsets(offsets=offsets)
+
+
+def _end(given: _Given) -> Bound:
+    if given.use.is_stream:
+        return AtEnd(offset=LATEST)
+    example = '{"orders": {"0": 50, "1": -1}} (-1 latest)'
+    at = _by_time(given, "endingTimestamp", "endingOffsetsByTimestamp")
+    if at is not None:
+        return at
+    text = given.text("endingOffsets")
+    if text is None or text.lower() == "latest":
+        return AtEnd(offset=LATEST)
+    if text.lower() == "earliest":
+        given.refuse(
+            "endingOffsets", "a batch that ends at the earliest offset is empty; write latest or JSON"
+        )
+    if not text.startswith("{"):
+        given.refuse("endingOffsets", f"write latest, or {example}")
+    offsets = given.offsets("endingOffsets", example, least=EARLIEST)
+    assert offsets is not None
+    if EARLIEST in _numbers(offsets):
+        given.refuse("endingOffsets", "-2 (earliest) can not end a batch; write an offset, or -1 (latest)")
+    return AtOffsets(offsets=offsets)
+
+
+def _by_time(given: _Given, everywhere: str, each: str) -> AtTimestamp | AtTimestamps | None:
+    """The more general option wins, as in spark-sql-kafka."""
+    timestamp_ms = given.whole(everywhere)
+    timestamps = given.offsets(each, '{"orders": {"0": 1760000000000}} (ms since the epoch)', least=0)
+    if timestamp_ms is not None:
+        return AtTimestamp(timestamp_ms=timestamp_ms)
+    return None if timestamps is None else AtTimestamps(timestamps=timestamps)
+
+
+def _numbers(offsets: PartitionOffsets) -> Iterable[int]:
+    return (number for partitions in offsets.values() for number in partitions.values())

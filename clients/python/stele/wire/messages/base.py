@@ -1,0 +1,184 @@
+"""What all messages share: their frame, their registration by type, their errors.
+
+A request of type ``t`` (odd) is answered by type ``t + 1``. A response begins
+with a status byte: 1 ok, 0 error. An ADR-0009 error is ``[length:4][text]``; an
+ADR-0010 error has its number first: ``[code:2 signed][length:4][text]``. Type 00
+is the answer to a frame that is no request at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform
+
+from ..error_codes import ErrorCode, error_code
+from ..schema import Label, frozen_message
+from .codec import MessageError, body_reader, frame_writer
+from .frame_types import LAST_ADR_0009_TYPE, MessageType
+
+# A number that this release does not know is read as UNKNOWN_SERVER_ERROR.
+Code = Annotated[ErrorCode, "int16", error_code]
+# Record batches, verbatim: a part of their own in a frame, and not copied before it is sent.
+Batches = Annotated[bytes, "records"]
+
+
+@frozen_message
+class Message:
+    """A message: its annotations are its fields in wire order.
+
+    The codecs are compiled from the declaration at first use.
+    """
+
+    TYPE: ClassVar[MessageType]
+    # What stands between the frame's type and the fields.
+    _PREFIX: ClassVar[tuple[int, ...]] = ()
+
+    def encode(self) -> bytes:
+        """Return the whole frame.
+
+        Raises:
+            struct.error: a number does not fit its field.
+        """
+        return _WRITERS[type(self)](self)
+
+    def encode_parts(self) -> list[bytes | bytearray]:
+        """Return the whole frame in parts, in which record batches stand uncopied."""
+        return _PART_WRITERS[type(self)](self)
+
+    @classmethod
+    def make_reader(cls) -> Callable[[bytes, int], Message]:
+        """Return ``read(body, position)``, which decodes all fields from ``position`` on."""
+        return body_reader(cls)
+
+
+@frozen_message
+class Request(Message):
+    """A request of a client."""
+
+
+@frozen_message
+class Response(Message):
+    """An ok response: the status byte 1, then the fields."""
+
+    _PREFIX: ClassVar[tuple[int, ...]] = (1,)
+
+
+class _Writers(dict[type[Message], Callable[[Message], Any]]):
+    """The functions behind ``encode`` or ``encode_parts``, compiled at first use."""
+
+    def __init__(self, *, is_joined: bool) -> None:
+        super().__init__()
+        self._is_joined = is_joined
+
+    def __missing__(self, cls: type[Message]) -> Callable[[Message], Any]:
+        writer = frame_writer(cls, cls.TYPE, *cls._PREFIX, is_joined=self._is_joined)
+        self[cls] = writer
+        return writer
+
+
+class _Readers(dict[int, Callable[[bytes, int], Message]]):
+    """The functions behind ``decode_request`` and ``decode_response``, compiled at first use."""
+
+    def __missing__(self, frame_type: int) -> Callable[[bytes, int], Message]:
+        cls = REQUESTS[frame_type] if frame_type in REQUESTS else RESPONSES[frame_type]
+        reader = self[frame_type] = cls.make_reader()
+        return reader
+
+
+REQUESTS: dict[int, type[Request]] = {}
+RESPONSES: dict[int, type[Response]] = {}
+_WRITERS = _Writers(is_joined=True)
+_PART_WRITERS = _Writers(is_joined=False)
+_READERS = _Readers()
+
+_M = TypeVar("_M", bound=Request | Response)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def message(frame_type: MessageType) -> Callable[[type[_M]], type[_M]]:
+    """Declare the message of a frame type, and register it in ``REQUESTS`` or ``RESPONSES``."""
+
+    def declare(cls: type[_M]) -> type[_M]:
+        declared = frozen_message(cls)
+        declared.TYPE = frame_type
+        assert frame_type not in {**REQUESTS, **RESPONSES}, f"{frame_type.name} has a message"
+        assert issubclass(declared, Request) == (frame_type % 2 == 1), "requests have odd types"
+        if issubclass(declared, Request):
+            REQUESTS[frame_type] = declared
+        else:
+            RESPONSES[frame_type] = cast("type[Response]", declared)
+        return declared
+
+    return declare
+
+
+# ── errors ──
+
+
+@frozen_message
+class _TextError:
+    message: Annotated[str, Label("error")]
+
+
+@frozen_message
+class _NumberedError:
+    code: Code
+    message: Annotated[str, Label("error")]
+
+
+def _error_layout(frame_type: int) -> type[_TextError | _NumberedError]:
+    return _TextError if frame_type <= LAST_ADR_0009_TYPE else _NumberedError
+
+
+@frozen_message
+class ErrorResponse(Message):
+    """An error answer, of any response type.
+
+    ADR-0009 types (and 00) carry no number: decoding one gives
+    ``UNKNOWN_SERVER_ERROR`` and the text.
+    """
+
+    response_type: int
+    code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+    message: str
+
+    def encode(self) -> bytes:
+        return frame_writer(_error_layout(self.response_type), self.response_type, 0)(self)
+
+    def encode_parts(self) -> list[bytes | bytearray]:
+        return [self.encode()]
+
+
+# ── decoding ──
+
+
+def decode_request(frame_type: int, body: bytes) -> Request:
+    """Decode the request in a frame of a type that stands in ``REQUESTS``.
+
+    Raises:
+        MessageError: the body has not the layout of its type.
+        KeyError: the type is not a request's.
+    """
+    if frame_type not in REQUESTS:
+        raise KeyError(frame_type)
+    return cast("Request", _READERS[frame_type](body, 0))
+
+
+def decode_response(frame_type: int, body: bytes) -> Response | ErrorResponse:
+    """Decode the answer in a frame, ok or error.
+
+    Raises:
+        MessageError: no such response type, or a body that has not its layout.
+    """
+    if frame_type not in RESPONSES and frame_type != MessageType.ERROR:
+        raise MessageError(f"frame type {frame_type:#04x} is not a response")
+    if not body:
+        raise MessageError("status needs 1 bytes and 0 are left in the frame")
+    status = body[0]
+    if status == 1 and frame_type != MessageType.ERROR:
+        return cast("Response", _READERS[frame_type](body, 1))
+    if status != 0:
+        raise MessageError(f"status {status - 256 if status > 127 else status} does not exist")
+    error = body_reader(_error_layout(frame_type))(body, 1)
+    code = error.code if isinstance(error, _NumberedError) else ErrorCode.UNKNOWN_SERVER_ERROR
+    return ErrorResponse(response_type=frame_type, code=code, message=error.message)

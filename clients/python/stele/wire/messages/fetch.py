@@ -1,0 +1,76 @@
+"""Reading record batches, and finding offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from ..error_codes import ErrorCode
+from ..schema import Int32, Int64, Label, frozen_message
+from .base import Batches, Code, Request, Response, message
+from .frame_types import MessageType
+from .produce import UNKNOWN_OFFSET
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+
+
+@frozen_message
+class FetchPartition:
+    topic: str
+    partition: Int32
+    offset: Int64
+    max_bytes: Annotated[Int32, Label("partition max bytes")] = 1024 * 1024
+
+
+@message(MessageType.FETCH_REQUEST)
+class FetchRequest(Request):
+    """Read whole batches from several partitions.
+
+    Answered when ``min_bytes`` are there, when ``max_wait_ms`` has passed, or at
+    once on an error. The first batch is served even if it is larger than
+    ``max_bytes``; it may begin before ``offset``.
+    """
+
+    max_wait_ms: Int32 = 0
+    min_bytes: Int32 = 1
+    max_bytes: Int32 = 8 * 1024 * 1024
+    partitions: Sequence[FetchPartition]
+
+
+@frozen_message
+class FetchedPartition:
+    """With a ``code`` other than 0 there are no batches, and ``message`` says why."""
+
+    topic: str
+    partition: Int32
+    code: Code = ErrorCode.NONE
+    message: str = ""
+    high_watermark: Int64 = UNKNOWN_OFFSET
+    log_start_offset: Int64 = UNKNOWN_OFFSET
+    batches: Batches = b""
+
+
+@message(MessageType.FETCH_RESPONSE)
+class FetchResponse(Response):
+    """The partitions in the order asked."""
+
+    partitions: Sequence[FetchedPartition]
+
+
+@message(MessageType.LIST_OFFSETS_REQUEST)
+class ListOffsetsRequest(Request):
+    """``timestamp_ms``: since the epoch, or -1 latest, -2 earliest."""
+
+    topic: str
+    partition: Int32
+    timestamp_ms: Int64
+
+
+@message(MessageType.LIST_OFFSETS_RESPONSE)
+class ListOffsetsResponse(Response):
+    """For a timestamp: the first record at or after it, or offset -1 if there is none."""
+
+    offset: Int64
+    timestamp_ms: Int64
+    leader_epoch: Int32

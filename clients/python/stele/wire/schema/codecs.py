@@ -1,0 +1,58 @@
+"""Compiled codecs of Apache Kafka's encoding, one for each class and version, and cached."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from collections.abc import Callable
+from typing import TypeVar
+
+from .compiler import ELEMENTS_MAX, Reader, Writer
+from .fields import Buffer, MalformedMessage
+
+_T = TypeVar("_T")
+
+
+@functools.cache
+def reader(cls: type[_T], version: int, flexible: bool) -> Callable[[Buffer, int], tuple[_T, int]]:
+    """``read(buffer, position) -> (message, position after it)`` for one version.
+
+    What is read may raise ``MalformedMessage``, ``IndexError``, ``struct.error``
+    or ``UnicodeDecodeError``, all of which mean the first; see ``read_message``.
+    """
+    code = Reader(version, flexible)
+    code.add("end = len(b)")
+    code.add(f"room = {ELEMENTS_MAX}")
+    made = code.structure(cls)
+    code.add(f"return {made}, p")
+    return code.compile("def codec(b, p):", f"read {cls.__name__} v{version}")
+
+
+@functools.cache
+def gathering_writer(
+    cls: type[_T], version: int, flexible: bool
+) -> Callable[[_T, bytearray, list[bytes | bytearray]], None]:
+    """``write(message, head, parts)``: as ``writer``, behind ``head``; records stand in ``parts`` uncopied."""
+    code = Writer(version, flexible, gather=True)
+    code.structure(cls, "m")
+    code.add("parts.append(out)")
+    return code.compile("def codec(m, out, parts):", f"gather {cls.__name__} v{version}")
+
+
+@functools.cache
+def writer(cls: type[_T], version: int, flexible: bool) -> Callable[[_T, bytearray], None]:
+    """``write(message, out)`` for one version; ``struct.error`` if a number does not fit its field."""
+    code = Writer(version, flexible)
+    code.structure(cls, "m")
+    code.add("return None")
+    return code.compile("def codec(m, out):", f"write {cls.__name__} v{version}")
+
+
+def read_message(
+    cls: type[_T], version: int, flexible: bool, buffer: Buffer, position: int = 0
+) -> tuple[_T, int]:
+    """The message at ``position`` and the position after it. Raises ``MalformedMessage``."""
+    try:
+        return reader(cls, version, flexible)(buffer, position)
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise MalformedMessage(str(error)) from error

@@ -1,0 +1,422 @@
+"""The compiler: one version of a declared class becomes the source of one straight-line function.
+
+``Reader`` and ``Writer`` walk the declaration and emit lines; neighbouring fields
+of fixed size become one ``struct`` call. Both are written for Apache Kafka's
+encoding; the methods marked *seam* are what a protocol with other lengths, bounds
+or error texts overrides.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple, cast
+
+from .fields import FORMATS, Field, MalformedMessage, Type, fields_of, least_bytes
+from .varints import SMALL_VARINTS, read_varint, skip_tagged_fields, varint
+
+STRING_BYTES_MAX = 32767
+# Ten times the partitions of a large broker.
+ELEMENTS_MAX = 100_000
+
+
+def _is_short(what: str) -> MalformedMessage:
+    return MalformedMessage(f"{what} goes on behind the end of the message")
+
+
+def _is_null(what: str) -> MalformedMessage:
+    return MalformedMessage(f"{what} is null, or its length is negative")
+
+
+def _is_long(what: str) -> MalformedMessage:
+    return MalformedMessage(f"{what} is longer than the {STRING_BYTES_MAX} bytes of a string")
+
+
+def _is_many(what: str) -> MalformedMessage:
+    return MalformedMessage(f"with {what} there are more than {ELEMENTS_MAX} elements in one message")
+
+
+class Fixed(NamedTuple):
+    """A value of fixed size: its format, the variable or expression it stands for, its name in errors."""
+
+    form: str
+    name: str
+    what: str
+
+
+class Code:
+    """Lines of a function under construction, and the names they use."""
+
+    # The format of a string's length where versions are not flexible.
+    string_length = "h"
+
+    def __init__(self, version: int, flexible: bool) -> None:
+        self.version = version
+        self.flexible = flexible
+        self.lines: list[str] = []
+        self.names: dict[str, object] = {
+            "short": _is_short,
+            "null": _is_null,
+            "long": _is_long,
+            "many": _is_many,
+            "read_varint": read_varint,
+            "varint": varint,
+            "skip": skip_tagged_fields,
+            "unpack": struct.unpack_from,
+            "pack": struct.pack,
+            "Malformed": MalformedMessage,
+            "V": SMALL_VARINTS,
+        }
+        self._depth = 1
+        self._count = 0
+        # Fields of fixed size that follow each other.
+        self._run: list[Fixed] = []
+
+    def new(self, prefix: str = "v") -> str:
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    def bind(self, value: object, prefix: str) -> str:
+        for name, bound in self.names.items():
+            if bound is value:
+                return name
+        name = self.new(prefix)
+        self.names[name] = value
+        return name
+
+    def emit(self, line: str) -> None:
+        """Add a line as it is; ``add`` writes the fields that wait for their ``struct`` call first."""
+        self.lines.append("    " * self._depth + line)
+
+    def add(self, line: str) -> None:
+        self.flush()
+        self.emit(line)
+
+    def indent(self) -> None:
+        self.flush()
+        self._depth += 1
+
+    def dedent(self) -> None:
+        self.flush()
+        self._depth -= 1
+
+    def put(self, form: str, name: str, what: str = "") -> None:
+        self._run.append(Fixed(form, name, what))
+
+    def flush(self) -> None:
+        if self._run:
+            run, self._run = self._run, []
+            self.emit_run(run)
+
+    def emit_run(self, run: list[Fixed]) -> None:
+        raise NotImplementedError
+
+    def compile(self, head: str, name: str) -> Any:
+        self.flush()
+        source = "\n".join([head, *self.lines])
+        exec(compile(source, f"<{name}>", "exec"), self.names)  # noqa: S102 - its own source, from declarations
+        return self.names["codec"]
+
+    def present(self, cls: type) -> tuple[list[Field], list[Field]]:
+        """The fields of this version: the plain ones, and those with tags."""
+        there = [f for f in fields_of(cls) if self.version in f.versions]
+        return [f for f in there if f.tag is None], sorted(
+            (f for f in there if f.tag is not None), key=lambda f: cast("int", f.tag)
+        )
+
+    def least_bytes(self, kind: Type) -> int:
+        return least_bytes(kind, self.version, self.flexible, string_length=self.string_length)
+
+    def is_nullable(self, declared: Field) -> bool:
+        return self.version in declared.nullable
+
+
+class Reader(Code):
+    """Writes ``codec(b, p) -> (message, p)``."""
+
+    # ── seams ──
+
+    def what(self, declared: Field) -> str:
+        """The name of a field in errors."""
+        return declared.name
+
+    def emit_run(self, run: list[Fixed]) -> None:
+        layout = struct.Struct(">" + "".join(one.form for one in run))
+        unpack = self.new("unpack")
+        self.names[unpack] = layout.unpack_from
+        self.emit(f"{', '.join(one.name for one in run)}, = {unpack}(b, p)")
+        self.emit(f"p += {layout.size}")
+
+    def open_sized(self, kind: Type, name: str, what: str, *, nullable: bool) -> None:
+        """Read the length of a string or bytes and set ``e`` to its end, in a block that stays open."""
+        size = self.length(what, self.string_length if kind.kind == "string" else "i")
+        self._null_or(size, name, what, nullable)
+        if kind.kind == "string" and self.flexible:
+            self.add(f"if {size} > {STRING_BYTES_MAX}: raise long({what!r})")
+        self.add(f"e = p + {size}")
+        self.add(f"if e > end: raise short({what!r})")
+
+    def text(self, name: str, what: str) -> None:
+        """Decode the bytes up to ``e``."""
+        del what
+        self.add(f"{name} = str(b[p:e], 'utf-8')")
+
+    def open_array(self, item: Type, name: str, what: str, *, nullable: bool) -> str:
+        """Read and bound the count of an array, in a block that stays open; returns its variable."""
+        count = self.length(what, "i")
+        self._null_or(count, name, what, nullable)
+        self.add(f"if {count} * {self.least_bytes(item)} > end - p: raise short({what!r})")
+        self.add(f"room -= {count}")
+        self.add(f"if room < 0: raise many({what!r})")
+        return count
+
+    # ── the walk ──
+
+    def length(self, what: str, classic: str) -> str:
+        """Read a length or count; -1 is null."""
+        name = self.new("n")
+        if self.flexible:
+            self.add(f"{name} = b[p] - 1")
+            self.add("p += 1")
+            self.add(f"if {name} > 126:")
+            self.add(f"    {name}, p = read_varint(b, p - 1)")
+            self.add(f"    {name} -= 1")
+        else:
+            self.put(classic, name)
+            self.add(f"if {name} < -1: raise null({what!r})")
+        return name
+
+    def value(self, kind: Type, what: str, *, nullable: bool) -> str:
+        """Read a value; returns the variable, or the expression over variables, that it is."""
+        name = self.new()
+        if kind.kind in FORMATS:
+            self.put(FORMATS[kind.kind], name, what)
+            return name if kind.convert is None else f"{self.bind(kind.convert, 'convert')}({name})"
+        if kind.kind == "tuple":
+            values = [self.value(f.type, self.what(f), nullable=self.is_nullable(f)) for f in kind.parts]
+            self.flush()
+            return f"({', '.join(values)},)"
+        if kind.kind in ("string", "bytes", "records"):
+            self.open_sized(kind, name, what, nullable=nullable)
+            if kind.kind == "string":
+                self.text(name, what)
+            else:
+                self.add(f"{name} = bytes(b[p:e])" if kind.kind == "bytes" else f"{name} = b[p:e]")
+            self.add("p = e")
+            self.dedent()
+        elif kind.kind == "array":
+            self._array(kind.element, name, what, nullable)
+        elif nullable:
+            flag = self.new("n")
+            self.put("b", flag)
+            self._null_or(flag, name, what, nullable)
+            self.add(f"{name} = {self.structure(kind.struct_class)}")
+            self.dedent()
+        else:
+            made_by = self.structure(kind.struct_class)
+            self.add(f"{name} = {made_by}")
+        return name
+
+    def _null_or(self, size: str, name: str, what: str, nullable: bool) -> None:
+        """``if null: … else:``, the latter open."""
+        self.add(f"if {size} < 0:")
+        self.add(f"    {name} = None" if nullable else f"    raise null({what!r})")
+        self.add("else:")
+        self.indent()
+
+    def _array(self, item: Type, name: str, what: str, nullable: bool) -> None:
+        count = self.open_array(item, name, what, nullable=nullable)
+        if item.kind == "uuid":
+            self.add(f"{name} = [bytes(b[q:q + 16]) for q in range(p, p + {count} * 16, 16)]")
+            self.add(f"p += {count} * 16")
+        elif item.kind in FORMATS:
+            self.add(f"{name} = list(unpack(f'>{{{count}}}{FORMATS[item.kind]}', b, p))")
+            self.add(f"p += {count} * {self.least_bytes(item)}")
+        else:
+            self.add(f"{name} = []")
+            self.add(f"for _ in range({count}):")
+            self.indent()
+            element = self.value(item, what, nullable=False)
+            self.add(f"{name}.append({element})")
+            self.dedent()
+        self.dedent()
+
+    def structure(self, cls: type) -> str:
+        """Read the fields of a class; returns the expression that makes it."""
+        plain, tagged = self.present(cls)
+        arguments = [
+            f"{f.name}={self.value(f.type, self.what(f), nullable=self.is_nullable(f))}" for f in plain
+        ]
+        if self.flexible:
+            arguments += self._tags(tagged)
+        self.flush()
+        return f"{self.bind(cls, cls.__name__)}({', '.join(arguments)})"
+
+    def _tags(self, tagged: list[Field]) -> list[str]:
+        if not tagged:
+            self.add("if b[p]: p = skip(b, p)")
+            self.add("else: p += 1")
+            return []
+        names = {f.name: self.new("t") for f in tagged}
+        for one in tagged:
+            self.add(f"{names[one.name]} = {self.bind(one.default, 'default')}")
+        count, tag, size, end = self.new("n"), self.new("g"), self.new("s"), self.new("e")
+        self.add(f"{count}, p = read_varint(b, p)")
+        self.add(f"for _ in range({count}):")
+        self.indent()
+        self.add(f"{tag}, p = read_varint(b, p)")
+        self.add(f"{size}, p = read_varint(b, p)")
+        self.add(f"{end} = p + {size}")
+        self.add(f"if {end} > end: raise short('a tagged field')")
+        word = "if"
+        for one in tagged:
+            self.add(f"{word} {tag} == {one.tag}:")
+            self.indent()
+            value = self.value(one.type, self.what(one), nullable=self.is_nullable(one))
+            self.add(f"{names[one.name]} = {value}")
+            self.dedent()
+            word = "elif"
+        self.add(f"else: p = {end}")
+        self.add(f"if p != {end}: raise Malformed('a tagged field has another size than it says')")
+        self.dedent()
+        return [f"{name}={variable}" for name, variable in names.items()]
+
+
+# Most arrays of numbers are short: replicas, partitions.
+_ARRAY_SIZES = 16
+_ARRAY_PACKERS = {
+    form: [struct.Struct(f">{count}{form}").pack for count in range(_ARRAY_SIZES)] for form in "?bhiqHd"
+}
+
+
+class Writer(Code):
+    """Writes ``codec(m, out)``, which appends to the bytearray ``out``.
+
+    With ``gather`` it writes ``codec(m, out, parts)``: records are not copied but
+    stand in the list ``parts``, between bytearrays of what is around them.
+    """
+
+    def __init__(self, version: int, flexible: bool, *, gather: bool = False) -> None:
+        super().__init__(version, flexible)
+        self.out = "out"
+        self._gather = gather
+        self.names["ARRAYS"] = _ARRAY_PACKERS
+
+    # ── seams ──
+
+    def append(self, expression: str) -> None:
+        """Write the bytes that ``expression`` is."""
+        self.add(f"{self.out} += {expression}")
+
+    def append_records(self, name: str) -> None:
+        """Write the buffer in the variable ``name``, which may be large."""
+        if self._gather:
+            self.add(f"parts.append({self.out})")
+            self.add(f"parts.append({name})")
+            self.add(f"{self.out} = bytearray()")
+        else:
+            self.append(name)
+
+    # ── the walk ──
+
+    def emit_run(self, run: list[Fixed]) -> None:
+        self.emit(f"{self.out} += {self.packed(run)}")
+
+    def packed(self, run: list[Fixed]) -> str:
+        """The expression that packs a run of fixed fields."""
+        pack = self.new("pack")
+        self.names[pack] = struct.Struct(">" + "".join(one.form for one in run)).pack
+        return f"{pack}({', '.join(one.name for one in run if one.name)})"
+
+    def length(self, expression: str, classic: str) -> None:
+        if not self.flexible:
+            self.put(classic, expression)
+            return
+        name = self.new("n")
+        self.add(f"{name} = {expression} + 1")
+        self.append(f"V[{name}] if {name} < 128 else varint({name})")
+
+    def value(self, kind: Type, expression: str, *, nullable: bool) -> None:
+        if kind.kind in FORMATS:
+            self.put(FORMATS[kind.kind], expression)
+            return
+        name = self.new()
+        self.add(f"{name} = {expression}")
+        classic = self.string_length if kind.kind == "string" else "i"
+        if nullable:
+            self.add(f"if {name} is None:")
+            self.indent()
+            if kind.kind == "struct":
+                self.put("b", "-1")
+            else:
+                self.length("-1", classic)
+            self.dedent()
+            self.add("else:")
+            self.indent()
+        if kind.kind in ("string", "bytes", "records"):
+            if kind.kind == "string":
+                self.add(f"{name} = {name}.encode()")
+            self.length(f"len({name})", classic)
+            if kind.kind == "records":
+                self.append_records(name)
+            else:
+                self.append(name)
+        elif kind.kind == "array":
+            self._array(kind.element, name)
+        elif kind.kind == "tuple":
+            parts = [self.new() for _ in kind.parts]
+            self.add(f"{', '.join(parts)}, = {name}")
+            for part, variable in zip(kind.parts, parts, strict=True):
+                self.value(part.type, variable, nullable=self.is_nullable(part))
+        else:
+            if nullable:
+                self.put("b", "1")
+            self.structure(kind.struct_class, name)
+        if nullable:
+            self.dedent()
+
+    def _array(self, item: Type, name: str) -> None:
+        self.length(f"len({name})", "i")
+        if item.kind == "uuid":
+            self.append(f"b''.join({name})")
+        elif item.kind in FORMATS:
+            form = FORMATS[item.kind]
+            short = f"ARRAYS[{form!r}][len({name})](*{name})"
+            self.append(
+                f"({short} if len({name}) < {_ARRAY_SIZES} else pack(f'>{{len({name})}}{form}', *{name}))"
+            )
+        else:
+            element = self.new()
+            self.add(f"for {element} in {name}:")
+            self.indent()
+            self.value(item, element, nullable=False)
+            self.dedent()
+
+    def structure(self, cls: type, expression: str) -> None:
+        plain, tagged = self.present(cls)
+        for one in plain:
+            self.value(one.type, f"{expression}.{one.name}", nullable=self.is_nullable(one))
+        if self.flexible:
+            if tagged:
+                self._tags(tagged, expression)
+            else:
+                self.put("x", "")
+        self.flush()
+
+    def _tags(self, tagged: list[Field], expression: str) -> None:
+        outer, parts = self.out, self.new("parts")
+        self.add(f"{parts} = []")
+        for one in tagged:
+            value = f"{expression}.{one.name}"
+            is_set = value if one.default == () else f"{value} != {self.bind(one.default, 'default')}"
+            self.add(f"if {is_set}:")
+            self.indent()
+            inner = self.new("out")
+            self.add(f"{inner} = bytearray()")
+            self.out = inner
+            self.value(one.type, value, nullable=self.is_nullable(one))
+            self.flush()
+            self.out = outer
+            self.add(f"{parts}.append({varint(cast('int', one.tag))!r} + varint(len({inner})) + {inner})")
+            self.dedent()
+        self.append(f"varint(len({parts}))")
+        self.append(f"b''.join({parts})")

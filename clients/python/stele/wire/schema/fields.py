@@ -1,0 +1,233 @@
+"""Declarations: the classes of a protocol, and what their annotations say about the wire."""
+
+from __future__ import annotations
+
+import functools
+import re
+import struct
+import types
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, TypeVar, cast, dataclass_transform, overload
+
+Buffer = bytes | bytearray | memoryview
+_T = TypeVar("_T")
+_V = TypeVar("_V")
+
+Bool = Annotated[bool, "bool"]
+Int8 = Annotated[int, "int8"]
+Int16 = Annotated[int, "int16"]
+Int32 = Annotated[int, "int32"]
+Int64 = Annotated[int, "int64"]
+UInt16 = Annotated[int, "uint16"]
+Float64 = Annotated[float, "float64"]
+# 16 bytes as they are: topic ids are compared, not looked at.
+Uuid = Annotated[bytes, "uuid"]
+# Not copied: a slice of what was read, or whatever buffer is written.
+Records = Annotated[bytes | bytearray | memoryview, "records"]
+
+NO_UUID = bytes(16)
+
+# The ``struct`` format of every type of fixed size.
+FORMATS = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint16": "H",
+    "float64": "d",
+    "uuid": "16s",
+}
+
+
+class MalformedMessage(ValueError):
+    """Bytes that are not the message they should be; the peer is at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The name of a field in errors, where the attribute's own name is not what a reader would say."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """A range of versions, both ends included."""
+
+    first: int
+    last: int
+
+    @classmethod
+    def parse(cls, text: str) -> Versions:
+        """From ``"3"``, ``"3+"``, ``"3-5"``; ``""`` is none."""
+        match = re.fullmatch(r"(\d+)(?:(\+)|-(\d+))?", text)
+        if match is None:
+            if text:
+                raise ValueError(f"{text!r} is not a range of versions")
+            return cls(0, -1)
+        first = int(match[1])
+        return cls(first, 32767 if match[2] else int(match[3] or first))
+
+    def __contains__(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    versions: Versions
+    nullable: Versions | None
+    tag: int | None
+
+
+_ALWAYS = _At(Versions(0, 32767), None, None)
+_NEVER = Versions(0, -1)
+
+
+@overload
+def at(versions: str = "0+", *, nullable: str | None = None, tag: int | None = None) -> Any: ...
+@overload
+def at(versions: str = "0+", *, default: _V, nullable: str | None = None, tag: int | None = None) -> _V: ...
+def at(
+    versions: str = "0+", *, default: Any = MISSING, nullable: str | None = None, tag: int | None = None
+) -> Any:
+    """Declare a field's versions, those in which it may be null (default: as annotated), and its tag.
+
+    ``default`` stands in the versions that do not have the field.
+    """
+    spec = _At(Versions.parse(versions), None if nullable is None else Versions.parse(nullable), tag)
+    return field(default=default, metadata={"at": spec})
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(at,))
+def message(cls: type[_T]) -> type[_T]:
+    """A class of wire fields: slotted, keyword-only, not yet compiled."""
+    return dataclass(slots=True, kw_only=True)(cls)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(at,))
+def frozen_message(cls: type[_T]) -> type[_T]:
+    """As ``message``, and its instances do not change."""
+    return dataclass(frozen=True, slots=True, kw_only=True)(cls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Type:
+    """The wire type of a field, and what is inside it.
+
+    ``kind`` is a key of ``FORMATS``, or ``string``, ``bytes``, ``records``,
+    ``array`` (of ``item``), ``struct`` (the fields of ``cls``) or ``tuple`` (its
+    ``parts``). ``convert`` makes a value of a number that was read, or raises.
+    """
+
+    kind: str
+    item: Type | None = None
+    cls: type | None = None
+    parts: tuple[Field, ...] = ()
+    convert: Callable[[Any], Any] | None = None
+
+    @property
+    def struct_class(self) -> type:
+        assert self.cls is not None
+        return self.cls
+
+    @property
+    def element(self) -> Type:
+        assert self.item is not None
+        return self.item
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    type: Type
+    versions: Versions
+    nullable: Versions
+    tag: int | None
+    default: object
+    label: str | None = None
+
+
+@functools.cache
+def fields_of(cls: type) -> tuple[Field, ...]:
+    """The declared fields of a message class, in wire order."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    found: list[Field] = []
+    for declared in fields(cls):
+        spec = cast("_At", declared.metadata.get("at", _ALWAYS))
+        kind, is_optional, label = _read_hint(hints[declared.name])
+        nullable = spec.nullable if spec.nullable is not None else (spec.versions if is_optional else _NEVER)
+        if spec.tag is not None and spec.nullable is None:
+            # None as a default says that the field is left out, not that null is written.
+            nullable = _NEVER
+        default = None if declared.default is MISSING else declared.default
+        if declared.default is MISSING and spec.versions != _ALWAYS.versions:
+            raise TypeError(f"{cls.__name__}.{declared.name} is not in all versions and needs a default")
+        found.append(Field(declared.name, kind, spec.versions, nullable, spec.tag, default, label))
+    return tuple(found)
+
+
+def _read_hint(hint: Any) -> tuple[Type, bool, str | None]:
+    """The type of an annotation, whether it allows None, and its label."""
+    label = None
+    if typing.get_origin(hint) is Annotated:
+        inner, *metadata = typing.get_args(hint)
+        label = next((one.text for one in metadata if isinstance(one, Label)), None)
+        rest = [one for one in metadata if not isinstance(one, Label)]
+        hint = Annotated[(inner, *rest)] if rest else inner
+    hint, is_optional = _without_none(hint)
+    return _type_of(hint), is_optional, label
+
+
+def _without_none(hint: Any) -> tuple[Any, bool]:
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        rest = [one for one in typing.get_args(hint) if one is not type(None)]
+        if len(rest) == 1:
+            return rest[0], True
+    return hint, False
+
+
+def _type_of(hint: Any) -> Type:
+    if typing.get_origin(hint) is Annotated:
+        _, kind, *convert = typing.get_args(hint)
+        return Type(kind=kind, convert=convert[0] if convert else None)
+    if hint is str:
+        return Type(kind="string")
+    if hint is bytes:
+        return Type(kind="bytes")
+    if typing.get_origin(hint) is Sequence:
+        item, is_optional, _ = _read_hint(typing.get_args(hint)[0])
+        if is_optional or item.convert is not None:
+            raise TypeError(f"{hint!r}: the items of an array are never null, and plain")
+        return Type(kind="array", item=item)
+    if typing.get_origin(hint) is tuple:
+        return Type(kind="tuple", parts=tuple(_part(one) for one in typing.get_args(hint)))
+    if is_dataclass(hint):
+        return Type(kind="struct", cls=cast("type", hint))
+    raise TypeError(f"{hint!r} is not a wire type")
+
+
+def _part(hint: Any) -> Field:
+    kind, is_optional, label = _read_hint(hint)
+    nullable = _ALWAYS.versions if is_optional else _NEVER
+    return Field(label or "", kind, _ALWAYS.versions, nullable, None, None, label)
+
+
+def least_bytes(kind: Type, version: int, flexible: bool, *, string_length: str = "h") -> int:
+    """The fewest bytes that a value of this type takes; ``string_length`` is the format of a string's length."""
+    if kind.kind in FORMATS:
+        return struct.calcsize(">" + FORMATS[kind.kind])
+    if kind.kind in ("struct", "tuple"):
+        declared = kind.parts if kind.kind == "tuple" else fields_of(kind.struct_class)
+        present = [f for f in declared if version in f.versions and f.tag is None]
+        return (flexible and kind.kind == "struct") + sum(
+            1
+            if f.type.kind == "struct" and version in f.nullable
+            else least_bytes(f.type, version, flexible, string_length=string_length)
+            for f in present
+        )
+    if flexible:
+        return 1
+    return struct.calcsize(">" + (string_length if kind.kind == "string" else "i"))

@@ -1,0 +1,74 @@
+"""A monitor in Go reads ``__consumer_offsets`` as kminion does, with decoders made from Kafka's own schemas."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from contextlib import closing
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from stele import Client
+from stele.broker_process import BrokerProcess, run_broker
+
+from tests.conformance.clients import DRIVERS, Missing, install_by_script
+
+MONITOR = "offsets-monitor"
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def monitor() -> str:
+    try:
+        install_by_script(MONITOR)()
+    except Missing as missing:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(missing))
+    return str(DRIVERS.parents[2] / ".conformance" / MONITOR / "driver")
+
+
+def read_one(broker: BrokerProcess, group: str) -> None:
+    """As a member of ``group``, with librdkafka, which commits and stays until it is closed."""
+    settings = {
+        "bootstrap.servers": broker.kafka_bootstrap,
+        "client.id": f"client-of-{group}",
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+    }
+    with closing(Consumer(settings)) as consumer:
+        consumer.subscribe(["orders"])
+        message = consumer.poll(TIMEOUT_S)
+        assert message is not None
+        assert message.error() is None
+        consumer.commit(message=message, asynchronous=False)
+
+
+@pytest.mark.long
+def test_it_learns_every_group_and_commit(monitor: str) -> None:
+    with run_broker() as broker:
+        with Client(broker.binary_url) as client:
+            client.produce("orders", b"first")
+            with client.group("polled", "orders") as group:
+                batch = next(iter(group))
+                with batch:
+                    assert [record.value for record in batch] == [b"first"]
+        read_one(broker, "rdkafka")
+        for _ in range(2):
+            done = subprocess.run(
+                [monitor, broker.kafka_bootstrap],
+                capture_output=True,
+                text=True,
+                timeout=2 * TIMEOUT_S,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
+            learned: dict[str, Any] = json.loads(done.stdout)
+            assert (learned["partitions"], learned["internal"]) == (50, True)
+            assert learned["commits"] == {"polled/orders/0": 1, "rdkafka/orders/0": 1}
+            assert learned["groups"]["rdkafka"] == "consumer generation 2"
+            broker.kill()
+            broker.start()

@@ -1,0 +1,104 @@
+"""How many connections a broker takes, and what those beyond the limit see; over each of its listeners."""
+
+from __future__ import annotations
+
+import re
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+from stele.broker_process import BrokerProcess, run_broker
+from stele.wire.messages import MetadataRequest
+
+from tests.support.kafka_peer import KafkaPeer, create_topic, fetch, only_partition, put, records_in
+
+TIMEOUT_S = 30.0
+LIMIT = 3
+
+
+@pytest.fixture
+def broker() -> Iterator[BrokerProcess]:
+    with run_broker(environment={"STELE_CONNECTIONS_MAX": str(LIMIT)}) as broker:
+        yield broker
+
+
+def connect(url: str) -> socket.socket:
+    host, _, port = url.rpartition("//")[2].rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
+    connection.settimeout(TIMEOUT_S)
+    return connection
+
+
+def rest(connection: socket.socket) -> bytes:
+    received = b""
+    while piece := connection.recv(65536):
+        received += piece
+    return received
+
+
+ASK_BINARY = MetadataRequest(topics=()).encode()
+ASK_HTTP = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+def refused_by(broker: BrokerProcess, listener: str) -> float:
+    text = httpx.get(f"{broker.http_url}/metrics", headers={"connection": "close"}).text
+    found = re.search(rf'stele_door_connections_refused_total{{door="{listener}"}} (\S+)', text)
+    assert found, text
+    return float(found[1])
+
+
+def test_each_listener_has_the_limit_for_itself_and_counts_whom_it_refuses(broker: BrokerProcess) -> None:
+    with ExitStack() as stack:
+        for _ in range(LIMIT):
+            held = stack.enter_context(connect(broker.binary_url))
+            held.sendall(ASK_BINARY)
+            assert held.recv(1)
+            stack.enter_context(KafkaPeer(broker)).call(fetch("none", 0), 4)
+        with connect(broker.binary_url) as refused:
+            assert b"too many connections; close one, or raise connections_max" in rest(refused)
+        with pytest.raises(ConnectionError), KafkaPeer(broker) as peer:
+            peer.call(fetch("none", 0), 4)
+        assert (refused_by(broker, "binary"), refused_by(broker, "kafka")) == (1, 1)
+        assert refused_by(broker, "http") == 0, "HTTP has room of its own"
+    assert "refused 1 connections" in broker.stderr
+
+
+def test_http_beyond_the_limit_is_answered_with_503(broker: BrokerProcess) -> None:
+    with ExitStack() as stack:
+        for _ in range(LIMIT):
+            # Without a request, so that uvicorn does not close it when it has been silent for a while.
+            stack.enter_context(connect(broker.http_url))
+        with connect(broker.http_url) as refused:
+            refused.sendall(ASK_HTTP)
+            assert rest(refused).startswith(b"HTTP/1.1 503 ")
+
+
+def test_a_consumer_in_a_long_poll_is_not_idle_and_a_silent_one_is_closed() -> None:
+    with run_broker(environment={"STELE_IDLE_TIMEOUT_MS": "300"}) as broker, KafkaPeer(broker) as peer:
+        create_topic(peer, "polled")
+        peer.post(fetch("polled", 0, max_wait_ms=55_000), 12)
+        # Both have said nothing for longer than they may be silent, when the silent ones have been closed.
+        for url in (broker.binary_url, f"//{broker.kafka_bootstrap}", broker.http_url):
+            with connect(url) as silent:
+                rest(silent)
+        with KafkaPeer(broker) as producer:
+            put(producer, "polled", b"x")
+        _, answer = peer.next_answer()
+        assert records_in(only_partition(answer).records) == [(0, b"x")]
+
+
+def test_a_broker_takes_as_many_open_files_as_it_may() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        with run_broker() as broker:
+            limits = Path(f"/proc/{broker.pid}/limits").read_text()
+            found = re.search(r"Max open files +(\d+) +(\d+)", limits)
+            assert found, limits
+            assert found[1] == found[2] == str(hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,0 +1,197 @@
+"""What is not served ends at once, with a readable error: transactions, newer group protocols, SASL.
+
+Each client is one that people have. ``docs/conformance.md`` says what it shows its user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]
+from aiokafka.errors import TransactionalIdAuthorizationFailed  # type: ignore[import-untyped]
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import KafkaError as ConfluentError
+from kafka import KafkaProducer  # type: ignore[import-untyped]
+from kafka.errors import KafkaError  # type: ignore[import-untyped]
+from stele.broker_process import BrokerProcess, run_broker
+
+from load.apache_kafka import KafkaUnavailable, libs, run_tool
+from tests.support.kafka_peer import KafkaPeer, create_topic, put
+
+TOPIC = "for-the-refused"
+REASON = "this broker does not serve transactions; produce without a transactional id"
+# A client that goes on asking reaches it, and fails the test; one that ends at once is far from it.
+PATIENCE_S = 60.0
+CONSUMER = "org.apache.kafka.tools.consumer."
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BrokerProcess]:
+    with run_broker() as broker:
+        with KafkaPeer(broker) as peer:
+            create_topic(peer, TOPIC)
+            put(peer, TOPIC, b"x")
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def java_tools() -> None:
+    try:
+        libs()
+    except KafkaUnavailable as missing:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(missing))
+
+
+# ── transactions ──
+
+
+def test_librdkafka_ends_a_transactional_producer_with_the_reason(broker: BrokerProcess) -> None:
+    producer = Producer({"bootstrap.servers": broker.kafka_bootstrap, "transactional.id": "t"})
+    with pytest.raises(KafkaException) as raised:
+        producer.init_transactions(PATIENCE_S)
+    error = raised.value.args[0]
+    assert (error.name(), error.fatal(), error.retriable()) == (
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        True,
+        False,
+    )
+    assert REASON in error.str()
+
+
+def test_aiokafka_ends_a_transactional_producer(broker: BrokerProcess) -> None:
+    async def start() -> None:
+        producer = AIOKafkaProducer(bootstrap_servers=broker.kafka_bootstrap, transactional_id="t")
+        try:
+            await asyncio.wait_for(producer.start(), PATIENCE_S)
+        finally:
+            await producer.stop()
+
+    with pytest.raises(TransactionalIdAuthorizationFailed):
+        asyncio.run(start())
+
+
+def test_kafka_python_ends_a_transactional_producer(broker: BrokerProcess) -> None:
+    producer = KafkaProducer(bootstrap_servers=broker.kafka_bootstrap, transactional_id="t")
+    try:
+        with pytest.raises(KafkaError, match="InvalidRequestError"):
+            producer.init_transactions()
+    finally:
+        producer.close(timeout=1)
+
+
+def test_java_ends_a_transactional_producer_with_the_reason(java_tools: None, broker: BrokerProcess) -> None:
+    done = run_tool(
+        "org.apache.kafka.tools.ProducerPerformance",
+        *("--bootstrap-server", broker.kafka_bootstrap, "--topic", TOPIC, "--num-records", "5"),
+        *("--record-size", "10", "--throughput", "-1"),
+        *("--transactional-id", "t", "--transaction-duration-ms", "100"),
+        timeout_s=PATIENCE_S,
+    )
+    assert done.returncode == 1
+    assert REASON in done.stderr
+
+
+# ── group protocols ──
+
+
+def test_librdkafka_ends_a_consumer_of_the_new_protocol(broker: BrokerProcess) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.kafka_bootstrap,
+            "group.id": "new",
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([TOPIC])
+    message = consumer.poll(PATIENCE_S)
+    consumer.close()
+    assert message is not None
+    error = message.error()
+    assert error is not None
+    assert (error.name(), "ConsumerGroupHeartbeat" in error.str()) == ("_FATAL", True)
+
+
+def test_java_ends_a_consumer_of_the_new_protocol_and_says_what_to_set(
+    java_tools: None, broker: BrokerProcess
+) -> None:
+    done = run_tool(
+        f"{CONSUMER}ConsoleConsumer",
+        *("--bootstrap-server", broker.kafka_bootstrap, "--topic", TOPIC, "--group", "new"),
+        *("--command-property", "group.protocol=consumer", "--timeout-ms", "60000"),
+        timeout_s=PATIENCE_S,
+    )
+    assert "UnsupportedVersionException" in done.stdout + done.stderr
+    assert "Set group.protocol=classic" in done.stdout + done.stderr
+
+
+def test_java_ends_a_share_consumer_and_says_what_is_missing(java_tools: None, broker: BrokerProcess) -> None:
+    done = run_tool(
+        f"{CONSUMER}ConsoleShareConsumer",
+        *("--bootstrap-server", broker.kafka_bootstrap, "--topic", TOPIC, "--timeout-ms", "2000"),
+        timeout_s=PATIENCE_S,
+    )
+    assert "UnsupportedVersionException" in done.stdout + done.stderr
+    assert "does not support the share group protocol" in done.stdout + done.stderr
+
+
+def test_the_classic_protocol_is_what_clients_take_by_default(broker: BrokerProcess) -> None:
+    """Clients see the API of the new one, and do not prefer it."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.kafka_bootstrap, "group.id": "old", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe([TOPIC])
+    message = consumer.poll(PATIENCE_S)
+    consumer.close()
+    assert message is not None
+    assert message.error() is None
+
+
+# ── SASL ──
+
+
+def test_librdkafka_reports_that_the_listener_has_no_sasl(broker: BrokerProcess) -> None:
+    errors: list[ConfluentError] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.kafka_bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "user",
+            "sasl.password": "password",
+            "error_cb": errors.append,
+        }
+    )
+    deadline = time.monotonic() + PATIENCE_S
+    while not errors:
+        assert time.monotonic() < deadline, "no error"
+        producer.poll(0.1)
+    assert errors[0].name() == "_AUTHENTICATION"
+    assert "SASL PLAIN mechanism handshake failed" in errors[0].str()
+    assert "Request not valid in current SASL state" in errors[0].str()
+
+
+def test_java_reports_that_the_listener_has_no_sasl(
+    java_tools: None, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    settings = tmp_path / "sasl.properties"
+    settings.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required"
+        ' username="user" password="password";\n'
+    )
+    done = run_tool(
+        "org.apache.kafka.tools.TopicCommand",
+        *("--bootstrap-server", broker.kafka_bootstrap, "--list", "--command-config", str(settings)),
+        timeout_s=PATIENCE_S,
+    )
+    assert done.returncode == 1
+    assert "IllegalSaslStateException" in done.stdout + done.stderr
+    assert "enabled mechanisms are []" in done.stdout + done.stderr

@@ -1,0 +1,88 @@
+"""Apply each mutant to a copy of the sources and run its tests, which must fail: ``python -m tests.mutants``.
+
+Before that the same tests must pass on the copy as it is. Exits with 1 if a mutant survives or cannot be tried.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from .table import MUTANTS, Mutant
+
+ROOT = Path(__file__).resolve().parents[2]
+COPIED = ("app", "tests", "load", "docs", "pyproject.toml")
+# An inner run that hangs by its mutant has noticed it: the time limit fails the test.
+TIME_LIMIT_S = 120
+PASSED = 0
+
+
+def main() -> int:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = sorted({(mutant.tests, mutant.only) for mutant in MUTANTS})
+        broken = [run for run, problem in zip(runs, pool.map(_try_unchanged, runs), strict=True) if problem]
+        for tests, only in broken:
+            print(f"FAILS WITHOUT A MUTANT  {tests} {only}")
+        if broken:
+            return 1
+        survivors = 0
+        for mutant, outcome in zip(MUTANTS, pool.map(_try, MUTANTS), strict=True):
+            survivors += outcome != "killed"
+            print(f"{outcome:9} {mutant.path}: {mutant.before.strip()}", flush=True)
+    print(f"{len(MUTANTS) - survivors} of {len(MUTANTS)} mutants were killed")
+    return 1 if survivors else 0
+
+
+def _try_unchanged(run: tuple[str, str]) -> bool:
+    tests, only = run
+    return _run(None, tests, only) != PASSED
+
+
+def _try(mutant: Mutant) -> str:
+    if (ROOT / mutant.path).read_text().count(mutant.before) != 1:
+        return "NOT FOUND"
+    match _run(mutant, mutant.tests, mutant.only):
+        case 1:
+            return "killed"
+        case 0:
+            return "SURVIVED"
+        case code:
+            return f"BROKEN({code})"
+
+
+def _run(mutant: Mutant | None, tests: str, only: str) -> int:
+    """The exit code of pytest on a copy of the sources, with ``mutant`` in it."""
+    with tempfile.TemporaryDirectory(prefix="stele-mutant-") as directory:
+        copy = Path(directory)
+        _copy(COPIED, copy)
+        if mutant is not None:
+            path = copy / mutant.path
+            path.write_text(path.read_text().replace(mutant.before, mutant.after))
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", tests]
+        command += [f"--time-limit={TIME_LIMIT_S}", *(("-k", only) if only else ())]
+        # The copy stands first on the path, before the checkout that is installed.
+        environment = {**os.environ, "PYTHONPATH": directory, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(
+            command, cwd=copy, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        return done.returncode
+
+
+def _copy(names: Sequence[str], target: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__", "node_modules", "drivers")
+    for name in names:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, target / name, ignore=ignored)
+        else:
+            shutil.copy(source, target / name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""The HTTP application in this process, over a broker without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import FastAPI
+
+from app.api.application import create_application
+from app.broker.broker import Broker
+from app.clock import Clock
+from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite_groups import SqliteGroupStore
+from app.groups.coordinator import GroupCoordinator
+from app.groups.lease_desk import LeaseDesk
+from app.groups.services import Groups
+from app.settings import Settings
+from app.storage.embedded import EmbeddedEngine
+from app.storage.files import RealFiles
+from tests.support.engines import QUIET
+
+
+@asynccontextmanager
+async def application(path: Path, clock: Clock) -> AsyncGenerator[FastAPI]:
+    """Serve the HTTP API over a broker of its own, opened in ``path``."""
+    settings = Settings(data_dir=path)
+    engine = EmbeddedEngine(RealFiles(), path, clock=clock, options=QUIET)
+    await engine.open()
+    catalog = SqliteCatalog(path / "metadata.sqlite")
+    broker = Broker(engine=engine, catalog=catalog, clock=clock, settings=settings)
+    await broker.open()
+    store = SqliteGroupStore(path / "groups.sqlite")
+    coordinator = GroupCoordinator(store=store, clock=clock, settings=settings, topic=broker.topic)
+    await coordinator.open()
+    groups = Groups(coordinator, LeaseDesk(broker=broker, coordinator=coordinator, clock=clock))
+    try:
+        yield create_application(broker, groups, settings)
+    finally:
+        groups.begin_close()
+        await groups.close()
+        await broker.close()

@@ -1,0 +1,193 @@
+"""Live tails of a broker in this process: what they read, when they say that they live, and how they go on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stele.wire import record_batch as rb
+
+from app.api import tail_streams
+from app.api.event_ids import parse_event_id
+from app.api.record_json import record_out
+from app.api.tail_streams import Shown, events
+from app.broker.broker import Broker
+from app.broker.fetch import Fetched, PartitionFetch
+from app.broker.produce import Acks
+from app.main import open_broker
+from app.query.filters import make_filter
+from app.settings import Settings
+
+PARTITIONS = 3000
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    opened = await open_broker(Settings(data_dir=tmp_path))
+    yield opened
+    await opened.close()
+
+
+async def make(broker: Broker, *, partitions: int = PARTITIONS) -> None:
+    await broker.create_topic("orders", partitions=partitions, configs={"stele.storage": "memory"})
+
+
+def produce(broker: Broker, partition: int, *values: bytes) -> None:
+    broker.produce("orders", partition, rb.build_values(values, 1000), acks=Acks.LEADER)
+
+
+def tail(broker: Broker, positions: dict[int, int], **conditions: Sequence[str]) -> AsyncGenerator[bytes]:
+    def show(partition: int, record: rb.RecordView) -> Any:
+        return record_out(partition, record, parse_values=False)
+
+    shown = Shown(make_filter(**conditions), show, 0)
+    return events(broker, "orders", positions, only=None, shown=shown)
+
+
+def ends(broker: Broker) -> dict[int, int]:
+    count = broker.topic("orders").partitions
+    return {partition: broker.log_state("orders", partition).high_watermark for partition in range(count)}
+
+
+class Received:
+    """What a client has of a stream: the values with their places, and the last id that was sent."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[int, int]] = []
+        self.last_id = ""
+        self.size = 0
+
+    def take(self, block: bytes) -> None:
+        self.size += len(block)
+        for line in block.decode().splitlines():
+            if line.startswith("id: "):
+                self.last_id = line[4:]
+            elif line.startswith("data: "):
+                record = json.loads(line[6:])
+                self.records.append((record["partition"], record["offset"]))
+
+    def resumed(self) -> dict[int, int]:
+        """Positions of who comes again with the last id."""
+        seen = parse_event_id(self.last_id, partitions=PARTITIONS)
+        return {partition: seen.get(partition, -1) + 1 for partition in range(PARTITIONS)}
+
+
+async def test_a_tail_reads_only_the_partitions_that_were_appended_to(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make(broker)
+    asked: list[int] = []
+    fetch = broker.fetch
+
+    async def noted(requests: Sequence[PartitionFetch], **options: Any) -> list[Fetched]:
+        asked.extend(request.partition for request in requests)
+        return await fetch(requests, **options)
+
+    monkeypatch.setattr(broker, "fetch", noted)
+    produce(broker, 7, b"before")
+    received = Received()
+    async with aclosing(tail(broker, dict.fromkeys(range(PARTITIONS), 0))) as stream:
+        async for block in stream:
+            received.take(block)
+            if len(received.records) == 1:
+                produce(broker, 2999, b"a")
+                produce(broker, 5, b"b")
+            elif len(received.records) == 3:
+                break
+    assert sorted(received.records) == [(5, 0), (7, 0), (2999, 0)]
+    assert sorted(asked) == [5, 7, 2999]
+
+
+async def test_a_tail_of_many_partitions_sends_more_of_records_than_of_ids(broker: Broker) -> None:
+    await make(broker)
+    for partition in range(PARTITIONS):
+        produce(broker, partition, b"old")
+    received = Received()
+    async with aclosing(tail(broker, ends(broker))) as stream:
+        received.take(await anext(stream))
+        first = received.size
+        for number in range(100):
+            produce(broker, number, b"v" * 1000)
+            while len(received.records) <= number:
+                received.take(await anext(stream))
+    assert received.records == [(number, 1) for number in range(100)]
+    # An id of each would be 20 kB.
+    assert received.size - first < 400_000
+
+
+async def test_who_resumes_a_tail_of_many_partitions_misses_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make(broker)
+    for partition in range(PARTITIONS):
+        produce(broker, partition, b"old")
+    received = Received()
+    async with aclosing(tail(broker, ends(broker))) as stream:
+        # Lost before the first record: the id of the beginning holds.
+        received.take(await anext(stream))
+    produce(broker, 1, b"meanwhile")
+    produced = {(1, 1)}
+    for turn in range(3):
+        async with aclosing(tail(broker, received.resumed())) as stream:
+            for number in range(10):
+                produce(broker, number * 100, b"v")
+                produced.add((number * 100, turn + 1))
+            while produced - set(received.records):
+                received.take(await anext(stream))
+            if turn == 1:
+                # Nothing comes any more: the id of what was sent follows by itself.
+                monkeypatch.setattr(tail_streams, "_ID_S", 0.0)
+                was = received.last_id
+                while received.last_id == was:
+                    received.take(await anext(stream))
+                assert received.resumed() == ends(broker)
+                monkeypatch.undo()
+    assert set(received.records) == produced
+
+
+async def test_partitions_that_are_added_are_followed_from_their_beginning(broker: Broker) -> None:
+    await make(broker, partitions=1)
+    received = Received()
+    async with aclosing(tail(broker, {0: 0})) as stream:
+        received.take(await anext(stream))
+        await broker.alter_topic("orders", partitions=3)
+        produce(broker, 2, b"a")
+        produce(broker, 0, b"b")
+        while len(received.records) < 2:
+            received.take(await anext(stream))
+    assert sorted(received.records) == [(0, 0), (2, 0)]
+
+
+async def test_a_tail_that_finds_nothing_on_a_busy_topic_says_that_it_lives(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail_streams, "HEARTBEAT_S", 0.0)
+    await make(broker, partitions=1)
+    async with aclosing(tail(broker, {0: 0}, value=["zz"])) as stream:
+        assert await anext(stream) == b": stele\n\n"
+        for _ in range(3):
+            produce(broker, 0, b"v")
+            block = await anext(stream)
+            assert re.fullmatch(rb"(id: 0:\d+\n)?: nothing new\n\n", block)
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+async def test_a_tail_ends_with_its_topic_and_says_why(broker: Broker, is_busy: bool) -> None:
+    await make(broker, partitions=1)
+    stream = tail(broker, {0: 0})
+    await anext(stream)
+    if is_busy:
+        produce(broker, 0, b"v")
+        await anext(stream)
+    last = asyncio.create_task(anext(stream))
+    await asyncio.sleep(0)
+    await broker.delete_topic("orders")
+    assert b"event: error" in await last
+    with pytest.raises(StopAsyncIteration):
+        await anext(stream)

@@ -1,0 +1,59 @@
+"""Who is let in: a listener's own limit, the limit of open files, and how often refusals are logged."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from app.broker.admission import Admission, open_files_for_connections
+
+
+def admission(
+    *, connections_max: int = 2, open_files_max: int = 1000, clock: list[float] | None = None
+) -> Admission:
+    now = clock or [0.0]
+    return Admission(
+        "toy", connections_max=connections_max, open_files_max=open_files_max, clock_s=lambda: now[0]
+    )
+
+
+def test_a_listener_lets_in_as_many_as_its_limit() -> None:
+    one = admission(connections_max=2)
+    assert [one.refusal(beside, "p", lambda: 5) is None for beside in range(4)] == [True, True, False, False]
+    assert one.refused == 2
+
+
+def test_connections_are_refused_before_the_logs_run_out_of_files() -> None:
+    one = admission(connections_max=10_000, open_files_max=100)
+    # Files 0 to 9 are somebody else's.
+    open_files = [10]
+    while one.refusal(open_files[0] - 10, "p", lambda: open_files[0]) is None:
+        open_files[0] += 1
+    let_in = open_files[0] - 10
+    assert 90 <= let_in < 90 + 16, "it looks at the number now and then"
+    assert one.refusal(let_in, "p", lambda: 100) is not None
+    assert one.refusal(let_in, "p", lambda: 99) is None, "one that has gone makes room"
+
+
+@pytest.mark.parametrize(
+    ("limit", "for_connections"), [(1024, 896), (20_000, 17_500), (256, 192), (64, 1), (10, 1)]
+)
+def test_the_logs_keep_a_share_of_the_open_files(limit: int, for_connections: int) -> None:
+    assert open_files_for_connections(limit) == for_connections
+
+
+def test_refusals_are_logged_every_ten_seconds_with_their_number(caplog: pytest.LogCaptureFixture) -> None:
+    clock = [100.0]
+    one = admission(connections_max=1, clock=clock)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(50):
+            one.refusal(1, "10.0.0.7", lambda: 5)
+        clock[0] += 10
+        one.refusal(1, "10.0.0.8", lambda: 5)
+    assert [record.getMessage() for record in caplog.records] == [
+        "toy: refused 1 connections, the last from 10.0.0.7, beside 1 that are open: "
+        "too many connections; close one, or raise connections_max",
+        "toy: refused 50 connections, the last from 10.0.0.8, beside 1 that are open: "
+        "too many connections; close one, or raise connections_max",
+    ]

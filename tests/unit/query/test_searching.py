@@ -1,0 +1,96 @@
+"""Searches of a broker in this process: their order, their limit, and where another search goes on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from stele.wire import record_batch as rb
+
+from app.broker.broker import Broker
+from app.broker.produce import Acks
+from app.main import open_broker
+from app.query.filters import make_filter
+from app.query.searching import Order, Progress, Search, Span
+from app.settings import Settings
+
+# Records of each of two partitions, whose timestamps take turns.
+COUNT = 100
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    opened = await open_broker(Settings(data_dir=tmp_path))
+    await opened.create_topic("orders", partitions=2, configs={"stele.storage": "memory"})
+    for number in range(COUNT):
+        for partition in (0, 1):
+            value = f"{'odd' if number % 2 else 'even'} {number}".encode()
+            batch = rb.build_values([value], 1000 + 2 * number + partition)
+            opened.produce("orders", partition, batch, acks=Acks.LEADER)
+    yield opened
+    await opened.close()
+
+
+async def run(
+    broker: Broker, spans: list[Span], *, value: str = "", order: Order = "oldest", limit: int = 10_000
+) -> tuple[list[tuple[int, int]], Search]:
+    """Partition and offset of each match, and the search after its end."""
+    search = Search(broker, "orders", spans, wanted=make_filter(value=[value]), order=order, limit=limit)
+    matches: list[tuple[int, int]] = []
+    async with aclosing(search.found()) as found:
+        async for some in found:
+            if not isinstance(some, Progress):
+                matches += [(match.partition, match.record.offset) for match in some]
+    return matches, search
+
+
+def whole() -> list[Span]:
+    return [Span(0, 0, COUNT), Span(1, 0, COUNT)]
+
+
+def in_order(matches: Sequence[tuple[int, int]], order: Order) -> list[tuple[int, int]]:
+    """Sorted by the timestamps of the records."""
+    return sorted(matches, key=lambda match: (match[1], match[0]), reverse=order == "newest")
+
+
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+async def test_each_partition_is_in_order_and_nothing_is_missed(broker: Broker, order: Order) -> None:
+    matches, search = await run(broker, whole(), value="odd", order=order)
+    expected = [offset for offset in range(COUNT) if offset % 2]
+    for partition in (0, 1):
+        offsets = [offset for number, offset in matches if number == partition]
+        assert offsets == (expected if order == "oldest" else expected[::-1])
+    assert (search.ending, search.left) == ("end", [])
+    assert (search.progress.offsets, search.progress.scanned, search.progress.matched) == (200, 200, 100)
+
+
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+async def test_the_first_matches_are_the_oldest_or_newest_of_all_partitions(
+    broker: Broker, order: Order
+) -> None:
+    matches, _ = await run(broker, whole(), order=order, limit=6)
+    offsets = [0, 1, 2] if order == "oldest" else [COUNT - 1, COUNT - 2, COUNT - 3]
+    assert matches == in_order([(partition, offset) for offset in offsets for partition in (0, 1)], order)
+
+
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+async def test_what_is_left_at_the_limit_is_what_another_search_finds(broker: Broker, order: Order) -> None:
+    spans, seen = whole(), list[tuple[int, int]]()
+    for _ in range(2 * COUNT):
+        matches, search = await run(broker, spans, order=order, limit=7)
+        seen += matches
+        spans = [Span(span.partition, span.start, span.end) for span in search.left]
+        if search.ending == "end":
+            break
+        assert (search.ending, len(matches)) == ("limit", 7)
+    assert len(seen) == len(set(seen)) == 2 * COUNT
+    assert seen == in_order(seen, order)
+
+
+async def test_a_partition_that_is_not_there_fails_the_search_and_not_the_others(broker: Broker) -> None:
+    matches, search = await run(broker, [Span(0, 0, COUNT), Span(7, 0, COUNT)])
+    assert {partition for partition, _ in matches} == {0}
+    assert search.ending == "failed"
+    assert len(search.progress.damages) == 1

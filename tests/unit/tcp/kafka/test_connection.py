@@ -1,0 +1,75 @@
+"""Responses that take long to write do not hold the loop that serves everybody."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from app.broker.admission import Admission
+from app.settings import Settings
+from app.tcp.kafka.connection import KafkaConnection
+from app.tcp.kafka.dispatch import Served
+from app.tcp.kafka.handlers.context import KafkaDoor
+from app.tcp.kafka.schemas import describe_configs
+from app.tcp.server import TcpServer
+from tests.support.kafka_peer import read_response, request_frame
+
+UNKNOWN_TYPE = 99
+
+
+def request_for(resources: int) -> bytes:
+    request = describe_configs.DescribeConfigsRequest(
+        resources=[
+            describe_configs.DescribeConfigsResource(
+                resource_type=UNKNOWN_TYPE, resource_name=str(number), configuration_keys=None
+            )
+            for number in range(resources)
+        ]
+    )
+    return request_frame(request, 4)
+
+
+async def ask(frame: bytes) -> bytes:
+    """The response to ``frame`` from a connection whose broker is asked for nothing."""
+    door = cast("KafkaDoor", SimpleNamespace(broker=SimpleNamespace(configs=None)))
+    settings = Settings()
+    server = TcpServer(
+        "kafka",
+        lambda registry: KafkaConnection(door=door, settings=settings, registry=registry),
+        admission=Admission("kafka", connections_max=1, open_files_max=1 << 20),
+    )
+    listening = socket.create_server(("127.0.0.1", 0))
+    await server.start(listening)
+    try:
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        writer.write(frame)
+        (size,) = struct.unpack(">i", await reader.readexactly(4))
+        answer = await reader.readexactly(size)
+        writer.close()
+        return answer
+    finally:
+        await server.stop(1000)
+
+
+@pytest.mark.parametrize(("resources", "is_on_loop"), [(1, True), (1000, False)])
+def test_a_description_of_many_resources_is_written_in_a_thread(
+    monkeypatch: pytest.MonkeyPatch, resources: int, is_on_loop: bool
+) -> None:
+    threads: list[threading.Thread] = []
+    write = Served.write
+
+    def noted(self: Served, *arguments: Any) -> None:
+        threads.append(threading.current_thread())
+        write(self, *arguments)
+
+    monkeypatch.setattr(Served, "write", noted)
+    answer = asyncio.run(ask(request_for(resources)))
+    _, response = read_response(answer, describe_configs.API, 4)
+    assert [result.resource_name for result in response.results] == [str(n) for n in range(resources)]
+    assert [thread is threading.main_thread() for thread in threads] == [is_on_loop]
