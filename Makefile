@@ -48,7 +48,7 @@ test: $(DEVELOPMENT) ## run all tests but the long and the unbounded ones, in ra
 long: $(DEVELOPMENT) ## run the tests that take minutes: whole pipelines through kills, Spark on a cluster of processes and by Connect
 	$(BIN)/python -m pytest -m "long and not torture" $(ARGS)
 
-conformance: $(DEVELOPMENT) ## drive the Kafka door with CLIENTS (all of them), write the table of docs/conformance.md
+conformance: $(DEVELOPMENT) ## drive the Kafka listener with CLIENTS (all of them), write the table of docs/conformance.md
 	@echo "running the conformance tests; what is downloaded and built for them goes to .conformance"
 	STELE_CONFORMANCE_CLIENTS=$(CLIENTS) STELE_CONFORMANCE_TABLE=docs/conformance.md \
 		$(BIN)/python -m pytest tests/conformance $(ARGS)
@@ -72,10 +72,10 @@ bench: $(DEVELOPMENT) ## run the benchmarks of load/ against yardsticks measured
 load: $(DEVELOPMENT) ## load a broker of its own over HTTP and TCP for LOAD_SECONDS (20), report in load/reports/
 	$(BIN)/python -m load.run_locust $(ARGS)
 
-demo: $(DEVELOPMENT) ## replay 336,776 flights through both doors and read each back through the other
+demo: $(DEVELOPMENT) ## replay 336,776 flights over both protocols and read each back through the other
 	$(BIN)/python -m load.demo_flights --flights $(DEMO_FLIGHTS) $(ARGS)
 
-fuzz: $(DEVELOPMENT) ## fuzz what reads the Kafka door's bytes for FUZZ_SECONDS (60), guided by coverage
+fuzz: $(DEVELOPMENT) ## fuzz what reads the Kafka listener's bytes for FUZZ_SECONDS (60), guided by coverage
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: atheris || { \
 		echo "atheris could not be installed: it has wheels for Linux on x86_64 only."; \

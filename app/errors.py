@@ -57,7 +57,7 @@
         ├── GroupStoreFailed         groups and committed offsets cannot be read or written
         └── DataDirLocked            another broker has this data directory
 
-Errors carry fields, never a protocol's codes: each door translates them once,
+Errors carry fields, never a protocol's codes: each listener translates them once,
 in one table (``api/errors.py``, ``tcp/errors.py``). The message is written for
 the person who reads it and says what to do.
 """

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Literal
 
-# Set by a door while it serves a request; empty outside of one.
+# Set by a listener while it serves a request; empty outside of one.
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 LogFormat = Literal["text", "json"]

@@ -1,7 +1,7 @@
-"""The composition root: storage → cluster → broker → doors, and the life of the process.
+"""The composition root: storage → cluster → broker → listeners, and the life of the process.
 
 ``serve`` is what ``stele serve`` runs. One event loop (uvloop where there is
-one) carries HTTP and TCP; when all doors listen, one line says so::
+one) carries HTTP and TCP; when all listeners listen, one line says so::
 
     stele ready http=127.0.0.1:8080 binary=127.0.0.1:9009 kafka=127.0.0.1:9092 data=/var/lib/stele
 """
@@ -32,17 +32,17 @@ from .cluster.sqlite import SqliteCatalog
 from .cluster.sqlite_groups import SqliteGroupStore
 from .errors import SteleError
 from .groups.coordinator import GroupCoordinator
-from .groups.lease_desk import LeaseDesk
+from .groups.lease_manager import LeaseManager
 from .groups.offsets_topic import OffsetsTopic
 from .groups.services import Groups
 from .settings import Settings
 from .storage.embedded import EmbeddedEngine, EngineOptions
 from .storage.files import RealFiles
-from .tcp.binary.handlers import Door
+from .tcp.binary.handlers import Listener
 from .tcp.binary.protocol import BinaryConnection
 from .tcp.kafka.connection import KafkaConnection
 from .tcp.kafka.fetch_sessions import FetchSessionCache
-from .tcp.kafka.handlers.context import KafkaDoor
+from .tcp.kafka.handlers.context import KafkaListener
 from .tcp.kafka.spans import KafkaSpans
 from .tcp.kafka.trace import RequestTracer, Tracer
 from .tcp.server import TcpServer
@@ -108,21 +108,21 @@ async def open_groups(broker: Broker) -> Groups:
     await coordinator.open()
     broker.observe_deletions(coordinator.forget_topic)
     broker.observe_topics(coordinator.topics_changed)
-    return Groups(coordinator, LeaseDesk(broker=broker, coordinator=coordinator, clock=clock))
+    return Groups(coordinator, LeaseManager(broker=broker, coordinator=coordinator, clock=clock))
 
 
 def _load_http_server() -> type[HttpServer]:
-    """Half of what a start takes is importing the HTTP door; the others need not wait for it."""
+    """Half of what a start takes is importing the HTTP listener; the others need not wait for it."""
     from .api.server import HttpServer
 
     return HttpServer
 
 
-def _listen(host: str, port: int, door: str) -> socket.socket:
+def _listen(host: str, port: int, listener: str) -> socket.socket:
     """A bound socket, so that port 0 is known before anything is announced.
 
     Raises:
-        OSError: with the door and the address in its words.
+        OSError: with the listener and the address in its words.
     """
     family, kind, proto, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     listening = socket.socket(family, kind, proto)
@@ -133,7 +133,7 @@ def _listen(host: str, port: int, door: str) -> socket.socket:
         listening.close()
         raise OSError(
             error.errno,
-            f"the {door} door cannot listen on {host}:{port}: {error.strerror}; choose another port",
+            f"the {listener} listener cannot listen on {host}:{port}: {error.strerror}; choose another port",
         ) from error
     return listening
 
@@ -149,7 +149,7 @@ def _join(address: tuple[str, int]) -> str:
 
 
 def _reachable(host: str) -> str:
-    """An address that reaches a door from this machine."""
+    """An address that reaches a listener from this machine."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
 
 
@@ -179,7 +179,7 @@ def _warn_of_few_files(limit: int, connections_max: int) -> None:
 
 
 async def run(settings: Settings) -> None:
-    """Serve until SIGINT or SIGTERM, then close: doors first, the log last. Raises ``TracesMissingError``."""
+    """Serve until SIGINT or SIGTERM, then close: listeners first, the log last. Raises ``TracesMissingError``."""
     traces = await asyncio.to_thread(start_traces) if settings.otel_enable else None
     http_socket = _listen(settings.host, settings.http_port, "HTTP")
     binary_socket = _listen(settings.host, settings.binary_port, "binary")
@@ -209,13 +209,13 @@ async def run(settings: Settings) -> None:
         connections_max=settings.connections_max,
         open_files_max=open_files_for_connections(open_files),
     )
-    door = Door(broker=broker, groups=groups, **broker.endpoints["binary"]._asdict())
+    listener = Listener(broker=broker, groups=groups, **broker.endpoints["binary"]._asdict())
     binary = TcpServer(
         "binary",
-        lambda server: BinaryConnection(door=door, settings=settings, registry=server),
+        lambda server: BinaryConnection(listener=listener, settings=settings, registry=server),
         admission=admit("binary"),
     )
-    kafka_door = KafkaDoor(
+    kafka_listener = KafkaListener(
         broker=broker,
         groups=groups.coordinator,
         fetch_sessions=FetchSessionCache(
@@ -233,7 +233,9 @@ async def run(settings: Settings) -> None:
         tracers.append(KafkaSpans(traces.tracer()))
     kafka = TcpServer(
         "kafka",
-        lambda server: KafkaConnection(door=kafka_door, settings=settings, registry=server, tracers=tracers),
+        lambda server: KafkaConnection(
+            listener=kafka_listener, settings=settings, registry=server, tracers=tracers
+        ),
         admission=admit("kafka"),
     )
     await binary.start(binary_socket)
@@ -246,7 +248,7 @@ async def run(settings: Settings) -> None:
         cdc,
         backlog=_BACKLOG,
         admission=admit("http"),
-        doors=(binary, kafka),
+        listeners=(binary, kafka),
         traces=traces,
     )
     http_task = asyncio.create_task(http.serve(sockets=[http_socket]))
@@ -266,7 +268,7 @@ async def run(settings: Settings) -> None:
     await asyncio.wait((waiting, http_task), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     logger.info("closing")
-    # It is a client of the doors: it goes first.
+    # It is a client of the listeners: it goes first.
     await cdc.close()
     broker.begin_close()
     groups.begin_close()

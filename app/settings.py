@@ -27,9 +27,11 @@ class Settings(BaseSettings):
     host: str = Field(
         default="127.0.0.1", description="Address to bind; loopback, for nothing is encrypted yet."
     )
-    http_port: int = Field(default=8080, ge=0, le=65535, description="HTTP door; 0 takes a free port.")
-    binary_port: int = Field(default=9009, ge=0, le=65535, description="Binary door; 0 takes a free port.")
-    kafka_port: int = Field(default=9092, ge=0, le=65535, description="Kafka door; 0 takes a free port.")
+    http_port: int = Field(default=8080, ge=0, le=65535, description="HTTP listener; 0 takes a free port.")
+    binary_port: int = Field(
+        default=9009, ge=0, le=65535, description="Binary listener; 0 takes a free port."
+    )
+    kafka_port: int = Field(default=9092, ge=0, le=65535, description="Kafka listener; 0 takes a free port.")
     advertised_host: str | None = Field(
         default=None, description="Host told to clients; the bound one if unset."
     )

@@ -150,15 +150,15 @@ def main() -> None:
 
 def watched_throughput() -> None:
     with running_broker("--log-level", "warning") as broker:
-        binary, door = urlsplit(broker.binary_url).port, urlsplit(broker.http_url).port
+        binary, listener = urlsplit(broker.binary_url).port, urlsplit(broker.http_url).port
         assert binary is not None
-        assert door is not None
+        assert listener is not None
         produce_rate(binary)
         shown = 0
 
         def watched() -> float:
             nonlocal shown
-            with looking(door) as seen:
+            with looking(listener) as seen:
                 rate = _rate(binary)
             shown += seen[0]
             return rate

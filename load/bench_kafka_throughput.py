@@ -1,4 +1,4 @@
-"""Stele's Kafka door beside Apache Kafka: the same client, the same work, in turn, on the same machine.
+"""Stele's Kafka listener beside Apache Kafka: the same client, the same work, in turn, on the same machine.
 
 Both brokers are up, and only one of them has work at a time. The client is confluent-kafka with its defaults but
 for what is written down here. ``acks=all`` means a sync before the answer with Stele, so Apache Kafka's topics of
@@ -101,7 +101,7 @@ class SteleSubject:
         return self._broker.pid
 
     def start(self) -> float:
-        # Chosen beforehand, as for Kafka: the door can be asked before the ready line says where it is.
+        # Chosen beforehand, as for Kafka: the listener can be asked before the ready line says where it is.
         (self._broker.kafka_port,) = free_ports(self._broker.host, 1)
         begun = time.perf_counter()
         with ThreadPoolExecutor(1) as pool:
@@ -110,7 +110,7 @@ class SteleSubject:
             seconds = time.perf_counter() - begun
             started.result()
         if not answers:
-            raise RuntimeError("the Kafka door of Stele does not answer Metadata")
+            raise RuntimeError("the Kafka listener of Stele does not answer Metadata")
         return seconds
 
     def stop(self) -> None:
@@ -476,7 +476,9 @@ def print_table(results: Results, names: list[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Stele's Kafka door beside Apache Kafka, in the same run.")
+    parser = argparse.ArgumentParser(
+        description="Stele's Kafka listener beside Apache Kafka, in the same run."
+    )
     parser.add_argument("--quick", action="store_true", help="less of everything: to see that it works")
     parser.add_argument("--only", choices=["stele", "kafka"], help="rates of one of them, without ratios")
     parser.add_argument("--rounds", type=int, help=f"instead of {FULL.rounds}")

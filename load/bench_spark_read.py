@@ -1,6 +1,6 @@
 """Spark reads records of 100 bytes from Stele, the broker's part included, beside the same rows from Parquet.
 
-``--kafka-home DIR`` adds spark-sql-kafka over the Kafka door, in a Spark of its own: what
+``--kafka-home DIR`` adds spark-sql-kafka over the Kafka listener, in a Spark of its own: what
 ``tests/conformance/drivers/spark-sql-kafka/install.sh`` has made, ``.conformance/spark-sql-kafka``.
 """
 
@@ -227,7 +227,7 @@ def compare_reads(
         tcp = rate(lambda: stele(broker.binary_url), records)
         yardsticks = {"Spark's own Parquet reader, the same rows, all columns": from_parquet}
         if kafka is not None:
-            yardsticks[f"spark-sql-kafka over the Kafka door, Spark {kafka.version}"] = (
+            yardsticks[f"spark-sql-kafka over the Kafka listener, Spark {kafka.version}"] = (
                 lambda kafka=kafka, topic=topic, records=records: kafka.read(topic, records)
             )
         for yardstick, run in yardsticks.items():

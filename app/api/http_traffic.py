@@ -1,4 +1,4 @@
-"""The HTTP door's own traffic: who is connected, from uvicorn's connections, and bytes of bodies, in a middleware.
+"""The HTTP listener's own traffic: who is connected, from uvicorn's connections, and bytes of bodies, in a middleware.
 
 A connection is known by itself, from when it is made until it is lost. Its address
 is no name for it: another may have it next, and behind a proxy a request has another one.
@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..broker.admission import Admission
-from ..broker.doors import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, Traffic
+from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, Traffic
 
 # In the ``state`` of each request of a connection.
 _STATE = "stele.connection"
@@ -34,12 +34,12 @@ class HttpPeer:
     bytes_in: int = 0
     bytes_out: int = 0
 
-    def view(self, door: str, now_s: float) -> ConnectionView:
+    def view(self, protocol: str, now_s: float) -> ConnectionView:
         host, port = self.address or ("?", 0)
         text = self.user_agent.decode("latin-1")
         name, _, version = text.partition("/")
         return ConnectionView(
-            door=door,
+            protocol=protocol,
             peer=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
             age_ms=round((now_s - self.since_s) * 1000),
             bytes_in=self.bytes_in,
@@ -50,7 +50,7 @@ class HttpPeer:
 
 
 class HttpTraffic:
-    """Implements ``DoorView``."""
+    """Implements ``ListenerView``."""
 
     name = "http"
 

@@ -1,6 +1,6 @@
-"""Metrics of the HTTP door and the broker, for Prometheus, with a bounded number of series.
+"""Metrics of the HTTP listener and the broker, for Prometheus, with a bounded number of series.
 
-Labels are route templates, methods, status classes and doors. Topics and groups
+Labels are route templates, methods, status classes and listeners. Topics and groups
 have series of their own up to a limit each; what is beyond it is added up.
 """
 
@@ -98,7 +98,7 @@ def observe_broker(state: ApiState, registry: CollectorRegistry) -> None:
 
 
 class _BrokerCounters(Collector):
-    """The broker and the doors count in plain integers, which costs their hot path nothing; they are read here."""
+    """The broker and the listeners count in plain integers, which costs their hot path nothing; they are read here."""
 
     def __init__(self, state: ApiState) -> None:
         self._state = state
@@ -107,17 +107,15 @@ class _BrokerCounters(Collector):
         state = self._state
         counts, searches = state.broker.counts, state.searches
         for name, text, value in (
-            ("stele_appended_batches", "Batches appended, through all doors.", counts.appended_batches),
-            ("stele_appended_records", "Records appended, through all doors.", counts.appended_records),
-            ("stele_appended_bytes", "Bytes of batches appended, through all doors.", counts.appended_bytes),
-            ("stele_fetched_bytes", "Bytes of batches read, through all doors.", counts.fetched_bytes),
+            ("stele_appended_batches", "Batches appended, over all protocols.", counts.appended_batches),
+            ("stele_appended_records", "Records appended, over all protocols.", counts.appended_records),
+            ("stele_appended_bytes", "Bytes of batches appended, over all protocols.", counts.appended_bytes),
+            ("stele_fetched_bytes", "Bytes of batches read, over all protocols.", counts.fetched_bytes),
             ("stele_search_scanned_records", "Records looked at by searches.", searches.scanned_records),
             ("stele_search_scanned_bytes", "Bytes of batches looked at by searches.", searches.scanned_bytes),
         ):
             yield CounterMetricFamily(name, text, value=value)
-        yield GaugeMetricFamily(
-            "stele_searches_active", "Searches that run.", value=state.search_places.taken
-        )
+        yield GaugeMetricFamily("stele_searches_active", "Searches that run.", value=state.search_slots.taken)
         ended = CounterMetricFamily(
             "stele_searches",
             "Searches by how they ended; stopped: the client went away, or the broker stopped.",
@@ -126,7 +124,7 @@ class _BrokerCounters(Collector):
         for end, number in searches.ended.items():
             ended.add_metric((end,), number)
         yield ended
-        yield from self._doors()
+        yield from self._listeners()
         disk = state.sampler.disk
         if disk is not None:
             yield GaugeMetricFamily("stele_disk_bytes", "Size of the file system.", value=disk.total_bytes)
@@ -134,23 +132,27 @@ class _BrokerCounters(Collector):
                 "stele_disk_free_bytes", "Free on the file system.", value=disk.free_bytes
             )
 
-    def _doors(self) -> Iterable[Metric]:
-        connections = GaugeMetricFamily("stele_door_connections", "Open connections.", labels=("door",))
-        opened = CounterMetricFamily("stele_door_connections_opened", "Connections made.", labels=("door",))
-        refused = CounterMetricFamily(
-            "stele_door_connections_refused",
-            "Connections refused: too many of them, or too many open files.",
-            labels=("door",),
+    def _listeners(self) -> Iterable[Metric]:
+        connections = GaugeMetricFamily(
+            "stele_listener_connections", "Open connections.", labels=("protocol",)
         )
-        bytes_in = CounterMetricFamily("stele_door_bytes_in", "Bytes that came.", labels=("door",))
-        bytes_out = CounterMetricFamily("stele_door_bytes_out", "Bytes that left.", labels=("door",))
-        for door in self._state.sampler.doors:
-            traffic = door.traffic()
-            connections.add_metric((door.name,), traffic.connections)
-            opened.add_metric((door.name,), traffic.connections_opened)
-            refused.add_metric((door.name,), traffic.connections_refused)
-            bytes_in.add_metric((door.name,), traffic.bytes_in)
-            bytes_out.add_metric((door.name,), traffic.bytes_out)
+        opened = CounterMetricFamily(
+            "stele_listener_connections_opened", "Connections made.", labels=("protocol",)
+        )
+        refused = CounterMetricFamily(
+            "stele_listener_connections_refused",
+            "Connections refused: too many of them, or too many open files.",
+            labels=("protocol",),
+        )
+        bytes_in = CounterMetricFamily("stele_listener_bytes_in", "Bytes that came.", labels=("protocol",))
+        bytes_out = CounterMetricFamily("stele_listener_bytes_out", "Bytes that left.", labels=("protocol",))
+        for listener in self._state.sampler.listeners:
+            traffic = listener.traffic()
+            connections.add_metric((listener.name,), traffic.connections)
+            opened.add_metric((listener.name,), traffic.connections_opened)
+            refused.add_metric((listener.name,), traffic.connections_refused)
+            bytes_in.add_metric((listener.name,), traffic.bytes_in)
+            bytes_out.add_metric((listener.name,), traffic.bytes_out)
         return (connections, opened, refused, bytes_in, bytes_out)
 
 

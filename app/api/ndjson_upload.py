@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ..errors import InvalidRequest, SteleError
-from ..fairness import pause
+from ..work_budget import pause
 from .errors import HttpError, http_problem, problem_of, problem_response
 from .record_json import decode_record
 from .upload import Chunk, Upload, errors_of, results_of, settle_all

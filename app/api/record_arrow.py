@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING
 
 from ..broker.fetch import Fetched
-from ..fairness import pause
+from ..work_budget import pause
 from .errors import HttpError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The HTTP door's server: uvicorn on a socket that is bound already, beside the other doors on one loop."""
+"""The HTTP listener's server: uvicorn on a socket that is bound already, beside the other listeners on one loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import uvicorn
 
 from ..broker.admission import Admission
 from ..broker.broker import Broker
-from ..broker.doors import DoorView
+from ..broker.listeners import ListenerView
 from ..groups.services import Groups
 from ..monitor.sampler import Sampler
 from ..tracing import Traces
@@ -31,7 +31,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn, with the signals left to the composition root, since the doors close together."""
+    """uvicorn, with the signals left to the composition root, since the listeners close together."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class HttpServer(uvicorn.Server):
         *,
         backlog: int,
         admission: Admission,
-        doors: Sequence[DoorView] = (),
+        listeners: Sequence[ListenerView] = (),
         traces: Traces | None = None,
     ) -> None:
         settings = broker.settings
-        application = create_application(broker, groups, settings, cdc, doors=doors)
+        application = create_application(broker, groups, settings, cdc, listeners=listeners)
         if traces is not None:
             traces.instrument(application)
         super().__init__(

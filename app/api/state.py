@@ -16,11 +16,11 @@ from ..monitor.verifications import Verifications
 from ..query.searching import SEARCHES_MAX, SearchTotals
 from ..query.tailing import FILTERED_TAILS_MAX
 from ..settings import Settings
-from .places import Places
+from .stream_slots import StreamSlots
 
 
 class CdcView(Protocol):
-    """What the HTTP door shows of the connectors to databases."""
+    """What the HTTP listener shows of the connectors to databases."""
 
     @property
     def collector(self) -> Collector: ...
@@ -36,9 +36,9 @@ class ApiState:
     connectors: Callable[[], Sequence[Mapping[str, Any]]]
     sampler: Sampler
     searches: SearchTotals = field(default_factory=SearchTotals)
-    search_places: Places = field(default_factory=lambda: Places("searches", SEARCHES_MAX))
-    filtered_tail_places: Places = field(
-        default_factory=lambda: Places("live tails with conditions", FILTERED_TAILS_MAX)
+    search_slots: StreamSlots = field(default_factory=lambda: StreamSlots("searches", SEARCHES_MAX))
+    filtered_tail_slots: StreamSlots = field(
+        default_factory=lambda: StreamSlots("live tails with conditions", FILTERED_TAILS_MAX)
     )
     verifications: Verifications = field(default_factory=Verifications)
 

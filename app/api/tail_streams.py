@@ -12,9 +12,9 @@ from stele.wire.record_batch import RecordView
 
 from ..broker.broker import Broker
 from ..errors import SteleError
-from ..fairness import Turn
 from ..query.filters import Filter
 from ..query.tailing import Pace, Tail
+from ..work_budget import WorkBudget
 from .errors import problem_of
 from .event_ids import PLAIN_PARTITIONS_MAX, event_id
 from .record_json import RecordOut, encode, encode_lines
@@ -66,7 +66,7 @@ async def events(
 ) -> AsyncGenerator[bytes]:
     """Server-sent events, without an end: records, errors, and how many records were left out."""
     loop = asyncio.get_running_loop()
-    ids, turn = _Ids(positions), Turn()
+    ids, turn = _Ids(positions), WorkBudget()
     tail = Tail(broker, topic, positions, only=only, is_scan=not shown.wanted.is_empty, idle_s=HEARTBEAT_S)
     pace = Pace(tail, shown.per_s_max) if shown.per_s_max else None
     # With an id, so that a connection that is lost before the first event is resumed too.
@@ -107,7 +107,7 @@ async def lines(
     broker: Broker, topic: str, positions: dict[int, int], *, shown: Shown
 ) -> AsyncGenerator[bytes]:
     """NDJSON, without an end."""
-    turn = Turn()
+    turn = WorkBudget()
     tail = Tail(broker, topic, positions, only=None, is_scan=not shown.wanted.is_empty, idle_s=HEARTBEAT_S)
     async with aclosing(tail.records()) as found:
         async for partition, records in found:

@@ -1,1 +1,1 @@
-"""Topics, partitions, produce, fetch, producers: all that a door may call is ``broker.Broker``."""
+"""Topics, partitions, produce, fetch, producers: all that a listener may call is ``broker.Broker``."""

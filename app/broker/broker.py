@@ -1,7 +1,7 @@
-"""The broker: all that a door may call, on one event loop.
+"""The broker: all that a listener may call, on one event loop.
 
-Doors translate bytes into these calls and these results and errors into bytes;
-they keep nothing that another door would need.
+Listeners translate bytes into these calls and these results and errors into bytes;
+they keep nothing that another listener would need.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from ..storage.waiters import PartitionWatch
 from .broker_configs import BrokerFacts
 from .dynamic_configs import DynamicConfigs
 from .fetch import Fetched, PartitionFetch, brings_all
-from .following import Follower, Followers
 from .placement import Placement
 from .produce import Acks, PendingProduce, QueuedProduce
 from .produce_queue import ProduceQueue
 from .producer_state import ProducerStates, ProducerView, StoredBatch
 from .recompress import PreparedBatches, has_preparation, needs_preparation, preparation
+from .tail_subscriptions import TailSubscription, TailSubscriptions
 from .topics import INTERNAL_TOPICS, Topic, Topics
 from .virtual import MAX_TIMESTAMP, VirtualTopic, VirtualTopics
 
@@ -103,7 +103,7 @@ class Broker:
         self.cluster_id = ""
         self.broker_id = settings.broker_id
         self.counts = Counts()
-        # Where clients reach each door, and what is bound, by its name; the composition root knows.
+        # Where clients reach each listener, and what is bound, by its name; the composition root knows.
         self.endpoints: dict[str, Endpoint] = {}
         self.listeners: dict[str, Endpoint] = {}
         self._engine = engine
@@ -113,10 +113,10 @@ class Broker:
         self._topics = Topics(
             catalog=catalog,
             engine=engine,
-            make_ledger=self._make_ledger,
+            make_producer_state=self._make_producer_state,
             partitions_max=settings.partitions_max,
         )
-        # What is set on everything but topics; doors call it directly.
+        # What is set on everything but topics; listeners call it directly.
         self.configs = DynamicConfigs(catalog=catalog, topics=self._topics, facts=self._facts)
         self._turns: defaultdict[str, count[int]] = defaultdict(count)
         self._producer_ids = iter(range(0))
@@ -129,7 +129,7 @@ class Broker:
         )
         self._deletion_observers: list[Callable[[str], object]] = []
         self._change_observers: list[Callable[[str], object]] = []
-        self._followers = Followers()
+        self._tail_subscriptions = TailSubscriptions()
         self._queue = ProduceQueue(
             threads=settings.produce_threads, bytes_max=settings.produce_queue_bytes_max
         )
@@ -161,7 +161,7 @@ class Broker:
         """Refuse what comes from now on, and end the long polls."""
         self._is_closing = True
         self._engine.wake_all()
-        self._followers.wake_all()
+        self._tail_subscriptions.wake_all()
 
     async def close(self) -> None:
         """Sync what came. The engine and the catalog are closed with it."""
@@ -192,7 +192,7 @@ class Broker:
     def is_closing(self) -> bool:
         return self._is_closing
 
-    def _make_ledger(self, topic_partition: TopicPartition) -> ProducerStates:
+    def _make_producer_state(self, topic_partition: TopicPartition) -> ProducerStates:
         states = self._producers[topic_partition] = ProducerStates(self._clock)
         return states
 
@@ -330,7 +330,7 @@ class Broker:
         self._deleted[name] = None
         if len(self._deleted) > _DELETED_REMEMBERED:
             del self._deleted[next(iter(self._deleted))]
-        self._followers.deleted(name)
+        self._tail_subscriptions.deleted(name)
         for observer in self._deletion_observers:
             observer(name)
         self._topic_changed(name)
@@ -432,7 +432,7 @@ class Broker:
             if headers[0].has_producer_id:
                 self._producers[name].refused(headers[0])
             raise
-        self._followers.appended(*name)
+        self._tail_subscriptions.appended(*name)
         counts = self.counts
         counts.appended_batches += len(headers)
         counts.appended_records += ticket.last_offset - ticket.base_offset + 1
@@ -646,9 +646,11 @@ class Broker:
         """
         return self._engine.waiters.watch()
 
-    def following(self, topic: str, partition: int | None = None) -> AbstractContextManager[Follower]:
+    def subscribe_tail(
+        self, topic: str, partition: int | None = None
+    ) -> AbstractContextManager[TailSubscription]:
         """Note the appends to a topic, or to one partition of it, from now on."""
-        return self._followers.following(topic, partition)
+        return self._tail_subscriptions.subscribe(topic, partition)
 
     async def _fetch_now(
         self, requests: Sequence[PartitionFetch], max_bytes: int, with_internal: bool

@@ -11,7 +11,7 @@ from pathlib import Path
 from stele.wire import record_batch as rb
 
 from ..errors import CorruptLog, SteleError
-from ..fairness import RECORDS_PER_TURN, TURN_BYTES, Turn
+from ..work_budget import RECORDS_PER_TURN, TURN_BYTES, WorkBudget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def records_from(fetched: Fetched, offset: int) -> Iterator[list[rb.RecordView]]
 
 async def records_in_turns(fetched: Fetched, offset: int) -> AsyncGenerator[list[rb.RecordView]]:
     """As ``records_from``, pausing often enough that what is in the batches cannot hold the loop."""
-    turn = Turn()
+    turn = WorkBudget()
     for header in batches_from(fetched, offset):
         async with aclosing(batch_in_turns(fetched, header, offset, turn)) as slices:
             async for records in slices:
@@ -92,7 +92,7 @@ async def records_in_turns(fetched: Fetched, offset: int) -> AsyncGenerator[list
 
 
 async def batch_in_turns(
-    fetched: Fetched, header: rb.BatchHeader, offset: int, turn: Turn
+    fetched: Fetched, header: rb.BatchHeader, offset: int, turn: WorkBudget
 ) -> AsyncGenerator[list[rb.RecordView]]:
     """The records of one batch of ``batches_from`` that are at or after ``offset``, in lists that are not empty.
 

@@ -86,7 +86,7 @@ class _Producer:
 
 
 class ProducerStates:
-    """The producers of one partition. Implements ``storage.engine.BatchLedger``."""
+    """The producers of one partition. Implements ``storage.engine.ProducerState``."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

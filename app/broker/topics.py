@@ -26,7 +26,7 @@ from ..errors import (
     TopicExists,
     UnknownTopic,
 )
-from ..storage.engine import BatchLedger, LogEngine, PartitionSpec, TopicPartition
+from ..storage.engine import LogEngine, PartitionSpec, ProducerState, TopicPartition
 from ..storage.topic_config import CONFIG_ENTRIES, TopicConfig, check_topic_config, parse_topic_config
 from .placement import Placement
 
@@ -120,12 +120,12 @@ class Topics:
         *,
         catalog: Catalog,
         engine: LogEngine,
-        make_ledger: Callable[[TopicPartition], BatchLedger],
+        make_producer_state: Callable[[TopicPartition], ProducerState],
         partitions_max: int,
     ) -> None:
         self._catalog = catalog
         self._engine = engine
-        self._make_ledger = make_ledger
+        self._make_producer_state = make_producer_state
         self._partitions_max = partitions_max
         self._topics: dict[str, Topic] = {}
         self._names: dict[bytes, str] = {}
@@ -228,7 +228,7 @@ class Topics:
                 topic_partition=name,
                 topic_id=topic.topic_id,
                 config=topic.config,
-                ledger=self._make_ledger(name),
+                producer_state=self._make_producer_state(name),
             )
             for name in topic.topic_partitions()[first_partition:]
         ]

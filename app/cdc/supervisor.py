@@ -1,7 +1,7 @@
 """Runs ``stele cdc`` beside the broker, and again when it ended, for as long as the broker runs.
 
 A process of its own (ADR-0016): decoding the changes of a busy database takes a core, and
-the broker's event loop has none to spare. It writes through the binary door like any other
+the broker's event loop has none to spare. It writes through the binary listener like any other
 producer, and says on its standard output how it is, one JSON object a line. Its standard
 input is held open: when the broker is gone, whatever way, it ends too.
 """
@@ -64,7 +64,7 @@ class CdcSupervisor:
         return CdcCollector(self.connectors)
 
     def start(self) -> None:
-        """Begin, when the doors are open."""
+        """Begin, when the listeners are open."""
         if self.is_wanted:
             self._task = asyncio.create_task(self._run())
 

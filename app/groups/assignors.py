@@ -1,7 +1,7 @@
 """Who gets which partition, where the broker leads a group: pure functions.
 
 ``even`` is for groups in which the broker joins for everybody. The other two
-are Kafka's, by Kafka's names, so that members of the Kafka door find one that
+are Kafka's, by Kafka's names, so that members of the Kafka listener find one that
 they know, whoever of them leads.
 """
 

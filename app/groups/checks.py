@@ -57,7 +57,7 @@ def check_join(request: JoinRequest, settings: Settings) -> None:
 
 
 def text_size(text: str, what: str) -> int:
-    """Bytes of UTF-8. Raises ``InvalidRequest`` if it has none: a door let half a surrogate pair in."""
+    """Bytes of UTF-8. Raises ``InvalidRequest`` if it has none: a listener let half a surrogate pair in."""
     try:
         return len(text.encode())
     except UnicodeEncodeError as error:

@@ -1,8 +1,8 @@
-"""The group coordinator: all that a door may call about groups and committed offsets.
+"""The group coordinator: all that a listener may call about groups and committed offsets.
 
 On the event loop of the broker, like ``Broker``. What changes something is done
 or parked, in order, when the call returns; its future completes when the answer
-is known, and where the answer promises something, when that is durable. Doors
+is known, and where the answer promises something, when that is durable. Listeners
 await the future, or drop it when their peer is gone.
 
 It is one class because it is one interface: it finds the group, checks the

@@ -12,16 +12,16 @@ from uuid import UUID
 
 from ..cluster.group_store import DeleteOffset, OffsetRecord
 from ..errors import SteleError
+from .group_context import GroupContext
 from .messages import CommitRequest, CommittedOffset, Results
 from .offsets import offset_records, topic_id_of
 from .parking import answer
-from .surroundings import Surroundings
 
 
 class GroupOffsets:
     """``records`` are those that are durable, by topic and partition."""
 
-    def __init__(self, group: str, around: Surroundings) -> None:
+    def __init__(self, group: str, around: GroupContext) -> None:
         self._group = group
         self._around = around
         self._records: dict[tuple[str, int], OffsetRecord] = {}

@@ -10,7 +10,7 @@ from ..errors import GroupNotEmpty, InvalidRequest, TopicError
 from .consumer_protocol import AssignedPartition
 from .coordinator import GroupCoordinator
 from .group import GroupState
-from .lease_desk import LeaseDesk
+from .lease_manager import LeaseManager
 from .messages import NO_OFFSET, CommitRequest, OffsetToCommit
 
 
@@ -88,7 +88,7 @@ class Reset:
 async def reset_offsets(
     broker: Broker,
     coordinator: GroupCoordinator,
-    desk: LeaseDesk,
+    desk: LeaseManager,
     group: str,
     targets: Sequence[Target],
     *,

@@ -1,7 +1,7 @@
 """What a poll gives out: a lease on some records, and the opaque text that stands for it.
 
 The text holds all that is needed to tell, also after a restart, whether the
-lease can still be acknowledged (``LeaseDesk``); nothing of it is secret, and
+lease can still be acknowledged (``LeaseManager``); nothing of it is secret, and
 whoever makes one up can do no more than commit an offset.
 """
 

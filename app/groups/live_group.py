@@ -35,6 +35,7 @@ from ..errors import (
 )
 from .answers import joined_of, synced_of
 from .group import Event, Group, GroupState, Member
+from .group_context import GroupContext
 from .group_offsets import GroupOffsets
 from .managed_members import (
     ManagedMembers,
@@ -53,7 +54,6 @@ from .messages import (
     SyncRequest,
 )
 from .parking import Parking
-from .surroundings import Surroundings
 from .timers import Sessions, Timer
 
 logger = logging.getLogger(__name__)
@@ -66,14 +66,14 @@ _RETRY_MS_MIN = 1000
 
 
 def _protocols(request: JoinRequest) -> tuple[MemberProtocol, ...]:
-    # A door may hand over slices of its frames; what is kept must not keep those.
+    # A listener may hand over slices of its frames; what is kept must not keep those.
     return tuple(MemberProtocol(name, bytes(metadata)) for name, metadata in request.protocols)
 
 
 class LiveGroup:
     """A group, and its committed ``offsets``."""
 
-    def __init__(self, group: Group, around: Surroundings) -> None:
+    def __init__(self, group: Group, around: GroupContext) -> None:
         self.group = group
         self._is_closed = False
         # Somebody joined since the initial rebalance began to wait.
@@ -204,7 +204,9 @@ class LiveGroup:
             return waiting
         member = group.check_member(request.member_id, None)
         if not member.is_managed:
-            raise InvalidRequest(f"member {member.member_id[:80]!r} came through the Kafka door; join there")
+            raise InvalidRequest(
+                f"member {member.member_id[:80]!r} came through the Kafka listener; join there"
+            )
         group.check_protocols(request.protocol_type, request.protocols, besides=member.member_id)
         waiting = self.managed.await_assignment(member.member_id)
         is_same = member.protocols == _protocols(request)

@@ -1,4 +1,4 @@
-"""What a door asks of the coordinator, and what it is answered. Kafka's words; no protocol's bytes."""
+"""What a listener asks of the coordinator, and what it is answered. Kafka's words; no protocol's bytes."""
 
 from __future__ import annotations
 

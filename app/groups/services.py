@@ -1,17 +1,17 @@
-"""All that a door may call about groups, in one place."""
+"""All that a listener may call about groups, in one place."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from .coordinator import GroupCoordinator
-from .lease_desk import LeaseDesk
+from .lease_manager import LeaseManager
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
     coordinator: GroupCoordinator
-    leases: LeaseDesk
+    leases: LeaseManager
 
     def begin_close(self) -> None:
         """Refuse what comes from now on, and end the waits."""

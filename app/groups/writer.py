@@ -20,7 +20,7 @@ from ..errors import CoordinatorNotAvailable, SteleError
 logger = logging.getLogger(__name__)
 
 # A round longer than this would make those wait who come after it. What waits is bounded by the
-# doors: each of its changes belongs to an unanswered request.
+# listeners: each of its changes belongs to an unanswered request.
 _ROUND_CHANGES_MAX = 10_000
 
 

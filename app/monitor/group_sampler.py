@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import CoordinatorFenced, CoordinatorNotAvailable, GroupNotFound
-from ..fairness import pause
 from ..groups.lag import PartitionLag
+from ..work_budget import pause
 from .histories import LagHistory
 
 # What one round may cost, in groups and their partitions looked at, each some 10 µs: for groups with series of

@@ -25,10 +25,10 @@ class Point:
     records_in: int
     bytes_in: int
     bytes_out: int
-    # By the order of the doors.
-    door_bytes_in: tuple[int, ...]
-    door_bytes_out: tuple[int, ...]
-    door_connections: tuple[int, ...]
+    # By the order of the listeners.
+    listener_bytes_in: tuple[int, ...]
+    listener_bytes_out: tuple[int, ...]
+    listener_connections: tuple[int, ...]
     syncs: int
     sync_p50_ms: float | None
     sync_p99_ms: float | None

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..broker.broker import Broker
-from ..broker.doors import DoorView
+from ..broker.listeners import ListenerView
 from ..errors import StorageError, TopicError
-from ..fairness import PARTITIONS_PER_TURN, pause
 from ..groups.lag import PartitionLag, group_lag
 from ..groups.services import Groups
 from ..storage.engine import DiskSpace
+from ..work_budget import PARTITIONS_PER_TURN, pause
 from .group_sampler import GroupSampler
 from .histories import Point, PointHistory
 
@@ -66,10 +66,10 @@ class SyncTimes:
 class Sampler:
     """Takes a ``Point`` each ``interval_ms``; ``start`` begins, ``stop`` ends it."""
 
-    def __init__(self, broker: Broker, groups: Groups, doors: Sequence[DoorView]) -> None:
+    def __init__(self, broker: Broker, groups: Groups, listeners: Sequence[ListenerView]) -> None:
         self._broker = broker
         self._coordinator = groups.coordinator
-        self.doors = doors
+        self.listeners = listeners
         self.groups = GroupSampler(
             self._coordinator.group_names,
             self._measure_group,
@@ -115,7 +115,7 @@ class Sampler:
         except StorageError as error:
             logger.warning("the space of the disk cannot be read: %s", error)
             self.disk = None
-        traffic = [door.traffic() for door in self.doors]
+        traffic = [listener.traffic() for listener in self.listeners]
         p50_ms, p99_ms = self.syncs.take()
         counts = broker.counts
         self.history.add(
@@ -125,9 +125,9 @@ class Sampler:
                 records_in=counts.appended_records,
                 bytes_in=counts.appended_bytes,
                 bytes_out=counts.fetched_bytes,
-                door_bytes_in=tuple(one.bytes_in for one in traffic),
-                door_bytes_out=tuple(one.bytes_out for one in traffic),
-                door_connections=tuple(one.connections for one in traffic),
+                listener_bytes_in=tuple(one.bytes_in for one in traffic),
+                listener_bytes_out=tuple(one.bytes_out for one in traffic),
+                listener_connections=tuple(one.connections for one in traffic),
                 syncs=self.syncs.count,
                 sync_p50_ms=p50_ms,
                 sync_p99_ms=p99_ms,

@@ -19,7 +19,7 @@ import msgspec
 from stele.wire.record_batch import RecordView
 
 from ..errors import InvalidRequest
-from ..fairness import Turn
+from ..work_budget import WorkBudget
 
 CONDITIONS_MAX = 16
 # Decoding JSON is work of the loop that everybody shares: some 5 ms for this much.
@@ -76,7 +76,7 @@ class Filter:
             return False
         return all(condition(found) for condition in self._json_conditions)
 
-    async def matching(self, records: list[RecordView], turn: Turn) -> list[RecordView]:
+    async def matching(self, records: list[RecordView], turn: WorkBudget) -> list[RecordView]:
         """Those of ``records`` that match, found in as many turns of the loop as their sizes ask for."""
         if self.is_empty:
             return records

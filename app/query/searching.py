@@ -23,7 +23,7 @@ from stele.wire.record_batch import BatchHeader, RecordView
 from ..broker.broker import Broker
 from ..broker.fetch import Fetched, PartitionFetch, batch_in_turns, batches_from
 from ..errors import CorruptLog, OffsetOutOfRange, SteleError
-from ..fairness import Turn
+from ..work_budget import WorkBudget
 from .filters import Filter
 
 Order = Literal["oldest", "newest"]
@@ -52,7 +52,7 @@ class SearchTotals:
 
 
 @dataclass(slots=True)
-class Span:
+class OffsetRange:
     """What is left of one partition: offsets ``[start, end)``. ``window`` is how many are looked at next."""
 
     partition: int
@@ -63,13 +63,13 @@ class Span:
 
 @dataclass(slots=True)
 class _Window:
-    """Offsets ``[first, end)`` of a span, and what matched there: at most ``matches_max``, of ``bytes_max`` together.
+    """Offsets ``[first, end)`` of a offset_range, and what matched there: at most ``matches_max``, of ``bytes_max`` together.
 
     What would be more is left to the next window: one that goes forwards ends
     before it, one that goes back begins behind it (``is_cut``).
     """
 
-    span: Span
+    offset_range: OffsetRange
     first: int
     end: int
     is_newest: bool
@@ -107,14 +107,14 @@ def size_of(record: RecordView) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """``offsets`` of ``total`` are behind us. ``damages`` are errors of what could not be read."""
+    """``offsets`` of ``total`` are behind us. ``corrupt_ranges`` are errors of what could not be read."""
 
     total: int
     offsets: int = 0
     scanned: int = 0
     matched: int = 0
     bytes: int = 0
-    damages: list[SteleError] = field(default_factory=list[SteleError])
+    corrupt_ranges: list[SteleError] = field(default_factory=list[SteleError])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,54 +124,63 @@ class Match:
 
 
 class Search:
-    """One run over ``spans``. ``found`` gives matches, and now and then the progress."""
+    """One run over ``ranges``. ``found`` gives matches, and now and then the progress."""
 
     def __init__(
-        self, broker: Broker, topic: str, spans: list[Span], *, wanted: Filter, order: Order, limit: int
+        self,
+        broker: Broker,
+        topic: str,
+        ranges: list[OffsetRange],
+        *,
+        wanted: Filter,
+        order: Order,
+        limit: int,
     ) -> None:
         self._broker = broker
         self._topic = topic
-        self._spans = [span for span in spans if span.start < span.end]
+        self._ranges = [offset_range for offset_range in ranges if offset_range.start < offset_range.end]
         self._wanted = wanted
         self._is_newest = order == "newest"
         self._limit = limit
         self._due_s = time.monotonic() + _PROGRESS_S
-        self.progress = Progress(total=sum(span.end - span.start for span in self._spans))
+        self.progress = Progress(
+            total=sum(offset_range.end - offset_range.start for offset_range in self._ranges)
+        )
         self.ending: Ending = "stopped"
         self._has_failed = False
-        self._turn = Turn()
-        share = limit // max(len(self._spans), 1)
-        for span in self._spans:
-            span.window = max(_WINDOW_MIN, min(share, _WINDOW_MAX))
+        self._turn = WorkBudget()
+        share = limit // max(len(self._ranges), 1)
+        for offset_range in self._ranges:
+            offset_range.window = max(_WINDOW_MIN, min(share, _WINDOW_MAX))
 
     @property
-    def left(self) -> list[Span]:
+    def left(self) -> list[OffsetRange]:
         """What was not looked at, or not shown: where another search goes on."""
-        return [span for span in self._spans if span.start < span.end]
+        return [offset_range for offset_range in self._ranges if offset_range.start < offset_range.end]
 
     async def found(self) -> AsyncGenerator[list[Match] | Progress]:
         """Matches, some at a time, and now and then the progress.
 
         Ends at the limit, at the end, and when the broker closes; close it to stop it.
         """
-        while self._spans and not self._broker.is_closing:
-            spans = list(self._spans)
-            for place in range(0, len(spans), _ROUND_PARTITIONS):
+        while self._ranges and not self._broker.is_closing:
+            ranges = list(self._ranges)
+            for place in range(0, len(ranges), _ROUND_PARTITIONS):
                 if self._broker.is_closing:
                     break
-                async with aclosing(self._round(spans[place : place + _ROUND_PARTITIONS])) as found:
+                async with aclosing(self._round(ranges[place : place + _ROUND_PARTITIONS])) as found:
                     async for one in found:
                         yield one
                 if self.progress.matched >= self._limit:
                     self.ending = "limit" if self.left else "end"
                     return
-            self._spans = self.left
-        self.ending = "stopped" if self._spans else "failed" if self._has_failed else "end"
+            self._ranges = self.left
+        self.ending = "stopped" if self._ranges else "failed" if self._has_failed else "end"
 
-    async def _round(self, spans: Sequence[Span]) -> AsyncGenerator[list[Match] | Progress]:
+    async def _round(self, ranges: Sequence[OffsetRange]) -> AsyncGenerator[list[Match] | Progress]:
         windows: list[_Window] = []
-        for span in spans:
-            window = self._window(span, bytes_max=_ROUND_BYTES // len(spans))
+        for offset_range in ranges:
+            window = self._window(offset_range, bytes_max=_ROUND_BYTES // len(ranges))
             async with aclosing(self._look(window)) as looking:
                 async for _ in looking:
                     if self._broker.is_closing:
@@ -185,18 +194,20 @@ class Search:
         if self.progress.matched >= self._limit:
             return
         for window in windows:
-            span = window.span
-            self._pass(span, window.first if self._is_newest else window.end)
-            span.window = (
-                max(1, window.end - window.first) if window.is_cut else min(span.window * 2, _WINDOW_MAX)
+            offset_range = window.offset_range
+            self._pass(offset_range, window.first if self._is_newest else window.end)
+            offset_range.window = (
+                max(1, window.end - window.first)
+                if window.is_cut
+                else min(offset_range.window * 2, _WINDOW_MAX)
             )
 
-    def _window(self, span: Span, *, bytes_max: int) -> _Window:
-        first, end = span.start, min(span.end, span.start + span.window)
+    def _window(self, offset_range: OffsetRange, *, bytes_max: int) -> _Window:
+        first, end = offset_range.start, min(offset_range.end, offset_range.start + offset_range.window)
         if self._is_newest:
-            first, end = max(span.start, span.end - span.window), span.end
+            first, end = max(offset_range.start, offset_range.end - offset_range.window), offset_range.end
         return _Window(
-            span,
+            offset_range,
             first,
             end,
             is_newest=self._is_newest,
@@ -206,13 +217,13 @@ class Search:
 
     async def _shown(self, windows: list[_Window]) -> AsyncGenerator[list[Match]]:
         """What matched in a round, in order, as many at a time as are sent in one turn of the loop."""
-        progress, turn = self.progress, Turn()
+        progress, turn = self.progress, WorkBudget()
         matches: list[Match] = []
         for window, record in self._merged(windows):
             progress.matched += 1
             # Exact after each: where the limit ends the search, another goes on.
-            self._pass(window.span, record.offset if self._is_newest else record.offset + 1)
-            matches.append(Match(window.span.partition, record))
+            self._pass(window.offset_range, record.offset if self._is_newest else record.offset + 1)
+            matches.append(Match(window.offset_range.partition, record))
             if progress.matched >= self._limit:
                 break
             if turn.is_over(size_of(record)):
@@ -222,13 +233,13 @@ class Search:
         if matches:
             yield matches
 
-    def _pass(self, span: Span, to: int) -> None:
+    def _pass(self, offset_range: OffsetRange, to: int) -> None:
         if self._is_newest:
-            self.progress.offsets += span.end - to
-            span.end = to
+            self.progress.offsets += offset_range.end - to
+            offset_range.end = to
         else:
-            self.progress.offsets += to - span.start
-            span.start = to
+            self.progress.offsets += to - offset_range.start
+            offset_range.start = to
 
     def _is_due(self) -> bool:
         now_s = time.monotonic()
@@ -268,7 +279,7 @@ class Search:
             size = (window.end - at) * _RECORD_BYTES if self._is_newest else _PIECE_BYTES
             size = max(_PIECE_BYTES_MIN, min(size, _PIECE_BYTES))
             request = PartitionFetch(
-                topic=self._topic, partition=window.span.partition, offset=at, max_bytes=size
+                topic=self._topic, partition=window.offset_range.partition, offset=at, max_bytes=size
             )
             (fetched,) = await self._broker.fetch([request], max_bytes=size, is_scan=True)
             self.progress.bytes += len(fetched.batches)
@@ -281,7 +292,7 @@ class Search:
             try:
                 for header in batches_from(fetched, at):
                     if at == window.first and self._is_newest:
-                        window.first = at = max(window.span.start, min(at, header.base_offset))
+                        window.first = at = max(window.offset_range.start, min(at, header.base_offset))
                     async with aclosing(self._look_into(window, fetched, header, at)) as looking:
                         async for _ in looking:
                             yield
@@ -289,8 +300,8 @@ class Search:
                         at = window.end
                         break
                     at = header.next_offset
-                    window.end = max(window.end, min(at, window.span.end))
-                    if at >= window.span.end:
+                    window.end = max(window.end, min(at, window.offset_range.end))
+                    if at >= window.offset_range.end:
                         break
             except CorruptLog as damage:
                 at = self._behind(damage, at, window.end)
@@ -299,7 +310,7 @@ class Search:
     async def _look_into(
         self, window: _Window, fetched: Fetched, header: BatchHeader, at: int
     ) -> AsyncGenerator[None]:
-        turn, end = self._turn, window.span.end
+        turn, end = self._turn, window.offset_range.end
         async with aclosing(batch_in_turns(fetched, header, at, turn)) as slices:
             async for records in slices:
                 is_last = records[-1].offset >= end - 1
@@ -317,9 +328,9 @@ class Search:
         """Where to go on behind ``error``, which is reported unless retention is the reason."""
         if isinstance(error, OffsetOutOfRange) and error.is_gone:
             return min(max(error.log_start_offset, at + 1), end)
-        if str(error) not in map(str, self.progress.damages):
+        if str(error) not in map(str, self.progress.corrupt_ranges):
             # Of a window that was cut, a part is looked at again.
-            self.progress.damages.append(error)
+            self.progress.corrupt_ranges.append(error)
         if isinstance(error, CorruptLog):
             return min(max(error.next_offset, at + 1), end)
         self._has_failed = True

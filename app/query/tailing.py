@@ -11,9 +11,9 @@ from stele.wire.record_batch import RecordView
 
 from ..broker.broker import Broker
 from ..broker.fetch import Fetched, PartitionFetch, records_in_turns
-from ..broker.following import Follower
+from ..broker.tail_subscriptions import TailSubscription
 from ..errors import CorruptLog, SteleError, TopicError, UnknownTopic
-from ..fairness import pause, pause_among_partitions
+from ..work_budget import pause, pause_among_partitions
 
 # Tails with conditions at once: each decodes every record of its topic for itself.
 FILTERED_TAILS_MAX = 16
@@ -47,7 +47,7 @@ class Tail:
         self._topic = topic
         self._only = only
         self._is_scan = is_scan
-        self._follower = Follower(only)
+        self._subscription = TailSubscription(only)
         self._behind: dict[int, None] = {}
 
     async def records(self) -> AsyncGenerator[tuple[int, list[RecordView] | SteleError]]:
@@ -55,7 +55,7 @@ class Tail:
 
         Ends with an error that is not damage of the log, and when the broker closes.
         """
-        with self._broker.following(self._topic, self._only) as self._follower:
+        with self._broker.subscribe_tail(self._topic, self._only) as self._subscription:
             try:
                 partitions = range(self._broker.topic(self._topic).partitions)
                 for number, partition in enumerate(partitions if self._only is None else [self._only], 1):
@@ -67,7 +67,7 @@ class Tail:
                     await pause_among_partitions(number)
                 while not self._broker.is_closing:
                     if not self._behind:
-                        await self._follower.wait(self.idle_s)
+                        await self._subscription.wait(self.idle_s)
                     self._note_appends()
                     if not self._behind:
                         yield -1, []
@@ -81,9 +81,9 @@ class Tail:
                 yield -1, error
 
     def _note_appends(self) -> None:
-        if self._follower.is_ended:
+        if self._subscription.is_ended:
             raise UnknownTopic(self._topic)
-        for partition in self._follower.take():
+        for partition in self._subscription.take():
             if partition not in self.positions:
                 self.positions[partition] = self._broker.log_state(self._topic, partition).log_start_offset
             self._behind[partition] = None

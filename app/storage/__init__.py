@@ -8,7 +8,7 @@
 - ``segment_reader``   how a fetch finds a batch, by offset and by time
 - ``age``              how old records are, whatever their producers say
 - ``recovery``         what an unclean start finds, keeps and cuts
-- ``partition_files``, ``ledger_replay``, ``log_loader``   loading one partition
+- ``partition_files``, ``producer_state_replay``, ``log_loader``   loading one partition
 - ``log``              one partition on disk: append, sync, plans, retention
 - ``memory_log``       one partition in memory: a bounded ring
 - ``partition_log``    what the engine needs of both

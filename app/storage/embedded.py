@@ -162,7 +162,7 @@ class EmbeddedEngine:
             if spec.config.storage == "memory":
                 # What was in it before this start is lost, its producers too.
                 if not self._housekeeping.has_started:
-                    spec.ledger.clear()
+                    spec.producer_state.clear()
                 self._memory[spec.topic_partition] = MemoryLog(spec, self._clock)
         await self._manager.create([spec for spec in specs if spec.config.storage == "disk"])
 
@@ -435,9 +435,9 @@ class EmbeddedEngine:
                     max_timestamp=segment.max_timestamp,
                     is_sealed=segment.is_sealed or segment is not segments[-1],
                     is_synced=segment.next_offset <= recovery_point,
-                    damages=[
+                    corrupt_ranges=[
                         f"bytes {damage.position} to {damage.end_position}: {damage.reason}"
-                        for damage in segment.damages
+                        for damage in segment.corrupt_ranges
                     ],
                 )
                 for segment in segments

@@ -40,7 +40,7 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class BatchLedger(Protocol):
+class ProducerState(Protocol):
     """State that follows from the batches of one partition and is kept beside them.
 
     The broker's producer states are one. The engine feeds it on recovery and
@@ -68,7 +68,7 @@ class PartitionSpec:
     topic_partition: TopicPartition
     topic_id: UUID
     config: TopicConfig
-    ledger: BatchLedger
+    producer_state: ProducerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class LogState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentState:
-    """One segment of a partition, now. ``max_timestamp`` is -1 while no record has a time; ``damages`` says
+    """One segment of a partition, now. ``max_timestamp`` is -1 while no record has a time; ``corrupt_ranges`` says
     what is known to be corrupt."""
 
     base_offset: int
@@ -101,7 +101,7 @@ class SegmentState:
     max_timestamp: int
     is_sealed: bool
     is_synced: bool
-    damages: list[str]
+    corrupt_ranges: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from stele.wire.compression import Compression
 
 from .files import Files, RealFiles, read_file
 from .offset_index import OffsetIndex
-from .scan import Damage, scan_batches
+from .scan import CorruptRange, scan_batches
 from .segment import LOG_SUFFIX
 from .segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from .time_index import TimeIndex
@@ -51,7 +51,7 @@ def _base_offset(path: Path) -> int:
 def _dump_log(path: Path, *, show_hex: bool, out: TextIO) -> None:
     out.write(f"Dumping {path}\nLog starting offset: {_base_offset(path)}\n")
     for found in _scan(path):
-        if isinstance(found, Damage):
+        if isinstance(found, CorruptRange):
             out.write(
                 f"CORRUPT position: {found.position} to {found.end_position} offsets: {found.offset} to "
                 f"{found.next_offset - 1}: {found.reason}\n"
@@ -161,7 +161,7 @@ def _read(path: Path, position: int, size: int) -> bytes:
 
 def _scan(
     path: Path, expected_offset: int | None = None, end: int | None = None
-) -> Iterator[rb.BatchHeader | Damage]:
+) -> Iterator[rb.BatchHeader | CorruptRange]:
     file = _ReadOnlyFile(path)
     try:
         yield from scan_batches(
@@ -239,7 +239,7 @@ def verify_partition(
         for found in _scan(log, end=end):
             if should_stop():
                 raise VerificationStopped
-            if isinstance(found, Damage):
+            if isinstance(found, CorruptRange):
                 problems.append(
                     f"{log}: corrupt from byte {found.position} to {found.end_position}: {found.reason}"
                     + (

@@ -31,7 +31,7 @@ from stele.wire import record_batch as rb
 from ..clock import Clock
 from .age import Verdict, judge
 from .checkpoint import LEADER_EPOCHS
-from .engine import BatchLedger, PartitionSpec
+from .engine import PartitionSpec, ProducerState
 from .files import DISK_FULL, File, Files, write_file, write_files
 from .log_loader import LoadedLog, new_segment
 from .partition_files import PartitionFiles
@@ -85,7 +85,7 @@ class DiskLog:
         self.topic_partition = spec.topic_partition
         self.topic_id: UUID = spec.topic_id
         self.config: TopicConfig = spec.config
-        self.ledger: BatchLedger = spec.ledger
+        self.producer_state: ProducerState = spec.producer_state
         self.segments = loaded.segments
         self._bases = [segment.base_offset for segment in loaded.segments]
         self.log_start_offset = loaded.log_start_offset
@@ -153,7 +153,7 @@ class DiskLog:
             self.unsynced_records += header.record_count
             self.unsynced_bytes += header.size
             if header.has_producer_id:
-                self.ledger.apply(header)
+                self.producer_state.apply(header)
         return base_offset, offset - 1
 
     def _must_roll(self, size: int, last_offset: int, now_ms: int) -> bool:
@@ -168,7 +168,7 @@ class DiskLog:
         """Seal the active segment and go on in a new one; the next flush makes both last."""
         self._is_on_disk = False
         active = self.active
-        snapshot = self.ledger.snapshot()
+        snapshot = self.producer_state.snapshot()
         segment = new_segment(self._partition, active.next_offset, self.config, self._clock)
         segment.create()
         self.segments.append(segment)
@@ -337,7 +337,9 @@ class DiskLog:
                 work = self.flush_work()
                 work.run()
                 self.flushed(work)
-            contents = {self._partition.producers_path(self.log_end_offset).name: self.ledger.snapshot()}
+            contents = {
+                self._partition.producers_path(self.log_end_offset).name: self.producer_state.snapshot()
+            }
             if self.epochs.is_dirty:
                 contents[LEADER_EPOCHS] = self.epochs.content()
             for segment in (*self._unsealed, self.active):

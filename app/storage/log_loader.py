@@ -7,7 +7,7 @@ unclean start the log is scanned from the segment that holds the recovery point
 - no offset before the recovery point or the log start offset is ever given
   again, so a log that lost its end goes on in a new segment at a later offset;
 - nothing is appended after bytes that hold no batch;
-- the ledger knows of every batch, or knows that it does not.
+- the producer state knows of every batch, or knows that it does not.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from stele.wire import record_batch as rb
 from ..clock import Clock
 from .checkpoint import LeaderEpochs
 from .engine import PartitionSpec
-from .ledger_replay import LedgerReplay
 from .partition_files import PRODUCERS_SUFFIX, PartitionFiles
-from .recovery import Crash, recover_segments
+from .producer_state_replay import ProducerStateReplay
+from .recovery import UncleanStart, recover_segments
 from .segment import LOG_SUFFIX, Segment
 from .segment_loader import adopt_active, adopt_sealed
 from .topic_config import TopicConfig
@@ -63,7 +63,7 @@ def load_log(
     spec: PartitionSpec,
     clock: Clock,
     *,
-    crash: Crash | None,
+    crash: UncleanStart | None,
     recovery_point: int,
     log_start_offset: int,
 ) -> LoadedLog:
@@ -92,11 +92,11 @@ class _Loader:
         self._files, self._directory = partition.files, partition.directory
         self._spec = spec
         self._clock = clock
-        self._replay = LedgerReplay(partition, spec.ledger)
+        self._replay = ProducerStateReplay(partition, spec.producer_state)
         self._epochs = LeaderEpochs()
         self._has_jumped = False
 
-    def load(self, crash: Crash | None, recovery_point: int, log_start_offset: int) -> LoadedLog:
+    def load(self, crash: UncleanStart | None, recovery_point: int, log_start_offset: int) -> LoadedLog:
         self._files.make_dir(self._directory)
         self._partition.write_topic_id(self._spec.topic_id)
         self._partition.remove_leftovers()
@@ -160,7 +160,7 @@ class _Loader:
         # The shutdown left a checkpoint, too; 0 means that it is lost.
         if not adopt_active(active) or (recovery_point and active.next_offset != recovery_point):
             logger.warning("%s: its indexes do not fit, they are built again", active.path)
-            crash = Crash(recovery_point=2**63 - 1, log_start_offset=0, same_boot=True)
+            crash = UncleanStart(recovery_point=2**63 - 1, log_start_offset=0, same_boot=True)
             self.segments = [*sealed, *recover_segments(self._files, [active], crash, lambda _: None)]
             # The shutdown also left a snapshot, whose name is where the log ended.
             used_offset = max([used_offset, *self._partition.stored(PRODUCERS_SUFFIX)])
@@ -176,7 +176,7 @@ class _Loader:
 
     # ── after an unclean start ──
 
-    def _recover(self, crash: Crash, used_offset: int) -> None:
+    def _recover(self, crash: UncleanStart, used_offset: int) -> None:
         """Scan from the segment that holds the recovery point."""
         bases = [segment.base_offset for segment in self.segments]
         # A segment that ends at the point exactly may have been active then, and not have its indexes.
@@ -209,7 +209,7 @@ class _Loader:
     def _roll_after_damage(self, used_offset: int) -> None:
         """Never append after bytes that are no batch, and never give an offset before ``used_offset``."""
         active = self.segments[-1]
-        at_end = bool(active.damages) and active.damages[-1].end_position == active.size
+        at_end = bool(active.corrupt_ranges) and active.corrupt_ranges[-1].end_position == active.size
         if active.next_offset >= used_offset and not at_end:
             return
         # At least one offset is lost with the bytes at the end: two segments cannot have one name.

@@ -16,7 +16,7 @@ from .log_dir import LogDir
 from .log_loader import load_log
 from .offset_checkpoints import OffsetCheckpoints
 from .partition_files import DELETED_SUFFIX, PartitionFiles
-from .recovery import Crash
+from .recovery import UncleanStart
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ class LogManager:
     def _load_one(self, unopened: _Unopened) -> DiskLog:
         assert self._start is not None, "open() comes first"
         recovery_point, log_start_offset = self.checkpoints.of(unopened.name)
-        crash = Crash(
+        crash = UncleanStart(
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             same_boot=self._start.same_boot,

@@ -69,7 +69,7 @@ class MemoryLog:
         self._clock = clock
         self.topic_partition = spec.topic_partition
         self.config: TopicConfig = spec.config
-        self.ledger = spec.ledger
+        self.producer_state = spec.producer_state
         self.epochs = LeaderEpochs()
         self.log_start_offset = 0
         self.log_end_offset = 0
@@ -104,7 +104,7 @@ class MemoryLog:
             self.size_bytes += header.size
             self.log_end_offset = header.next_offset
             if header.has_producer_id:
-                self.ledger.apply(header)
+                self.producer_state.apply(header)
         self.epochs.note(leader_epoch, base_offset)
         self.advance_log_start(self.log_end_offset - self.config.memory_records)
         return base_offset, self.log_end_offset - 1

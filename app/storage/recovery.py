@@ -32,7 +32,7 @@ from pathlib import Path
 from stele.wire.record_batch import BatchHeader
 
 from .files import Files
-from .scan import Damage
+from .scan import CorruptRange
 from .segment import Segment
 from .segment_loader import rebuild
 
@@ -43,7 +43,7 @@ _COPY_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crash:
+class UncleanStart:
     """How the last run ended, as far as it matters."""
 
     recovery_point: int
@@ -52,7 +52,7 @@ class Crash:
 
 
 def recover_segments(
-    files: Files, segments: list[Segment], crash: Crash, on_batch: Callable[[BatchHeader], None]
+    files: Files, segments: list[Segment], crash: UncleanStart, on_batch: Callable[[BatchHeader], None]
 ) -> list[Segment]:
     """Scan ``segments`` (ascending) and return those that remain; the last one is the active one.
 
@@ -68,7 +68,7 @@ def recover_segments(
             if lost_offset >= crash.recovery_point and not crash.same_boot:
                 _put_aside(files, segments[number:])
                 break
-            kept[-1].damages.append(gap)
+            kept[-1].corrupt_ranges.append(gap)
             kept[-1].next_offset = segment.base_offset
             _report(segment.path, gap)
         behind = any(files.size(later.path) for later in segments[number + 1 :])
@@ -83,7 +83,7 @@ def recover_segments(
 def _recover_one(
     files: Files,
     segment: Segment,
-    crash: Crash,
+    crash: UncleanStart,
     on_batch: Callable[[BatchHeader], None],
     *,
     has_data_behind: bool,
@@ -91,7 +91,7 @@ def _recover_one(
     """Scan one segment; True when its tail was cut, so that nothing behind it counts."""
     file_size = segment.file().size()
     for found in rebuild(segment):
-        if not isinstance(found, Damage):
+        if not isinstance(found, CorruptRange):
             on_batch(found)
             continue
         is_tail = found.end_position == file_size and not has_data_behind
@@ -112,8 +112,8 @@ def _recover_one(
     return False
 
 
-def _gap_between(before: Segment, after: Segment) -> Damage:
-    return Damage(
+def _gap_between(before: Segment, after: Segment) -> CorruptRange:
+    return CorruptRange(
         position=before.size,
         end_position=before.size,
         offset=before.next_offset,
@@ -122,7 +122,7 @@ def _gap_between(before: Segment, after: Segment) -> Damage:
     )
 
 
-def _report(path: Path, damage: Damage) -> None:
+def _report(path: Path, damage: CorruptRange) -> None:
     logger.error(
         "%s is corrupt from byte %d to %d (%s): offsets %d to %d cannot be read, all behind them can",
         path,

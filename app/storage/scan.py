@@ -28,7 +28,7 @@ class ReadableFile(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
+class CorruptRange:
     """Bytes ``[position, end_position)`` that hold no valid batch.
 
     ``offset`` is the first offset that cannot be read and ``next_offset`` the
@@ -44,7 +44,7 @@ class Damage:
 
 def scan_batches(
     file: ReadableFile, *, expected_offset: int, position: int = 0, end: int | None = None
-) -> Iterator[rb.BatchHeader | Damage]:
+) -> Iterator[rb.BatchHeader | CorruptRange]:
     """Every batch from ``position`` to ``end``, its CRC checked, and every damage between them.
 
     ``expected_offset`` is the base offset that must stand at ``position``:
@@ -71,7 +71,7 @@ def scan_batches(
         except rb.CorruptBatchError as error:
             found = _behind_damage(file, position, end, expected_offset)
             next_position, next_offset = found if found else (end, expected_offset)
-            yield Damage(
+            yield CorruptRange(
                 position=position,
                 end_position=next_position,
                 offset=expected_offset,

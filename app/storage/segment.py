@@ -27,7 +27,7 @@ from ..errors import CorruptLog
 from .age import RecordAge
 from .files import File, Files, write_files
 from .offset_index import RELATIVE_OFFSET_MAX
-from .scan import Damage
+from .scan import CorruptRange
 from .segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX, SegmentIndexes
 
 LOG_SUFFIX = ".log"
@@ -54,7 +54,7 @@ def segment_name(base_offset: int) -> str:
 class Segment:
     """One segment of a partition's log; offsets are absolute.
 
-    ``damages`` are the byte ranges known to hold no valid batch, in order.
+    ``corrupt_ranges`` are the byte ranges known to hold no valid batch, in order.
     ``created_ms`` and ``appended_ms`` are when it began and when its newest batch
     came, by the broker's clock; of a segment from before the start they are taken
     from its first batch and from its file.
@@ -66,8 +66,8 @@ class Segment:
         "_read_age",
         "appended_ms",
         "base_offset",
+        "corrupt_ranges",
         "created_ms",
-        "damages",
         "indexes",
         "is_sealed",
         "next_offset",
@@ -86,7 +86,7 @@ class Segment:
         self.created_ms = created_ms
         self.appended_ms = created_ms
         self.is_sealed = False
-        self.damages: list[Damage] = []
+        self.corrupt_ranges: list[CorruptRange] = []
         self.indexes = SegmentIndexes(files, self.path, base_offset, interval_bytes=index_interval_bytes)
         self._file: File | None = None
         # The times of the records in the first bytes of the log, once they have been read.
@@ -185,9 +185,13 @@ class Segment:
     def lose_until(self, next_offset: int) -> None:
         """Record that the offsets up to ``next_offset`` were here once and cannot be read."""
         if next_offset > self.next_offset:
-            last = self.damages.pop() if self.damages and self.damages[-1].end_position == self.size else None
-            self.damages.append(
-                Damage(
+            last = (
+                self.corrupt_ranges.pop()
+                if self.corrupt_ranges and self.corrupt_ranges[-1].end_position == self.size
+                else None
+            )
+            self.corrupt_ranges.append(
+                CorruptRange(
                     position=last.position if last else self.size,
                     end_position=self.size,
                     offset=last.offset if last else self.next_offset,
@@ -197,7 +201,7 @@ class Segment:
             )
             self.next_offset = next_offset
 
-    def corrupt(self, damage: Damage) -> CorruptLog:
+    def corrupt(self, damage: CorruptRange) -> CorruptLog:
         """The error for a reader that needs what ``damage`` covers."""
         return CorruptLog(
             path=self.path,

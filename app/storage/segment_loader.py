@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from stele.wire import record_batch as rb
 
-from .scan import Damage, scan_batches
+from .scan import CorruptRange, scan_batches
 from .segment import UNINDEXED_BYTES, Segment
 
 logger = logging.getLogger(__name__)
@@ -107,19 +107,19 @@ def _adopt_times(segment: Segment, first_ms: int) -> None:
     segment.created_ms = first_ms if 0 <= first_ms <= segment.appended_ms else segment.appended_ms
 
 
-def rebuild(segment: Segment, *, end: int | None = None) -> Iterator[rb.BatchHeader | Damage]:
+def rebuild(segment: Segment, *, end: int | None = None) -> Iterator[rb.BatchHeader | CorruptRange]:
     """Scan the log (up to byte ``end``), building indexes and bounds; yields what the scan finds.
 
-    The caller decides on each damage: to go on keeps it in ``damages``, to stop
+    The caller decides on each damage: to go on keeps it in ``corrupt_ranges``, to stop
     leaves ``size`` at the end of the last batch before it.
     """
     segment.next_offset, segment.size = segment.base_offset, 0
     segment.indexes.clear()
-    segment.damages = []
+    segment.corrupt_ranges = []
     for found in scan_batches(segment.file(), expected_offset=segment.base_offset, end=end):
         yield found
-        if isinstance(found, Damage):
-            segment.damages.append(found)
+        if isinstance(found, CorruptRange):
+            segment.corrupt_ranges.append(found)
             segment.next_offset, segment.size = found.next_offset, found.end_position
         else:
             if segment.size == 0:
@@ -152,7 +152,7 @@ def examine(segment: Segment) -> None:
     if segment.is_sealed or read.indexes.max_timestamp > indexes.max_timestamp:
         indexes.max_timestamp = read.indexes.max_timestamp
         indexes.max_timestamp_offset = read.indexes.max_timestamp_offset
-    for damage in read.damages:
-        if damage not in segment.damages:
+    for damage in read.corrupt_ranges:
+        if damage not in segment.corrupt_ranges:
             logger.error("%s", segment.corrupt(damage))
-    segment.damages = read.damages
+    segment.corrupt_ranges = read.corrupt_ranges

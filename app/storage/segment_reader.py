@@ -133,7 +133,7 @@ def _end_of_extent(segment: Segment, start: int, first_size: int, max_bytes: int
         end = max(start + first_size, indexes.offsets(segment.size).position_before(limit))
         if end < limit - indexes.interval_bytes:
             end = _boundary_before(segment, end, limit, nowait=nowait)
-    for damage in segment.damages:
+    for damage in segment.corrupt_ranges:
         if start < damage.position < end:
             end = damage.position
     return end
@@ -150,7 +150,7 @@ def _boundary_before(segment: Segment, position: int, limit: int, *, nowait: boo
 
 def _locate(segment: Segment, offset: int, *, nowait: bool) -> tuple[int, int]:
     """``(position, size)`` of the batch that holds ``offset``."""
-    for damage in segment.damages:
+    for damage in segment.corrupt_ranges:
         if damage.offset <= offset < damage.next_offset:
             raise segment.corrupt(damage)
     position = segment.indexes.offsets(segment.size).position_for(offset - segment.base_offset)
@@ -168,7 +168,7 @@ def _locate(segment: Segment, offset: int, *, nowait: bool) -> tuple[int, int]:
 
 
 def _may_end_at(segment: Segment, next_offset: int) -> bool:
-    return next_offset == segment.next_offset or any(d.offset == next_offset for d in segment.damages)
+    return next_offset == segment.next_offset or any(d.offset == next_offset for d in segment.corrupt_ranges)
 
 
 # ── by time ──
@@ -267,11 +267,11 @@ def read_record_age(segment: Segment) -> None:
 
 def _walk(segment: Segment, position: int, *, nowait: bool) -> Iterator[rb.BatchHeader]:
     """Headers from ``position`` on, jumping over known damage. Raises ``_MisfitError``."""
-    jumps = {damage.position: damage.end_position for damage in segment.damages}
+    jumps = {damage.position: damage.end_position for damage in segment.corrupt_ranges}
     file = segment.file() if nowait else segment.open_own()
     try:
         window, start, expected = b"", position, -1 if position else segment.base_offset
-        for damage in segment.damages:
+        for damage in segment.corrupt_ranges:
             if damage.position < position < damage.end_position:
                 position, start = damage.end_position, damage.end_position
         while position < segment.size:
@@ -329,7 +329,7 @@ def _examined(segment: Segment, look: Callable[[], _T], *, nowait: bool) -> _T:
 
 def _unreadable(segment: Segment, misfit: _MisfitError) -> CorruptLog:
     """What an examination makes of ``misfit``: the first damage that ends at or after it."""
-    for damage in segment.damages:
+    for damage in segment.corrupt_ranges:
         if damage.end_position >= misfit.position:
             return segment.corrupt(damage)
     return CorruptLog(

@@ -1,6 +1,6 @@
 """One TCP connection: asyncio's transport on one side, a protocol's brain on the other.
 
-What every TCP door needs and none should write twice: answers leave in the
+What every TCP listener needs and none should write twice: answers leave in the
 order of the requests though they finish in any, a peer that does not read is
 paused and not buffered, a frame that never ends and a peer that says nothing
 are timed out, and a shutdown lets the answers in flight out.
@@ -81,9 +81,9 @@ class WhenDone:
 
 
 class OrderedConnection(asyncio.Protocol):
-    """Base of a door's connection.
+    """Base of a listener's connection.
 
-    The door implements ``frames_received``, ``has_partial_frame``,
+    The listener implements ``frames_received``, ``has_partial_frame``,
     ``has_held_requests`` and ``refusal``. It takes requests one after the other
     while ``may_take`` holds, keeps the bytes of the others, and is asked again
     when it holds again; meanwhile the peer is not read from. Each request is
@@ -160,7 +160,7 @@ class OrderedConnection(asyncio.Protocol):
         self._last_byte_s = self.opened_s
         self._frame_since_s: float | None = None
 
-    # ── for the door ──
+    # ── for the listener ──
 
     def frames_received(self, data: bytes) -> bool:
         """Take the requests in what came, while ``may_take``; keep the rest. True if a frame ended."""
@@ -175,7 +175,7 @@ class OrderedConnection(asyncio.Protocol):
         raise NotImplementedError
 
     def refusal(self, reason: str) -> bytes:
-        """The door's words for a connection that is closed with a reason."""
+        """The listener's words for a connection that is closed with a reason."""
         raise NotImplementedError
 
     @property

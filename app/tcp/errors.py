@@ -1,4 +1,4 @@
-"""The error tree in the numbers of the wire: the one table of the TCP doors."""
+"""The error tree in the numbers of the wire: the one table of the TCP listeners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listens for a TCP door, counts its connections, and closes it gracefully."""
+"""Listens for a TCP listener, counts its connections, and closes it gracefully."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable
 
 from ..broker.admission import Admission
-from ..broker.doors import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, Traffic
+from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, Traffic
 from .connection import OrderedConnection
 from .deadlines import Deadlines
 
@@ -19,7 +19,7 @@ _REFUSED_MAX = 100
 
 
 class TcpServer:
-    """One listening door. Implements ``ConnectionRegistry``."""
+    """One listening listener. Implements ``ConnectionRegistry``."""
 
     def __init__(
         self, name: str, make_connection: Callable[[TcpServer], OrderedConnection], *, admission: Admission
@@ -72,7 +72,7 @@ class TcpServer:
         most = CLIENT_TEXT_CHARACTERS_MAX
         return [
             ConnectionView(
-                door=self.name,
+                protocol=self.name,
                 peer=one.peer_address,
                 age_ms=round((now_s - one.opened_s) * 1000),
                 bytes_in=one.bytes_in,

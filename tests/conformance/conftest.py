@@ -65,7 +65,7 @@ def _capability(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def stele_broker() -> Iterator[BrokerProcess]:
-    """Our own broker with all its doors."""
+    """Our own broker with all its listeners."""
     with run_broker(environment=BROKER_SETTINGS) as broker:
         yield broker
 
@@ -80,9 +80,9 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def stele(request: pytest.FixtureRequest) -> BrokerProcess:
-    """Our own broker, for what has other doors; skips where the tests run against another."""
+    """Our own broker, for what has other listeners; skips where the tests run against another."""
     if BOOTSTRAP:
-        pytest.skip("the broker at STELE_CONFORMANCE_BOOTSTRAP may have no other doors")
+        pytest.skip("the broker at STELE_CONFORMANCE_BOOTSTRAP may have no other listeners")
     broker: BrokerProcess = request.getfixturevalue("stele_broker")
     return broker
 

@@ -51,7 +51,7 @@ CAPABILITIES = (
     "list",
     "delete records",
     "groups admin",
-    "other doors",
+    "other listeners",
 )
 
 

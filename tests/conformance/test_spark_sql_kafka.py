@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector against the Kafka door: what it writes is read through the others, and the reverse."""
+"""Spark's own Kafka connector against the Kafka listener: what it writes is read through the others, and the reverse."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_records_are_filtered_on_the_server(open_page: Open, label: str, text: s
     expect(page.locator("tr.record")).to_have_count(expected)
 
 
-def test_a_live_tail_shows_a_record_produced_over_the_kafka_door(
+def test_a_live_tail_shows_a_record_produced_over_the_kafka_listener(
     open_page: Open, broker: BrokerProcess, http: httpx.Client
 ) -> None:
     http.put("/v1/topics/live", json={"partitions": 2})

@@ -64,7 +64,7 @@ def delays(broker: BrokerProcess) -> str:
 
 @pytest.fixture(scope="module")
 def traffic(broker: BrokerProcess, screenshots: Path | None) -> Iterator[None]:
-    """Flights through all doors at changing rates, so that a picture has something to show; nothing without one."""
+    """Flights over all protocols at changing rates, so that a picture has something to show; nothing without one."""
     if screenshots is None:
         yield
         return
@@ -99,7 +99,7 @@ def traffic(broker: BrokerProcess, screenshots: Path | None) -> Iterator[None]:
 def ready(page: Page, name: str) -> None:
     """What each screen shows when it has its data."""
     if name == "overview":
-        expect(page.locator("#doors tbody tr")).to_have_count(3)
+        expect(page.locator("#listeners tbody tr")).to_have_count(3)
         expect(page.locator(".chart path.line").first).to_have_attribute("d", re.compile("L"))
     elif name == "topics":
         expect(page.get_by_role("link", name="flights", exact=True)).to_be_visible()
@@ -154,7 +154,7 @@ def test_a_screen_fits_on_a_phone(open_page: Open, screenshots: Path | None, nam
         page.screenshot(path=screenshots / "messages-phone.png")
 
 
-def test_the_overview_shows_what_goes_through_each_door(
+def test_the_overview_shows_what_goes_through_each_protocol(
     open_page: Open, broker: BrokerProcess, http: httpx.Client
 ) -> None:
     page = open_page("/")
@@ -165,9 +165,9 @@ def test_the_overview_shows_what_goes_through_each_door(
     producer.produce("from-kafka", b"x" * 50_000)
     producer.flush()
 
-    kafka = page.locator("tr[data-door=kafka] td")
+    kafka = page.locator("tr[data-listener=kafka] td")
     expect(kafka.nth(5)).to_have_text(re.compile("[KM]iB"))
-    assert http.get("/v1/overview").json()["doors"][2]["bytes_in"] > 50_000
+    assert http.get("/v1/overview").json()["listeners"][2]["bytes_in"] > 50_000
 
 
 def test_topics_are_made_edited_purged_and_deleted_with_the_name_typed(

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of what reads bytes behind the Kafka door, with atheris (libFuzzer).
+"""Coverage-guided fuzzing of what reads bytes behind the Kafka listener, with atheris (libFuzzer).
 
     make fuzz                      for a minute
     make fuzz FUZZ_SECONDS=3600    for an hour

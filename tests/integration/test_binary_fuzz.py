@@ -1,4 +1,4 @@
-"""Hostile bytes at the binary door of a running broker: it answers or closes, lives, and keeps its memory."""
+"""Hostile bytes at the binary listener of a running broker: it answers or closes, lives, and keeps its memory."""
 
 from __future__ import annotations
 

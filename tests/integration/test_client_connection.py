@@ -181,10 +181,10 @@ async def test_an_http_url_that_is_no_broker_is_told(stele_broker_session: Broke
         await writer.drain()
 
     async with peer(handle) as url, AsyncClient(url.replace("stele", "http")) as client:
-        with pytest.raises(ProtocolError, match="HTTP door"):
+        with pytest.raises(ProtocolError, match="HTTP listener"):
             await client.topics()
-    binary_door = stele_broker_session.binary_url.replace("stele", "http")
-    async with AsyncClient(binary_door) as client:
+    binary_listener = stele_broker_session.binary_url.replace("stele", "http")
+    async with AsyncClient(binary_listener) as client:
         with pytest.raises(SteleClientError):
             await client.topics()
 

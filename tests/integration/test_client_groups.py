@@ -1,4 +1,4 @@
-"""``client.group``: batches that are acknowledged on exit, redelivery, dead letters, leases that are lost. Over both doors."""
+"""``client.group``: batches that are acknowledged on exit, redelivery, dead letters, leases that are lost. Over both listeners."""
 
 from __future__ import annotations
 

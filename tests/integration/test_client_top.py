@@ -55,9 +55,9 @@ def test_what_is_wrong_is_told() -> None:
     unreachable = top("--url", "http://127.0.0.1:1")
     assert unreachable.returncode == 1
     assert "http://127.0.0.1:1 cannot be reached" in unreachable.stderr
-    other_door = top("--url", "stele://127.0.0.1:9009")
-    assert other_door.returncode == 2
-    assert "give http://HOST:8080" in other_door.stderr
+    other_listener = top("--url", "stele://127.0.0.1:9009")
+    assert other_listener.returncode == 2
+    assert "give http://HOST:8080" in other_listener.stderr
     no_address = top("--url", "http://[::1")
     assert no_address.returncode == 2
     assert "http://[::1 is not an address" in no_address.stderr

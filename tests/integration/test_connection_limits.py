@@ -46,7 +46,7 @@ ASK_HTTP = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 def refused_by(broker: BrokerProcess, listener: str) -> float:
     text = httpx.get(f"{broker.http_url}/metrics", headers={"connection": "close"}).text
-    found = re.search(rf'stele_door_connections_refused_total{{door="{listener}"}} (\S+)', text)
+    found = re.search(rf'stele_listener_connections_refused_total{{protocol="{listener}"}} (\S+)', text)
     assert found, text
     return float(found[1])
 

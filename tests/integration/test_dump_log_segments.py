@@ -85,7 +85,7 @@ def stored(tool: None, tmp_path_factory: pytest.TempPathFactory) -> Stored:
 
 
 def write(broker: BrokerProcess) -> None:
-    """Every kind of record there is, through every door, over several segments."""
+    """Every kind of record there is, over every protocol, over several segments."""
     kafka_producers = [kafka_producer(broker, codec) for codec in Compression]
     with Client(broker.binary_url) as client, httpx.Client(base_url=broker.http_url) as http:
         client.create_topic("orders", partitions=2, configs=SMALL)
@@ -106,7 +106,7 @@ def write(broker: BrokerProcess) -> None:
                 client.produce(topic, b"alone", partition=0)
                 for producer in kafka_producers:
                     for n in range(20):
-                        producer.produce(topic, f"kafka {n}", key=f"k{n}", headers=[("door", b"kafka")])
+                        producer.produce(topic, f"kafka {n}", key=f"k{n}", headers=[("listener", b"kafka")])
                     assert producer.flush(30) == 0
     for producer in kafka_producers:
         producer.close()

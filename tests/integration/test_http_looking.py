@@ -88,7 +88,7 @@ def test_a_search_that_goes_on_shows_each_record_once(
     fill(http, topic, 300, partitions=3)
     found, end = search(http, topic, order=order, limit=limit)
     while end["reason"] == "limit":
-        more, end = search(http, topic, order=order, limit=limit, spans=end["spans"])
+        more, end = search(http, topic, order=order, limit=limit, ranges=end["ranges"])
         found += more
     expected = list(range(300))
     assert sorted(numbers(found)) == expected
@@ -135,7 +135,7 @@ def test_a_search_reads_no_large_batch_for_every_part_of_it_anew(
     wanted = expected[:50] if order == "oldest" else expected[:-51:-1]
     assert numbers(found) == wanted
     assert end["bytes"] < size / 2
-    more, _ = search(http, topic, order=order, value="77", limit=100_000, spans=end["spans"])
+    more, _ = search(http, topic, order=order, value="77", limit=100_000, ranges=end["ranges"])
     assert sorted(numbers([*found, *more])) == expected
 
 
@@ -244,8 +244,8 @@ def test_a_search_of_many_partitions_goes_on_with_spans_that_are_too_long_for_an
         lines = "".join(f'{{"partition":{number},"value":"v"}}\n' for number in range(9000))
         http.post("/v1/topics/many/records", content=lines, headers={"content-type": "application/x-ndjson"})
         found, end = search(http, "many", limit=100)
-        assert len(end["spans"]) > 65536
-        more = http.post("/v1/topics/many/search", params={"limit": 9000}, json={"spans": end["spans"]})
+        assert len(end["ranges"]) > 65536
+        more = http.post("/v1/topics/many/search", params={"limit": 9000}, json={"ranges": end["ranges"]})
         rest = [json.loads(line) for line in more.text.splitlines()]
         found += [line["record"] for line in rest if "record" in line]
         assert rest[-1]["end"]["reason"] == "end"
@@ -255,12 +255,12 @@ def test_a_search_of_many_partitions_goes_on_with_spans_that_are_too_long_for_an
 @pytest.mark.parametrize(
     ("content", "media_type", "status"),
     [
-        (b'{"spans":"0:1"}', "application/json", 400),
-        (b'{"spans":"0:0-1,0:1-2"}', "application/json", 400),
-        (b'{"spans":"7:0-1"}', "application/json", 404),
-        (b'{"span":"0:0-1"}', "application/json", 400),
+        (b'{"ranges":"0:1"}', "application/json", 400),
+        (b'{"ranges":"0:0-1,0:1-2"}', "application/json", 400),
+        (b'{"ranges":"7:0-1"}', "application/json", 404),
+        (b'{"range":"0:0-1"}', "application/json", 400),
         (b"\xff", "application/json", 400),
-        (b'{"spans":"0:0-1"}', "text/plain", 415),
+        (b'{"ranges":"0:0-1"}', "text/plain", 415),
     ],
 )
 def test_going_on_from_what_makes_no_sense_is_refused(
@@ -386,7 +386,7 @@ def test_a_search_holds_little_of_what_large_records_unpack_to(order: str, where
         {"order": "sideways"},
         {"format": "xml"},
         {"partitions": "1,x"},
-        {"spans": "0:1"},
+        {"ranges": "0:1"},
         {"from": "yesterday"},
         {"to": "tomorrow"},
         {"limit": "0"},
@@ -628,11 +628,11 @@ def test_connections_say_who_they_are(broker: BrokerProcess, http: httpx.Client,
     http.headers["user-agent"] = "tester/1.2"
     http.get("/healthz")
     found = http.get("/v1/connections").json()["connections"]
-    kafka = [one for one in found if one["door"] == "kafka" and one["client_id"] == "me-7"]
+    kafka = [one for one in found if one["protocol"] == "kafka" and one["client_id"] == "me-7"]
     assert {one["client_name"] for one in kafka} == {"confluent-kafka-python"}
     assert sum(one["bytes_in"] for one in kafka) > 0
     mine = [one for one in found if one["client_name"] == "tester"]
-    assert [(one["door"], one["client_version"]) for one in mine] == [("http", "1.2")]
+    assert [(one["protocol"], one["client_version"]) for one in mine] == [("http", "1.2")]
 
 
 class Visitor:
@@ -661,13 +661,13 @@ class Visitor:
 def http_connections(http: httpx.Client) -> dict[str | None, dict[str, Any]]:
     """By the name of the client, the oldest first."""
     found = http.get("/v1/connections", params={"limit": 10_000}).json()["connections"]
-    return {one["client_name"]: one for one in found if one["door"] == "http"}
+    return {one["client_name"]: one for one in found if one["protocol"] == "http"}
 
 
 def test_a_connection_is_known_as_long_as_it_is_open_and_no_longer(
     broker: BrokerProcess, http: httpx.Client
 ) -> None:
-    opened = http.get("/v1/overview").json()["doors"][0]["connections_opened"]
+    opened = http.get("/v1/overview").json()["listeners"][0]["connections_opened"]
     first = Visitor(broker, "first/1")
     first.ask()
     for number in range(5000):
@@ -684,7 +684,7 @@ def test_a_connection_is_known_as_long_as_it_is_open_and_no_longer(
     names = list(http_connections(http))
     assert names.index("first") < names.index("second") < names.index(None)
     # And that of the test itself, if it was idle for so long that it had to be made anew.
-    now_opened = http.get("/v1/overview").json()["doors"][0]["connections_opened"]
+    now_opened = http.get("/v1/overview").json()["listeners"][0]["connections_opened"]
     assert now_opened - opened in (5003, 5004)
     for one in (first, second, silent):
         one.reset()
@@ -723,7 +723,7 @@ def test_the_overview_and_its_history_have_rates(http: httpx.Client, topic: str)
         return (
             any(past["records_in_per_s"])
             and any(past["sync_p99_ms"])
-            and any(past["doors"][0]["bytes_in_per_s"])
+            and any(past["listeners"][0]["bytes_in_per_s"])
         )
 
     until(has_rates)
@@ -733,7 +733,7 @@ def test_the_overview_and_its_history_have_rates(http: httpx.Client, topic: str)
     assert len(past["at"]) <= 3
     now = http.get("/v1/overview").json()
     assert now["health"] == {"status": "ready", "reason": None}
-    assert [door["name"] for door in now["doors"]] == ["http", "binary", "kafka"]
+    assert [listener["name"] for listener in now["listeners"]] == ["http", "binary", "kafka"]
     assert 0 < now["disk"]["free_bytes"] < now["disk"]["total_bytes"]
 
 
@@ -783,7 +783,7 @@ def test_the_series_of_topics_and_groups_are_bounded(tmp_path: Any) -> None:
         assert [(one["members"], one["lag"]) for one in listed] == [(1, 1)] * 8
         assert len(samples("stele_topic_records")) == 4
         assert samples("stele_topic_records")['stele_topic_records{topic="(others)"}'] == 5
-        assert {name.split('"')[1] for name in samples("stele_door_connections")} == {
+        assert {name.split('"')[1] for name in samples("stele_listener_connections")} == {
             "http",
             "binary",
             "kafka",

@@ -1,6 +1,6 @@
-"""One log, three doors: the story that Stele is for, told in order on one broker.
+"""One log, three listeners: the story that Stele is for, told in order on one broker.
 
-Every record written through one door is read through the others, and is the same
+Every record written through one listener is read through the others, and is the same
 record there: offset, key, value, headers, timestamp. REST is spoken with plain
 HTTP requests, TCP with the client library and with raw frames, Kafka with
 Confluent's client, so that no step can lean on our own client twice.
@@ -278,7 +278,7 @@ async def test_8_what_is_posted_as_ndjson_is_the_same_record_over_tcp(
     ]
 
 
-async def test_9_the_batches_themselves_are_the_same_bytes_through_all_doors(
+async def test_9_the_batches_themselves_are_the_same_bytes_through_all_protocols(
     broker: BrokerProcess, async_rest: httpx.AsyncClient
 ) -> None:
     over_http = await async_rest.get(
@@ -314,7 +314,7 @@ async def test_10_a_compressed_batch_over_tcp_is_plain_records_over_rest(
     assert [record["value"].encode() for record in answer.json()["records"]] == values
 
 
-async def test_11_a_key_goes_to_the_same_partition_through_both_doors(
+async def test_11_a_key_goes_to_the_same_partition_through_both_protocols(
     broker: BrokerProcess, async_rest: httpx.AsyncClient
 ) -> None:
     (await async_rest.put("/v1/topics/keyed", json={"partitions": 6})).raise_for_status()
@@ -366,7 +366,7 @@ async def test_13_an_event_stream_over_http_tells_what_is_written_over_tcp(broke
     assert sorted(told) == ["0", "1", "2", "3"]
 
 
-async def test_14_a_time_finds_the_same_offset_through_both_doors(
+async def test_14_a_time_finds_the_same_offset_through_both_protocols(
     broker: BrokerProcess, async_rest: httpx.AsyncClient
 ) -> None:
     answer = await async_rest.get(
@@ -458,7 +458,7 @@ def test_17_a_compressed_batch_over_kafka_is_plain_records_over_rest_and_tcp(
         assert [record.value for record in client.fetch(topic, 0, 0).records] == values
 
 
-def test_18_a_key_goes_to_the_same_partition_through_all_doors(
+def test_18_a_key_goes_to_the_same_partition_through_all_protocols(
     broker: BrokerProcess, rest: httpx.Client
 ) -> None:
     keys = [f"N{n}" for n in range(40)]
@@ -511,7 +511,7 @@ def test_19_a_consumer_group_over_kafka_goes_on_where_it_stopped_with_what_came_
     assert read_and_commit(2) == [b"c", b"d"]
 
 
-async def test_20_a_long_poll_through_any_door_ends_with_a_produce_through_another(
+async def test_20_a_long_poll_through_any_listener_ends_with_a_produce_through_another(
     broker: BrokerProcess, async_rest: httpx.AsyncClient
 ) -> None:
     def over_kafka(offset: int) -> list[KafkaRecord]:
@@ -539,7 +539,7 @@ async def test_20_a_long_poll_through_any_door_ends_with_a_produce_through_anoth
         assert [record["value"] for record in (await over_rest).json()["records"]] == ["kafka"]
 
 
-async def test_21_three_doors_write_one_log_at_once_and_each_reads_all_of_it(
+async def test_21_three_listeners_write_one_log_at_once_and_each_reads_all_of_it(
     broker: BrokerProcess, async_rest: httpx.AsyncClient
 ) -> None:
     (await async_rest.put("/v1/topics/choir", json={"partitions": 1})).raise_for_status()
@@ -558,7 +558,7 @@ async def test_21_three_doors_write_one_log_at_once_and_each_reads_all_of_it(
 
     assert [offset for offset, _ in over_tcp] == list(range(99))
     assert {value for _, value in over_tcp} == {
-        f"{door} {n}".encode() for door in ("rest", "tcp", "kafka") for n in range(33)
+        f"{listener} {n}".encode() for listener in ("rest", "tcp", "kafka") for n in range(33)
     }
     answer = await async_rest.get("/v1/topics/choir/partitions/0/records", params={"from": 0})
     assert [(r["offset"], r["value"].encode()) for r in answer.json()["records"]] == over_tcp
@@ -583,7 +583,7 @@ def test_22_all_of_it_is_there_after_a_kill_and_a_restart(broker: BrokerProcess,
     assert [value for _, _, value, _, _ in consume_over_kafka(broker, TOPIC, 1, offset=99)] == [last]
 
 
-def test_23_a_deleted_topic_is_gone_through_all_doors(broker: BrokerProcess) -> None:
+def test_23_a_deleted_topic_is_gone_through_all_protocols(broker: BrokerProcess) -> None:
     with httpx.Client(base_url=broker.http_url) as rest:
         assert rest.delete(f"/v1/topics/{TOPIC}").status_code == 204
         assert rest.get(f"/v1/topics/{TOPIC}").status_code == 404

@@ -1,4 +1,4 @@
-"""The Kafka door's administration: topics, partitions, records, configurations, what is told of the broker."""
+"""The Kafka listener's administration: topics, partitions, records, configurations, what is told of the broker."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_what_stands_behind_a_creation_finds_the_topic(peer: KafkaPeer) -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_a_topic_is_deleted_by_name_in_every_version_and_through_every_door(
+def test_a_topic_is_deleted_by_name_in_every_version_and_through_every_protocol(
     broker: BrokerProcess, peer: KafkaPeer, version: int
 ) -> None:
     name = f"deleted-{version}"

@@ -1,4 +1,4 @@
-"""Hostile bytes on the Kafka door of a real broker: it answers in whole frames or closes, serves others, and stays small."""
+"""Hostile bytes on the Kafka listener of a real broker: it answers in whole frames or closes, serves others, and stays small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Kafka door where Apache Kafka's own behaviour decides what is right, and where a peer asks for too much."""
+"""The Kafka listener where Apache Kafka's own behaviour decides what is right, and where a peer asks for too much."""
 
 from __future__ import annotations
 

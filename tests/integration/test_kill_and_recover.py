@@ -1,4 +1,4 @@
-"""kill -9 in the middle of produce, again and again on the same data, over all doors, with a ledger of acks.
+"""kill -9 in the middle of produce, again and again on the same data, over all listeners, with a ledger of acks.
 
 The ledger lives in this process. After every restart: nothing that was acked is
 lost or changed, offsets have no holes, and nothing of an idempotent producer is
@@ -189,7 +189,7 @@ async def kafka_produced(reader: asyncio.StreamReader) -> int:
 
 
 async def produce_over_kafka(broker: BrokerProcess, ledger: Ledger, name: str) -> None:
-    """Batches over the Kafka door, many in flight, acked in turn when in the log and when synced."""
+    """Batches over the Kafka listener, many in flight, acked in turn when in the log and when synced."""
     waiting: list[list[bytes]] = []
     number = 0
     async with kafka_connection_of(broker) as (reader, writer):
@@ -211,7 +211,7 @@ async def produce_over_kafka(broker: BrokerProcess, ledger: Ledger, name: str) -
 
 @dataclass
 class KafkaIdempotentProducer:
-    """As ``IdempotentProducer``, over the Kafka door with five batches in flight, as Kafka's clients do it."""
+    """As ``IdempotentProducer``, over the Kafka listener with five batches in flight, as Kafka's clients do it."""
 
     producer_id: int
     sequence: int = 0

@@ -73,7 +73,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         )
 
     assert refused.returncode == 1
-    assert f"the binary door cannot listen on 127.0.0.1:{port}" in refused.stderr
+    assert f"the binary listener cannot listen on 127.0.0.1:{port}" in refused.stderr
 
 
 def test_a_setting_that_makes_no_sense_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Named producers through both doors (ADR-0015): a run that is repeated is recognised, an older one refused."""
+"""Named producers over both protocols (ADR-0015): a run that is repeated is recognised, an older one refused."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_names_versions_and_places_that_can_not_be_are_refused(url: str, name: s
             state(client, "no-such-topic", 1)
 
 
-def test_both_doors_and_the_time_after_a_crash_know_the_same_producers(name: str) -> None:
+def test_both_listeners_and_the_time_after_a_crash_know_the_same_producers(name: str) -> None:
     with run_broker() as broker, Client(broker.binary_url) as tcp, Client(broker.http_url) as http:
         tcp.create_topic(name, partitions=1)
         producer = begin(tcp, name, 3)

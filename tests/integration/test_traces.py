@@ -154,7 +154,7 @@ def test_what_is_not_installed_is_told(tmp_path: Path) -> None:
     environment = os.environ | {
         "STELE_OTEL_ENABLE": "true",
         "STELE_DATA_DIR": str(tmp_path),
-        **{f"STELE_{door}_PORT": "0" for door in ("HTTP", "BINARY", "KAFKA")},
+        **{f"STELE_{listener}_PORT": "0" for listener in ("HTTP", "BINARY", "KAFKA")},
     }
     done = subprocess.run(
         [sys.executable, "-c", without], env=environment, capture_output=True, text=True, check=False

@@ -105,11 +105,11 @@ def spec_of(
     clock: Clock,
     config: TopicConfig | None = None,
     topic_id: UUID | None = None,
-    ledger: ProducerStates | None = None,
+    producer_state: ProducerStates | None = None,
 ) -> PartitionSpec:
     return PartitionSpec(
         topic_partition=name,
         topic_id=topic_id or UUID(int=1),
         config=config or TopicConfig(),
-        ledger=ProducerStates(clock) if ledger is None else ledger,
+        producer_state=ProducerStates(clock) if producer_state is None else producer_state,
     )

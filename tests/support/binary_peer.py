@@ -1,4 +1,4 @@
-"""A peer of the binary door that is a socket and nothing else, so that a test sends and sees every byte."""
+"""A peer of the binary listener that is a socket and nothing else, so that a test sends and sees every byte."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from app.clock import Clock
 from app.cluster.sqlite import SqliteCatalog
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.groups.coordinator import GroupCoordinator
-from app.groups.lease_desk import LeaseDesk
+from app.groups.lease_manager import LeaseManager
 from app.groups.services import Groups
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
@@ -34,7 +34,7 @@ async def application(path: Path, clock: Clock) -> AsyncGenerator[FastAPI]:
     store = SqliteGroupStore(path / "groups.sqlite")
     coordinator = GroupCoordinator(store=store, clock=clock, settings=settings, topic=broker.topic)
     await coordinator.open()
-    groups = Groups(coordinator, LeaseDesk(broker=broker, coordinator=coordinator, clock=clock))
+    groups = Groups(coordinator, LeaseManager(broker=broker, coordinator=coordinator, clock=clock))
     try:
         yield create_application(broker, groups, settings)
     finally:

@@ -1,4 +1,4 @@
-"""A peer of the Kafka door that is a socket and nothing else, so that a test sends and sees every byte.
+"""A peer of the Kafka listener that is a socket and nothing else, so that a test sends and sees every byte.
 
 ``call`` speaks in messages, written by our own schemas. A mistake that reader and
 writer share would hide in it: where that matters a test sends bytes it wrote by

@@ -81,7 +81,7 @@ class History:
         self._files.is_cold = lambda: self._random.random() < 0.1
         self._clock = SimulatedClock()
         self._partitions: dict[TopicPartition, _Partition] = {}
-        self._ledgers: dict[TopicPartition, ProducerStates] = {}
+        self._producer_states: dict[TopicPartition, ProducerStates] = {}
         self._engine: EmbeddedEngine | None = None
         self._survivor: SimulatedFiles | None = None
         self._ended_by_power = False
@@ -183,12 +183,12 @@ class History:
         return made
 
     def _spec(self, partition: _Partition) -> PartitionSpec:
-        ledger = self._ledgers[partition.name] = ProducerStates(self._clock)
+        producer_state = self._producer_states[partition.name] = ProducerStates(self._clock)
         return PartitionSpec(
             topic_partition=partition.name,
             topic_id=partition.topic_id,
             config=partition.config,
-            ledger=ledger,
+            producer_state=producer_state,
         )
 
     # ── the start, and what must be true after it ──
@@ -279,7 +279,7 @@ class History:
 
     def _check_producers(self, partition: _Partition) -> None:
         """A retry of what is there is known, and the next one is welcome."""
-        ledger = self._ledgers[partition.name]
+        producer_state = self._producer_states[partition.name]
         partition.sequences = {}
         by_producer: dict[int, list[_Stored]] = {}
         for stored in partition.batches:
@@ -291,7 +291,7 @@ class History:
             for stored in batches[-5:]:
                 if stored.base_offset < partition.start_max:
                     continue
-                known = ledger.check(stored.header)
+                known = producer_state.check(stored.header)
                 assert known is not None, f"{partition.name}: a retry of {stored.base_offset} is not known"
                 assert known.base_offset == stored.base_offset
                 assert known.last_offset == stored.next_offset - 1
@@ -354,7 +354,7 @@ class History:
                 values, timestamp_ms=self._clock.now_ms(), producer_id=producer_id, base_sequence=sequence
             )
             headers = rb.check_produced(batches)
-            stored = self._ledgers[partition.name].check(headers[0])
+            stored = self._producer_states[partition.name].check(headers[0])
             assert stored is None, f"{partition.name}: a batch that was lost is taken for one that is stored"
             partition.sequences[producer_id] = sequence + len(values)
         ticket = engine.append(partition.name, batches, headers, sync=sync)

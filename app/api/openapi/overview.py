@@ -17,7 +17,7 @@ from .parts import (
     query,
 )
 
-_DOOR = {
+_LISTENER = {
     "name": STRING,
     "host": NULLABLE_STRING,
     "port": NULLABLE_INTEGER,
@@ -57,7 +57,7 @@ OVERVIEW: Operation = {
                         "syncs_per_s": {"type": "number"},
                     },
                 },
-                doors=list_of(**_DOOR),
+                listeners=list_of(**_LISTENER),
                 disk=object_of(
                     path=STRING,
                     total_bytes=NULLABLE_INTEGER,
@@ -99,7 +99,7 @@ OVERVIEW_HISTORY: Operation = {
                 sync_p99_ms=NUMBERS,
                 log_bytes=INTEGERS,
                 free_bytes=NUMBERS,
-                doors=list_of(
+                listeners=list_of(
                     name=STRING, bytes_in_per_s=NUMBERS, bytes_out_per_s=NUMBERS, connections=INTEGERS
                 ),
             )
@@ -117,7 +117,7 @@ CONNECTIONS: Operation = {
             object_of(
                 total=INTEGER,
                 connections=list_of(
-                    door=STRING,
+                    protocol=STRING,
                     peer=STRING,
                     age_ms=INTEGER,
                     client_id=NULLABLE_STRING,
@@ -131,7 +131,7 @@ CONNECTIONS: Operation = {
                 "total": 1,
                 "connections": [
                     {
-                        "door": "kafka",
+                        "protocol": "kafka",
                         "peer": "127.0.0.1:51334",
                         "age_ms": 12000,
                         "client_id": "billing",

@@ -36,7 +36,7 @@ _FOUND = {
         '{"record":{"partition":0,"offset":41,"timestamp":1763664000000,"key":"N14228",'
         '"value":"{\\"carrier\\":\\"UA\\"}","headers":[]}}\n'
         '{"end":{"reason":"limit","offsets":42,"of":336776,"scanned":42,"matched":1,"bytes":8192,'
-        '"too_large":0,"spans":"0:42-336776","errors":[]}}\n',
+        '"too_large":0,"ranges":"0:42-336776","errors":[]}}\n',
     },
     "text/csv": {"schema": {"type": "string"}},
 }
@@ -47,7 +47,7 @@ SEARCH: Operation = {
         query("from", OFFSET_OR_TIME, "where the search begins; earliest is the default"),
         query("to", OFFSET_OR_TIME, "where it ends, before this; latest is the default"),
         query("partitions", {"type": "string", "examples": ["0,2"]}, "only these"),
-        query("spans", {"type": "string", "examples": ["0:42-100"]}, "of an end: go on behind that search"),
+        query("ranges", {"type": "string", "examples": ["0:42-100"]}, "of an end: go on behind that search"),
     ],
     "responses": answers(400, 404, 429, 500, ok=_FOUND),
 }
@@ -60,11 +60,11 @@ SEARCH_ON: Operation = {
             "application/json": {
                 "schema": {
                     "type": "object",
-                    "required": ["spans"],
-                    "properties": {"spans": {"type": "string"}},
+                    "required": ["ranges"],
+                    "properties": {"ranges": {"type": "string"}},
                     "additionalProperties": False,
                 },
-                "example": {"spans": "0:42-100,1:0-7"},
+                "example": {"ranges": "0:42-100,1:0-7"},
             }
         },
     },

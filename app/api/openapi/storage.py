@@ -64,7 +64,7 @@ _SEGMENTS_EXAMPLE: dict[str, Any] = {
             "is_synced": True,
             "expires_at": 1764268809000,
             "is_over_size": False,
-            "damages": [],
+            "corrupt_ranges": [],
         }
     ],
     "verified": _VERIFIED_EXAMPLE,
@@ -96,7 +96,7 @@ SEGMENTS: Operation = {
                     is_synced=BOOLEAN,
                     expires_at=NULLABLE_INTEGER,
                     is_over_size=BOOLEAN,
-                    damages={"type": "array", "items": STRING},
+                    corrupt_ranges={"type": "array", "items": STRING},
                 ),
                 verified={**_VERIFIED, "type": ["object", "null"]},
             ),

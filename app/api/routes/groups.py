@@ -16,6 +16,7 @@ from ...groups.group import Claimant
 from ...groups.lag import Target, group_lag, reset_offsets
 from ...groups.messages import NO_MEMBER, LeavingMember, ManagedJoin, Membership, OffsetToCommit
 from ...query.positions import parse_time
+from ..encoded_slash import EncodedSlashRoute
 from ..json_bodies import client_host, json_answer, json_body
 from ..openapi import groups as openapi
 from ..requests import (
@@ -25,9 +26,8 @@ from ..requests import (
     path_integer,
 )
 from ..state import api_state, broker_of, groups_of
-from ..whole_segments import WholeSegmentRoute
 
-router = APIRouter(tags=["groups"], route_class=WholeSegmentRoute)
+router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
 
 SESSION_TIMEOUT_MS = 45_000
 _PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
@@ -308,7 +308,7 @@ def _membership(membership: Membership) -> dict[str, Any]:
 async def join(request: Request) -> Response:
     """Join a group, or with a `member_id` change its topics. The answer comes with the next generation.
 
-    The broker divides the partitions evenly; members of the Kafka door share them. A member that sends no
+    The broker divides the partitions evenly; members of the Kafka listener share them. A member that sends no
     heartbeat for `session_timeout_ms` is gone. Claim a partition before you read it.
     """
     body = await json_body(request, JoinBody, '{"topics": ["orders"], "session_timeout_ms": 10000}')
@@ -333,7 +333,7 @@ async def join(request: Request) -> Response:
 async def heartbeat(request: Request) -> Response:
     """Stay, and hear what is assigned: a higher generation than one's own says that there was a rebalance.
 
-    While members of the Kafka door rejoin, `rebalancing` is true, and the generation and its assignment are the
+    While members of the Kafka listener rejoin, `rebalancing` is true, and the generation and its assignment are the
     last ones.
     """
     body = await json_body(request, HeartbeatBody, '{"generation": 1}')

@@ -7,16 +7,16 @@ from msgspec import Raw, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...fairness import pause
 from ...groups.lease import Polled, PollRequest
-from ...groups.lease_desk import leased_records
+from ...groups.lease_manager import leased_records
+from ...work_budget import pause
+from ..encoded_slash import EncodedSlashRoute
 from ..json_bodies import client_host, json_answer, json_body
 from ..openapi import leases as openapi
 from ..record_json import encode, record_out
 from ..state import groups_of
-from ..whole_segments import WholeSegmentRoute
 
-router = APIRouter(tags=["groups"], route_class=WholeSegmentRoute)
+router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
 
 _JSON = "application/json"
 

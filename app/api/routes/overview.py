@@ -28,7 +28,7 @@ def _answer(document: object) -> Response:
 
 @router.get("/v1/overview", openapi_extra=openapi.OVERVIEW, summary="See how the broker is doing")
 async def overview(request: Request) -> Response:
-    """Health, what it holds, rates over the last ten seconds, doors, disk, syncs. Sizes are of the last sample."""
+    """Health, what it holds, rates over the last ten seconds, listeners, disk, syncs. Sizes are of the last sample."""
     state = api_state(request)
     broker, sampler = state.broker, state.sampler
     failure = broker.failure
@@ -54,7 +54,7 @@ async def overview(request: Request) -> Response:
                 "bytes_out": counts.fetched_bytes,
             },
             "rates": _rates(sampler),
-            "doors": _doors(state.sampler, broker.endpoints),
+            "listeners": _listeners(state.sampler, broker.endpoints),
             "disk": {
                 "path": str(disk.path) if disk else str(broker.settings.data_dir.absolute()),
                 "total_bytes": disk.total_bytes if disk else None,
@@ -65,7 +65,7 @@ async def overview(request: Request) -> Response:
             "process": {"resident_bytes": resident_bytes()},
             "verifying": state.verifications.running or None,
             "searches": {
-                "active": state.search_places.taken,
+                "active": state.search_slots.taken,
                 "scanned_records": state.searches.scanned_records,
                 "ended": state.searches.ended,
             },
@@ -73,14 +73,14 @@ async def overview(request: Request) -> Response:
     )
 
 
-def _doors(sampler: Sampler, endpoints: Any) -> list[dict[str, Any]]:
-    doors: list[dict[str, Any]] = []
+def _listeners(sampler: Sampler, endpoints: Any) -> list[dict[str, Any]]:
+    listeners: list[dict[str, Any]] = []
     pair = sampler.history.rates()
-    for place, door in enumerate(sampler.doors):
-        traffic = door.traffic()
-        endpoint = endpoints.get(door.name)
+    for place, listener in enumerate(sampler.listeners):
+        traffic = listener.traffic()
+        endpoint = endpoints.get(listener.name)
         entry: dict[str, Any] = {
-            "name": door.name,
+            "name": listener.name,
             "host": endpoint.host if endpoint else None,
             "port": endpoint.port if endpoint else None,
             "connections": traffic.connections,
@@ -93,12 +93,14 @@ def _doors(sampler: Sampler, endpoints: Any) -> list[dict[str, Any]]:
         if pair is not None:
             old, new = pair
             seconds = new.ms_since(old) / 1000
-            entry["bytes_in_per_s"] = round((new.door_bytes_in[place] - old.door_bytes_in[place]) / seconds)
-            entry["bytes_out_per_s"] = round(
-                (new.door_bytes_out[place] - old.door_bytes_out[place]) / seconds
+            entry["bytes_in_per_s"] = round(
+                (new.listener_bytes_in[place] - old.listener_bytes_in[place]) / seconds
             )
-        doors.append(entry)
-    return doors
+            entry["bytes_out_per_s"] = round(
+                (new.listener_bytes_out[place] - old.listener_bytes_out[place]) / seconds
+            )
+        listeners.append(entry)
+    return listeners
 
 
 def _rates(sampler: Sampler) -> dict[str, Any] | None:
@@ -156,18 +158,19 @@ async def history(request: Request) -> Response:
             "sync_p99_ms": [b.sync_p99_ms and round(b.sync_p99_ms, 3) for _, b in pairs],
             "log_bytes": [b.log_bytes for _, b in pairs],
             "free_bytes": [b.free_bytes for _, b in pairs],
-            "doors": [
+            "listeners": [
                 {
-                    "name": door.name,
+                    "name": listener.name,
                     "bytes_in_per_s": [
-                        per_s(a, b, a.door_bytes_in[place], b.door_bytes_in[place]) for a, b in pairs
+                        per_s(a, b, a.listener_bytes_in[place], b.listener_bytes_in[place]) for a, b in pairs
                     ],
                     "bytes_out_per_s": [
-                        per_s(a, b, a.door_bytes_out[place], b.door_bytes_out[place]) for a, b in pairs
+                        per_s(a, b, a.listener_bytes_out[place], b.listener_bytes_out[place])
+                        for a, b in pairs
                     ],
-                    "connections": [b.door_connections[place] for _, b in pairs],
+                    "connections": [b.listener_connections[place] for _, b in pairs],
                 }
-                for place, door in enumerate(sampler.doors)
+                for place, listener in enumerate(sampler.listeners)
             ],
         }
     )
@@ -175,20 +178,22 @@ async def history(request: Request) -> Response:
 
 @router.get("/v1/connections", openapi_extra=openapi.CONNECTIONS, summary="List connections")
 async def connections(request: Request) -> Response:
-    """Who is connected, through which door, for how long, and what it says of itself.
+    """Who is connected, through which listener, for how long, and what it says of itself.
 
     A Kafka client tells its library with ApiVersions, an HTTP client with `User-Agent`; the binary protocol has
     no words for it.
     """
     limit = integer_parameter(request, "limit", _CONNECTIONS_DEFAULT, minimum=1, maximum=_CONNECTIONS_MAX)
-    views = [view for door in api_state(request).sampler.doors for view in door.connection_views()]
+    views = [
+        view for listener in api_state(request).sampler.listeners for view in listener.connection_views()
+    ]
     views.sort(key=lambda view: -view.age_ms)
     return _answer(
         {
             "total": len(views),
             "connections": [
                 {
-                    "door": view.door,
+                    "protocol": view.protocol,
                     "peer": view.peer,
                     "age_ms": view.age_ms,
                     "client_id": view.client_id or None,

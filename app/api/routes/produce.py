@@ -15,7 +15,8 @@ from starlette.responses import Response
 from ...broker.produce import Acks
 from ...broker.topics import Topic
 from ...errors import InvalidRequest, InvalidTimestamp, UnknownPartition
-from ...fairness import pause
+from ...work_budget import pause
+from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError, http_problem, problem_of, problem_response
 from ..ndjson_upload import NdjsonUpload, all_refused
 from ..openapi import produce as openapi
@@ -30,9 +31,8 @@ from ..requests import (
 )
 from ..state import api_state, broker_of
 from ..upload import ProducerIdentity, Upload, errors_of, results_of, settle_all
-from ..whole_segments import WholeSegmentRoute
 
-router = APIRouter(tags=["records"], route_class=WholeSegmentRoute)
+router = APIRouter(tags=["records"], route_class=EncodedSlashRoute)
 
 _JSON, _NDJSON, _OCTETS = "application/json", "application/x-ndjson", "application/octet-stream"
 # curl's -d without a header says this; what is meant is JSON.

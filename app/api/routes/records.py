@@ -16,23 +16,23 @@ from stele.wire.record_batch import RecordView
 from ...broker.broker import Broker
 from ...broker.fetch import Fetched, PartitionFetch, records_from, records_in_turns
 from ...errors import CorruptLog, InvalidRequest
-from ...fairness import pause, pause_among_partitions
 from ...query.positions import offset_at, parse_time
+from ...work_budget import pause, pause_among_partitions
+from ..encoded_slash import EncodedSlashRoute
 from ..errors import problem_of
 from ..event_ids import parse_event_id
 from ..openapi import records as openapi
-from ..places import PlacedStream
 from ..record_arrow import MEDIA_TYPE as _ARROW
 from ..record_arrow import arrow_body, decoder_of
 from ..record_json import encode, encode_record_lines, encode_records
 from ..requests import INT32_MAX, integer_parameter, negotiate, path_integer
 from ..showing import filter_of, preview_of
 from ..state import api_state, broker_of, groups_of
+from ..stream_slots import SlottedStream
 from ..tail_streams import Shown, events, lines
-from ..whole_segments import WholeSegmentRoute
 from .groups import owner_check
 
-router = APIRouter(tags=["records"], route_class=WholeSegmentRoute)
+router = APIRouter(tags=["records"], route_class=EncodedSlashRoute)
 
 _JSON, _NDJSON = "application/json", "application/x-ndjson"
 _SSE, _OCTETS = "text/event-stream", "application/octet-stream"
@@ -273,8 +273,8 @@ def _shown(request: Request) -> Shown:
 
 
 def _stream(request: Request, body: AsyncGenerator[bytes], shown: Shown, media_type: str) -> Response:
-    places = None if shown.wanted.is_empty else api_state(request).filtered_tail_places
-    return PlacedStream(body, places, media_type=media_type, headers={"Cache-Control": "no-store"})
+    places = None if shown.wanted.is_empty else api_state(request).filtered_tail_slots
+    return SlottedStream(body, places, media_type=media_type, headers={"Cache-Control": "no-store"})
 
 
 @router.get(

@@ -20,20 +20,20 @@ from stele.wire.record_batch import RecordView
 from ...broker.broker import Broker
 from ...broker.fetch import PartitionFetch, records_in_turns
 from ...errors import InvalidRequest, UnknownPartition
-from ...fairness import pause_among_partitions
 from ...query.filters import Filter
 from ...query.positions import offset_at
-from ...query.searching import Ending, Order, Progress, Search, SearchTotals, Span
+from ...query.searching import Ending, OffsetRange, Order, Progress, Search, SearchTotals
+from ...work_budget import pause_among_partitions
+from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError, problem_of
 from ..openapi import search as openapi
-from ..places import BrokenOff, PlacedStream
 from ..record_json import RecordOut, encode, encode_lines
 from ..requests import INT64_MAX, content_type, integer_parameter, path_integer, read_body
 from ..showing import filter_of, preview_of
 from ..state import api_state, broker_of
-from ..whole_segments import WholeSegmentRoute
+from ..stream_slots import BrokenOff, SlottedStream
 
-router = APIRouter(tags=["records"], route_class=WholeSegmentRoute)
+router = APIRouter(tags=["records"], route_class=EncodedSlashRoute)
 
 _JSON, _NDJSON, _CSV = "application/json", "application/x-ndjson", "text/csv"
 _LIMIT_DEFAULT, _LIMIT_MAX = 50, 1_000_000
@@ -43,18 +43,18 @@ _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _LINE_ENDS = ("\t", "\r", "\n")
 # Sent together: each of its own would cost more than finding the record.
 _BLOCK_BYTES = 64 * 1024
-_DAMAGES_TOLD = 3
+_ERRORS_SHOWN = 3
 _SPAN = re.compile(r"(\d{1,10}):(\d{1,19})-(\d{1,19})", re.ASCII)
 _COLUMNS = ("partition", "offset", "timestamp", "key", "value", "value_b64", "headers")
 
 
-class SpansBody(Struct, forbid_unknown_fields=True):
-    """``{"spans": "0:42-100"}``: of an end, as they were."""
+class RangesBody(Struct, forbid_unknown_fields=True):
+    """``{"ranges": "0:42-100"}``: of an end, as they were."""
 
-    spans: str
+    ranges: str
 
 
-_decode_spans = msgspec.json.Decoder(SpansBody).decode
+_decode_ranges = msgspec.json.Decoder(RangesBody).decode
 
 
 @router.get("/v1/topics/{topic}/search", openapi_extra=openapi.SEARCH, summary="Search records")
@@ -66,26 +66,26 @@ async def search(request: Request) -> Response:
     of them, unless a `limit` is given. When something could not be read, or the broker stops, such an answer is
     broken off. When the client goes away the scan ends.
     """
-    return await _search(request, request.query_params.get("spans"))
+    return await _search(request, request.query_params.get("ranges"))
 
 
 @router.post(
     "/v1/topics/{topic}/search", openapi_extra=openapi.SEARCH_ON, summary="Go on with a search of records"
 )
 async def search_on(request: Request) -> Response:
-    """As GET, behind another search: those of many partitions have more `spans` than an address may be long."""
+    """As GET, behind another search: those of many partitions have more `ranges` than an address may be long."""
     kind = content_type(request, _JSON)
     if kind != _JSON:
         raise HttpError(415, f"{kind[:100]!r} is not taken; send {_JSON}")
     raw = await read_body(request, api_state(request).settings.request_body_bytes_max)
     try:
-        spans = _decode_spans(raw).spans
+        ranges = _decode_ranges(raw).ranges
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f'the body is not {{"spans": "0:42-100"}}: {error}') from error
-    return await _search(request, spans)
+        raise InvalidRequest(f'the body is not {{"ranges": "0:42-100"}}: {error}') from error
+    return await _search(request, ranges)
 
 
-async def _search(request: Request, given_spans: str | None) -> Response:
+async def _search(request: Request, given_ranges: str | None) -> Response:
     state = api_state(request)
     broker = state.broker
     topic = broker.topic(request.path_params["topic"])
@@ -101,19 +101,19 @@ async def _search(request: Request, given_spans: str | None) -> Response:
         maximum=_LIMIT_MAX if shape == "events" else INT64_MAX,
     )
     wanted, show = filter_of(request), preview_of(request)
-    if given_spans is None:
-        spans = await _spans(request, broker, topic.name, topic.partitions)
+    if given_ranges is None:
+        ranges = await _ranges(request, broker, topic.name, topic.partitions)
     else:
-        spans = await _spans_again(given_spans, broker, topic.name, topic.partitions)
+        ranges = await _ranges_again(given_ranges, broker, topic.name, topic.partitions)
     totals = state.searches
-    run = Search(broker, topic.name, spans, wanted=wanted, order=order, limit=limit)
+    run = Search(broker, topic.name, ranges, wanted=wanted, order=order, limit=limit)
     body = _events(run, wanted, show) if shape == "events" else _export(run, shape, show)
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     if shape != "events":
         headers["Content-Disposition"] = f'attachment; filename="{topic.name}.{shape}"'
     media_type = _CSV if shape == "csv" else _NDJSON
-    return PlacedStream(
-        _counted(body, run, totals), state.search_places, headers=headers, media_type=media_type
+    return SlottedStream(
+        _counted(body, run, totals), state.search_slots, headers=headers, media_type=media_type
     )
 
 
@@ -140,38 +140,40 @@ def _partitions(request: Request, topic: str, count: int) -> list[int]:
     return found
 
 
-async def _spans(request: Request, broker: Broker, topic: str, count: int) -> list[Span]:
-    spans: list[Span] = []
+async def _ranges(request: Request, broker: Broker, topic: str, count: int) -> list[OffsetRange]:
+    ranges: list[OffsetRange] = []
     for partition in _partitions(request, topic, count):
-        spans.append(await _span(request, broker, topic, partition))
-        await pause_among_partitions(len(spans))
-    return spans
+        ranges.append(await _range(request, broker, topic, partition))
+        await pause_among_partitions(len(ranges))
+    return ranges
 
 
-async def _spans_again(text: str, broker: Broker, topic: str, count: int) -> list[Span]:
+async def _ranges_again(text: str, broker: Broker, topic: str, count: int) -> list[OffsetRange]:
     parts = [part for part in text.split(",") if part]
     if len(parts) > count:
-        raise InvalidRequest(f"spans has {len(parts)} parts; {topic!r} has {count} partitions")
-    spans: list[Span] = []
+        raise InvalidRequest(f"ranges has {len(parts)} parts; {topic!r} has {count} partitions")
+    ranges: list[OffsetRange] = []
     for part in parts:
         numbers = _SPAN.fullmatch(part)
         if numbers is None:
-            raise InvalidRequest(f"spans is {text[:60]!r}; send back the spans of an end as they were")
+            raise InvalidRequest(f"ranges is {text[:60]!r}; send back the ranges of an end as they were")
         partition, start, end = map(int, numbers.groups())
         if partition >= count:
             raise UnknownPartition(topic, partition, partitions=count)
         state = broker.log_state(topic, partition)
-        spans.append(Span(partition, max(start, state.log_start_offset), min(end, state.high_watermark)))
-        await pause_among_partitions(len(spans))
-    return spans
+        ranges.append(
+            OffsetRange(partition, max(start, state.log_start_offset), min(end, state.high_watermark))
+        )
+        await pause_among_partitions(len(ranges))
+    return ranges
 
 
-async def _span(request: Request, broker: Broker, topic: str, partition: int) -> Span:
+async def _range(request: Request, broker: Broker, topic: str, partition: int) -> OffsetRange:
     query = request.query_params
     start = await offset_at(broker, topic, partition, query.get("from", "earliest"))
     end = await offset_at(broker, topic, partition, query.get("to", "latest"), name="to")
     state = broker.log_state(topic, partition)
-    return Span(partition, max(start, state.log_start_offset), min(end, state.high_watermark))
+    return OffsetRange(partition, max(start, state.log_start_offset), min(end, state.high_watermark))
 
 
 async def _counted(body: AsyncGenerator[bytes], run: Search, totals: SearchTotals) -> AsyncGenerator[bytes]:
@@ -230,8 +232,10 @@ async def _events(
     end: dict[str, Any] = {
         "reason": run.ending,
         **_progress(run.progress, wanted),
-        "spans": ",".join(f"{span.partition}:{span.start}-{span.end}" for span in run.left),
-        "errors": [problem_of(error) for error in run.progress.damages],
+        "ranges": ",".join(
+            f"{offset_range.partition}:{offset_range.start}-{offset_range.end}" for offset_range in run.left
+        ),
+        "errors": [problem_of(error) for error in run.progress.corrupt_ranges],
     }
     yield encode({"end": end}) + b"\n"
 
@@ -255,8 +259,8 @@ async def _export(
                 block.clear()
     if block:
         yield bytes(block)
-    if run.progress.damages:
-        raise BrokenOff("; ".join(map(str, run.progress.damages[:_DAMAGES_TOLD])))
+    if run.progress.corrupt_ranges:
+        raise BrokenOff("; ".join(map(str, run.progress.corrupt_ranges[:_ERRORS_SHOWN])))
     if run.ending == "stopped":
         raise BrokenOff("the broker is closing")
 

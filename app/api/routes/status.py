@@ -55,7 +55,7 @@ async def cluster(request: Request) -> Response:
             {
                 "id": broker.broker_id,
                 "host": broker.settings.advertised_host or broker.settings.host,
-                **{f"{door}_port": endpoint.port for door, endpoint in broker.endpoints.items()},
+                **{f"{listener}_port": endpoint.port for listener, endpoint in broker.endpoints.items()},
             }
         ],
         "topics": len(topics),

@@ -13,14 +13,14 @@ from starlette.responses import Response
 from ...broker.topics import Topic
 from ...errors import BrokerClosing
 from ...storage.engine import SegmentState
+from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError
 from ..openapi import storage as openapi
 from ..record_json import encode
 from ..requests import path_integer
 from ..state import api_state, broker_of
-from ..whole_segments import WholeSegmentRoute
 
-router = APIRouter(tags=["storage"], route_class=WholeSegmentRoute)
+router = APIRouter(tags=["storage"], route_class=EncodedSlashRoute)
 
 _JSON = "application/json"
 
@@ -84,7 +84,7 @@ def _described(topic: Topic, found: list[SegmentState]) -> list[dict[str, Any]]:
                 "is_synced": segment.is_synced,
                 "expires_at": expires_at,
                 "is_over_size": is_over,
-                "damages": segment.damages,
+                "corrupt_ranges": segment.corrupt_ranges,
             }
         )
     return described

@@ -15,8 +15,9 @@ from starlette.responses import Response
 from ...broker.broker import Broker
 from ...broker.topics import Topic
 from ...errors import InvalidRequest, TopicDiffers, TopicExists, UnknownPartition, UnknownTopic
-from ...fairness import pause, pause_among_partitions
 from ...query.positions import offset_at
+from ...work_budget import pause, pause_among_partitions
+from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError
 from ..openapi import topics as openapi
 from ..record_json import encode
@@ -29,9 +30,8 @@ from ..requests import (
     read_body,
 )
 from ..state import api_state, broker_of
-from ..whole_segments import WholeSegmentRoute
 
-router = APIRouter(tags=["topics"], route_class=WholeSegmentRoute)
+router = APIRouter(tags=["topics"], route_class=EncodedSlashRoute)
 
 _JSON = "application/json"
 _PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000

@@ -1,1 +1,1 @@
-"""The binary protocol's door: ``protocol`` cuts and orders, ``handlers`` answer."""
+"""The binary protocol's listener: ``protocol`` cuts and orders, ``handlers`` answer."""

@@ -51,8 +51,8 @@ Answer = PendingAnswer | Buffers | Coroutine[Any, Any, Buffers]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
-    """What handlers know beyond the request: the broker, its groups, and where clients reach this door."""
+class Listener:
+    """What handlers know beyond the request: the broker, its groups, and where clients reach this listener."""
 
     broker: Broker
     groups: Groups
@@ -63,7 +63,7 @@ class Door:
 # ── ADR-0009 ──
 
 
-async def consume(door: Door, request: m.ConsumeRequest) -> Buffers:
+async def consume(listener: Listener, request: m.ConsumeRequest) -> Buffers:
     """Up to ``batch_size`` messages of partition 0; a tombstone is a message of no bytes."""
     if request.batch_size < 1:
         raise InvalidRequest(f"batch size is {request.batch_size}; ask for at least one message")
@@ -71,7 +71,7 @@ async def consume(door: Door, request: m.ConsumeRequest) -> Buffers:
     offset, size = request.offset, 0
     wanted_bytes = _CONSUME_FIRST_READ_BYTES
     while len(messages) < request.batch_size and size < CONSUME_BYTES_MAX:
-        (fetched,) = await door.broker.fetch(
+        (fetched,) = await listener.broker.fetch(
             [PartitionFetch(topic=request.topic, partition=0, offset=offset, max_bytes=wanted_bytes)],
             max_bytes=CONSUME_BYTES_MAX,
         )
@@ -109,16 +109,16 @@ def _take(
     return offset, size
 
 
-async def flush(door: Door, request: m.FlushRequest) -> Buffers:
-    await door.broker.flush()
+async def flush(listener: Listener, request: m.FlushRequest) -> Buffers:
+    await listener.broker.flush()
     return m.FlushResponse().encode()
 
 
 # ── ADR-0010 ──
 
 
-async def metadata(door: Door, request: m.MetadataRequest) -> Buffers:
-    broker = door.broker
+async def metadata(listener: Listener, request: m.MetadataRequest) -> Buffers:
+    broker = listener.broker
     found: list[m.TopicMetadata] = []
     if request.topics is None:
         found = [_topic_metadata(broker, topic) for topic in broker.topics()]
@@ -135,7 +135,7 @@ async def metadata(door: Door, request: m.MetadataRequest) -> Buffers:
                 found.append(m.TopicMetadata(topic=name[:1000], code=error_code_of(error)))
     return m.MetadataResponse(
         cluster_id=broker.cluster_id,
-        brokers=[m.BrokerEndpoint(id=broker.broker_id, host=door.host, port=door.port)],
+        brokers=[m.BrokerEndpoint(id=broker.broker_id, host=listener.host, port=listener.port)],
         topics=found,
     ).encode()
 
@@ -155,10 +155,10 @@ def _topic_metadata(broker: Broker, topic: Topic) -> m.TopicMetadata:
     )
 
 
-def produce_batch(door: Door, request: m.ProduceBatchRequest) -> Answer:
+def produce_batch(listener: Listener, request: m.ProduceBatchRequest) -> Answer:
     """Ordered now, answered when durable. The topic is there: ``protocol`` saw to it."""
     acks = Acks.parse(request.acks)
-    pending = door.broker.produce(request.topic, request.partition, bytearray(request.batches), acks=acks)
+    pending = listener.broker.produce(request.topic, request.partition, bytearray(request.batches), acks=acks)
 
     def answer() -> bytes:
         produced = pending.result()
@@ -176,14 +176,14 @@ def produce_batch(door: Door, request: m.ProduceBatchRequest) -> Answer:
         return answer()
     return PendingAnswer(
         future=pending.future,
-        timeout_ms=max(1, min(request.timeout_ms, door.broker.settings.request_timeout_ms)),
+        timeout_ms=max(1, min(request.timeout_ms, listener.broker.settings.request_timeout_ms)),
         encode=answer,
         what=f"the sync of {pending.topic}-{pending.partition}",
     )
 
 
-async def fetch(door: Door, request: m.FetchRequest) -> Buffers:
-    fetched = await door.broker.fetch(
+async def fetch(listener: Listener, request: m.FetchRequest) -> Buffers:
+    fetched = await listener.broker.fetch(
         [
             PartitionFetch(
                 topic=p.topic, partition=p.partition, offset=p.offset, max_bytes=max(0, p.max_bytes)
@@ -211,33 +211,33 @@ async def fetch(door: Door, request: m.FetchRequest) -> Buffers:
     ).encode_parts()
 
 
-async def list_offsets(door: Door, request: m.ListOffsetsRequest) -> Buffers:
+async def list_offsets(listener: Listener, request: m.ListOffsetsRequest) -> Buffers:
     if request.timestamp_ms < m.EARLIEST_TIMESTAMP:
         raise InvalidRequest(
             f"timestamp is {request.timestamp_ms}; use ms since the epoch, -1 latest or -2 earliest"
         )
-    offset, timestamp_ms, epoch = await door.broker.list_offset(
+    offset, timestamp_ms, epoch = await listener.broker.list_offset(
         request.topic, request.partition, request.timestamp_ms
     )
     return m.ListOffsetsResponse(offset=offset, timestamp_ms=timestamp_ms, leader_epoch=epoch).encode()
 
 
-async def create_topic(door: Door, request: m.CreateTopicRequest) -> Buffers:
+async def create_topic(listener: Listener, request: m.CreateTopicRequest) -> Buffers:
     configs = {name: value for name, value in request.configs if value is not None}
     partitions = None if request.partitions == m.DEFAULT_PARTITIONS else request.partitions
-    topic = await door.broker.create_topic(request.topic, partitions=partitions, configs=configs)
+    topic = await listener.broker.create_topic(request.topic, partitions=partitions, configs=configs)
     return m.CreateTopicResponse(
         topic_id=topic.topic_id.bytes, partitions=topic.partitions, configs=tuple(topic.configs.items())
     ).encode()
 
 
-async def delete_topic(door: Door, request: m.DeleteTopicRequest) -> Buffers:
-    await door.broker.delete_topic(request.topic)
+async def delete_topic(listener: Listener, request: m.DeleteTopicRequest) -> Buffers:
+    await listener.broker.delete_topic(request.topic)
     return m.DeleteTopicResponse().encode()
 
 
-def describe_topic(door: Door, request: m.DescribeTopicRequest) -> Answer:
-    topic = door.broker.topic(request.topic)
+def describe_topic(listener: Listener, request: m.DescribeTopicRequest) -> Answer:
+    topic = listener.broker.topic(request.topic)
     return m.DescribeTopicResponse(
         topic_id=topic.topic_id.bytes,
         partitions=topic.partitions,
@@ -245,9 +245,11 @@ def describe_topic(door: Door, request: m.DescribeTopicRequest) -> Answer:
     ).encode()
 
 
-async def alter_topic(door: Door, request: m.AlterTopicRequest) -> Buffers:
+async def alter_topic(listener: Listener, request: m.AlterTopicRequest) -> Buffers:
     partitions = None if request.partitions == m.DEFAULT_PARTITIONS else request.partitions
-    topic = await door.broker.alter_topic(request.topic, partitions=partitions, configs=dict(request.configs))
+    topic = await listener.broker.alter_topic(
+        request.topic, partitions=partitions, configs=dict(request.configs)
+    )
     return m.AlterTopicResponse(
         topic_id=topic.topic_id.bytes,
         partitions=topic.partitions,
@@ -255,20 +257,20 @@ async def alter_topic(door: Door, request: m.AlterTopicRequest) -> Buffers:
     ).encode()
 
 
-async def init_producer_id(door: Door, request: m.InitProducerIdRequest) -> Buffers:
-    producer_id, producer_epoch = await door.broker.init_producer_id()
+async def init_producer_id(listener: Listener, request: m.InitProducerIdRequest) -> Buffers:
+    producer_id, producer_epoch = await listener.broker.init_producer_id()
     return m.InitProducerIdResponse(producer_id=producer_id, producer_epoch=producer_epoch).encode()
 
 
-async def named_producer(door: Door, request: m.NamedProducerRequest) -> Buffers:
-    producer = await door.broker.begin_producer_version(request.name, request.version)
+async def named_producer(listener: Listener, request: m.NamedProducerRequest) -> Buffers:
+    producer = await listener.broker.begin_producer_version(request.name, request.version)
     return m.NamedProducerResponse(
         producer_id=producer.producer_id, producer_epoch=producer.epoch, is_resumed=producer.is_resumed
     ).encode()
 
 
-def producer_state(door: Door, request: m.ProducerStateRequest) -> Answer:
-    view = door.broker.producer(request.topic, request.partition, request.producer_id)
+def producer_state(listener: Listener, request: m.ProducerStateRequest) -> Answer:
+    view = listener.broker.producer(request.topic, request.partition, request.producer_id)
     return m.ProducerStateResponse(
         producer_epoch=-1 if view is None else view.epoch,
         last_sequence=-1 if view is None else view.last_sequence,
@@ -276,8 +278,8 @@ def producer_state(door: Door, request: m.ProducerStateRequest) -> Answer:
     ).encode()
 
 
-async def flush_topic(door: Door, request: m.FlushTopicRequest) -> Buffers:
-    await door.broker.flush(request.topic)
+async def flush_topic(listener: Listener, request: m.FlushTopicRequest) -> Buffers:
+    await listener.broker.flush(request.topic)
     return m.FlushTopicResponse().encode()
 
 
@@ -291,8 +293,8 @@ def _assignment(assigned: frozenset[AssignedPartition]) -> list[tuple[str, list[
     return list(topics.items())
 
 
-async def join_group(door: Door, request: m.JoinGroupRequest) -> Buffers:
-    membership = await door.groups.coordinator.join_managed(
+async def join_group(listener: Listener, request: m.JoinGroupRequest) -> Buffers:
+    membership = await listener.groups.coordinator.join_managed(
         ManagedJoin(
             group=request.group,
             topics=request.topics,
@@ -309,9 +311,9 @@ async def join_group(door: Door, request: m.JoinGroupRequest) -> Buffers:
     ).encode()
 
 
-async def heartbeat(door: Door, request: m.HeartbeatRequest) -> Buffers:
-    await door.groups.coordinator.settled(request.group)
-    membership = door.groups.coordinator.membership(
+async def heartbeat(listener: Listener, request: m.HeartbeatRequest) -> Buffers:
+    await listener.groups.coordinator.settled(request.group)
+    membership = listener.groups.coordinator.membership(
         request.group, request.member_id, generation=request.generation
     )
     return m.HeartbeatResponse(
@@ -322,11 +324,11 @@ async def heartbeat(door: Door, request: m.HeartbeatRequest) -> Buffers:
     ).encode()
 
 
-async def leave_group(door: Door, request: m.LeaveGroupRequest) -> Buffers:
-    (error,) = door.groups.coordinator.leave(request.group, [LeavingMember(member_id=request.member_id)])
+async def leave_group(listener: Listener, request: m.LeaveGroupRequest) -> Buffers:
+    (error,) = listener.groups.coordinator.leave(request.group, [LeavingMember(member_id=request.member_id)])
     if error is not None:
         raise error
-    await door.groups.coordinator.settled(request.group)
+    await listener.groups.coordinator.settled(request.group)
     return m.LeaveGroupResponse().encode()
 
 
@@ -342,19 +344,19 @@ def _claimant(
     )
 
 
-async def claim(door: Door, request: m.ClaimRequest) -> Buffers:
-    await door.groups.coordinator.claim(_claimant(request))
+async def claim(listener: Listener, request: m.ClaimRequest) -> Buffers:
+    await listener.groups.coordinator.claim(_claimant(request))
     return m.ClaimResponse().encode()
 
 
-async def release(door: Door, request: m.ReleaseRequest) -> Buffers:
-    await door.groups.coordinator.release(_claimant(request))
+async def release(listener: Listener, request: m.ReleaseRequest) -> Buffers:
+    await listener.groups.coordinator.release(_claimant(request))
     return m.ReleaseResponse().encode()
 
 
-async def commit(door: Door, request: m.CommitRequest) -> Buffers:
+async def commit(listener: Listener, request: m.CommitRequest) -> Buffers:
     claimant = _claimant(request)
-    end = door.broker.log_state(request.topic, request.partition).high_watermark
+    end = listener.broker.log_state(request.topic, request.partition).high_watermark
     if not 0 <= request.offset <= end:
         raise InvalidRequest(
             f"offset {request.offset} cannot be committed: {request.topic}-{request.partition} ends at {end}"
@@ -362,23 +364,23 @@ async def commit(door: Door, request: m.CommitRequest) -> Buffers:
     offset = OffsetToCommit(
         topic=request.topic, partition=request.partition, offset=request.offset, metadata=request.metadata
     )
-    (error,) = await door.groups.coordinator.commit_owned(claimant, offset)
+    (error,) = await listener.groups.coordinator.commit_owned(claimant, offset)
     if error is not None:
         raise error
     return m.CommitResponse().encode()
 
 
-def committed(door: Door, request: m.CommittedRequest) -> Answer:
-    door.broker.log_state(request.topic, request.partition)
-    (one,) = door.groups.coordinator.committed(request.group, [(request.topic, request.partition)])
+def committed(listener: Listener, request: m.CommittedRequest) -> Answer:
+    listener.broker.log_state(request.topic, request.partition)
+    (one,) = listener.groups.coordinator.committed(request.group, [(request.topic, request.partition)])
     return m.CommittedResponse(offset=one.offset, metadata=one.metadata).encode()
 
 
-async def owner_fetch(door: Door, request: m.OwnerFetchRequest) -> Buffers:
+async def owner_fetch(listener: Listener, request: m.OwnerFetchRequest) -> Buffers:
     claimant = _claimant(request)
-    door.groups.coordinator.check_owner(claimant)
+    listener.groups.coordinator.check_owner(claimant)
     max_bytes = max(0, request.max_bytes)
-    (fetched,) = await door.broker.fetch(
+    (fetched,) = await listener.broker.fetch(
         [
             PartitionFetch(
                 topic=request.topic, partition=request.partition, offset=request.offset, max_bytes=max_bytes
@@ -390,7 +392,7 @@ async def owner_fetch(door: Door, request: m.OwnerFetchRequest) -> Buffers:
     if fetched.error is not None:
         raise fetched.error
     # It may have lost the partition while it waited.
-    door.groups.coordinator.check_owner(claimant)
+    listener.groups.coordinator.check_owner(claimant)
     return m.OwnerFetchResponse(
         high_watermark=fetched.high_watermark,
         log_start_offset=fetched.log_start_offset,
@@ -398,8 +400,8 @@ async def owner_fetch(door: Door, request: m.OwnerFetchRequest) -> Buffers:
     ).encode()
 
 
-async def poll(door: Door, request: m.PollRequest) -> Buffers:
-    polled = await door.groups.leases.poll(
+async def poll(listener: Listener, request: m.PollRequest) -> Buffers:
+    polled = await listener.groups.leases.poll(
         PollRequest(
             group=request.group,
             topics=frozenset(request.topics),
@@ -435,23 +437,23 @@ async def poll(door: Door, request: m.PollRequest) -> Buffers:
     ).encode()
 
 
-async def ack(door: Door, request: m.AckRequest) -> Buffers:
-    await door.groups.leases.ack(request.group, request.lease)
+async def ack(listener: Listener, request: m.AckRequest) -> Buffers:
+    await listener.groups.leases.ack(request.group, request.lease)
     return m.AckResponse().encode()
 
 
-async def nack(door: Door, request: m.NackRequest) -> Buffers:
-    await door.groups.leases.nack(request.group, request.lease)
+async def nack(listener: Listener, request: m.NackRequest) -> Buffers:
+    await listener.groups.leases.nack(request.group, request.lease)
     return m.NackResponse().encode()
 
 
-def extend(door: Door, request: m.ExtendRequest) -> Answer:
-    expires_at_ms = door.groups.leases.extend(request.group, request.lease, request.lease_ms)
+def extend(listener: Listener, request: m.ExtendRequest) -> Answer:
+    expires_at_ms = listener.groups.leases.extend(request.group, request.lease, request.lease_ms)
     return m.ExtendResponse(expires_at_ms=expires_at_ms).encode()
 
 
 # ADR-0009 PRODUCE is not here: it arrives in runs, which ``protocol`` appends together.
-HANDLERS: dict[type[m.Request], Callable[[Door, Any], Answer]] = {
+HANDLERS: dict[type[m.Request], Callable[[Listener, Any], Answer]] = {
     m.ConsumeRequest: consume,
     m.FlushRequest: flush,
     m.MetadataRequest: metadata,
@@ -481,13 +483,13 @@ HANDLERS: dict[type[m.Request], Callable[[Door, Any], Answer]] = {
 }
 
 
-def answer_bytes_max(door: Door, request: m.Request) -> int | None:
+def answer_bytes_max(listener: Listener, request: m.Request) -> int | None:
     """What the answer to a request that reads can take at most, about; None for requests that do not read."""
     match request:
         case m.ConsumeRequest():
             return CONSUME_BYTES_MAX
         case m.FetchRequest() | m.OwnerFetchRequest() | m.PollRequest():
-            return max(0, min(request.max_bytes, door.broker.settings.fetch_bytes_max))
+            return max(0, min(request.max_bytes, listener.broker.settings.fetch_bytes_max))
         case m.MetadataRequest():
             return _METADATA_BYTES
         case m.ListOffsetsRequest():

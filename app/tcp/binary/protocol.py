@@ -26,7 +26,7 @@ from ...errors import BatchTooLarge, InvalidRequest, RequestTimedOut, SteleError
 from ...settings import Settings
 from ..connection import Buffers, ConnectionRegistry, OrderedConnection, WhenDone
 from ..errors import error_code_of
-from .handlers import HANDLERS, Door, PendingAnswer, answer_bytes_max
+from .handlers import HANDLERS, Listener, PendingAnswer, answer_bytes_max
 
 _LENGTH = struct.Struct(">I")
 _LENGTH_TYPE = struct.Struct(">IB")
@@ -49,13 +49,13 @@ REQUEST_BYTES_MAX = 1024 * 1024
 
 
 class BinaryConnection(OrderedConnection):
-    """One client of the binary door."""
+    """One client of the binary listener."""
 
-    __slots__ = ("_door", "_frame_bytes_max", "_has_held_requests", "_needed", "_partial")
+    __slots__ = ("_frame_bytes_max", "_has_held_requests", "_listener", "_needed", "_partial")
 
-    def __init__(self, *, door: Door, settings: Settings, registry: ConnectionRegistry) -> None:
+    def __init__(self, *, listener: Listener, settings: Settings, registry: ConnectionRegistry) -> None:
         super().__init__(limits=settings, registry=registry)
-        self._door = door
+        self._listener = listener
         self._frame_bytes_max = settings.frame_bytes_max
         self._partial = bytearray()
         # Bytes ``_partial`` needs before it is worth looking at again.
@@ -179,7 +179,7 @@ class BinaryConnection(OrderedConnection):
         return position
 
     def _produce(self, topic: str, values: list[bytes]) -> None:
-        broker = self._door.broker
+        broker = self._listener.broker
         batch = build_values(values, broker.now_ms())
         if broker.must_wait_for_room(topic, batch):
             self.pause_requests()
@@ -197,8 +197,8 @@ class BinaryConnection(OrderedConnection):
 
     async def _produce_when_room(self, topic: str, batch: bytearray, count: int) -> Buffers:
         try:
-            await self._door.broker.produce_room()
-            pending = self._door.broker.produce(topic, 0, batch, acks=Acks.LEADER)
+            await self._listener.broker.produce_room()
+            pending = self._listener.broker.produce(topic, 0, batch, acks=Acks.LEADER)
         except SteleError as error:
             return _error(_PRODUCE, str(error)) * count
         finally:
@@ -208,7 +208,7 @@ class BinaryConnection(OrderedConnection):
     async def _produced(self, pending: PendingProduce, count: int) -> Buffers:
         """The answers of a topic that syncs before it acks (``flush.messages``), or compresses its batches."""
         try:
-            await pending.wait(self._door.broker.settings.request_timeout_ms)
+            await pending.wait(self._listener.broker.settings.request_timeout_ms)
         except SteleError as error:
             return _error(_PRODUCE, str(error)) * count
         return m.encode_produce_responses(pending.base_offset, count)
@@ -216,9 +216,9 @@ class BinaryConnection(OrderedConnection):
     def _find_topic(self, topic: str) -> int | SteleError | None:
         """Its ``max.message.bytes``; None if it must be created first; the error if it cannot be."""
         try:
-            return self._door.broker.topic(topic).config.max_message_bytes
+            return self._listener.broker.topic(topic).config.max_message_bytes
         except UnknownTopic as error:
-            return None if self._door.broker.settings.auto_create_topics_enable else error
+            return None if self._listener.broker.settings.auto_create_topics_enable else error
         except SteleError as error:
             return error
 
@@ -243,14 +243,14 @@ class BinaryConnection(OrderedConnection):
         if frame_type == m.MessageType.PRODUCE_BATCH_REQUEST:
             batch_request = cast("m.ProduceBatchRequest", request)
             topic = batch_request.topic
-            if self._find_topic(topic) is None or self._door.broker.must_wait_for_room(
+            if self._find_topic(topic) is None or self._listener.broker.must_wait_for_room(
                 topic, batch_request.batches
             ):
                 self.pause_requests()
                 self.answer_later(self._create_and_handle(topic, frame_type, request), is_change=True)
                 return
         try:
-            answer = HANDLERS[type(request)](self._door, request)
+            answer = HANDLERS[type(request)](self._listener, request)
         except SteleError as error:
             self.answer(_error_of(frame_type, error))
             return
@@ -266,7 +266,7 @@ class BinaryConnection(OrderedConnection):
         ):
             self.pause_requests()
             self.answer_later(self._finish_barrier(frame_type, answer), is_change=True)
-        elif (bytes_max := answer_bytes_max(self._door, request)) is not None:
+        elif (bytes_max := answer_bytes_max(self._listener, request)) is not None:
             self.read_later(self._finish(frame_type, answer), bytes_max=bytes_max)
         else:
             self.answer_later(self._finish(frame_type, answer))
@@ -286,7 +286,7 @@ class BinaryConnection(OrderedConnection):
             self.resume_requests()
 
     async def _create_and_produce(self, topic: str, data: bytes) -> Buffers:
-        broker = self._door.broker
+        broker = self._listener.broker
         try:
             await broker.ensure_topic(topic)
             pending = broker.produce(topic, 0, build_values([data], broker.now_ms()), acks=Acks.LEADER)
@@ -298,9 +298,9 @@ class BinaryConnection(OrderedConnection):
 
     async def _create_and_handle(self, topic: str, frame_type: int, request: m.Request) -> Buffers:
         try:
-            await self._door.broker.ensure_topic(topic)
-            await self._door.broker.produce_room()
-            answer = HANDLERS[type(request)](self._door, request)
+            await self._listener.broker.ensure_topic(topic)
+            await self._listener.broker.produce_room()
+            answer = HANDLERS[type(request)](self._listener, request)
         except SteleError as error:
             return _error_of(frame_type, error)
         finally:

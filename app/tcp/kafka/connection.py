@@ -18,7 +18,7 @@ from typing import Any, cast
 from ...settings import Settings
 from ..connection import Buffers, ConnectionRegistry, OrderedConnection, WhenDone
 from .dispatch import API_VERSIONS_KEY, SERVED, Served, unsupported_api_versions
-from .handlers.context import Context, KafkaDoor, NoResponse, Pending
+from .handlers.context import Context, KafkaListener, NoResponse, Pending
 from .headers import REQUEST_BYTES_MIN, SIZE, RequestHead, read_client_id, read_head, response_head
 from .schema import MalformedMessage
 from .trace import RequestTracer
@@ -32,13 +32,13 @@ PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
 
 
 class KafkaConnection(OrderedConnection):
-    """One client of the Kafka door."""
+    """One client of the Kafka listener."""
 
     __slots__ = (
-        "_door",
         "_frame_bytes_max",
         "_has_held_requests",
         "_is_broken",
+        "_listener",
         "_needed",
         "_partial",
         "_tracers",
@@ -47,13 +47,13 @@ class KafkaConnection(OrderedConnection):
     def __init__(
         self,
         *,
-        door: KafkaDoor,
+        listener: KafkaListener,
         settings: Settings,
         registry: ConnectionRegistry,
         tracers: Sequence[RequestTracer] = (),
     ) -> None:
         super().__init__(limits=settings, registry=registry)
-        self._door = door
+        self._listener = listener
         self._frame_bytes_max = settings.frame_bytes_max
         self._tracers = tracers
         self._partial = bytearray()
@@ -156,7 +156,7 @@ class KafkaConnection(OrderedConnection):
         for tracer in self._tracers:
             tracer.request(self.peer, served.api.name, head, client_id, frame)
         context = Context(
-            door=self._door,
+            listener=self._listener,
             version=head.version,
             client_id=client_id,
             client_host=self.peer_host,
@@ -174,7 +174,7 @@ class KafkaConnection(OrderedConnection):
     def _answer_later(
         self, head: RequestHead, served: Served, request: Any, answer: Coroutine[Any, Any, Any]
     ) -> None:
-        broker = self._door.broker
+        broker = self._listener.broker
         if served.is_barrier is not None and served.is_barrier(broker, request):
             self.pause_requests()
             self.answer_later(self._finish_barrier(head, served, answer), is_change=True)

@@ -1,4 +1,4 @@
-"""A span for each request of the Kafka door, from the moment it is taken until its response is written.
+"""A span for each request of the Kafka listener, from the moment it is taken until its response is written.
 
 One that gets none ends when it is done, or with its connection.
 """

@@ -17,7 +17,7 @@ import click
 # name: (module, attribute, help). The help stands here so that `stele --help` imports nothing.
 COMMANDS = {
     "serve": ("serve", "serve", "Run a broker."),
-    "top": ("top", "top", "Show rates, doors, syncs and lag, live."),
+    "top": ("top", "top", "Show rates, listeners, syncs and lag, live."),
     "groups": ("groups", "groups", "List and describe consumer groups, reset their offsets."),
     "topics": ("topics", "topics", "List, create, describe, alter and delete topics."),
     "produce": ("produce", "produce", "Store records from a file or standard input."),

@@ -108,7 +108,7 @@ class TopicDescription:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerAddress:
-    """Where a broker's binary door listens; ``port`` is 0 when it is not told."""
+    """Where a broker's binary listener listens; ``port`` is 0 when it is not told."""
 
     id: int
     host: str

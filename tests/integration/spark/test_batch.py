@@ -198,7 +198,7 @@ def test_a_wrong_option_fails_with_advice(
         load(spark, broker.binary_url, **options).count()
 
 
-def test_what_spark_writes_is_read_through_every_door(
+def test_what_spark_writes_is_read_through_every_protocol(
     spark: SparkSession, url: str, broker: BrokerProcess, client: Client, topic: str
 ) -> None:
     from pyspark.sql import functions as F  # noqa: N812 - its usual name

@@ -12,11 +12,11 @@ def leaves(base: type[errors.SteleError]) -> set[type[errors.SteleError]]:
     return {leaf for child in below for leaf in leaves(child)} if below else {base}
 
 
-def test_every_leaf_of_the_error_tree_stands_in_the_table_of_the_http_door() -> None:
+def test_every_leaf_of_the_error_tree_stands_in_the_table_of_the_http_listener() -> None:
     assert set(PROBLEM_KINDS) == leaves(errors.SteleError)
 
 
-def test_both_doors_answer_an_error_with_the_same_number_unless_bytes_and_json_differ() -> None:
+def test_both_listeners_answer_an_error_with_the_same_number_unless_bytes_and_json_differ() -> None:
     assert {kind: problem.code for kind, problem in PROBLEM_KINDS.items()} == ERROR_CODES
 
 

@@ -15,7 +15,7 @@ from stele.wire import record_batch as rb
 
 from app.broker.fetch import Fetched, records_from, records_in_turns
 from app.errors import CorruptLog
-from app.fairness import RECORDS_PER_TURN
+from app.work_budget import RECORDS_PER_TURN
 
 T = TypeVar("T")
 

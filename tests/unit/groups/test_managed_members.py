@@ -148,11 +148,11 @@ async def test_a_store_that_is_out_of_order_refuses_the_join_and_leaves_no_ghost
     await bench.close()
 
 
-# ── with members of the Kafka door ──
+# ── with members of the Kafka listener ──
 
 
 @simulated
-async def test_members_of_both_doors_share_a_group_that_the_broker_leads(bench: GroupBench) -> None:
+async def test_members_of_both_listeners_share_a_group_that_the_broker_leads(bench: GroupBench) -> None:
     await bench.open()
     one = await bench.join_managed()
     joined = await bench.join(protocols=KAFKA)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import InvalidRequest
-from app.fairness import Turn
 from app.query import filters
 from app.query.filters import CONDITIONS_MAX, JSON_BYTES_MAX, make_filter
+from app.work_budget import WorkBudget
 
 
 class Record(NamedTuple):
@@ -114,7 +114,7 @@ async def test_many_large_values_are_looked_into_in_many_turns_of_the_loop() -> 
 
     counting = asyncio.create_task(count_turns())
     value = b'{"a":"%s"}' % (b"x" * 300_000)
-    found = await make_filter(json=["a ~ x"]).matching([Record(value=value)] * 40, Turn())
+    found = await make_filter(json=["a ~ x"]).matching([Record(value=value)] * 40, WorkBudget())
     counting.cancel()
     assert len(found) == 40
     # Each is more than a turn may have.

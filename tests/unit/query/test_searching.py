@@ -13,7 +13,7 @@ from app.broker.broker import Broker
 from app.broker.produce import Acks
 from app.main import open_broker
 from app.query.filters import make_filter
-from app.query.searching import Order, Progress, Search, Span
+from app.query.searching import OffsetRange, Order, Progress, Search
 from app.settings import Settings
 
 # Records of each of two partitions, whose timestamps take turns.
@@ -34,10 +34,15 @@ async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
 
 
 async def run(
-    broker: Broker, spans: list[Span], *, value: str = "", order: Order = "oldest", limit: int = 10_000
+    broker: Broker,
+    ranges: list[OffsetRange],
+    *,
+    value: str = "",
+    order: Order = "oldest",
+    limit: int = 10_000,
 ) -> tuple[list[tuple[int, int]], Search]:
     """Partition and offset of each match, and the search after its end."""
-    search = Search(broker, "orders", spans, wanted=make_filter(value=[value]), order=order, limit=limit)
+    search = Search(broker, "orders", ranges, wanted=make_filter(value=[value]), order=order, limit=limit)
     matches: list[tuple[int, int]] = []
     async with aclosing(search.found()) as found:
         async for some in found:
@@ -46,8 +51,8 @@ async def run(
     return matches, search
 
 
-def whole() -> list[Span]:
-    return [Span(0, 0, COUNT), Span(1, 0, COUNT)]
+def whole() -> list[OffsetRange]:
+    return [OffsetRange(0, 0, COUNT), OffsetRange(1, 0, COUNT)]
 
 
 def in_order(matches: Sequence[tuple[int, int]], order: Order) -> list[tuple[int, int]]:
@@ -77,11 +82,14 @@ async def test_the_first_matches_are_the_oldest_or_newest_of_all_partitions(
 
 @pytest.mark.parametrize("order", ["oldest", "newest"])
 async def test_what_is_left_at_the_limit_is_what_another_search_finds(broker: Broker, order: Order) -> None:
-    spans, seen = whole(), list[tuple[int, int]]()
+    ranges, seen = whole(), list[tuple[int, int]]()
     for _ in range(2 * COUNT):
-        matches, search = await run(broker, spans, order=order, limit=7)
+        matches, search = await run(broker, ranges, order=order, limit=7)
         seen += matches
-        spans = [Span(span.partition, span.start, span.end) for span in search.left]
+        ranges = [
+            OffsetRange(offset_range.partition, offset_range.start, offset_range.end)
+            for offset_range in search.left
+        ]
         if search.ending == "end":
             break
         assert (search.ending, len(matches)) == ("limit", 7)
@@ -90,7 +98,7 @@ async def test_what_is_left_at_the_limit_is_what_another_search_finds(broker: Br
 
 
 async def test_a_partition_that_is_not_there_fails_the_search_and_not_the_others(broker: Broker) -> None:
-    matches, search = await run(broker, [Span(0, 0, COUNT), Span(7, 0, COUNT)])
+    matches, search = await run(broker, [OffsetRange(0, 0, COUNT), OffsetRange(7, 0, COUNT)])
     assert {partition for partition, _ in matches} == {0}
     assert search.ending == "failed"
-    assert len(search.progress.damages) == 1
+    assert len(search.progress.corrupt_ranges) == 1

@@ -28,7 +28,7 @@ records = st.builds(
 
 
 def bytes_of(document: dict[str, Any], name: str) -> bytes | None:
-    """As the HTTP door reads it: text as UTF-8, ``_b64`` as base64."""
+    """As the HTTP listener reads it: text as UTF-8, ``_b64`` as base64."""
     assert not (name in document and f"{name}_b64" in document)
     if f"{name}_b64" in document:
         return base64.b64decode(document[f"{name}_b64"])

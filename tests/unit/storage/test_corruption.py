@@ -388,11 +388,11 @@ def shifted(files: SimulatedFiles, path: Path) -> None:
     files.damage(path, bytes(content))
 
 
-DAMAGES = [gone, empty, half, noise, ascending_noise, shifted]
+CORRUPTIONS = [gone, empty, half, noise, ascending_noise, shifted]
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", CORRUPTIONS)
 @pytest.mark.parametrize("how", ["clean", "crash"])
 @simulated
 async def test_indexes_are_hints(

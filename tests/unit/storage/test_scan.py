@@ -9,7 +9,7 @@ import pytest
 from stele.wire import record_batch as rb
 
 from app.storage import scan
-from app.storage.scan import Damage, scan_batches
+from app.storage.scan import CorruptRange, scan_batches
 from tests.support.batches import batch_of
 from tests.support.simulated_files import SimulatedFiles
 
@@ -25,14 +25,14 @@ def log_of(*values: bytes, base_offset: int = 0) -> list[bytes]:
     return batches
 
 
-def scanned(data: bytes, expected_offset: int = 0) -> list[rb.BatchHeader | Damage]:
+def scanned(data: bytes, expected_offset: int = 0) -> list[rb.BatchHeader | CorruptRange]:
     files = SimulatedFiles()
     files.create_file(LOG, data)
     return list(scan_batches(files.open(LOG), expected_offset=expected_offset))
 
 
-def offsets(found: list[rb.BatchHeader | Damage]) -> list[int | tuple[int, int]]:
-    return [(f.offset, f.next_offset) if isinstance(f, Damage) else f.base_offset for f in found]
+def offsets(found: list[rb.BatchHeader | CorruptRange]) -> list[int | tuple[int, int]]:
+    return [(f.offset, f.next_offset) if isinstance(f, CorruptRange) else f.base_offset for f in found]
 
 
 def test_every_batch_is_found_with_its_place() -> None:
@@ -99,6 +99,6 @@ def test_batches_inside_a_value_are_not_taken_for_ours(inner_offset: int) -> Non
 def test_a_file_of_zeros_or_noise_is_one_damage() -> None:
     for data in (bytes(5000), b"\x02" * 5000, Random(3).randbytes(5000)):
         (found,) = scanned(data)
-        assert isinstance(found, Damage)
+        assert isinstance(found, CorruptRange)
         assert (found.position, found.end_position, found.offset, found.next_offset) == (0, 5000, 0, 0)
     assert scanned(b"") == []

@@ -1,4 +1,4 @@
-"""A toy door on a loopback socket, its works and its clock in the hands of the test."""
+"""A toy listener on a loopback socket, its works and its clock in the hands of the test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.toy_door import Door, Limits, OpenDoor, SteeredClock
+from tests.support.toy_listener import Limits, Listener, OpenListener, SteeredClock
 
 
 @pytest.fixture
@@ -16,15 +16,15 @@ async def clock() -> SteeredClock:
 
 
 @pytest.fixture
-async def open_door() -> AsyncIterator[OpenDoor]:
-    doors: list[Door] = []
+async def open_listener() -> AsyncIterator[OpenListener]:
+    listeners: list[Listener] = []
 
-    async def make(limits: Limits | None = None, *, connections_max: int = 100) -> Door:
-        door = Door(limits=limits or Limits(), connections_max=connections_max)
-        await door.start()
-        doors.append(door)
-        return door
+    async def make(limits: Limits | None = None, *, connections_max: int = 100) -> Listener:
+        listener = Listener(limits=limits or Limits(), connections_max=connections_max)
+        await listener.start()
+        listeners.append(listener)
+        return listener
 
     yield make
-    for door in doors:
-        await door.close()
+    for listener in listeners:
+        await listener.close()

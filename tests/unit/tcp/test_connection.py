@@ -8,63 +8,63 @@ import logging
 import pytest
 
 from app.tcp import connection as tcp
-from tests.support.toy_door import Limits, OpenDoor, SteeredClock
+from tests.support.toy_listener import Limits, OpenListener, SteeredClock
 
 # ── order ──
 
 
 async def test_answers_leave_in_the_order_of_the_requests_though_they_finish_in_another(
-    open_door: OpenDoor,
+    open_listener: OpenListener,
 ) -> None:
-    door = await open_door()
-    client = await door.connect()
+    listener = await open_listener()
+    client = await listener.connect()
     await client.send("later a", "later b", "now c", "later d", "now e")
-    await door.works.until(lambda: len(door.works.taken) == 5)
-    door.works.finish("d")
-    await door.works.until(lambda: door.works.ended == ["d"])
-    door.works.finish("b")
-    await door.works.until(lambda: door.works.ended == ["d", "b"])
-    door.works.finish("a")
+    await listener.works.until(lambda: len(listener.works.taken) == 5)
+    listener.works.finish("d")
+    await listener.works.until(lambda: listener.works.ended == ["d"])
+    listener.works.finish("b")
+    await listener.works.until(lambda: listener.works.ended == ["d", "b"])
+    listener.works.finish("a")
     assert await client.answers(5) == ["a", "b", "c", "d", "e"]
-    assert door.works.ended == ["d", "b", "a"]
+    assert listener.works.ended == ["d", "b", "a"]
 
 
-async def test_nothing_begins_behind_a_request_that_must_be_alone(open_door: OpenDoor) -> None:
-    door = await open_door()
-    client = await door.connect()
+async def test_nothing_begins_behind_a_request_that_must_be_alone(open_listener: OpenListener) -> None:
+    listener = await open_listener()
+    client = await listener.connect()
     await client.send("now a", "alone b", "now c", "alone d", "now e")
     assert await client.answer() == "a"
-    assert door.works.taken == ["now a", "alone b"]
-    door.works.finish("b")
+    assert listener.works.taken == ["now a", "alone b"]
+    listener.works.finish("b")
     assert await client.answers(2) == ["b", "c"]
-    assert door.works.taken[2:] == ["now c", "alone d"]
-    door.works.finish("d")
+    assert listener.works.taken[2:] == ["now c", "alone d"]
+    listener.works.finish("d")
     assert await client.answers(2) == ["d", "e"]
 
 
-async def test_a_read_has_begun_before_what_stands_behind_it_is_taken(open_door: OpenDoor) -> None:
-    door = await open_door()
-    client = await door.connect()
+async def test_a_read_has_begun_before_what_stands_behind_it_is_taken(open_listener: OpenListener) -> None:
+    listener = await open_listener()
+    client = await listener.connect()
     begun_when_taken: list[bool] = []
-    take = door.works.taken.append
+    take = listener.works.taken.append
 
     class Watched(list[str]):
         def append(self, item: str, /) -> None:
-            begun_when_taken.append(bool(door.works.begun))
+            begun_when_taken.append(bool(listener.works.begun))
             take(item)
 
-    door.works.taken = Watched()
+    listener.works.taken = Watched()
     await client.send("read a 10", "now b")
-    door.works.finish("a")
+    listener.works.finish("a")
     assert await client.answers(2) == ["a", "b"]
     assert begun_when_taken == [False, True]
 
 
 async def test_a_request_that_fails_costs_its_own_connection_and_no_other(
-    open_door: OpenDoor, caplog: pytest.LogCaptureFixture
+    open_listener: OpenListener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    door = await open_door()
-    witness, first, second = [await door.connect() for _ in range(3)]
+    listener = await open_listener()
+    witness, first, second = [await listener.connect() for _ in range(3)]
     with caplog.at_level(logging.CRITICAL, logger=tcp.__name__):
         await first.send("fail", "now a")
         await second.send("crash", "now a")
@@ -78,88 +78,94 @@ async def test_a_request_that_fails_costs_its_own_connection_and_no_other(
 
 
 async def test_a_peer_is_paused_at_pipelined_requests_max_and_served_on_when_answers_left(
-    open_door: OpenDoor,
+    open_listener: OpenListener,
 ) -> None:
-    door = await open_door(Limits(pipelined_requests_max=5))
-    client = await door.connect()
+    listener = await open_listener(Limits(pipelined_requests_max=5))
+    client = await listener.connect()
     names = [str(number) for number in range(20)]
     await client.send(*(f"later {name}" for name in names))
-    await door.works.until(lambda: len(door.works.taken) == 5)
-    (connection,) = door.works.connections
+    await listener.works.until(lambda: len(listener.works.taken) == 5)
+    (connection,) = listener.works.connections
     assert not connection.is_reading
-    door.works.finish(*names[1:])
-    await door.works.until(lambda: len(door.works.ended) == 4)
-    assert len(door.works.taken) == 5
-    door.works.finish(names[0])
+    listener.works.finish(*names[1:])
+    await listener.works.until(lambda: len(listener.works.ended) == 4)
+    assert len(listener.works.taken) == 5
+    listener.works.finish(names[0])
     assert await client.answers(20) == names
     assert connection.is_reading
 
 
-async def test_answers_known_at_once_count_too_while_they_wait_behind_another(open_door: OpenDoor) -> None:
-    door = await open_door(Limits(pipelined_requests_max=5))
-    client = await door.connect()
+async def test_answers_known_at_once_count_too_while_they_wait_behind_another(
+    open_listener: OpenListener,
+) -> None:
+    listener = await open_listener(Limits(pipelined_requests_max=5))
+    client = await listener.connect()
     await client.send("later a", *(f"now {number}" for number in range(20)))
-    await door.works.until(lambda: len(door.works.taken) == 5)
-    (connection,) = door.works.connections
+    await listener.works.until(lambda: len(listener.works.taken) == 5)
+    (connection,) = listener.works.connections
     assert not connection.is_reading
-    door.works.finish("a")
+    listener.works.finish("a")
     assert await client.answers(21) == ["a", *map(str, range(20))]
 
 
-async def test_a_peer_that_does_not_read_is_paused_and_little_is_kept_for_it(open_door: OpenDoor) -> None:
-    door = await open_door(Limits(output_bytes_max=64 * 1024))
-    client = await door.connect()
+async def test_a_peer_that_does_not_read_is_paused_and_little_is_kept_for_it(
+    open_listener: OpenListener,
+) -> None:
+    listener = await open_listener(Limits(output_bytes_max=64 * 1024))
+    client = await listener.connect()
     client.read_nothing()
     client.send_soon(*(f"big {10_000 + number}" for number in range(2000)))
-    await door.works.until(lambda: bool(door.works.connections) and not door.works.connections[0].is_reading)
-    (connection,) = door.works.connections
+    await listener.works.until(
+        lambda: bool(listener.works.connections) and not listener.works.connections[0].is_reading
+    )
+    (connection,) = listener.works.connections
     assert connection.unsent_bytes <= 64 * 1024 + 12_000
-    assert len(door.works.taken) < 2000
+    assert len(listener.works.taken) < 2000
     client.read_again()
     for number in range(2000):
         assert len(await client.answer()) == 10_000 + number - 1
     assert connection.is_reading
 
 
-async def test_a_peer_that_does_not_read_does_not_slow_another(open_door: OpenDoor) -> None:
-    door = await open_door(Limits(output_bytes_max=64 * 1024))
-    stalled, witness = await door.connect(), await door.connect()
+async def test_a_peer_that_does_not_read_does_not_slow_another(open_listener: OpenListener) -> None:
+    listener = await open_listener(Limits(output_bytes_max=64 * 1024))
+    stalled, witness = await listener.connect(), await listener.connect()
     stalled.read_nothing()
     stalled.send_soon(*("big 10000" for _ in range(2000)))
-    await door.works.until(lambda: not all(c.is_reading for c in door.works.connections))
+    await listener.works.until(lambda: not all(c.is_reading for c in listener.works.connections))
     await witness.send(*(f"now {number}" for number in range(100)))
     assert await witness.answers(100) == [str(number) for number in range(100)]
 
 
-async def test_answers_that_wait_behind_a_slow_one_are_bounded_in_bytes(open_door: OpenDoor) -> None:
-    door = await open_door(Limits(output_bytes_max=64 * 1024))
-    client = await door.connect()
+async def test_answers_that_wait_behind_a_slow_one_are_bounded_in_bytes(open_listener: OpenListener) -> None:
+    listener = await open_listener(Limits(output_bytes_max=64 * 1024))
+    client = await listener.connect()
     await client.send("later a", *("big 10000" for _ in range(100)))
-    await door.works.until(lambda: not door.works.connections[0].is_reading)
-    assert len(door.works.taken) == 1 + 7
-    door.works.finish("a")
+    await listener.works.until(lambda: not listener.works.connections[0].is_reading)
+    assert len(listener.works.taken) == 1 + 7
+    listener.works.finish("a")
     assert await client.answer() == "a"
     assert [len(answer) for answer in await client.answers(100)] == [9999] * 100
 
 
-async def test_reads_under_way_are_bounded_by_what_they_may_bring(open_door: OpenDoor) -> None:
-    door = await open_door()
-    client = await door.connect()
+async def test_reads_under_way_are_bounded_by_what_they_may_bring(open_listener: OpenListener) -> None:
+    listener = await open_listener()
+    client = await listener.connect()
     size = tcp.READING_BYTES_MAX // 4
     await client.send(*(f"read {number} {size}" for number in range(10)), "now z")
-    await door.works.until(lambda: len(door.works.taken) == 4)
-    (connection,) = door.works.connections
-    await door.works.until(lambda: not connection.is_reading)
-    assert len(door.works.taken) == 4
-    door.works.finish(*map(str, range(10)))
+    await listener.works.until(lambda: len(listener.works.taken) == 4)
+    (connection,) = listener.works.connections
+    await listener.works.until(lambda: not connection.is_reading)
+    assert len(listener.works.taken) == 4
+    listener.works.finish(*map(str, range(10)))
     assert await client.answers(11) == [*map(str, range(10)), "z"]
 
 
-async def test_one_read_is_allowed_however_much_it_may_bring(open_door: OpenDoor) -> None:
-    door = await open_door()
-    client = await door.connect()
+async def test_one_read_is_allowed_however_much_it_may_bring(open_listener: OpenListener) -> None:
+    listener = await open_listener()
+    client = await listener.connect()
     await client.send(f"read a {tcp.READING_BYTES_MAX * 2}", f"read b {tcp.READING_BYTES_MAX * 2}")
-    door.works.finish("a", "b")
+    listener.works.finish("a", "b")
     assert await client.answers(2) == ["a", "b"]
 
 
@@ -167,10 +173,10 @@ async def test_one_read_is_allowed_however_much_it_may_bring(open_door: OpenDoor
 
 
 async def test_a_frame_that_does_not_end_in_time_is_refused_and_the_connection_closed(
-    open_door: OpenDoor, clock: SteeredClock
+    open_listener: OpenListener, clock: SteeredClock
 ) -> None:
-    door = await open_door(Limits(frame_timeout_ms=30_000))
-    client = await door.connect()
+    listener = await open_listener(Limits(frame_timeout_ms=30_000))
+    client = await listener.connect()
     await client.send_bytes(b"now a\nnow b")
     assert await client.answer() == "a"
     clock.advance(30.1)
@@ -178,22 +184,22 @@ async def test_a_frame_that_does_not_end_in_time_is_refused_and_the_connection_c
 
 
 async def test_a_frame_sent_a_byte_at_a_time_gets_no_more_time_than_another(
-    open_door: OpenDoor, clock: SteeredClock
+    open_listener: OpenListener, clock: SteeredClock
 ) -> None:
-    door = await open_door(Limits(frame_timeout_ms=30_000))
-    client = await door.connect()
+    listener = await open_listener(Limits(frame_timeout_ms=30_000))
+    client = await listener.connect()
     for number in range(4):
         await client.send_bytes(b"n")
-        await door.works.until(lambda expected=number + 1: door.works.bytes_received == expected)
+        await listener.works.until(lambda expected=number + 1: listener.works.bytes_received == expected)
         clock.advance(9)
     assert await client.rest() == b"refused: a frame was begun and not finished in time\n"
 
 
 async def test_a_stream_whose_pieces_always_end_inside_a_frame_is_never_timed_out(
-    open_door: OpenDoor, clock: SteeredClock
+    open_listener: OpenListener, clock: SteeredClock
 ) -> None:
-    door = await open_door(Limits(frame_timeout_ms=30_000))
-    client = await door.connect()
+    listener = await open_listener(Limits(frame_timeout_ms=30_000))
+    client = await listener.connect()
     await client.send_bytes(b"now ")
     for number in range(10):
         await client.send_bytes(f"{number}\nnow ".encode())
@@ -202,159 +208,171 @@ async def test_a_stream_whose_pieces_always_end_inside_a_frame_is_never_timed_ou
 
 
 async def test_time_spent_paused_does_not_count_against_a_frame(
-    open_door: OpenDoor, clock: SteeredClock
+    open_listener: OpenListener, clock: SteeredClock
 ) -> None:
-    door = await open_door(Limits(pipelined_requests_max=1, frame_timeout_ms=30_000))
-    client = await door.connect()
+    listener = await open_listener(Limits(pipelined_requests_max=1, frame_timeout_ms=30_000))
+    client = await listener.connect()
     await client.send_bytes(b"later a\nnow ")
-    await door.works.until(lambda: bool(door.works.taken))
+    await listener.works.until(lambda: bool(listener.works.taken))
     clock.advance(100)
     await asyncio.sleep(0)
-    door.works.finish("a")
+    listener.works.finish("a")
     assert await client.answer() == "a"
     await client.send_bytes(b"b\n")
     assert await client.answer() == "b"
 
 
 async def test_a_frame_left_behind_a_barrier_has_its_time_limit_too(
-    open_door: OpenDoor, clock: SteeredClock
+    open_listener: OpenListener, clock: SteeredClock
 ) -> None:
-    door = await open_door(Limits(frame_timeout_ms=30_000))
-    client = await door.connect()
+    listener = await open_listener(Limits(frame_timeout_ms=30_000))
+    client = await listener.connect()
     await client.send_bytes(b"alone a\nnow b\nnow ")
-    door.works.finish("a")
+    listener.works.finish("a")
     assert await client.answers(2) == ["a", "b"]
     clock.advance(30.1)
     assert await client.rest() == b"refused: a frame was begun and not finished in time\n"
 
 
-async def test_a_silent_peer_is_told_so_and_closed(open_door: OpenDoor, clock: SteeredClock) -> None:
-    door = await open_door(Limits(idle_timeout_ms=600_000))
-    client = await door.connect()
+async def test_a_silent_peer_is_told_so_and_closed(open_listener: OpenListener, clock: SteeredClock) -> None:
+    listener = await open_listener(Limits(idle_timeout_ms=600_000))
+    client = await listener.connect()
     await client.send("now a")
     assert await client.answer() == "a"
     clock.advance(600.1)
     assert await client.rest() == b"refused: nothing was asked for too long\n"
 
 
-async def test_a_peer_that_waits_for_an_answer_is_not_idle(open_door: OpenDoor, clock: SteeredClock) -> None:
-    door = await open_door(Limits(idle_timeout_ms=600_000))
-    client = await door.connect()
+async def test_a_peer_that_waits_for_an_answer_is_not_idle(
+    open_listener: OpenListener, clock: SteeredClock
+) -> None:
+    listener = await open_listener(Limits(idle_timeout_ms=600_000))
+    client = await listener.connect()
     await client.send("later a")
-    await door.works.until(lambda: bool(door.works.taken))
+    await listener.works.until(lambda: bool(listener.works.taken))
     clock.advance(601)
     # The look at the clock has passed when another peer, later, has been closed.
-    other = await door.connect()
+    other = await listener.connect()
     clock.advance(601)
     assert b"too long" in await other.rest()
-    door.works.finish("a")
+    listener.works.finish("a")
     assert await client.answer() == "a"
 
 
 async def test_a_peer_that_reads_nothing_for_as_long_as_it_may_be_silent_is_cut_off(
-    open_door: OpenDoor, clock: SteeredClock
+    open_listener: OpenListener, clock: SteeredClock
 ) -> None:
-    door = await open_door(Limits(output_bytes_max=64 * 1024))
-    client = await door.connect()
+    listener = await open_listener(Limits(output_bytes_max=64 * 1024))
+    client = await listener.connect()
     client.read_nothing()
     client.send_soon(*("big 10000" for _ in range(2000)))
-    await door.works.until(lambda: bool(door.works.connections) and not door.works.connections[0].is_reading)
+    await listener.works.until(
+        lambda: bool(listener.works.connections) and not listener.works.connections[0].is_reading
+    )
     clock.advance(600.1)
-    await door.works.until(lambda: door.works.connections[0].is_lost)
-    assert door.server.connections == 0
+    await listener.works.until(lambda: listener.works.connections[0].is_lost)
+    assert listener.server.connections == 0
 
 
 async def test_a_silent_peer_that_left_its_answers_unread_is_cut_off_in_the_end(
-    open_door: OpenDoor, clock: SteeredClock
+    open_listener: OpenListener, clock: SteeredClock
 ) -> None:
-    door = await open_door(Limits(output_bytes_max=16_000_000))
-    client = await door.connect()
+    listener = await open_listener(Limits(output_bytes_max=16_000_000))
+    client = await listener.connect()
     client.read_nothing()
     # More than the sockets hold, less than output_bytes_max: it is never paused.
     await client.send("big 8000000")
-    await door.works.until(lambda: len(door.works.taken) == 1)
-    (connection,) = door.works.connections
+    await listener.works.until(lambda: len(listener.works.taken) == 1)
+    (connection,) = listener.works.connections
     await clock.advance_until(lambda: connection.is_lost, step_s=600.1)
-    assert door.server.connections == 0
+    assert listener.server.connections == 0
 
 
 # ── the end ──
 
 
-async def test_a_half_open_peer_gets_all_its_answers_and_then_the_end(open_door: OpenDoor) -> None:
-    door = await open_door()
-    client = await door.connect()
+async def test_a_half_open_peer_gets_all_its_answers_and_then_the_end(open_listener: OpenListener) -> None:
+    listener = await open_listener()
+    client = await listener.connect()
     await client.send("now a", "later b", "now c")
     client.end()
     assert await client.answer() == "a"
-    await door.works.until(lambda: len(door.works.taken) == 3)
-    door.works.finish("b")
+    await listener.works.until(lambda: len(listener.works.taken) == 3)
+    listener.works.finish("b")
     assert await client.rest() == b"b\nc\n"
 
 
-async def test_a_half_open_peer_gets_the_answers_to_what_stood_behind_a_barrier(open_door: OpenDoor) -> None:
-    door = await open_door()
-    client = await door.connect()
+async def test_a_half_open_peer_gets_the_answers_to_what_stood_behind_a_barrier(
+    open_listener: OpenListener,
+) -> None:
+    listener = await open_listener()
+    client = await listener.connect()
     await client.send("alone a", "now b", "alone c", "now d")
     client.end()
-    door.works.finish("a", "c")
+    listener.works.finish("a", "c")
     assert await client.rest() == b"a\nb\nc\nd\n"
 
 
-async def test_a_half_open_peer_gets_the_answers_to_what_was_held_for_the_limits(open_door: OpenDoor) -> None:
-    door = await open_door(Limits(pipelined_requests_max=2))
-    client = await door.connect()
+async def test_a_half_open_peer_gets_the_answers_to_what_was_held_for_the_limits(
+    open_listener: OpenListener,
+) -> None:
+    listener = await open_listener(Limits(pipelined_requests_max=2))
+    client = await listener.connect()
     names = [str(number) for number in range(50)]
     await client.send(*(f"later {name}" for name in names))
     client.end()
-    door.works.finish(*names)
+    listener.works.finish(*names)
     assert await client.rest() == "".join(f"{name}\n" for name in names).encode()
 
 
-async def test_a_half_open_peer_that_never_reads_is_cut_off(open_door: OpenDoor, clock: SteeredClock) -> None:
-    door = await open_door(Limits(frame_timeout_ms=30_000, output_bytes_max=16_000_000))
-    client = await door.connect()
+async def test_a_half_open_peer_that_never_reads_is_cut_off(
+    open_listener: OpenListener, clock: SteeredClock
+) -> None:
+    listener = await open_listener(Limits(frame_timeout_ms=30_000, output_bytes_max=16_000_000))
+    client = await listener.connect()
     client.read_nothing()
     await client.send("big 8000000")
     client.end()
-    await door.works.until(lambda: door.works.peers_ended == 1)
-    (connection,) = door.works.connections
+    await listener.works.until(lambda: listener.works.peers_ended == 1)
+    (connection,) = listener.works.connections
     await clock.advance_until(lambda: connection.is_lost, step_s=30.1)
 
 
 async def test_a_peer_that_still_sends_when_it_is_refused_can_read_why(
-    open_door: OpenDoor, clock: SteeredClock
+    open_listener: OpenListener, clock: SteeredClock
 ) -> None:
-    door = await open_door(Limits(frame_timeout_ms=30_000))
-    client = await door.connect()
+    listener = await open_listener(Limits(frame_timeout_ms=30_000))
+    client = await listener.connect()
     await client.send_bytes(b"x" * 100)
-    await door.works.until(lambda: door.works.bytes_received == 100)
+    await listener.works.until(lambda: listener.works.bytes_received == 100)
     clock.advance(30.1)
     # Closing on these unread bytes would reset the connection under the refusal.
     await client.send_bytes(b"x" * 5_000_000)
     assert await client.rest() == b"refused: a frame was begun and not finished in time\n"
 
 
-async def test_work_for_a_peer_that_is_gone_ends_but_a_change_goes_on(open_door: OpenDoor) -> None:
-    door = await open_door()
-    client = await door.connect()
+async def test_work_for_a_peer_that_is_gone_ends_but_a_change_goes_on(open_listener: OpenListener) -> None:
+    listener = await open_listener()
+    client = await listener.connect()
     await client.send("later a", "read b 10", "change c")
-    await door.works.until(lambda: len(door.works.taken) == 3)
+    await listener.works.until(lambda: len(listener.works.taken) == 3)
     client.reset()
-    await door.works.until(lambda: sorted(door.works.cancelled) == ["a", "b"])
-    door.works.finish("a", "b", "c")
-    await door.works.until(lambda: door.works.ended == ["c"])
+    await listener.works.until(lambda: sorted(listener.works.cancelled) == ["a", "b"])
+    listener.works.finish("a", "b", "c")
+    await listener.works.until(lambda: listener.works.ended == ["c"])
 
 
-async def test_work_that_was_just_begun_when_the_peer_went_leaves_nothing_behind(open_door: OpenDoor) -> None:
-    door = await open_door()
+async def test_work_that_was_just_begun_when_the_peer_went_leaves_nothing_behind(
+    open_listener: OpenListener,
+) -> None:
+    listener = await open_listener()
     for _ in range(20):
-        client = await door.connect()
+        client = await listener.connect()
         client.send_soon("later a", "read b 10", "alone c", "now d")
         client.reset()
-    door.works.finish("c")
-    await door.works.until(lambda: all(connection.is_lost for connection in door.works.connections))
-    assert door.server.connections == 0
-    witness = await door.connect()
+    listener.works.finish("c")
+    await listener.works.until(lambda: all(connection.is_lost for connection in listener.works.connections))
+    assert listener.server.connections == 0
+    witness = await listener.connect()
     await witness.send("now w")
     assert await witness.answer() == "w"

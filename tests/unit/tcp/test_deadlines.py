@@ -8,7 +8,7 @@ import random
 import pytest
 
 from app.tcp.deadlines import Deadlines
-from tests.support.toy_door import SteeredClock
+from tests.support.toy_listener import SteeredClock
 
 
 class Watched:

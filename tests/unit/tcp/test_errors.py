@@ -1,4 +1,4 @@
-"""The table of the TCP doors."""
+"""The table of the TCP listeners."""
 
 from __future__ import annotations
 

@@ -89,15 +89,15 @@ const ENDINGS = {
   failed: "failed",
 };
 
-async function run({ spans } = {}) {
+async function run({ ranges } = {}) {
   stop();
-  if (!spans) asked = values();
+  if (!ranges) asked = values();
   const mine = new AbortController();
   running = mine;
   busy("search");
   notice("");
   byId("more").hidden = true;
-  if (!spans) {
+  if (!ranges) {
     show(body);
     selection.ids.clear();
     selection.toggle("", false);
@@ -106,7 +106,7 @@ async function run({ spans } = {}) {
   const limit = asked.limit || 50;
   const path = searchPath(asked.topic, { ...where(asked), limit, preview: PREVIEW });
   // Where to go on may be more than fits into an address.
-  const [method, given] = spans ? ["POST", { spans }] : ["GET"];
+  const [method, given] = ranges ? ["POST", { ranges }] : ["GET"];
   try {
     for await (const line of lines(method, path, { signal: mine.signal, body: given })) {
       if (line.record) body.append(recordRow(asked.topic, line.record, selection));
@@ -126,7 +126,7 @@ async function run({ spans } = {}) {
 function ended(end) {
   progressed(end);
   byId("status").textContent += ` · ${ENDINGS[end.reason]}`;
-  rest = end.spans;
+  rest = end.ranges;
   byId("more").hidden = !(end.reason === "limit" && rest);
   if (!body.children.length) show(byId("results"), h("p", { class: "empty" }, "Nothing was found."));
   if (end.errors.length) notice(end.errors.map((error) => error.detail).join(" "), { warn: true });
@@ -223,7 +223,7 @@ byId("stop").addEventListener("click", () => {
   byId("status").textContent = `Stopped. ${said}`;
   byId("search").focus();
 });
-byId("more").addEventListener("click", () => run({ spans: rest }));
+byId("more").addEventListener("click", () => run({ ranges: rest }));
 fields.start.addEventListener("change", shape);
 byId("curl").addEventListener("click", () => {
   if (form.reportValidity()) copy(curl(searchPath(values().topic, { ...where(values()), limit: values().limit })));

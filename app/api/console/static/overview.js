@@ -4,8 +4,8 @@ import { lineChart } from "./chart.js";
 
 const charts = {
   records: lineChart("Records in, per second", brief),
-  bytesIn: lineChart("Bytes in by door, per second", bytes),
-  bytesOut: lineChart("Bytes out by door, per second", bytes),
+  bytesIn: lineChart("Bytes in by listener, per second", bytes),
+  bytesOut: lineChart("Bytes out by listener, per second", bytes),
   syncs: lineChart("Time of a sync (fdatasync)", milliseconds),
   log: lineChart("Log on disk", bytes),
   connections: lineChart("Connections", count),
@@ -21,7 +21,7 @@ function tiles(now) {
     tile("Bytes in", rates ? bytes(rates.bytes_in_per_s) : "–", "/s"),
     tile("Bytes out", rates ? bytes(rates.bytes_out_per_s) : "–", "/s"),
     tile("Sync p99", milliseconds(syncs.p99_ms), `median ${milliseconds(syncs.p50_ms)}`),
-    tile("Connections", count(now.doors.reduce((sum, door) => sum + door.connections, 0))),
+    tile("Connections", count(now.listeners.reduce((sum, listener) => sum + listener.connections, 0))),
     tile("Disk free", bytes(disk.free_bytes), `of ${bytes(disk.total_bytes)}`),
   ];
 }
@@ -52,18 +52,18 @@ function facts(now) {
   return h("dl", { class: "pairs" }, pairs.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
 }
 
-function doors(now) {
+function listeners(now) {
   const names = { http: "HTTP", binary: "Binary", kafka: "Kafka" };
-  return table("Doors, with rates over the last ten seconds",
-    ["Door", "Address", "#Connections", "#In /s", "#Out /s", "#In, in all", "#Out, in all"],
-    now.doors.map((door) => h("tr", { "data-door": door.name },
-      h("td", null, names[door.name] ?? door.name),
-      h("td", { class: "mono" }, door.port ? `${door.host}:${door.port}` : "–"),
-      h("td", { class: "num" }, count(door.connections)),
-      h("td", { class: "num" }, bytes(door.bytes_in_per_s)),
-      h("td", { class: "num" }, bytes(door.bytes_out_per_s)),
-      h("td", { class: "num" }, bytes(door.bytes_in)),
-      h("td", { class: "num" }, bytes(door.bytes_out)))));
+  return table("Listeners, with rates over the last ten seconds",
+    ["Listener", "Address", "#Connections", "#In /s", "#Out /s", "#In, in all", "#Out, in all"],
+    now.listeners.map((listener) => h("tr", { "data-listener": listener.name },
+      h("td", null, names[listener.name] ?? listener.name),
+      h("td", { class: "mono" }, listener.port ? `${listener.host}:${listener.port}` : "–"),
+      h("td", { class: "num" }, count(listener.connections)),
+      h("td", { class: "num" }, bytes(listener.bytes_in_per_s)),
+      h("td", { class: "num" }, bytes(listener.bytes_out_per_s)),
+      h("td", { class: "num" }, bytes(listener.bytes_in)),
+      h("td", { class: "num" }, bytes(listener.bytes_out)))));
 }
 
 every(2000, async () => {
@@ -74,16 +74,16 @@ every(2000, async () => {
     state.textContent = now.health.status;
     state.className = now.health.status === "ready" ? "chip" : "chip bad";
     show(byId("tiles"), tiles(now));
-    show(byId("doors"), doors(now));
+    show(byId("listeners"), listeners(now));
     show(byId("disk"), meter(now.disk));
     show(byId("facts"), facts(now));
     const at = past.at;
     charts.records.update(at, [{ name: "records", values: past.records_in_per_s }]);
-    charts.bytesIn.update(at, past.doors.map((door) => ({ name: door.name, values: door.bytes_in_per_s })));
-    charts.bytesOut.update(at, past.doors.map((door) => ({ name: door.name, values: door.bytes_out_per_s })));
+    charts.bytesIn.update(at, past.listeners.map((listener) => ({ name: listener.name, values: listener.bytes_in_per_s })));
+    charts.bytesOut.update(at, past.listeners.map((listener) => ({ name: listener.name, values: listener.bytes_out_per_s })));
     charts.syncs.update(at, [{ name: "median", values: past.sync_p50_ms }, { name: "p99", values: past.sync_p99_ms }]);
     charts.log.update(at, [{ name: "log", values: past.log_bytes }]);
-    charts.connections.update(at, past.doors.map((door) => ({ name: door.name, values: door.connections })));
+    charts.connections.update(at, past.listeners.map((listener) => ({ name: listener.name, values: listener.connections })));
   } catch (problem) {
     notice(problem.message);
   }

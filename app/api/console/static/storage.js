@@ -11,9 +11,9 @@ const fields = form.elements;
 every(5000, async () => {
   try {
     const found = await get("/v1/connections?limit=200");
-    show(byId("connections"), table(`${count(found.total)} connections`, ["Door", "From", "Client", "Client id", "#For", "#In", "#Out"],
+    show(byId("connections"), table(`${count(found.total)} connections`, ["Listener", "From", "Client", "Client id", "#For", "#In", "#Out"],
       found.connections.map((one) => h("tr", null,
-        h("td", null, one.door), h("td", { class: "mono" }, one.peer),
+        h("td", null, one.protocol), h("td", { class: "mono" }, one.peer),
         h("td", { class: "key", title: one.client_version }, one.client_name ? `${one.client_name} ${one.client_version ?? ""}` : h("span", { class: "soft" }, "did not say")),
         h("td", { class: "key mono" }, one.client_id ?? "–"),
         h("td", { class: "num" }, duration(one.age_ms)), h("td", { class: "num" }, bytes(one.bytes_in)), h("td", { class: "num" }, bytes(one.bytes_out))))));
@@ -79,7 +79,7 @@ function describe(topic, partition, found) {
   const rows = found.segments.map((segment) => h("tr", null,
     h("td", { class: "mono" }, segment.file), h("td", { class: "num" }, count(segment.base_offset)), h("td", { class: "num" }, count(segment.next_offset)),
     h("td", { class: "num" }, bytes(segment.size_bytes)), h("td", { class: "num" }, bytes(segment.index_bytes)), h("td", null, time(segment.max_timestamp)),
-    h("td", null, h("span", { class: segment.is_synced ? "chip" : "chip warn" }, segment.is_synced ? "synced" : "not yet"), segment.damages.length > 0 && h("span", { class: "chip bad", title: segment.damages.join("; ") }, "damaged")),
+    h("td", null, h("span", { class: segment.is_synced ? "chip" : "chip warn" }, segment.is_synced ? "synced" : "not yet"), segment.corrupt_ranges.length > 0 && h("span", { class: "chip bad", title: segment.corrupt_ranges.join("; ") }, "damaged")),
     h("td", { class: "num" }, forecast(segment, found))));
   const kept = `Kept ${found.retention_ms < 0 ? "for good" : `for ${duration(found.retention_ms)}`}, ${found.retention_bytes < 0 ? "without a limit of size" : `up to ${bytes(found.retention_bytes)}`}`;
   show(byId("segments"),

@@ -21,8 +21,8 @@ _MESSAGE_CHARACTERS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaDoor:
-    """What all connections share: the broker, the groups, and where clients reach this door."""
+class KafkaListener:
+    """What all connections share: the broker, the groups, and where clients reach this listener."""
 
     broker: Broker
     groups: GroupCoordinator
@@ -33,20 +33,20 @@ class KafkaDoor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One request's surroundings."""
+    """One request's group_context."""
 
-    door: KafkaDoor
+    listener: KafkaListener
     version: int
     client_id: str
     client_host: str
 
     @property
     def broker(self) -> Broker:
-        return self.door.broker
+        return self.listener.broker
 
     @property
     def groups(self) -> GroupCoordinator:
-        return self.door.groups
+        return self.listener.groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ def answer_bytes_max(broker: Broker, request: FetchRequest) -> int:
 async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     asked = _asked(context, request)
     uses_topic_ids = context.version >= _FIRST_WITH_TOPIC_IDS
-    taken = context.door.fetch_sessions.take(
+    taken = context.listener.fetch_sessions.take(
         session_id=request.session_id,
         epoch=request.session_epoch,
         uses_topic_ids=uses_topic_ids,
@@ -59,7 +59,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     if taken.may_begin:
         for answer in answers:
             answer.note()
-        session_id = context.door.fetch_sessions.begin(
+        session_id = context.listener.fetch_sessions.begin(
             asked,
             is_privileged=_is_from_follower(context, request),
             uses_topic_ids=uses_topic_ids,

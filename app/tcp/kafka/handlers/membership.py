@@ -60,7 +60,7 @@ def find_coordinator(context: Context, request: FindCoordinatorRequest) -> FindC
         message = f"coordinators of type {request.key_type} are not served; only those of groups (0) are"
     is_found = not code
     node_id = context.broker.broker_id if is_found else _NO_NODE
-    host, port = (context.door.host, context.door.port) if is_found else ("", -1)
+    host, port = (context.listener.host, context.listener.port) if is_found else ("", -1)
     if context.version < _FIRST_WITH_KEYS:
         return FindCoordinatorResponse(
             error_code=code, error_message=message, node_id=node_id, host=host, port=port

@@ -68,7 +68,9 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
                 topic.topic_authorized_operations = authorized.on_topic()
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=broker.broker_id, host=context.door.host, port=context.door.port)
+            MetadataResponseBroker(
+                node_id=broker.broker_id, host=context.listener.host, port=context.listener.port
+            )
         ],
         cluster_id=broker.cluster_id,
         controller_id=broker.broker_id,
@@ -149,7 +151,7 @@ def describe_cluster(context: Context, request: DescribeClusterRequest) -> Descr
         controller_id=broker.broker_id,
         brokers=[
             DescribeClusterBroker(
-                broker_id=broker.broker_id, host=context.door.host, port=context.door.port, rack=None
+                broker_id=broker.broker_id, host=context.listener.host, port=context.listener.port, rack=None
             )
         ],
         cluster_authorized_operations=authorized.on_cluster(

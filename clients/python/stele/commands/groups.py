@@ -21,7 +21,7 @@ def _url_option(command: F) -> F:
     return click.option(
         "--url",
         metavar="URL",
-        help=f"The broker's HTTP door. [env: STELE_URL; default: {_DEFAULT_URL}]",
+        help=f"The broker's HTTP listener. [env: STELE_URL; default: {_DEFAULT_URL}]",
     )(command)
 
 

@@ -13,12 +13,14 @@ from .server import server_module
 @click.command(context_settings={"show_default": False})
 @click.option("--data-dir", metavar="DIR", help="Directory of the logs and the metadata. [default: data]")
 @click.option("--host", metavar="HOST", help="Address to bind. [default: 127.0.0.1]")
-@click.option("--http-port", type=int, metavar="PORT", help="HTTP door; 0 is any free port. [default: 8080]")
 @click.option(
-    "--binary-port", type=int, metavar="PORT", help="Binary door; 0 is any free port. [default: 9009]"
+    "--http-port", type=int, metavar="PORT", help="HTTP listener; 0 is any free port. [default: 8080]"
 )
 @click.option(
-    "--kafka-port", type=int, metavar="PORT", help="Kafka door; 0 is any free port. [default: 9092]"
+    "--binary-port", type=int, metavar="PORT", help="Binary listener; 0 is any free port. [default: 9009]"
+)
+@click.option(
+    "--kafka-port", type=int, metavar="PORT", help="Kafka listener; 0 is any free port. [default: 9092]"
 )
 @click.option("--advertised-host", metavar="HOST", help="Host told to clients, if not the bound one.")
 @click.option("--num-partitions", type=int, metavar="N", help="Partitions of a topic made without a number.")

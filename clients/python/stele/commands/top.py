@@ -1,4 +1,4 @@
-"""``stele top``: rates, doors, syncs and lag, live in the terminal."""
+"""``stele top``: rates, listeners, syncs and lag, live in the terminal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Rates(Struct):
     syncs_per_s: float | None = None
 
 
-class _Door(Struct):
+class _Listener(Struct):
     name: str
     connections: int
     bytes_in_per_s: float | None
@@ -68,7 +68,7 @@ class _Overview(Struct):
     partitions: int
     groups: int
     rates: _Rates | None
-    doors: list[_Door]
+    listeners: list[_Listener]
     disk: _Disk
     syncs: _Syncs
     process: _Process
@@ -95,7 +95,7 @@ _FAILURES = (httpx.HTTPError, msgspec.DecodeError)
 @click.option(
     "--url",
     metavar="URL",
-    help=f"The broker's HTTP door. [env: STELE_URL; default: {_DEFAULT_URL}]",
+    help=f"The broker's HTTP listener. [env: STELE_URL; default: {_DEFAULT_URL}]",
 )
 @click.option(
     "--interval",
@@ -106,10 +106,10 @@ _FAILURES = (httpx.HTTPError, msgspec.DecodeError)
 )
 @click.option("--once", is_flag=True, help="Print it once and end; so it is when the output is no terminal.")
 def top(url: str | None, interval: float, once: bool) -> None:
-    """Show how a broker is doing: rates, doors, syncs, and the groups that are behind. Ctrl-C ends it."""
+    """Show how a broker is doing: rates, listeners, syncs, and the groups that are behind. Ctrl-C ends it."""
     address = url or os.environ.get("STELE_URL") or _DEFAULT_URL
     if not address.startswith(("http://", "https://")):
-        raise click.UsageError(f"{address} is not an address of the HTTP door; give http://HOST:8080")
+        raise click.UsageError(f"{address} is not an address of the HTTP listener; give http://HOST:8080")
     try:
         client = httpx.Client(base_url=address, timeout=_TIMEOUT_S)
     except httpx.InvalidURL as error:
@@ -186,12 +186,12 @@ def _picture(http: httpx.Client, *, rows: int) -> list[str]:
         f"log {_bytes(disk.log_bytes)}, free {_bytes(disk.free_bytes)} of {_bytes(disk.total_bytes)} · "
         f"memory {_bytes(now.process.resident_bytes)}",
         "",
-        f"{'DOOR':<10}{'CONNECTIONS':>12}{'IN/S':>14}{'OUT/S':>14}",
+        f"{'PROTOCOL  ':<10}{'CONNECTIONS':>12}{'IN/S':>14}{'OUT/S':>14}",
     ]
     lines += [
-        f"{door.name:<10}{door.connections:>12,}{_bytes(door.bytes_in_per_s):>14}"
-        f"{_bytes(door.bytes_out_per_s):>14}"
-        for door in now.doors
+        f"{listener.name:<10}{listener.connections:>12,}{_bytes(listener.bytes_in_per_s):>14}"
+        f"{_bytes(listener.bytes_out_per_s):>14}"
+        for listener in now.listeners
     ]
     # Those that are behind first; a group that was not sampled says nothing of itself.
     groups = sorted(found.groups, key=lambda group: (-(group.lag or 0), group.group))

@@ -57,7 +57,7 @@ class HttpAnswer:
             return msgspec.json.decode(self.body)
         except msgspec.DecodeError as error:
             raise ProtocolError(
-                f"the answer is not JSON ({error}); is this URL the HTTP door of a Stele broker?"
+                f"the answer is not JSON ({error}); is this URL the HTTP listener of a Stele broker?"
             ) from error
 
     def json_lines(self) -> list[Any]:
@@ -66,7 +66,7 @@ class HttpAnswer:
             return msgspec.json.Decoder().decode_lines(self.body)
         except msgspec.DecodeError as error:
             raise ProtocolError(
-                f"the answer is not NDJSON ({error}); is this URL the HTTP door of a Stele broker?"
+                f"the answer is not NDJSON ({error}); is this URL the HTTP listener of a Stele broker?"
             ) from error
 
     def header_int(self, name: str) -> int:
@@ -147,7 +147,7 @@ def result_of_http(operation: Operation[R], answer: HttpAnswer) -> R:
         return operation.from_http(answer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProtocolError(
-            f"the answer lacks a field ({error!r}); is this URL the HTTP door of a Stele broker?"
+            f"the answer lacks a field ({error!r}); is this URL the HTTP listener of a Stele broker?"
         ) from error
 
 

@@ -166,7 +166,7 @@ class CreateTopic(Operation[TopicDescription]):
 
     def from_http(self, answer: HttpAnswer) -> TopicDescription:
         if answer.status == 200:
-            # PUT is idempotent, create is not: both doors must tell the caller the same.
+            # PUT is idempotent, create is not: both listeners must tell the caller the same.
             raise error_for(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {self.topic!r} exists already")
         return _description_from_json(answer.json(), "configs")
 

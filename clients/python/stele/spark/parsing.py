@@ -74,7 +74,7 @@ _KAFKA_HINTS = {
     "kafka.group.id": "a Stele source commits to no consumer group: leave it out",
     "kafka.acks": "write acks",
     "kafka.compression.type": "write compression",
-    "kafka.security.protocol": "Stele's doors have no TLS or SASL yet: leave it out",
+    "kafka.security.protocol": "Stele's listeners have no TLS or SASL yet: leave it out",
     "kafka.max.partition.fetch.bytes": "write fetchBytes",
     "kafka.fetch.max.bytes": "write fetchBytes",
 }
@@ -256,7 +256,7 @@ def _connection(given: _Given) -> Connection:
     name, text = ("url", url) if url is not None else ("kafka.bootstrap.servers", servers)
     if text is None:
         raise OptionError(
-            "option url is missing: name the broker, as stele://HOST:9009 (its binary door) or http://HOST:8080"
+            "option url is missing: name the broker, as stele://HOST:9009 (its binary listener) or http://HOST:8080"
         )
     transport = given.text("transport")
     if transport is not None:

@@ -2,7 +2,7 @@
 
 Nothing here opens, awaits, sleeps or reads a clock. Reading order:
 
-- ``error_codes``   the numbers every door answers with (Apache Kafka's)
+- ``error_codes``   the numbers every listener answers with (Apache Kafka's)
 - ``record_batch``  RecordBatch v2: build, check, walk, decode
 - ``compression``   the four codecs of a batch, bounded
 - ``framing``       the length-prefixed frames of the binary protocol

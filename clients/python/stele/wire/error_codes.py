@@ -1,7 +1,7 @@
 """Error numbers and their meaning, as in the Apache Kafka protocol guide.
 
-One numbering serves every door: the binary extension (ADR-0010) sends it, HTTP
-problem documents carry it as ``kafka_code``, the Kafka door sends it as is.
+One numbering serves every listener: the binary extension (ADR-0010) sends it, HTTP
+problem documents carry it as ``kafka_code``, the Kafka listener sends it as is.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from app.broker.admission import Admission
 from app.settings import Settings
 from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.dispatch import Served
-from app.tcp.kafka.handlers.context import KafkaDoor
+from app.tcp.kafka.handlers.context import KafkaListener
 from app.tcp.kafka.schemas import describe_configs
 from app.tcp.server import TcpServer
 from tests.support.kafka_peer import read_response, request_frame
@@ -37,11 +37,11 @@ def request_for(resources: int) -> bytes:
 
 async def ask(frame: bytes) -> bytes:
     """The response to ``frame`` from a connection whose broker is asked for nothing."""
-    door = cast("KafkaDoor", SimpleNamespace(broker=SimpleNamespace(configs=None)))
+    listener = cast("KafkaListener", SimpleNamespace(broker=SimpleNamespace(configs=None)))
     settings = Settings()
     server = TcpServer(
         "kafka",
-        lambda registry: KafkaConnection(door=door, settings=settings, registry=registry),
+        lambda registry: KafkaConnection(listener=listener, settings=settings, registry=registry),
         admission=Admission("kafka", connections_max=1, open_files_max=1 << 20),
     )
     listening = socket.create_server(("127.0.0.1", 0))

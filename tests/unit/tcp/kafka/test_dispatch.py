@@ -10,7 +10,7 @@ import pytest
 from app.tcp.kafka import schema
 from app.tcp.kafka.api import Api
 from app.tcp.kafka.dispatch import API_VERSIONS_KEY, SERVED, Served, unsupported_api_versions
-from app.tcp.kafka.handlers.context import Context, KafkaDoor
+from app.tcp.kafka.handlers.context import Context, KafkaListener
 from app.tcp.kafka.schemas import api_versions
 
 ROWS = [pytest.param(row, id=row.api.name) for row in SERVED.values()]
@@ -90,7 +90,7 @@ def test_a_change_goes_on_when_its_client_is_gone() -> None:
 
 def api_versions_of(version: int, **asked: str) -> api_versions.ApiVersionsResponse:
     # The handler looks at nothing but the version.
-    context = Context(door=cast("KafkaDoor", None), version=version, client_id="", client_host="")
+    context = Context(listener=cast("KafkaListener", None), version=version, client_id="", client_host="")
     return cast(
         "api_versions.ApiVersionsResponse",
         SERVED[API_VERSIONS_KEY].handle(context, api_versions.ApiVersionsRequest(**asked)),

@@ -10,7 +10,7 @@ from stele.wire.error_codes import ErrorCode
 
 from app.errors import CoordinatorNotAvailable
 from app.tcp.kafka.handlers.committed_offsets import offset_fetch
-from app.tcp.kafka.handlers.context import Context, KafkaDoor
+from app.tcp.kafka.handlers.context import Context, KafkaListener
 from app.tcp.kafka.handlers.groups import describe_groups, list_groups
 from app.tcp.kafka.schemas import describe_groups as describing
 from app.tcp.kafka.schemas import list_groups as listing
@@ -28,14 +28,14 @@ class _ClosedGroups:
 
 
 def context_of(version: int) -> Context:
-    door = KafkaDoor(
+    listener = KafkaListener(
         broker=cast("Any", None),
         groups=cast("Any", _ClosedGroups()),
         fetch_sessions=cast("Any", None),
         host="h",
         port=1,
     )
-    return Context(door=door, version=version, client_id="", client_host="")
+    return Context(listener=listener, version=version, client_id="", client_host="")
 
 
 @pytest.mark.parametrize("version", range(8))

@@ -3,7 +3,7 @@
 All who poll one group are together **one member** of it, for which the broker
 joins. What is assigned to that member is given out to polls, a partition to one
 at a time, so that its records stay in order; Kafka's members and those of the
-other doors share the group with it as with any member (ADR-0017).
+other listeners share the group with it as with any member (ADR-0017).
 
 A lease ends by its ack, by a nack, by its time, or because its partitions were
 assigned to another member. Leases are not kept on disk, and need not be: a
@@ -105,7 +105,7 @@ class _Pool:
             self.waiters.discard(waiter)
 
 
-class LeaseDesk:
+class LeaseManager:
     """All leases of one broker. On its event loop, above the coordinator."""
 
     def __init__(self, *, broker: Broker, coordinator: GroupCoordinator, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Bringing the ledger of a partition to an offset: a snapshot, and the headers after it."""
+"""Bringing the producer state of a partition to an offset: a snapshot, and the headers after it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from stele.wire import record_batch as rb
 
 from ..errors import StorageError
-from .engine import BatchLedger
+from .engine import ProducerState
 from .files import read_file
 from .partition_files import PRODUCERS_SUFFIX, PartitionFiles
 from .segment import Segment
@@ -17,16 +17,16 @@ from .segment_reader import headers
 logger = logging.getLogger(__name__)
 
 
-class LedgerReplay:
-    """The ledger knows of every batch before ``offset``, or knows that it does not."""
+class ProducerStateReplay:
+    """The producer state knows of every batch before ``offset``, or knows that it does not."""
 
-    def __init__(self, partition: PartitionFiles, ledger: BatchLedger) -> None:
+    def __init__(self, partition: PartitionFiles, producer_state: ProducerState) -> None:
         self.offset = 0
         self._partition = partition
-        self._ledger = ledger
+        self._producers = producer_state
 
     def restore_before(self, offset: int, segments: Sequence[Segment]) -> bool:
-        """Bring the ledger to ``offset``: the newest usable snapshot, and the headers of ``segments`` after it.
+        """Bring the producer state to ``offset``: the newest usable snapshot, and the headers of ``segments`` after it.
 
         CRCs of batches are not checked. Returns True if the snapshot was all that
         it took.
@@ -48,7 +48,7 @@ class LedgerReplay:
     def _restore(self, offset: int) -> bool:
         snapshot = read_file(self._partition.files, self._partition.producers_path(offset))
         try:
-            self._ledger.restore(snapshot or b"")
+            self._producers.restore(snapshot or b"")
         except ValueError as error:
             logger.warning(
                 "%s: the producer snapshot at %d is damaged (%s), the log is read instead",
@@ -70,11 +70,11 @@ class LedgerReplay:
     def feed(self, header: rb.BatchHeader) -> None:
         """Take in the next batch of the log."""
         self.skip_to(header.base_offset)
-        self._ledger.apply(header)
+        self._producers.apply(header)
         self.offset = header.next_offset
 
     def skip_to(self, offset: int) -> None:
-        """Reset the ledger if there is a gap before ``offset``: what it knows may not be the last that was written."""
+        """Reset the producer state if there is a gap before ``offset``: what it knows may not be the last that was written."""
         if offset != self.offset:
-            self._ledger.clear()
+            self._producers.clear()
             self.offset = offset

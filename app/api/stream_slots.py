@@ -1,4 +1,4 @@
-"""Places for answers that stream: so many of a kind at once, and none for good for a client that takes nothing."""
+"""StreamSlots for answers that stream: so many of a kind at once, and none for good for a client that takes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BrokenOff(Exception):
     """Raised in an answer that has begun: it ends without its end, so that its client knows that there was more."""
 
 
-class Places:
+class StreamSlots:
     """``most`` answers of one kind, which ``kind`` names to whoever gets no place."""
 
     def __init__(self, kind: str, most: int, *, patience_s: float = PATIENCE_S) -> None:
@@ -83,7 +83,7 @@ class Place:
         self._until.reschedule(asyncio.get_running_loop().time())
 
 
-class PlacedStream(StreamingResponse):
+class SlottedStream(StreamingResponse):
     """Holds a place (if ``places`` are counted) as long as it is sent, or says that there is none.
 
     ``content`` may break it off, and is closed with it.
@@ -92,7 +92,7 @@ class PlacedStream(StreamingResponse):
     def __init__(
         self,
         content: AsyncGenerator[bytes],
-        places: Places | None,
+        places: StreamSlots | None,
         *,
         headers: dict[str, str] | None = None,
         media_type: str,

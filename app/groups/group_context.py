@@ -12,7 +12,7 @@ from ..settings import Settings
 from .timers import Scheduler
 
 
-class Surroundings(Protocol):
+class GroupContext(Protocol):
     """What the groups of one coordinator share."""
 
     @property

@@ -1,4 +1,4 @@
-"""A door of lines over ``OrderedConnection``: what a door may do, without a broker behind it.
+"""A listener of lines over ``OrderedConnection``: what a listener may do, without a broker behind it.
 
 Each line is a request, answered by a line:
 
@@ -91,7 +91,7 @@ class ToyConnection(OrderedConnection):
         self.is_lost = False
         works.connections.append(self)
 
-    # ── what a door implements ──
+    # ── what a listener implements ──
 
     def has_partial_frame(self) -> bool:
         return bool(self._rest) and not self._is_holding
@@ -180,7 +180,7 @@ class ToyConnection(OrderedConnection):
 
 
 class Client:
-    """One peer of the door, over asyncio's streams."""
+    """One peer of the listener, over asyncio's streams."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -194,7 +194,7 @@ class Client:
         await self._writer.drain()
 
     def send_soon(self, *lines: str) -> None:
-        """Without waiting for the door to read."""
+        """Without waiting for the listener to read."""
         self._writer.write("".join(f"{line}\n" for line in lines).encode())
 
     async def answer(self) -> str:
@@ -205,7 +205,7 @@ class Client:
         return [await self.answer() for _ in range(count)]
 
     async def rest(self) -> bytes:
-        """All that still comes until the door closes."""
+        """All that still comes until the listener closes."""
         async with asyncio.timeout(TIMEOUT_S):
             return await self._reader.read()
 
@@ -235,7 +235,7 @@ class Client:
         await asyncio.gather(self._writer.wait_closed(), return_exceptions=True)
 
 
-class Door:
+class Listener:
     """A ``TcpServer`` of toy connections."""
 
     def __init__(self, *, limits: Limits, connections_max: int, open_files_max: int = 1 << 20) -> None:
@@ -274,10 +274,10 @@ class Door:
         await self.works.until(lambda: all(c.is_lost for c in self.works.connections))
 
 
-class OpenDoor(Protocol):
-    """Opens a door that the fixture closes."""
+class OpenListener(Protocol):
+    """Opens a listener that the fixture closes."""
 
-    async def __call__(self, limits: Limits | None = None, *, connections_max: int = 100) -> Door: ...
+    async def __call__(self, limits: Limits | None = None, *, connections_max: int = 100) -> Listener: ...
 
 
 class SteeredClock:

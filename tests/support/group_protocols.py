@@ -1,4 +1,4 @@
-"""Groups through the HTTP and the binary door behind one interface, as plain requests and their answers."""
+"""Groups through the HTTP and the binary listener behind one interface, as plain requests and their answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMEOUT_S = 60.0
 
 
 class RefusedError(Exception):
-    """An error answer; ``code`` is the same number through every door."""
+    """An error answer; ``code`` is the same number over every protocol."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -47,7 +47,7 @@ class Polled:
     skipped: list[tuple[str, int, int, int]]
 
 
-class GroupDoor(Protocol):
+class GroupProtocol(Protocol):
     """``owner`` is (group, member id, generation, topic, partition)."""
 
     def __enter__(self) -> Self: ...
@@ -75,7 +75,7 @@ class GroupDoor(Protocol):
     def extend(self, group: str, lease: str, lease_ms: int) -> None: ...
 
 
-class HttpDoor:
+class HttpProtocol:
     def __init__(self, broker: BrokerProcess) -> None:
         self._client = httpx.Client(base_url=broker.http_url, timeout=TIMEOUT_S)
 
@@ -168,7 +168,7 @@ class HttpDoor:
         self._ask("POST", self._group(group, "extend"), {"lease": lease, "lease_ms": lease_ms})
 
 
-class BinaryDoor:
+class BinaryProtocol:
     def __init__(self, broker: BrokerProcess) -> None:
         self._peer = Peer(broker)
 

@@ -26,7 +26,7 @@ async def pause_among_partitions(done: int) -> None:
         await pause()
 
 
-class Turn:
+class WorkBudget:
     """What a long work may do until it lets the loop serve the others."""
 
     __slots__ = ("_bytes", "_records")

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 import pytest
 from starlette.types import Message
 
-from app.api.places import PlacedStream, Places
+from app.api.stream_slots import SlottedStream, StreamSlots
 
 SCOPE = {"type": "http", "path": "/stream", "asgi": {"spec_version": "2.3"}}
 
@@ -40,7 +40,7 @@ class Client:
 
 
 class Streams:
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: StreamSlots) -> None:
         self._places = places
         self.ended = 0
 
@@ -53,14 +53,14 @@ class Streams:
 
     async def begin(self) -> tuple[Client, asyncio.Task[None]]:
         client = Client()
-        stream = PlacedStream(self._content(), self._places, media_type="text/plain")
+        stream = SlottedStream(self._content(), self._places, media_type="text/plain")
         task = asyncio.create_task(stream(dict(SCOPE), client.receive, client.send))
         await client.is_sent.wait()
         return client, task
 
 
 async def test_a_place_is_free_again_when_its_answer_has_ended() -> None:
-    places = Places("searches", 1)
+    places = StreamSlots("searches", 1)
     streams = Streams(places)
     client, task = await streams.begin()
     assert places.taken == 1
@@ -70,11 +70,11 @@ async def test_a_place_is_free_again_when_its_answer_has_ended() -> None:
 
 
 async def test_whoever_comes_too_much_is_told_so_as_long_as_the_others_have_patience() -> None:
-    streams = Streams(Places("searches", 2, patience_s=1e9))
+    streams = Streams(StreamSlots("searches", 2, patience_s=1e9))
     begun = [await streams.begin() for _ in range(2)]
     late, task = Client(), None
     late.takes.set()
-    stream = PlacedStream(streams._content(), streams._places, media_type="text/plain")
+    stream = SlottedStream(streams._content(), streams._places, media_type="text/plain")
     await stream(dict(SCOPE), late.receive, late.send)
     assert late.got[0]["status"] == 429
     assert b"2 searches are running" in late.body
@@ -87,7 +87,7 @@ async def test_whoever_comes_too_much_is_told_so_as_long_as_the_others_have_pati
 async def test_a_client_that_takes_nothing_loses_its_place_to_one_that_waits_for_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    streams = Streams(Places("searches", 2, patience_s=0))
+    streams = Streams(StreamSlots("searches", 2, patience_s=0))
     (first, first_task), (second, second_task) = [await streams.begin() for _ in range(2)]
     third, third_task = await streams.begin()
     await first_task

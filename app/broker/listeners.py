@@ -1,4 +1,4 @@
-"""What a door can say of itself: who is connected, and how much went through it."""
+"""What a listener can say of itself: who is connected, and how much went through it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Traffic:
 class ConnectionView:
     """One connection now. The texts are the client's own words, empty where it said nothing."""
 
-    door: str
+    protocol: str
     peer: str
     age_ms: int
     bytes_in: int
@@ -34,7 +34,7 @@ class ConnectionView:
     client_version: str = ""
 
 
-class DoorView(Protocol):
+class ListenerView(Protocol):
     @property
     def name(self) -> str: ...
     def traffic(self) -> Traffic: ...

@@ -674,7 +674,9 @@ def test_a_producer_id_is_given_once_and_none_for_transactions(peer: KafkaPeer, 
 # ── fetch ──
 
 
-def test_a_long_poll_ends_with_an_append_through_another_door(broker: BrokerProcess, peer: KafkaPeer) -> None:
+def test_a_long_poll_ends_with_an_append_through_another_listener(
+    broker: BrokerProcess, peer: KafkaPeer
+) -> None:
     create_topic(peer, "bell")
     started = time.monotonic()
     peer.post(fetch("bell", 0, max_wait_ms=LONG_MS), 12)

@@ -20,7 +20,7 @@ _SLASH = re.compile("%2f", re.IGNORECASE)
 _LATER = re.compile("%(?=2[f5])", re.IGNORECASE)
 
 
-class WholeSegmentRoute(APIRoute):
+class EncodedSlashRoute(APIRoute):
     """Its path parameters are whole segments of the path as it was sent."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 
-class Follower:
+class TailSubscription:
     """Notes appends to a topic, or to one partition of it. ``is_ended`` once the topic was deleted."""
 
     def __init__(self, partition: int | None) -> None:
@@ -44,33 +44,33 @@ class Follower:
             pass
 
 
-class Followers:
-    """The followers of all topics."""
+class TailSubscriptions:
+    """The subscriptions of all topics."""
 
     def __init__(self) -> None:
-        self._by_topic: dict[str, list[Follower]] = {}
+        self._by_topic: dict[str, list[TailSubscription]] = {}
 
     @contextmanager
-    def following(self, topic: str, partition: int | None) -> Generator[Follower]:
-        follower = Follower(partition)
-        self._by_topic.setdefault(topic, []).append(follower)
+    def subscribe(self, topic: str, partition: int | None) -> Generator[TailSubscription]:
+        subscription = TailSubscription(partition)
+        self._by_topic.setdefault(topic, []).append(subscription)
         try:
-            yield follower
+            yield subscription
         finally:
-            followers = self._by_topic[topic]
-            followers.remove(follower)
-            if not followers:
+            subscriptions = self._by_topic[topic]
+            subscriptions.remove(subscription)
+            if not subscriptions:
                 del self._by_topic[topic]
 
     def appended(self, topic: str, partition: int) -> None:
-        for follower in self._by_topic.get(topic, ()):
-            follower.note(partition)
+        for subscription in self._by_topic.get(topic, ()):
+            subscription.note(partition)
 
     def deleted(self, topic: str) -> None:
-        for follower in self._by_topic.get(topic, ()):
-            follower.end()
+        for subscription in self._by_topic.get(topic, ()):
+            subscription.end()
 
     def wake_all(self) -> None:
-        for followers in self._by_topic.values():
-            for follower in followers:
-                follower.wake()
+        for subscriptions in self._by_topic.values():
+            for subscription in subscriptions:
+                subscription.wake()

@@ -1,4 +1,4 @@
-"""One log behind all doors: what a Kafka client writes is read over HTTP and the binary protocol, and the reverse."""
+"""One log behind all listeners: what a Kafka client writes is read over HTTP and the binary protocol, and the reverse."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.conformance.clients import Client, by_murmur2
 from tests.conformance.driver import Driver, Headers, Record
 from tests.conformance.support import MakeTopic, all_kinds, now_ms
 
-pytestmark = pytest.mark.capability("other doors")
+pytestmark = pytest.mark.capability("other listeners")
 
 Seen = tuple[int, int | None, bytes | None, bytes | None, Headers]
 
@@ -66,7 +66,7 @@ def _json(record: Record) -> dict[str, Any]:
     return told
 
 
-async def test_what_it_writes_is_read_through_the_other_doors(
+async def test_what_it_writes_is_read_through_the_other_protocols(
     stele: BrokerProcess, driver: Driver, topic: str
 ) -> None:
     records = all_kinds(driver)
@@ -82,7 +82,7 @@ async def test_what_it_writes_is_read_through_the_other_doors(
         assert [entry[1] for entry in over_http] == [record.timestamp for record in records]
 
 
-async def test_what_is_written_through_the_other_doors_it_reads(
+async def test_what_is_written_through_the_other_protocols_it_reads(
     stele: BrokerProcess, driver: Driver, topic: str
 ) -> None:
     stamp = now_ms() - 60_000
@@ -110,7 +110,7 @@ async def test_what_is_written_through_the_other_doors_it_reads(
     assert [seen(record) for record in read] == expected
 
 
-async def test_a_key_goes_to_the_same_partition_through_all_doors(
+async def test_a_key_goes_to_the_same_partition_through_all_protocols(
     stele: BrokerProcess, driver: Driver, client: Client, make_topic: MakeTopic
 ) -> None:
     if client.partitioner is not by_murmur2:
