@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .group import Group, Member
+from .group import Group
+from .member import Member
 from .messages import Joined, JoinedMember, Synced
 
 

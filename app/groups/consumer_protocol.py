@@ -22,6 +22,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+# The protocol type of consumers. Their metadata names their topics.
+CONSUMER = "consumer"
+
 _VERSION_AND_COUNT = struct.Struct(">hi")
 _SIZE = struct.Struct(">h")
 _COUNT = struct.Struct(">i")

@@ -1,41 +1,27 @@
 """The group coordinator: all that a listener may call about groups and committed offsets.
 
-On the event loop of the broker, like ``Broker``. What changes something is done
-or parked, in order, when the call returns; its future completes when the answer
-is known, and where the answer promises something, when that is durable. Listeners
-await the future, or drop it when their peer is gone.
+It runs on the event loop of the broker, like ``Broker``. What a call changes is
+changed, or parked in order, when the call returns. Its future completes when the
+answer is known, and where the answer promises something, when that is durable.
+Listeners await the future, or drop it when their client is gone.
 
-It is one class because it is one interface: it finds the group, checks the
-request and hands it over. What happens then is in ``live_group``,
-``group_offsets``, ``managed_members`` and ``offset_retention``.
+Each call checks the request, finds the group in ``GroupTable`` and hands the
+request over. What happens then is in ``live_group``, ``group_offsets``, ``claims``
+and ``offset_retention``.
 
 Every call may raise ``CoordinatorNotAvailable`` (the broker is closing) and
-``CoordinatorFenced`` (another coordinator has the groups).
+``CoordinatorFenced`` (another coordinator has taken the groups over).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ..broker.topics import Topic
 from ..clock import Clock
-from ..cluster.group_store import (
-    DeleteGroup,
-    DeleteOffset,
-    DeleteOwner,
-    DeleteTopicOffsets,
-    GroupChange,
-    GroupRecord,
-    GroupStore,
-    OffsetRecord,
-    OwnerRecord,
-)
+from ..cluster.group_store import GroupStore
 from ..errors import (
-    CoordinatorFenced,
     CoordinatorNotAvailable,
     GroupNotEmpty,
     GroupNotFound,
@@ -43,17 +29,16 @@ from ..errors import (
     IllegalGeneration,
     InternalTopic,
     InvalidRequest,
-    SteleError,
-    TooManyGroups,
-    TopicError,
     UnknownMember,
     UnknownPartition,
 )
 from ..settings import Settings
 from .checks import check_group_id, check_join
+from .consumer_protocol import CONSUMER
 from .descriptions import description_of, listing_of
-from .group import CONSUMER, Claimant, Event, Group, GroupState
 from .group_offsets import GroupOffsets
+from .group_states import GroupState
+from .group_table import GroupTable, random_id
 from .live_group import LiveGroup
 from .managed_members import join_request_of, membership_of
 from .messages import (
@@ -73,18 +58,15 @@ from .messages import (
     SyncRequest,
 )
 from .offset_retention import OffsetRetention
-from .offsets import topic_id_of
-from .parking import answer
+from .ownership import Claimant, check_assigned, check_owner
 from .timers import Scheduler
-from .writer import StoreWriter
-
-logger = logging.getLogger(__name__)
 
 
 class GroupCoordinator:
-    """``topic`` finds a topic by its name, and raises ``TopicError``: ``Broker.readable_topic``.
+    """Serves the groups of ``store``.
 
-    ``scheduler`` (the running loop) and ``make_id`` (UUIDs) are for tests.
+    ``topic`` finds a topic by its name, and raises ``TopicError``: ``Broker.readable_topic``.
+    ``scheduler`` (default: the running loop) and ``make_id`` (default: UUIDs) are for tests.
     """
 
     def __init__(
@@ -95,120 +77,40 @@ class GroupCoordinator:
         settings: Settings,
         topic: Callable[[str], Topic],
         scheduler: Scheduler | None = None,
-        make_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        make_id: Callable[[], str] = random_id,
     ) -> None:
-        self.settings = settings
-        self.make_id = make_id
-        self._scheduler = scheduler
-        self._clock = clock
-        self._topic = topic
-        self._writer = StoreWriter(store)
-        self._groups: dict[str, LiveGroup] = {}
-        self._retention = OffsetRetention(self._groups, clock=clock, settings=settings, drop=self._drop)
-        self._refusal: Callable[[], SteleError] | None = lambda: CoordinatorNotAvailable("they are not open")
-        self._watchers: list[Callable[[str], None]] = []
-        self._keepers: list[Callable[[Sequence[GroupChange]], None]] = []
-        self.epoch = 0
+        self.table = GroupTable(
+            store=store, clock=clock, settings=settings, topic=topic, scheduler=scheduler, make_id=make_id
+        )
+        self._retention = OffsetRetention(self.table, clock=clock)
 
     # ── life ──
 
     async def open(self) -> None:
-        """Take the store over, and begin where its last coordinator ended; the sessions of members start anew.
+        """Take the store over and continue where its last coordinator ended; sessions start again.
 
-        Topics must be known by now: offsets of those that are not are dropped.
+        Topics must be known by now: offsets of unknown topics are deleted.
 
         Raises:
-            GroupStoreFailed: it cannot be read or written.
+            GroupStoreFailed: the store cannot be read or written.
         """
-        if self._scheduler is None:
-            self._scheduler = asyncio.get_running_loop()
-        stored = await self._writer.open()
-        self.epoch = stored.epoch
-        for record in stored.groups:
-            self._groups[record.group] = LiveGroup(Group.restored(record), self)
-        gone: list[GroupChange] = []
-        for record in stored.offsets:
-            if topic_id_of(self._topic, record.topic) != record.topic_id:
-                # The topic was deleted, and a crash came before its offsets were.
-                gone.append(DeleteOffset(group=record.group, topic=record.topic, partition=record.partition))
-                continue
-            if record.group not in self._groups:
-                self._groups[record.group] = LiveGroup(Group(record.group), self)
-            self._groups[record.group].offsets.restore(record)
-        if gone:
-            self.persist(gone, self._ignore)
-        self._refusal = None
-        self._retention.start(self._scheduler)
+        await self.table.open()
+        self._retention.start()
 
     def begin_close(self) -> None:
-        """Refuse what comes from now on, and answer all joins and syncs that are parked."""
-        self._refuse_from_now_on(lambda: CoordinatorNotAvailable("the broker is shutting down"))
+        """Refuse all calls from now on, and answer all parked joins and syncs."""
+        self._retention.stop()
+        self.table.refuse(lambda: CoordinatorNotAvailable("the broker is shutting down"))
 
     async def close(self) -> None:
-        """Keep the commits that came, and close the store."""
+        """Keep the commits received so far, and close the store."""
         self.begin_close()
-        await self._writer.close()
-
-    def _refuse_from_now_on(self, refusal: Callable[[], SteleError]) -> None:
-        if self._refusal is not None:
-            return
-        self._refusal = refusal
-        self._retention.stop()
-        for live in self._groups.values():
-            live.close(refusal())
-
-    def _check_open(self) -> None:
-        if self._refusal is not None:
-            raise self._refusal()
-
-    # ── what the groups share ──
+        await self.table.close()
 
     @property
-    def scheduler(self) -> Scheduler:
-        assert self._scheduler is not None
-        return self._scheduler
-
-    def now_ms(self) -> int:
-        return self._clock.now_ms()
-
-    def topic(self, name: str) -> Topic:
-        """Raises ``TopicError``."""
-        return self._topic(name)
-
-    def partitions_of(self, topics: Iterable[str]) -> dict[str, int]:
-        """How many each of those topics has that exist."""
-        found: dict[str, int] = {}
-        for name in topics:
-            with contextlib.suppress(TopicError):
-                found[name] = self._topic(name).partitions
-        return found
-
-    def watch(self, watcher: Callable[[str], None]) -> None:
-        """Have ``watcher`` called with the name of each group whose members or assignments have changed."""
-        self._watchers.append(watcher)
-
-    def watch_kept(self, watcher: Callable[[Sequence[GroupChange]], None]) -> None:
-        """Have ``watcher`` called with changes that are durable, in their order, when they were answered."""
-        self._keepers.append(watcher)
-
-    def changed(self, group: str) -> None:
-        for watcher in self._watchers:
-            watcher(group)
-
-    def persist(self, changes: Sequence[GroupChange], done: Callable[[SteleError | None], None]) -> None:
-        def written(error: SteleError | None) -> None:
-            if isinstance(error, CoordinatorFenced):
-                epoch, current_epoch = error.epoch, error.current_epoch
-                self._refuse_from_now_on(lambda: CoordinatorFenced(epoch=epoch, current_epoch=current_epoch))
-            done(error)
-            if error is None:
-                for watcher in self._keepers:
-                    watcher(changes)
-
-        self._writer.submit(changes, written)
-
-    def _ignore(self, error: SteleError | None) -> None:
-        """Nobody waits for it, it is tried again, and the writer has logged what was wrong."""
+    def epoch(self) -> int:
+        """The number of this coordinator; each one that takes the store over has a higher one."""
+        return self.table.epoch
 
     # ── membership ──
 
@@ -216,262 +118,175 @@ class GroupCoordinator:
         """Join a group, or join it again. Completes when the next generation begins.
 
         Raises, at once or from the future:
-            InvalidGroupId, InvalidSessionTimeout, InvalidRequest, InconsistentGroupProtocol: never without a change.
+            InvalidGroupId, InvalidSessionTimeout, InvalidRequest, InconsistentGroupProtocol: change the request.
             MemberIdRequired: join again with the member id it carries.
             UnknownMember: join again without a member id.
             FencedInstance: stop; another process has this instance id.
-            GroupFull, TooManyGroups: see there.
-            RebalanceInProgress: the same member asked again meanwhile.
+            GroupFull, TooManyGroups: a limit of the broker is reached.
+            RebalanceInProgress: the same member sent another join meanwhile.
             GroupStoreFailed: join again.
         """
-        self._check_open()
+        self.table.check_open()
         check_group_id(request.group)
-        check_join(request, self.settings)
-        live = self._groups.get(request.group)
-        if live is not None:
-            return live.join(request)
-        if request.member_id != NO_MEMBER:
-            raise UnknownMember(request.group, request.member_id)
-        live = self._new_group(request.group)
+        check_join(request, self.table.settings)
+        live = self._joined_group(request.group, request.member_id)
         try:
             return live.join(request)
         finally:
-            # One that was refused leaves no group behind.
-            if not live.is_unused:
-                self._groups[request.group] = live
+            self.table.keep(live)
 
     def join_managed(self, request: ManagedJoin) -> asyncio.Future[Membership]:
-        """Join a group as a member for which the broker does the rest (ADR-0017), or join again with other topics.
+        """Join a group as a managed member (ADR-0017), or join it again with other topics.
 
-        Completes when the next generation is assigned: at once, where no Kafka member has to be waited for.
+        Completes when the next generation is assigned: without delay, unless a Kafka member
+        has to be waited for.
 
         Raises, at once or from the future:
-            UnknownTopic, InvalidTopicName, InternalTopic: subscribe to topics that exist and have their records stored.
-            InvalidRequest: no topics; and all that ``join`` raises.
+            UnknownTopic, InvalidTopicName, InternalTopic: subscribe to existing topics that store records.
+            InvalidRequest: the request has no topics; and all that ``join`` raises.
         """
-        self._check_open()
+        self.table.check_open()
         check_group_id(request.group)
         if not request.topics:
             raise InvalidRequest("a member subscribes to at least one topic")
         for name in request.topics:
-            if self._topic(name).is_internal:
+            if self.table.topic(name).is_internal:
                 raise InternalTopic(name)
         joining = join_request_of(request)
-        check_join(joining, self.settings)
-        live = self._groups.get(request.group)
-        if live is not None:
-            return live.join_managed(joining)
-        if request.member_id != NO_MEMBER:
-            raise UnknownMember(request.group, request.member_id)
-        live = self._new_group(request.group)
+        check_join(joining, self.table.settings)
+        live = self._joined_group(request.group, request.member_id)
         try:
             return live.join_managed(joining)
         finally:
-            if not live.is_unused:
-                self._groups[request.group] = live
+            self.table.keep(live)
+
+    def _joined_group(self, group: str, member_id: str) -> LiveGroup:
+        return (
+            self.table.existing_or_new(group)
+            if member_id == NO_MEMBER
+            else self.table.of_member(group, member_id)
+        )
 
     def membership(self, group: str, member_id: str, *, generation: int | None = None) -> Membership:
-        """The member is there (its session begins anew), and this is what the broker has assigned to it.
+        """Restart the session of a managed member, and return what it is assigned.
 
-        ``generation``: the one that the member knows; an older one is no fault here, it is told the current one.
+        ``generation`` is the one that the member knows. An older one is no error here: the
+        answer has the current one.
 
         Raises:
             UnknownMember: join again.
             IllegalGeneration: ``generation`` has not begun.
         """
-        live = self._group_of(group, member_id)
+        live = self.table.of_member(group, member_id)
         member = live.group.check_member(member_id, None)
         if generation is not None and not 0 <= generation <= live.group.generation:
             raise IllegalGeneration(group, generation, current_generation=live.group.generation)
-        live.keep_alive(member)
+        live.members.keep_alive(member)
         return membership_of(live.group, member)
 
     async def settled(self, group: str) -> None:
-        """Return when ``group`` is not about to be assigned by the broker: a matter of a sync of the store."""
-        live = self._groups.get(group)
+        """Return once the broker is not about to assign ``group``; that waits for the store only."""
+        live = self.table.groups.get(group)
         if live is not None:
-            await live.managed.settled()
+            await live.settled()
 
     def topics_changed(self, topic: str) -> None:
-        """``topic`` was made, deleted, or has more partitions: groups that the broker leads are assigned anew."""
-        if self._refusal is None:
-            for live in list(self._groups.values()):
+        """Assign groups that the broker leads again, because ``topic`` or its partition count changed."""
+        if self.table.is_open:
+            for live in list(self.table.groups.values()):
                 live.topics_changed(topic)
 
     def sync(self, request: SyncRequest) -> asyncio.Future[Synced]:
-        """Ask for the assignment, or as the leader give it. Completes when it is durable.
+        """Return a member's assignment; the leader brings all of them. Completes when they are durable.
 
         Raises, at once or from the future:
-            UnknownMember, FencedInstance, IllegalGeneration: as at ``join``.
+            UnknownMember, FencedInstance, IllegalGeneration: as ``join``.
             InconsistentGroupProtocol: the group chose another protocol than the one named.
             RebalanceInProgress: join again.
-            GroupStoreFailed: it could not be kept; join again.
+            GroupStoreFailed: the assignment was not kept; join again.
         """
-        return self._group_of(request.group, request.member_id).sync(request)
+        return self.table.of_member(request.group, request.member_id).sync(request)
 
     def heartbeat(self, group: str, *, generation: int, member_id: str, instance_id: str | None) -> None:
-        """The member is there.
+        """Restart the session of a member.
 
         Raises:
-            UnknownMember, FencedInstance, IllegalGeneration: as at ``join``.
-            RebalanceInProgress: it is heard all the same, and should join again.
+            UnknownMember, FencedInstance, IllegalGeneration: as ``join``.
+            RebalanceInProgress: the session restarted, and the member should join again.
         """
-        self._group_of(group, member_id).heartbeat(
+        self.table.of_member(group, member_id).heartbeat(
             generation=generation, member_id=member_id, instance_id=instance_id
         )
 
     def leave(self, group: str, members: Sequence[LeavingMember]) -> Results:
-        """Take ``members`` out, with one rebalance for all of them.
+        """Remove ``members``, with one rebalance for all of them.
 
-        In the order of ``members``: None, ``UnknownMember`` or ``FencedInstance``.
+        Returns None, ``UnknownMember`` or ``FencedInstance`` for each, in the order of ``members``.
         """
-        self._check_open()
+        self.table.check_open()
         check_group_id(group)
-        live = self._groups.get(group)
+        live = self.table.groups.get(group)
         if live is None:
             return [UnknownMember(group, member.member_id) for member in members]
         return live.leave(members)
 
-    def _group_of(self, group: str, member_id: str) -> LiveGroup:
-        self._check_open()
-        check_group_id(group)
-        live = self._groups.get(group)
-        if live is None:
-            raise UnknownMember(group, member_id)
-        return live
-
-    def _new_group(self, group: str) -> LiveGroup:
-        """Not listed yet."""
-        limit = self.settings.groups_max
-        if len(self._groups) >= limit:
-            raise TooManyGroups(group, limit=limit)
-        return LiveGroup(Group(group), self)
-
-    # ── offsets ──
+    # ── commits ──
 
     def commit(self, request: CommitRequest) -> asyncio.Future[Results]:
         """Keep offsets. Completes when they are durable; they can be read from then on.
 
-        In the order of ``request.offsets``: None, or what was wrong with that one
+        The results are in the order of ``request.offsets``: None, or the error of that offset
         (``UnknownTopic``, ``UnknownPartition``, ``OffsetMetadataTooLarge``, ``InvalidRequest``).
 
         Raises, at once or from the future:
-            InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration, TooManyGroups: see ``join``.
-            GroupNotFound: it commits as a member, and there is no such group.
+            InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration, TooManyGroups: as ``join``.
+            GroupNotFound: a member commits, and the group does not exist.
             RebalanceInProgress: sync first.
             GroupStoreFailed: nothing was kept; commit again.
         """
-        self._check_open()
+        self.table.check_open()
         check_group_id(request.group)
-        live = self._groups.get(request.group)
-        if live is None:
-            if request.generation >= 0:
-                raise GroupNotFound(request.group)
-            live = self._new_group(request.group)
+        if request.generation >= 0 and request.group not in self.table.groups:
+            raise GroupNotFound(request.group)
+        live = self.table.existing_or_new(request.group)
         member = live.group.check_commit(
             generation=request.generation, member_id=request.member_id, instance_id=request.instance_id
         )
         if member is not None:
-            live.keep_alive(member)
+            live.members.keep_alive(member)
         return self._keep_offsets(live, request)
 
-    def _keep_offsets(self, live: LiveGroup, request: CommitRequest) -> asyncio.Future[Results]:
-        future = live.offsets.commit(request)
-        if not live.is_unused:
-            self._groups.setdefault(request.group, live)
-        return future
-
-    # ── ownership ──
-
-    def claim(self, claimant: Claimant) -> asyncio.Future[None]:
-        """Make a member the owner of a partition that is assigned to it. Completes when that is durable.
-
-        Nothing happens if it is the owner already.
-
-        Raises, at once or from the future:
-            UnknownTopic, UnknownPartition, UnknownMember, IllegalGeneration: see there.
-            PartitionNotAssigned, PartitionOwned: see there.
-            RebalanceInProgress: wait for the next generation.
-            GroupStoreFailed: it was not kept; claim again.
-        """
-        live = self._claimed_in(claimant)
-        group = live.group
-        group.check_claim(claimant)
-        live.keep_alive(group.members[claimant.member_id])
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if claimant.key in group.owners:
-            future.set_result(None)
-            return future
-        group.owners[claimant.key] = claimant.member_id
-
-        def kept(error: SteleError | None) -> None:
-            if error is not None and group.owners.get(claimant.key) == claimant.member_id:
-                del group.owners[claimant.key]
-            answer(future, error)
-
-        self.persist(
-            [
-                OwnerRecord(
-                    group=claimant.group,
-                    topic=claimant.topic,
-                    partition=claimant.partition,
-                    member_id=claimant.member_id,
-                )
-            ],
-            kept,
-        )
-        return future
-
-    def release(self, claimant: Claimant) -> asyncio.Future[None]:
-        """Give a partition back, which stays assigned to the member. Raises what ``check_owner`` raises."""
-        live = self._claimed_in(claimant)
-        live.group.check_owner(claimant)
-        live.keep_alive(live.group.members[claimant.member_id])
-        del live.group.owners[claimant.key]
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        change = DeleteOwner(group=claimant.group, topic=claimant.topic, partition=claimant.partition)
-        self.persist([change], lambda error: answer(future, error))
-        return future
-
-    def check_owner(self, claimant: Claimant) -> None:
-        """
-        Raises:
-            UnknownTopic, UnknownPartition, UnknownMember, IllegalGeneration, RebalanceInProgress: see ``claim``.
-            PartitionNotAssigned, PartitionOwned, PartitionNotOwned: see there.
-        """
-        live = self._claimed_in(claimant)
-        live.group.check_owner(claimant)
-        live.keep_alive(live.group.members[claimant.member_id])
-
     def commit_owned(self, claimant: Claimant, offset: OffsetToCommit) -> asyncio.Future[Results]:
-        """Commit as the owner; raises what ``check_owner`` raises, and answers as ``commit``."""
-        self.check_owner(claimant)
+        """Commit as the owner. Raises what ``check_owner`` raises; the results are those of ``commit``."""
+        live = self._owned_group(claimant)
         request = CommitRequest(
             group=claimant.group,
             generation=claimant.generation,
             member_id=claimant.member_id,
             offsets=[offset],
         )
-        return self._keep_offsets(self._groups[claimant.group], request)
+        return self._keep_offsets(live, request)
 
     def commit_assigned(
         self, membership: Membership, group: str, offsets: Sequence[OffsetToCommit]
     ) -> asyncio.Future[Results]:
-        """Commit for a member that has all of the partitions assigned, owner or not; answers as ``commit``.
+        """Commit for a member that is assigned all of the partitions, owner or not.
+
+        The results are those of ``commit``.
 
         Raises:
             UnknownMember, IllegalGeneration, RebalanceInProgress, PartitionNotAssigned: nothing was committed.
         """
-        live = self._group_of(group, membership.member_id)
-        for one in offsets:
+        live = self.table.of_member(group, membership.member_id)
+        for offset in offsets:
             claimant = Claimant(
                 group=group,
                 member_id=membership.member_id,
                 generation=membership.generation,
-                topic=one.topic,
-                partition=one.partition,
+                topic=offset.topic,
+                partition=offset.partition,
             )
-            live.group.check_assigned(claimant)
+            check_assigned(live.group, claimant)
         request = CommitRequest(
             group=group,
             generation=membership.generation,
@@ -480,31 +295,80 @@ class GroupCoordinator:
         )
         return self._keep_offsets(live, request)
 
-    def _claimed_in(self, claimant: Claimant) -> LiveGroup:
-        found = self._topic(claimant.topic)
-        if not 0 <= claimant.partition < found.partitions:
-            raise UnknownPartition(claimant.topic, claimant.partition, partitions=found.partitions)
-        return self._group_of(claimant.group, claimant.member_id)
+    def _keep_offsets(self, live: LiveGroup, request: CommitRequest) -> asyncio.Future[Results]:
+        future = live.offsets.commit(request)
+        self.table.keep(live)
+        return future
 
-    # ── what was committed ──
+    # ── ownership ──
+
+    def claim(self, claimant: Claimant) -> asyncio.Future[None]:
+        """Make a member the owner of a partition that is assigned to it. Completes when that is durable.
+
+        Nothing happens if the member owns it already.
+
+        Raises, at once or from the future:
+            UnknownTopic, UnknownPartition: the partition does not exist.
+            UnknownMember, IllegalGeneration, PartitionNotAssigned: the member missed a rebalance.
+            PartitionOwned: another member still owns it.
+            RebalanceInProgress: wait for the next generation.
+            GroupStoreFailed: the claim was not kept; claim again.
+        """
+        live = self._claimed_group(claimant)
+        future = live.claims.claim(claimant)
+        live.members.keep_alive(live.group.members[claimant.member_id])
+        return future
+
+    def release(self, claimant: Claimant) -> asyncio.Future[None]:
+        """Give a partition back; it stays assigned to the member. Raises what ``check_owner`` raises."""
+        live = self._claimed_group(claimant)
+        future = live.claims.release(claimant)
+        live.members.keep_alive(live.group.members[claimant.member_id])
+        return future
+
+    def check_owner(self, claimant: Claimant) -> None:
+        """Check that a member owns a partition, and restart its session.
+
+        Raises:
+            PartitionNotOwned: no member owns it; claim it first.
+            UnknownTopic, UnknownPartition, UnknownMember, IllegalGeneration, RebalanceInProgress,
+                PartitionNotAssigned, PartitionOwned: as ``claim``.
+        """
+        self._owned_group(claimant)
+
+    def _owned_group(self, claimant: Claimant) -> LiveGroup:
+        live = self._claimed_group(claimant)
+        check_owner(live.group, claimant)
+        live.members.keep_alive(live.group.members[claimant.member_id])
+        return live
+
+    def _claimed_group(self, claimant: Claimant) -> LiveGroup:
+        partitions = self.table.topic(claimant.topic).partitions
+        if not 0 <= claimant.partition < partitions:
+            raise UnknownPartition(claimant.topic, claimant.partition, partitions=partitions)
+        return self.table.of_member(claimant.group, claimant.member_id)
+
+    # ── committed offsets ──
 
     def committed(
         self, group: str, partitions: Iterable[tuple[str, int]] | None = None
     ) -> list[CommittedOffset]:
-        """The offsets of ``partitions`` (topic, number), in their order; None: all there are, sorted."""
-        self._check_open()
-        live = self._groups.get(group)
-        offsets = GroupOffsets(group, self) if live is None else live.offsets
+        """Return the offsets of ``partitions`` (topic, number), in their order; None: all, sorted."""
+        self.table.check_open()
+        live = self.table.groups.get(group)
+        offsets = GroupOffsets(group, self.table) if live is None else live.offsets
         return offsets.committed(partitions)
 
     def delete_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> asyncio.Future[Results]:
-        """Forget offsets. In the order of ``partitions``: None, also if there was none, or what was wrong.
+        """Delete committed offsets.
+
+        The results are in the order of ``partitions``: None, also if there was no offset, or an error.
 
         Raises:
-            GroupNotFound: see there.
-            GroupNotEmpty: members that are no consumers; nobody knows what they read.
+            GroupNotFound: the group does not exist.
+            GroupNotEmpty: its members are no consumers, so the broker cannot know what they read.
         """
-        live = self._existing(group)
+        live = self.table.existing(group)
         is_empty = live.group.state is GroupState.EMPTY
         if not is_empty and live.group.protocol_type != CONSUMER:
             raise GroupNotEmpty(group)
@@ -520,104 +384,46 @@ class GroupCoordinator:
         return live.offsets.delete(keys, results)
 
     def forget_topic(self, topic: str) -> asyncio.Future[None]:
-        """``topic`` was deleted: forget how far anybody read it.
+        """Delete the committed offsets of a deleted topic in all groups.
 
-        A topic of the same name that was made since has another id, and keeps its offsets.
+        A topic of the same name that was created since has another id and keeps its offsets.
         """
-        besides = topic_id_of(self._topic, topic)
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._refusal is not None:
-            # Too late; the next start finds offsets of a topic that is not there.
-            future.set_result(None)
-            return future
+        return self.table.forget_topic(topic)
 
-        def forgotten(error: SteleError | None) -> None:
-            if error is None:
-                for live in self._groups.values():
-                    live.offsets.forget_topic(topic, besides)
-            answer(future, error)
+    def sweep(self) -> None:
+        """Drop the offsets whose retention is over, and groups in which nothing is left."""
+        self._retention.sweep()
 
-        self.persist([DeleteTopicOffsets(topic=topic, besides=besides)], forgotten)
-        return future
-
-    # ── looking and deleting ──
+    # ── describing and deleting groups ──
 
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
-        """By name. ``states`` and ``types`` (there is ``classic``) in any case; none of them: all."""
-        self._check_open()
-        wanted = {state.casefold() for state in states}
-        kinds = {kind.casefold() for kind in types}
-        listings = [listing_of(live.group) for _, live in sorted(self._groups.items())]
+        """List groups by name; ``states`` and ``types`` (``classic``) filter regardless of case."""
+        self.table.check_open()
+        wanted_states = {state.casefold() for state in states}
+        wanted_types = {kind.casefold() for kind in types}
+        listings = [listing_of(live.group) for _, live in sorted(self.table.groups.items())]
         return [
             listing
             for listing in listings
-            if (not wanted or listing.state.value.casefold() in wanted)
-            and (not kinds or listing.type in kinds)
+            if (not wanted_states or listing.state.value.casefold() in wanted_states)
+            and (not wanted_types or listing.type in wanted_types)
         ]
 
     @property
     def group_count(self) -> int:
-        return len(self._groups)
+        return len(self.table.groups)
 
     def group_names(self) -> list[str]:
-        """In no order; none while groups cannot be served."""
-        return [] if self._refusal is not None else list(self._groups)
-
-    def kept_record(self, group: str) -> GroupRecord | None:
-        """The group about as the store has it; None if it was never kept, or its generation is not assigned yet."""
-        live = self._groups.get(group)
-        if live is None or live.group.state is GroupState.COMPLETING_REBALANCE:
-            return None
-        return live.group.record() if live.group.generation > 0 else None
-
-    def kept_offsets(self, group: str) -> list[tuple[str, int]]:
-        """Topic and partition of the group's committed offsets that are durable."""
-        live = self._groups.get(group)
-        return [] if live is None else list(live.offsets.records)
-
-    def kept_offset(self, group: str, topic: str, partition: int) -> OffsetRecord | None:
-        """A committed offset that is durable."""
-        live = self._groups.get(group)
-        return None if live is None else live.offsets.records.get((topic, partition))
+        """Return the names of all groups, unordered; none while groups cannot be served."""
+        return self.table.names()
 
     def describe(self, group: str) -> GroupDescription:
         """Raises ``GroupNotFound``."""
-        return description_of(self._existing(group).group)
+        return description_of(self.table.existing(group).group)
 
     def delete_group(self, group: str) -> asyncio.Future[None]:
         """Delete a group and its offsets. Raises ``GroupNotFound``, ``GroupNotEmpty``."""
-        live = self._existing(group)
+        live = self.table.existing(group)
         if live.group.state is not GroupState.EMPTY:
             raise GroupNotEmpty(group)
-        return self._drop(live)
-
-    def _existing(self, group: str) -> LiveGroup:
-        self._check_open()
-        live = self._groups.get(group)
-        if live is None:
-            raise GroupNotFound(group)
-        return live
-
-    def _drop(self, live: LiveGroup) -> asyncio.Future[None]:
-        """Gone at once for all who ask; who comes now begins another group, whose changes are written later."""
-        name = live.group.name
-        del self._groups[name]
-        live.forget_all_pending()
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def dropped(error: SteleError | None) -> None:
-            if error is None:
-                live.group.handle(Event.DELETED)
-            else:
-                # It is still in the store.
-                self._groups.setdefault(name, live)
-            answer(future, error)
-
-        self.persist([DeleteGroup(group=name)], dropped)
-        return future
-
-    # ── retention ──
-
-    def sweep(self) -> None:
-        """Drop the offsets that are due, and groups in which nothing is left."""
-        self._retention.sweep()
+        return self.table.drop(live)

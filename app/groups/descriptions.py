@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .consumer_protocol import subscribed_topics
-from .group import Group, GroupState
+from .group import Group
+from .group_states import GroupState
 from .messages import GroupDescription, GroupListing, MemberDescription
 
 

@@ -1,149 +1,37 @@
-"""One group as a state machine: no input or output, no clock, no waiting.
+"""One classic group: members, generation, assignment and owners, without I/O, clock or waiting.
 
-Kafka's classic group protocol. Members join; when all have, a new generation
-begins and one of them, the leader, assigns partitions to all; when its
-assignment is there the group is stable, until a member comes, goes or changes::
-
-            ┌──────────────────────── REBALANCE ─────────────────────────┐
-            │                   ┌──── REBALANCE ────┐                    │
-            ▼                   ▼                   │                    │
-    ┌─ PREPARING_REBALANCE ─ JOINED ─▶ COMPLETING_REBALANCE ─ ASSIGNED ─▶ STABLE
-    │       ▲
-   LEFT  REBALANCE
-    │       │
-    └───▶ EMPTY ─ DELETED ─▶ DEAD
-
-``TRANSITIONS`` is that picture; the diagram and the code cannot differ, for
-``handle`` knows nothing else.
+The states and their transitions are in ``group_states``, a member in ``member``,
+the checks of a claim in ``ownership``. ``LiveGroup`` drives a group: it has the
+clock, the timers and the store.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 
-from ..cluster.group_store import GroupRecord, MemberProtocol, MemberRecord, OwnerRecord
+from ..cluster.group_store import GroupRecord, MemberProtocol, OwnerRecord
 from ..errors import (
     FencedInstance,
     IllegalGeneration,
     InconsistentGroupProtocol,
-    PartitionNotAssigned,
-    PartitionNotOwned,
-    PartitionOwned,
     RebalanceInProgress,
     UnknownMember,
 )
-from .consumer_protocol import AssignedPartition, assigned_partitions, subscribed_topics
-
-# Members of this protocol type are consumers, whose metadata names their topics.
-CONSUMER = "consumer"
-
-
-class GroupState(Enum):
-    """By the names that Kafka's tools show."""
-
-    EMPTY = "Empty"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
-
-
-class Event(Enum):
-    REBALANCE = "a member came, went or changed"
-    JOINED = "all members joined, or were dropped: the leader may assign"
-    LEFT = "nobody is left"
-    ASSIGNED = "the leader's assignment is kept"
-    DELETED = "the group is deleted"
-
-
-_S = GroupState
-
-TRANSITIONS: Mapping[GroupState, Mapping[Event, GroupState]] = {
-    _S.EMPTY: {Event.REBALANCE: _S.PREPARING_REBALANCE, Event.DELETED: _S.DEAD},
-    _S.PREPARING_REBALANCE: {Event.JOINED: _S.COMPLETING_REBALANCE, Event.LEFT: _S.EMPTY},
-    _S.COMPLETING_REBALANCE: {Event.REBALANCE: _S.PREPARING_REBALANCE, Event.ASSIGNED: _S.STABLE},
-    _S.STABLE: {Event.REBALANCE: _S.PREPARING_REBALANCE},
-    _S.DEAD: {},
-}
-
-
-@dataclass(slots=True, kw_only=True)
-class Member:
-    """A member of a group; times in ms.
-
-    ``is_new``: its first join is not answered yet, so it does not know its id
-    and cannot send heartbeats. ``is_awaiting_join``, ``is_awaiting_sync``: it is
-    parked, an answer is due to it. ``is_managed``: the broker joins, syncs and
-    leads for it (ADR-0017), so it joins every generation as soon as that is prepared.
-    """
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocols: tuple[MemberProtocol, ...]
-    assignment: bytes = b""
-    is_new: bool = False
-    is_awaiting_join: bool = False
-    is_awaiting_sync: bool = False
-    is_managed: bool = False
-
-    @property
-    def assigned(self) -> frozenset[AssignedPartition]:
-        """Its assignment, as far as those are bytes that consumers understand."""
-        return assigned_partitions(self.assignment)
-
-    @property
-    def is_static(self) -> bool:
-        """It has an instance id: it may go away and come back without a rebalance."""
-        return self.instance_id is not None
-
-    def metadata_for(self, protocol_name: str | None) -> bytes:
-        """What it told the leader for that protocol; empty if it does not offer it."""
-        return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
-
-    def record(self, assignment: bytes) -> MemberRecord:
-        return MemberRecord(
-            member_id=self.member_id,
-            instance_id=self.instance_id,
-            client_id=self.client_id,
-            client_host=self.client_host,
-            session_timeout_ms=self.session_timeout_ms,
-            rebalance_timeout_ms=self.rebalance_timeout_ms,
-            protocols=self.protocols,
-            assignment=assignment,
-            is_managed=self.is_managed,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claimant:
-    """Who wants to own a partition, or says that it does."""
-
-    group: str
-    member_id: str
-    generation: int
-    topic: str
-    partition: int
-
-    @property
-    def key(self) -> AssignedPartition:
-        return AssignedPartition(self.topic, self.partition)
+from .consumer_protocol import CONSUMER, AssignedPartition, assigned_partitions, subscribed_topics
+from .group_states import TRANSITIONS, Event, GroupState
+from .member import Member
 
 
 class Group:
-    """``leader`` is a member id. ``members`` keeps the order in which they came.
+    """``leader`` is a member id. ``members`` keeps the order in which they joined.
 
-    ``pending``: ids handed out for a join that has not come (KIP-394).
+    ``pending``: member ids that were handed out for a join that has not come yet (KIP-394).
     ``pending_sync``: members of this generation that have not asked for their assignment.
-    ``owners``: member ids by what they claimed; who owns a partition has it assigned, or will lose it
-    with the next assignment.
-    ``emptied_at_ms``: when the last member left; set by the owner, who has a clock.
+    ``owners``: member ids by the partition that they claimed. An owner has the partition
+    assigned, or loses it with the next assignment.
+    ``emptied_at_ms``: when the last member left; the caller sets it, because a group has no clock.
     """
 
     def __init__(self, name: str) -> None:
@@ -158,30 +46,19 @@ class Group:
         self.pending_sync: set[str] = set()
         self.owners: dict[AssignedPartition, str] = {}
         self.emptied_at_ms: int | None = None
-        # A rebalance out of EMPTY: it waits for the delay, not for its members.
+        # A rebalance from EMPTY waits for a delay instead of for its members.
         self.is_initial_rebalance = False
         self._static: dict[str, str] = {}
 
     @classmethod
     def restored(cls, record: GroupRecord) -> Group:
-        """The group as it was kept: stable if it has members."""
+        """Make the group again from its record in the store: stable if it has members."""
         group = cls(record.group)
         group.generation = record.generation
         group.protocol_type = record.protocol_type
         group.protocol_name = record.protocol_name
         group.emptied_at_ms = record.emptied_at_ms
-        for kept in record.members:
-            member = Member(
-                member_id=kept.member_id,
-                instance_id=kept.instance_id,
-                client_id=kept.client_id,
-                client_host=kept.client_host,
-                session_timeout_ms=kept.session_timeout_ms,
-                rebalance_timeout_ms=kept.rebalance_timeout_ms,
-                protocols=kept.protocols,
-                assignment=kept.assignment,
-                is_managed=kept.is_managed,
-            )
+        for member in map(Member.restored, record.members):
             group.members[member.member_id] = member
             if member.instance_id is not None:
                 group._static[member.instance_id] = member.member_id
@@ -197,7 +74,10 @@ class Group:
         return group
 
     def record(self, assignments: Mapping[str, bytes] | None = None) -> GroupRecord:
-        """The group to be kept; with ``assignments``, by member id, in the place of those it has."""
+        """Return the record to store.
+
+        ``assignments``, by member id, replace the current ones; a member without one gets none.
+        """
         owners = self.owners if assignments is None else self._owners_under(assignments)
         return GroupRecord(
             group=self.name,
@@ -222,16 +102,17 @@ class Group:
     # ── states ──
 
     def can(self, event: Event) -> bool:
+        """True if the current state has a transition for ``event``."""
         return event in TRANSITIONS[self.state]
 
     def handle(self, event: Event) -> None:
-        """Go where ``TRANSITIONS`` says; an event that the state does not know is a bug."""
+        """Move to the state that ``TRANSITIONS`` names; asserts that ``can(event)``."""
         assert self.can(event), f"{event} in {self.state} of group {self.name!r}"
         self.is_initial_rebalance = self.state is GroupState.EMPTY and event is Event.REBALANCE
         self.state = TRANSITIONS[self.state][event]
 
     def check(self) -> None:
-        """Assert what always holds."""
+        """Assert the invariants of a group."""
         assert self.leader is None or self.leader in self.members
         assert (self.leader is None) == (not self.members)
         assert self.pending.isdisjoint(self.members)
@@ -253,11 +134,11 @@ class Group:
     # ── members ──
 
     def static_member(self, instance_id: str | None) -> Member | None:
-        """The member that has ``instance_id``."""
+        """Return the member that has ``instance_id``; None if there is none."""
         return None if instance_id is None else self.members.get(self._static.get(instance_id, ""))
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Its protocols must have been checked by ``check_protocols``. The first one leads."""
+        """Add a member whose protocols passed ``check_protocols``; the first member leads."""
         assert member.member_id not in self.members
         self.pending.discard(member.member_id)
         if not self.members:
@@ -270,7 +151,7 @@ class Group:
             self._static[member.instance_id] = member.member_id
 
     def remove(self, member_id: str) -> Member:
-        """The first of the others leads if it was the leader."""
+        """Remove a member; if it was the leader, the first of the others leads."""
         member = self.members.pop(member_id)
         self.pending_sync.discard(member_id)
         self.owners = {part: owner for part, owner in self.owners.items() if owner != member_id}
@@ -281,7 +162,10 @@ class Group:
         return member
 
     def replace_static(self, old: Member, member_id: str) -> Member:
-        """The instance of ``old`` came back and is ``member_id`` now: place, assignment and lead are its own."""
+        """Rename ``old`` to ``member_id``, because its instance restarted; returns the new member.
+
+        It keeps the order, the assignment, the owned partitions and the lead of ``old``.
+        """
         assert old.instance_id is not None
         new = replace(old, member_id=member_id, is_new=False, is_awaiting_join=False, is_awaiting_sync=False)
         self.members = {
@@ -301,7 +185,7 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance waits: the longest that any member asks for."""
+        """How long a rebalance waits: the longest timeout that any member asks for."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
@@ -312,14 +196,14 @@ class Group:
     def have_all_joined(self) -> bool:
         return not self.pending and all(member.is_awaiting_join for member in self.members.values())
 
-    # ── what a request may do ──
+    # ── checks of requests ──
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
-        """The member that asks.
+        """Return the member that sent a request.
 
         Raises:
-            UnknownMember: there is none of that instance id, or of that member id.
-            FencedInstance: the instance id belongs to another member by now.
+            UnknownMember: no member has that instance id, or that member id.
+            FencedInstance: another member has the instance id now.
         """
         if instance_id is not None:
             member = self.static_member(instance_id)
@@ -334,20 +218,20 @@ class Group:
         return member
 
     def check_generation(self, generation: int) -> None:
-        """Raises ``IllegalGeneration``."""
+        """Raises ``IllegalGeneration`` unless ``generation`` is the current one."""
         if generation != self.generation:
             raise IllegalGeneration(self.name, generation, current_generation=self.generation)
 
     def check_commit(self, *, generation: int, member_id: str, instance_id: str | None) -> Member | None:
-        """The member that commits; None: an administrator, or a consumer that assigns by itself.
+        """Return the member that commits; None for an administrator or a consumer without membership.
 
-        Commits are taken while the group prepares a rebalance: that is when
-        members give their partitions back.
+        Commits are accepted while the group prepares a rebalance, because members
+        commit when they give their partitions back.
 
         Raises:
-            UnknownMember, FencedInstance, IllegalGeneration: of another time, or of nobody in a group
-                that has members.
-            RebalanceInProgress: the generation is current, but what it assigns is not known yet.
+            UnknownMember, FencedInstance, IllegalGeneration: the member missed a rebalance or was
+                removed, or a client that is no member commits to a group that has members.
+            RebalanceInProgress: the generation is current, but its assignment is not known yet.
         """
         if generation < 0 and self.state is GroupState.EMPTY:
             return None
@@ -363,7 +247,7 @@ class Group:
 
     @staticmethod
     def common_protocols(members: Iterable[Member]) -> set[str]:
-        """Names that every one of ``members`` offers."""
+        """Return the names of the protocols that all of ``members`` offer."""
         common: set[str] | None = None
         for member in members:
             names = {name for name, _ in member.protocols}
@@ -371,16 +255,18 @@ class Group:
         return common or set()
 
     def check_protocols(
-        self, protocol_type: str, protocols: Sequence[MemberProtocol], *, besides: str | None = None
+        self, protocol_type: str, protocols: Sequence[MemberProtocol], *, replacing: str | None = None
     ) -> None:
-        """``besides``: the member that offers ``protocols`` in the place of what it offered before.
+        """Check that a member may join with ``protocols``.
+
+        ``replacing``: the id of the member that offers them instead of those it offered before.
 
         Raises:
-            InconsistentGroupProtocol: the others do not have one of them in common, or are of another type.
+            InconsistentGroupProtocol: the other members share none of them, or have another type.
         """
         if not protocol_type or not protocols:
             raise InconsistentGroupProtocol(self.name, "the protocol type or the list of protocols is empty")
-        others = [member for member in self.members.values() if member.member_id != besides]
+        others = [member for member in self.members.values() if member.member_id != replacing]
         if not others:
             return
         if protocol_type != self.protocol_type:
@@ -394,10 +280,10 @@ class Group:
             )
 
     def select_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all support; most votes win.
+        """Return the protocol with the most votes, as Kafka does.
 
-        Of names with as many votes, the one that was voted for first, so that
-        the same members always get the same answer.
+        Each member votes for the first of its protocols that all members support. In a tie
+        the name that was voted for first wins, so the result is deterministic.
         """
         candidates = self.common_protocols(self.members.values())
         votes = Counter(
@@ -410,7 +296,7 @@ class Group:
     # ── generations ──
 
     def elect_leader(self) -> bool:
-        """Let a member lead that has joined; False: none has, or there is none."""
+        """Make a member that has joined the leader; False if no member has."""
         if self.leader is not None and self.members[self.leader].is_awaiting_join:
             return True
         joined = self.awaiting_join
@@ -419,7 +305,7 @@ class Group:
         return bool(joined)
 
     def next_generation(self) -> None:
-        """All who will have joined: begin their generation. Their assignments are those of the last one no more."""
+        """Begin the next generation with the current members; clears their assignments."""
         self.generation += 1
         self.pending_sync.clear()
         if self.members:
@@ -435,7 +321,10 @@ class Group:
         self.check()
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:
-        """The leader's assignment is kept; who is not in it gets nothing, and owns nothing that it has lost."""
+        """Apply the leader's assignment; a member that is not in it is assigned nothing.
+
+        An owner loses the partitions that are no longer assigned to it.
+        """
         self.owners = self._owners_under(assignments)
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
@@ -449,50 +338,10 @@ class Group:
             if part in assigned_partitions(assignments.get(owner, b""))
         }
 
-    # ── ownership ──
-
-    def check_assigned(self, claimant: Claimant) -> None:
-        """It has the partition, in the current generation.
-
-        Raises:
-            UnknownMember, IllegalGeneration: of another time.
-            RebalanceInProgress: the generation is current, but what it assigns is not known yet.
-            PartitionNotAssigned: see there.
-        """
-        member = self.check_member(claimant.member_id, None)
-        self.check_generation(claimant.generation)
-        if self.state is GroupState.COMPLETING_REBALANCE:
-            raise RebalanceInProgress(self.name)
-        if claimant.key not in member.assigned:
-            raise PartitionNotAssigned(
-                self.name, claimant.topic, claimant.partition, member_id=claimant.member_id
-            )
-
-    def check_owner(self, claimant: Claimant) -> None:
-        """As ``check_assigned``, and raises ``PartitionOwned`` or ``PartitionNotOwned``."""
-        self.check_assigned(claimant)
-        self._check_no_other(claimant)
-        if claimant.key not in self.owners:
-            raise PartitionNotOwned(
-                self.name, claimant.topic, claimant.partition, member_id=claimant.member_id
-            )
-
-    def check_claim(self, claimant: Claimant) -> None:
-        """As ``check_assigned``, and raises ``PartitionOwned`` or, as what is claimed now may be lost, ``RebalanceInProgress``."""
-        self.check_assigned(claimant)
-        self._check_no_other(claimant)
-        if self.state is not GroupState.STABLE:
-            raise RebalanceInProgress(self.name)
-
-    def _check_no_other(self, claimant: Claimant) -> None:
-        owner = self.owners.get(claimant.key, claimant.member_id)
-        if owner != claimant.member_id:
-            raise PartitionOwned(self.name, claimant.topic, claimant.partition, owner=owner)
-
-    # ── topics ──
+    # ── subscriptions ──
 
     def is_subscribed(self, topic: str) -> bool:
-        """A consumer of this group reads ``topic``, or may: its metadata cannot be read."""
+        """True if a consumer of this group reads ``topic``, or may: its metadata cannot be read."""
         if self.protocol_type != CONSUMER:
             return False
         for member in self.members.values():

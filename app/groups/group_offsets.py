@@ -21,9 +21,9 @@ from .parking import answer
 class GroupOffsets:
     """``records`` are those that are durable, by topic and partition."""
 
-    def __init__(self, group: str, around: GroupContext) -> None:
+    def __init__(self, group: str, context: GroupContext) -> None:
         self._group = group
-        self._around = around
+        self._context = context
         self._records: dict[tuple[str, int], OffsetRecord] = {}
         self._writes = 0
 
@@ -52,9 +52,9 @@ class GroupOffsets:
         """
         records, results = offset_records(
             request,
-            topic=self._around.topic,
-            now_ms=self._around.now_ms(),
-            metadata_bytes_max=self._around.settings.offset_metadata_bytes_max,
+            topic=self._context.topic,
+            now_ms=self._context.now_ms(),
+            metadata_bytes_max=self._context.settings.offset_metadata_bytes_max,
         )
         future: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
         if not records:
@@ -68,7 +68,7 @@ class GroupOffsets:
                 self._records.update({(record.topic, record.partition): record for record in records})
             answer(future, results if error is None else error)
 
-        self._around.persist(records, kept)
+        self._context.persist(records, kept)
         return future
 
     def committed(self, partitions: Iterable[tuple[str, int]] | None) -> list[CommittedOffset]:
@@ -76,7 +76,7 @@ class GroupOffsets:
         found: list[CommittedOffset] = []
         for topic, partition in sorted(self._records) if partitions is None else partitions:
             record = self._records.get((topic, partition))
-            if record is not None and topic_id_of(self._around.topic, topic) == record.topic_id:
+            if record is not None and topic_id_of(self._context.topic, topic) == record.topic_id:
                 found.append(
                     CommittedOffset(
                         topic=topic,
@@ -100,7 +100,7 @@ class GroupOffsets:
                     self._records.pop(key, None)
             answer(future, results if error is None else error)
 
-        self._around.persist(
+        self._context.persist(
             [DeleteOffset(group=self._group, topic=topic, partition=partition) for topic, partition in keys],
             deleted,
         )

@@ -9,7 +9,7 @@ from ..broker.broker import Broker
 from ..errors import GroupNotEmpty, InvalidRequest, TopicError
 from .consumer_protocol import AssignedPartition
 from .coordinator import GroupCoordinator
-from .group import GroupState
+from .group_states import GroupState
 from .lease_manager import LeaseManager
 from .messages import NO_OFFSET, CommitRequest, OffsetToCommit
 

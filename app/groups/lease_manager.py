@@ -115,7 +115,7 @@ class LeaseManager:
         self._pools: dict[str, _Pool] = {}
         # Leases that were ended by who held them, True by an ack: one whose answer was lost comes again.
         self._ended: OrderedDict[str, bool] = OrderedDict()
-        coordinator.watch(self._changed)
+        coordinator.table.watch(self._changed)
 
     def close(self) -> None:
         """End the waits."""
@@ -389,7 +389,7 @@ class LeaseManager:
     # ── leases in force ──
 
     def _hold(self, pool: _Pool, lease: Lease, lease_ms: int, poll_id: str | None) -> _Held:
-        timer = Timer(self._coordinator.scheduler, lambda: self._expire(pool, lease.lease_id))
+        timer = Timer(self._coordinator.table.scheduler, lambda: self._expire(pool, lease.lease_id))
         held = _Held(lease, self._clock.now_ms() + lease_ms, timer, poll_id)
         pool.held[lease.lease_id] = held
         for part in lease.partitions:

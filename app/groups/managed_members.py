@@ -12,8 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from ..cluster.group_store import MemberProtocol
 from ..errors import RebalanceInProgress, SteleError
 from .assignors import ASSIGNOR_NAMES, ASSIGNORS, even
-from .consumer_protocol import AssignedPartition, encode_assignment, encode_subscription, subscribed_topics
-from .group import CONSUMER, Group, GroupState, Member
+from .consumer_protocol import (
+    CONSUMER,
+    AssignedPartition,
+    encode_assignment,
+    encode_subscription,
+    subscribed_topics,
+)
+from .group import Group
+from .group_states import GroupState
+from .member import Member
 from .messages import JoinRequest, ManagedJoin, Membership
 from .parking import answer
 

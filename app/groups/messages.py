@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..cluster.group_store import MemberProtocol
 from ..errors import SteleError
 from .consumer_protocol import AssignedPartition
-from .group import GroupState
+from .group_states import GroupState
 
 # A member that has no id yet sends this.
 NO_MEMBER = ""

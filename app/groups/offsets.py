@@ -9,7 +9,8 @@ from ..broker.topics import Topic
 from ..cluster.group_store import OffsetRecord
 from ..errors import InvalidRequest, OffsetMetadataTooLarge, SteleError, TopicError, UnknownPartition
 from .checks import text_size
-from .group import Group, GroupState
+from .group import Group
+from .group_states import GroupState
 from .messages import CommitRequest, OffsetToCommit, Results
 
 _INT64_MAX = 2**63 - 1

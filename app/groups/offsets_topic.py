@@ -71,7 +71,7 @@ class OffsetsTopic:
 
     def __init__(self, coordinator: GroupCoordinator, *, cluster_id: str) -> None:
         """``coordinator`` is opened before anybody reads: its epoch is that of this run."""
-        self._coordinator = coordinator
+        self._table = coordinator.table
         config = replace(
             TopicConfig(),
             cleanup_policy="compact",  # pyright: ignore[reportArgumentType]
@@ -107,7 +107,7 @@ class OffsetsTopic:
 
     @property
     def _epoch(self) -> int:
-        return self._coordinator.epoch
+        return self._table.epoch
 
     @property
     def _start(self) -> int:
@@ -120,7 +120,7 @@ class OffsetsTopic:
 
     def attach(self, waiters: Waiters) -> None:
         self._waiters = waiters
-        self._coordinator.watch_kept(self.apply)
+        self._table.watch_durable(self.apply)
 
     # ── changes ──
 
@@ -136,7 +136,7 @@ class OffsetsTopic:
 
     async def _walk(self) -> None:
         """Give everything that is there its entry, in turns; changes meanwhile come on top."""
-        self._unseen = dict.fromkeys(self._coordinator.group_names())
+        self._unseen = dict.fromkeys(self._table.names())
         self._keys = {}
         self._logs = [ReplayLog(self._start, history_bytes=HISTORY_BYTES) for _ in range(PARTITIONS)]
         made = 0
@@ -144,15 +144,15 @@ class OffsetsTopic:
             if group not in self._unseen:
                 continue
             del self._unseen[group]
-            for part in self._coordinator.kept_offsets(group):
+            for part in self._table.durable_offsets(group):
                 # What it is now: a turn may have ended since the list was made.
-                record = self._coordinator.kept_offset(group, *part)
+                record = self._table.durable_offset(group, *part)
                 if record is not None:
                     self._put_offset(record)
                 made += 1
                 if made % _ENTRIES_PER_TURN == 0:
                     await asyncio.sleep(0)
-            kept = self._coordinator.kept_record(group)
+            kept = self._table.durable_record(group)
             if kept is not None:
                 self._put_group(kept)
             made += 1
@@ -194,7 +194,7 @@ class OffsetsTopic:
         return self._put(key, record, timestamp_ms=record.committed_at_ms, size=size)
 
     def _put_group(self, record: GroupRecord) -> int:
-        since_ms = self._coordinator.now_ms() if record.emptied_at_ms is None else record.emptied_at_ms
+        since_ms = self._table.now_ms() if record.emptied_at_ms is None else record.emptied_at_ms
         return self._put(_group_key(record.group), record, timestamp_ms=since_ms, size=group_size(record))
 
     def _put(self, key: _Key, value: _Value, *, timestamp_ms: int, size: int) -> int:
@@ -212,7 +212,7 @@ class OffsetsTopic:
         if not keys:
             del self._keys[group]
         partition = partition_of(group, PARTITIONS)
-        now_ms = self._coordinator.now_ms()
+        now_ms = self._table.now_ms()
         self._logs[partition].put(key, None, timestamp_ms=now_ms, size=_ENTRY_BYTES)
         return {partition}
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TypeVar
 
 from ..errors import SteleError
-from .group import Member
+from .member import Member
 from .messages import Joined, Synced
 
 _T = TypeVar("_T")

@@ -16,7 +16,7 @@ from app.cluster.group_store import GroupStore, MemberProtocol
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.errors import GroupError, MemberIdRequired, UnknownTopic
 from app.groups.coordinator import GroupCoordinator
-from app.groups.group import Claimant, GroupState
+from app.groups.group_states import GroupState
 from app.groups.messages import (
     NO_GENERATION,
     NO_MEMBER,
@@ -31,6 +31,7 @@ from app.groups.messages import (
     Synced,
     SyncRequest,
 )
+from app.groups.ownership import Claimant
 from app.settings import Settings
 from app.storage.topic_config import TopicConfig
 
@@ -99,7 +100,7 @@ class GroupBench:
         """Every write fails from now on: somebody else holds the database's lock, and does not wait for it."""
         assert self._blocker is None
         self._blocker = sqlite3.connect(self.path / "groups.sqlite", isolation_level=None)
-        store = self.coordinator._writer._store  # pyright: ignore[reportPrivateUsage]
+        store = self.coordinator.table._writer._store  # pyright: ignore[reportPrivateUsage]
         assert isinstance(store, SqliteGroupStore)
         assert store._opened is not None  # pyright: ignore[reportPrivateUsage]
         store._opened.execute("PRAGMA busy_timeout = 0")  # pyright: ignore[reportPrivateUsage]

@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from ...errors import InvalidRequest
 from ...groups.consumer_protocol import AssignedPartition
-from ...groups.group import Claimant
 from ...groups.lag import Target, group_lag, reset_offsets
 from ...groups.messages import NO_MEMBER, LeavingMember, ManagedJoin, Membership, OffsetToCommit
+from ...groups.ownership import Claimant
 from ...query.positions import parse_time
 from ..encoded_slash import EncodedSlashRoute
 from ..json_bodies import client_host, json_answer, json_body

@@ -20,9 +20,9 @@ from ...broker.produce import Acks
 from ...broker.topics import Topic
 from ...errors import InvalidRequest, SteleError
 from ...groups.consumer_protocol import AssignedPartition
-from ...groups.group import Claimant
 from ...groups.lease import PollRequest
 from ...groups.messages import LeavingMember, ManagedJoin, OffsetToCommit
+from ...groups.ownership import Claimant
 from ...groups.services import Groups
 from ..connection import Buffers
 from ..errors import error_code_of

@@ -15,7 +15,9 @@ from app.errors import (
     UnknownMember,
 )
 from app.groups.consumer_protocol import subscribed_topics
-from app.groups.group import TRANSITIONS, Event, Group, GroupState, Member
+from app.groups.group import Group
+from app.groups.group_states import TRANSITIONS, Event, GroupState
+from app.groups.member import Member
 from tests.support.groups import subscription
 
 S = GroupState
@@ -131,7 +133,7 @@ def test_protocols_must_have_one_in_common_with_all_members() -> None:
 
 def test_a_member_alone_may_change_to_any_protocol() -> None:
     group = group_of(member("a", "x"))
-    group.check_protocols("connect", [MemberProtocol("y", b"")], besides="a")
+    group.check_protocols("connect", [MemberProtocol("y", b"")], replacing="a")
     with pytest.raises(InconsistentGroupProtocol):
         group.check_protocols("consumer", [MemberProtocol("y", b"")])
 

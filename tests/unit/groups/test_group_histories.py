@@ -26,7 +26,7 @@ from app.errors import (
     RebalanceInProgress,
     UnknownMember,
 )
-from app.groups.group import GroupState
+from app.groups.group_states import GroupState
 from app.groups.messages import NO_MEMBER, Joined, Results, Synced
 from tests.support.groups import GroupBench
 from tests.support.simulated_time import SimulatedLoop
@@ -228,7 +228,7 @@ class GroupHistories(RuleBasedStateMachine):
 
     def state_of(self, client: int) -> GroupState | None:
         """Of its group; None if it is no member of the generation that it knows of."""
-        live = self.bench.coordinator._groups.get("g")
+        live = self.bench.coordinator.table.groups.get("g")
         if live is None or self.ids.get(client) not in live.group.members:
             return None
         return live.group.state if self.generations.get(client) == live.group.generation else None
@@ -236,7 +236,7 @@ class GroupHistories(RuleBasedStateMachine):
     @rule(client=CLIENTS, old=st.booleans())
     def commit(self, client: int, old: bool) -> None:
         member_id, generation = self.ids.get(client, ""), self.generations.get(client, -1) - old
-        live = self.bench.coordinator._groups.get("g")
+        live = self.bench.coordinator.table.groups.get("g")
         is_member = live is not None and member_id in live.group.members
         is_current = live is not None and generation == live.group.generation
         is_simple = generation < 0 and (live is None or live.group.state is GroupState.EMPTY)
@@ -277,7 +277,7 @@ class GroupHistories(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         self.on_loop(self.bench.coordinator.sweep)
-        if "g" not in self.bench.coordinator._groups:
+        if "g" not in self.bench.coordinator.table.groups:
             # Nothing was left in it; the next one of that name counts from the start.
             self.highest = self.stored = 0
 
@@ -285,21 +285,23 @@ class GroupHistories(RuleBasedStateMachine):
 
     @invariant()
     def the_group_is_sound(self) -> None:
-        for live in self.bench.coordinator._groups.values() if hasattr(self.bench, "coordinator") else ():
+        for live in (
+            self.bench.coordinator.table.groups.values() if hasattr(self.bench, "coordinator") else ()
+        ):
             live.group.check()
-            assert live.parking.member_ids == {
+            assert live.members.parking.member_ids == {
                 m.member_id for m in live.group.members.values() if m.is_awaiting_join or m.is_awaiting_sync
             }
-            assert set(live.sessions.timers) == {*live.group.members, *live.group.pending}
+            assert set(live.members.sessions.timers) == {*live.group.members, *live.group.pending}
             assert len(live.group.members) <= 5
-            for member_id, timer in live.sessions.timers.items():
+            for member_id, timer in live.members.sessions.timers.items():
                 member = live.group.members.get(member_id)
                 # Who has no running session is parked: everybody else is found out one day.
                 assert timer.is_running or (
                     member is not None and (member.is_awaiting_join or member.is_awaiting_sync)
                 )
             if live.group.state is GroupState.PREPARING_REBALANCE:
-                assert live._join_timer.is_running
+                assert live.rebalance.join_timer.is_running
 
     @invariant()
     def nothing_goes_wrong_unseen(self) -> None:

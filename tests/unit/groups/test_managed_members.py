@@ -22,8 +22,9 @@ from app.errors import (
     UnknownTopic,
 )
 from app.groups.consumer_protocol import AssignedPartition, assigned_partitions, encode_assignment
-from app.groups.group import Claimant, GroupState
+from app.groups.group_states import GroupState
 from app.groups.messages import Membership, OffsetToCommit
+from app.groups.ownership import Claimant
 from tests.support.groups import SESSION_MS, GroupBench, subscription
 from tests.support.simulated_time import simulated
 

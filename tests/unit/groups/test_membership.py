@@ -24,8 +24,8 @@ from app.errors import (
     TooManyGroups,
     UnknownMember,
 )
-from app.groups.group import GroupState
-from app.groups.live_group import NEW_MEMBER_JOIN_TIMEOUT_MS
+from app.groups.group_states import GroupState
+from app.groups.live_members import NEW_MEMBER_JOIN_TIMEOUT_MS
 from app.groups.messages import Joined, LeavingMember
 from app.settings import Settings
 from tests.support.groups import RANGE, REBALANCE_MS, SESSION_MS, GroupBench
@@ -734,9 +734,9 @@ class HeldWrites:
     """What is persisted waits for ``release``: a slow disk."""
 
     def __init__(self, bench: GroupBench, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._persist = bench.coordinator.persist
+        self._persist = bench.coordinator.table.persist
         self._held: list[tuple[Sequence[GroupChange], Callable[[SteleError | None], None]]] = []
-        monkeypatch.setattr(bench.coordinator, "persist", self._hold)
+        monkeypatch.setattr(bench.coordinator.table, "persist", self._hold)
 
     def _hold(self, changes: Sequence[GroupChange], done: Callable[[SteleError | None], None]) -> None:
         self._held.append((changes, done))

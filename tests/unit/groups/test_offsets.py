@@ -23,7 +23,7 @@ from app.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from app.groups.group import GroupState
+from app.groups.group_states import GroupState
 from app.groups.messages import CommitRequest, CommittedOffset, OffsetToCommit
 from tests.support.groups import SESSION_MS, GroupBench, subscription
 from tests.support.simulated_time import simulated
@@ -283,7 +283,7 @@ async def test_a_change_that_makes_the_store_stumble_fails_and_the_rest_goes_on(
         expires_at_ms=None,
     )
     errors: list[object] = []
-    bench.coordinator.persist([broken], errors.append)
+    bench.coordinator.table.persist([broken], errors.append)
     await asyncio.sleep(1)
     assert [type(error).__name__ for error in errors] == ["CoordinatorNotAvailable"]
     assert await bench.commit(2) == [None]
@@ -537,7 +537,7 @@ async def test_the_sweep_waits_for_commits_that_are_on_their_way(
     # Due at the moment when a newer one is on its way.
     await asyncio.sleep(7 * DAY_S - 1)
     newer = bench.commit(2)
-    bench.coordinator.settings = bench.settings.model_copy(update={"offsets_retention_ms": 1})
+    bench.coordinator.table.settings = bench.settings.model_copy(update={"offsets_retention_ms": 1})
     bench.coordinator.sweep()
     await newer
     assert bench.committed() == 2

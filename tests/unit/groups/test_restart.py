@@ -9,7 +9,7 @@ import pytest
 
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.errors import CoordinatorFenced, CoordinatorNotAvailable, FencedInstance, UnknownMember
-from app.groups.group import GroupState
+from app.groups.group_states import GroupState
 from tests.support.groups import SESSION_MS, GroupBench
 from tests.support.simulated_time import simulated
 

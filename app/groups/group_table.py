@@ -1,0 +1,271 @@
+"""The table of groups: which exist, what they share, and what of them is durable.
+
+The table takes the store over when it opens, and refuses every call after it was
+closed or another coordinator took the store. It implements ``GroupContext``:
+groups reach the clock, the topics and the store through it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+
+from ..broker.topics import Topic
+from ..clock import Clock
+from ..cluster.group_store import (
+    DeleteGroup,
+    DeleteOffset,
+    DeleteTopicOffsets,
+    GroupChange,
+    GroupRecord,
+    GroupStore,
+    OffsetRecord,
+)
+from ..errors import (
+    CoordinatorFenced,
+    CoordinatorNotAvailable,
+    GroupNotFound,
+    SteleError,
+    TooManyGroups,
+    TopicError,
+    UnknownMember,
+)
+from ..settings import Settings
+from .checks import check_group_id
+from .group import Group
+from .group_states import Event, GroupState
+from .live_group import LiveGroup
+from .offsets import topic_id_of
+from .parking import answer
+from .timers import Scheduler
+from .writer import StoreWriter
+
+
+def random_id() -> str:
+    return str(uuid.uuid4())
+
+
+class GroupTable:
+    """All groups of one coordinator, by name. ``epoch`` is that of the coordinator, 0 before ``open``.
+
+    The arguments are those of ``GroupCoordinator``.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: GroupStore,
+        clock: Clock,
+        settings: Settings,
+        topic: Callable[[str], Topic],
+        scheduler: Scheduler | None = None,
+        make_id: Callable[[], str] = random_id,
+    ) -> None:
+        self.settings = settings
+        self.make_id = make_id
+        self.groups: dict[str, LiveGroup] = {}
+        self.epoch = 0
+        self._scheduler = scheduler
+        self._clock = clock
+        self._topic = topic
+        self._writer = StoreWriter(store)
+        self._refusal: Callable[[], SteleError] | None = lambda: CoordinatorNotAvailable("they are not open")
+        self._change_watchers: list[Callable[[str], None]] = []
+        self._durable_watchers: list[Callable[[Sequence[GroupChange]], None]] = []
+
+    # ── life ──
+
+    async def open(self) -> None:
+        """See ``GroupCoordinator.open``."""
+        if self._scheduler is None:
+            self._scheduler = asyncio.get_running_loop()
+        stored = await self._writer.open()
+        self.epoch = stored.epoch
+        for record in stored.groups:
+            self.groups[record.group] = LiveGroup(Group.restored(record), self)
+        stale: list[GroupChange] = []
+        for record in stored.offsets:
+            if topic_id_of(self._topic, record.topic) != record.topic_id:
+                # The broker crashed after it deleted the topic and before it deleted these offsets.
+                stale.append(DeleteOffset(group=record.group, topic=record.topic, partition=record.partition))
+                continue
+            if record.group not in self.groups:
+                self.groups[record.group] = LiveGroup(Group(record.group), self)
+            self.groups[record.group].offsets.restore(record)
+        if stale:
+            self.persist(stale, self._ignore)
+        self._refusal = None
+
+    def refuse(self, refusal: Callable[[], SteleError]) -> None:
+        """Refuse all calls from now on, and answer all parked requests. The first refusal stays."""
+        if self._refusal is not None:
+            return
+        self._refusal = refusal
+        for live in self.groups.values():
+            live.close(refusal())
+
+    async def close(self) -> None:
+        """Write what was submitted, then close the store."""
+        await self._writer.close()
+
+    @property
+    def is_open(self) -> bool:
+        return self._refusal is None
+
+    def check_open(self) -> None:
+        """Raises ``CoordinatorNotAvailable`` or ``CoordinatorFenced``."""
+        if self._refusal is not None:
+            raise self._refusal()
+
+    # ── what the groups share: see ``GroupContext`` ──
+
+    @property
+    def scheduler(self) -> Scheduler:
+        assert self._scheduler is not None
+        return self._scheduler
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def topic(self, name: str) -> Topic:
+        return self._topic(name)
+
+    def partitions_of(self, topics: Iterable[str]) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for name in topics:
+            with contextlib.suppress(TopicError):
+                counts[name] = self._topic(name).partitions
+        return counts
+
+    def changed(self, group: str) -> None:
+        for watcher in self._change_watchers:
+            watcher(group)
+
+    def persist(self, changes: Sequence[GroupChange], done: Callable[[SteleError | None], None]) -> None:
+        def written(error: SteleError | None) -> None:
+            if isinstance(error, CoordinatorFenced):
+                epoch, current_epoch = error.epoch, error.current_epoch
+                self.refuse(lambda: CoordinatorFenced(epoch=epoch, current_epoch=current_epoch))
+            done(error)
+            if error is None:
+                for watcher in self._durable_watchers:
+                    watcher(changes)
+
+        self._writer.submit(changes, written)
+
+    def _ignore(self, error: SteleError | None) -> None:
+        """Do nothing: no request waits, the next start tries again, and the writer has logged the error."""
+
+    # ── watching ──
+
+    def watch(self, watcher: Callable[[str], None]) -> None:
+        """Call ``watcher`` with the name of each group whose members or assignments change."""
+        self._change_watchers.append(watcher)
+
+    def watch_durable(self, watcher: Callable[[Sequence[GroupChange]], None]) -> None:
+        """Call ``watcher`` with changes once they are durable and answered, in their order."""
+        self._durable_watchers.append(watcher)
+
+    # ── finding groups ──
+
+    def existing(self, group: str) -> LiveGroup:
+        """Raises ``GroupNotFound``."""
+        self.check_open()
+        live = self.groups.get(group)
+        if live is None:
+            raise GroupNotFound(group)
+        return live
+
+    def of_member(self, group: str, member_id: str) -> LiveGroup:
+        """Return the group that a member names. Raises ``InvalidGroupId``, ``UnknownMember``."""
+        self.check_open()
+        check_group_id(group)
+        live = self.groups.get(group)
+        if live is None:
+            raise UnknownMember(group, member_id)
+        return live
+
+    def existing_or_new(self, group: str) -> LiveGroup:
+        """Return the group, or a new one that is not listed before ``keep``. Raises ``TooManyGroups``."""
+        live = self.groups.get(group)
+        if live is not None:
+            return live
+        limit = self.settings.groups_max
+        if len(self.groups) >= limit:
+            raise TooManyGroups(group, limit=limit)
+        return LiveGroup(Group(group), self)
+
+    def keep(self, live: LiveGroup) -> None:
+        """List a group from ``existing_or_new``, unless a refused request left it unused."""
+        if not live.is_unused:
+            self.groups.setdefault(live.group.name, live)
+
+    # ── deleting ──
+
+    def drop(self, live: LiveGroup) -> asyncio.Future[None]:
+        """Delete a group and its offsets. Completes when that is durable.
+
+        The group is no longer listed when this returns. A request that names it after that
+        begins a new group, whose changes are written after the deletion.
+        """
+        name = live.group.name
+        del self.groups[name]
+        live.forget_all_pending()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def dropped(error: SteleError | None) -> None:
+            if error is None:
+                live.group.handle(Event.DELETED)
+            else:
+                # The store still has it.
+                self.groups.setdefault(name, live)
+            answer(future, error)
+
+        self.persist([DeleteGroup(group=name)], dropped)
+        return future
+
+    def forget_topic(self, topic: str) -> asyncio.Future[None]:
+        """See ``GroupCoordinator.forget_topic``."""
+        current_id = topic_id_of(self._topic, topic)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self.is_open:
+            # The next start finds offsets of a topic that does not exist, and deletes them.
+            future.set_result(None)
+            return future
+
+        def forgotten(error: SteleError | None) -> None:
+            if error is None:
+                for live in self.groups.values():
+                    live.offsets.forget_topic(topic, current_id)
+            answer(future, error)
+
+        self.persist([DeleteTopicOffsets(topic=topic, besides=current_id)], forgotten)
+        return future
+
+    # ── what is durable ──
+
+    def names(self) -> list[str]:
+        """Return the names of all groups, unordered; none while the table refuses calls."""
+        return list(self.groups) if self.is_open else []
+
+    def durable_record(self, group: str) -> GroupRecord | None:
+        """Return the group about as the store has it.
+
+        None if it was never stored, or while the assignment of its generation is not known.
+        """
+        live = self.groups.get(group)
+        if live is None or live.group.state is GroupState.COMPLETING_REBALANCE:
+            return None
+        return live.group.record() if live.group.generation > 0 else None
+
+    def durable_offsets(self, group: str) -> list[tuple[str, int]]:
+        """Return topic and partition of the group's durable committed offsets."""
+        live = self.groups.get(group)
+        return [] if live is None else list(live.offsets.records)
+
+    def durable_offset(self, group: str, topic: str, partition: int) -> OffsetRecord | None:
+        """Return a committed offset that is durable."""
+        live = self.groups.get(group)
+        return None if live is None else live.offsets.records.get((topic, partition))
