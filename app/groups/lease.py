@@ -1,8 +1,8 @@
-"""What a poll gives out: a lease on some records, and the opaque text that stands for it.
+"""Leases on records, and the opaque tokens that name them.
 
-The text holds all that is needed to tell, also after a restart, whether the
-lease can still be acknowledged (``LeaseManager``); nothing of it is secret, and
-whoever makes one up can do no more than commit an offset.
+A token holds all that is needed to decide, also after a restart, whether the
+lease can still be acknowledged (``LeaseSettlement``). It is not secret: a client
+that makes one up can do no more than commit an offset.
 """
 
 from __future__ import annotations
@@ -18,17 +18,30 @@ from ..broker.fetch import Fetched
 from ..errors import InvalidRequest
 from .consumer_protocol import AssignedPartition
 
+LEASE_MS_MIN, LEASE_MS_MAX = 100, 3_600_000
+
 # A lease on 1,000 partitions with long names is about this long.
 _TOKEN_CHARACTERS_MAX = 512 * 1024
 
-# What the metadata of an offset says that leases have committed.
+# How the metadata of a committed offset starts: after an ack, and after a failed delivery.
 ACKED_BY = "stele-lease:"
 FAILURES = "stele-failures:"
 
 
+def check_lease_ms(lease_ms: int) -> None:
+    """Raises ``InvalidRequest`` if a lease cannot last for ``lease_ms``."""
+    if not LEASE_MS_MIN <= lease_ms <= LEASE_MS_MAX:
+        raise InvalidRequest(
+            f"lease_ms is {lease_ms}; it must be a whole number from {LEASE_MS_MIN} to {LEASE_MS_MAX}"
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeasedPartition:
-    """The records ``[offset, next_offset)`` of a partition; ``deliveries``: how often they were given out, with this."""
+    """The records ``[offset, next_offset)`` of a partition.
+
+    ``deliveries``: how often they were given out, including this time.
+    """
 
     topic: str
     partition: int
@@ -53,7 +66,7 @@ _decode = msgspec.json.Decoder(_Token).decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """Some partitions of one group, held by whoever polled."""
+    """Records of some partitions of one group, held by the client that polled."""
 
     group: str
     lease_id: str
@@ -65,40 +78,40 @@ class Lease:
 
     @classmethod
     def of_token(cls, group: str, token: str) -> Lease:
-        """Raises ``InvalidRequest``."""
+        """Read a token. Raises ``InvalidRequest``."""
         reason = "lease is not one that a poll of this group gave out; send it back as it was"
         if len(token) > _TOKEN_CHARACTERS_MAX:
             raise InvalidRequest(reason)
         try:
-            found = _decode(base64.b64decode(token.encode(), altchars=b"-_", validate=True))
+            decoded = _decode(base64.b64decode(token.encode(), altchars=b"-_", validate=True))
         except (binascii.Error, msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise InvalidRequest(reason) from error
-        keys = {(topic, partition) for topic, partition, _, _ in found.parts}
+        keys = {(topic, partition) for topic, partition, _, _ in decoded.parts}
         if (
-            found.group != group
-            or not found.parts
-            or not 0 < len(found.lease_id) <= 100
-            or len(keys) != len(found.parts)
-            or any(not 0 <= offset < next_offset < 2**63 for _, _, offset, next_offset in found.parts)
+            decoded.group != group
+            or not decoded.parts
+            or not 0 < len(decoded.lease_id) <= 100
+            or len(keys) != len(decoded.parts)
+            or any(not 0 <= offset < next_offset < 2**63 for _, _, offset, next_offset in decoded.parts)
         ):
             raise InvalidRequest(reason)
         return cls(
             group=group,
-            lease_id=found.lease_id,
+            lease_id=decoded.lease_id,
             partitions=tuple(
                 LeasedPartition(topic=topic, partition=partition, offset=offset, next_offset=next_offset)
-                for topic, partition, offset, next_offset in found.parts
+                for topic, partition, offset, next_offset in decoded.parts
             ),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollRequest:
-    """``wait_ms``: how long to wait for a record; ``lease_ms``: how long they are held for whoever polls.
+    """``wait_ms``: how long to wait for a record. ``lease_ms``: how long the records are held for this client.
 
-    ``max_partitions``: of how many partitions the lease may have records, None: as many as are this poll's share.
-    ``start``: where the group begins in a partition of which it has committed nothing, ``earliest`` or
-    ``latest``. ``poll_id``: the same again, while its lease holds, is answered with the same records and lease.
+    ``max_partitions``: how many partitions the lease may have records of; None: this poll's fair share.
+    ``start``: where the group begins in a partition without a committed offset, ``earliest`` or ``latest``.
+    ``poll_id``: while a lease is in force, a poll with the same id gets the same records and lease.
     """
 
     group: str
@@ -115,7 +128,7 @@ class PollRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """Records ``[offset, next_offset)`` that retention deleted before the group came to them."""
+    """Records ``[offset, next_offset)`` that retention deleted before the group read them."""
 
     topic: str
     partition: int
@@ -125,9 +138,9 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polled:
-    """``fetched`` are whole batches: of each, the offsets of the leased partition beside it count.
+    """``fetched`` has whole batches, of which only the records of the leased partition beside them count.
 
-    ``lease`` None: nothing came in time.
+    ``lease`` is None if no record came in time.
     """
 
     lease: Lease | None = None

@@ -375,6 +375,23 @@ def test_a_poll_asked_again_brings_what_its_lease_holds_however_much_came_meanwh
         assert listener.poll("crowded", "crowded", max_bytes=65536, poll_id="mine") == first
 
 
+@pytest.mark.parametrize("kind", sorted(LISTENERS))
+def test_a_poll_gets_at_most_the_bytes_of_a_fetch_however_many_it_asks_for(kind: str) -> None:
+    with (
+        run_broker(environment={"STELE_FETCH_BYTES_MAX": "16384"}) as broker,
+        LISTENERS[kind](broker) as listener,
+    ):
+        make_topic(broker, "large", records=0, partitions=1)
+        with Client(broker.binary_url) as client:
+            for _ in range(4):
+                client.produce("large", b"x" * 7000, partition=0)
+        for options in ({}, {"max_bytes": 2**31 - 1}):
+            polled = listener.poll("large", "large", **options)
+            assert [offset for _, _, offset, _ in polled.records] == [0, 1]
+            assert polled.lease is not None
+            listener.nack("large", polled.lease)
+
+
 def test_a_group_may_begin_at_the_end_and_then_misses_nothing(
     broker: BrokerProcess, listener: GroupProtocol, topic: str
 ) -> None:

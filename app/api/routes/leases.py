@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...groups.lease import Polled, PollRequest
-from ...groups.lease_manager import leased_records
+from ...groups.lease_reads import leased_records
 from ...work_budget import pause
 from ..encoded_slash import EncodedSlashRoute
 from ..json_bodies import client_host, json_answer, json_body

@@ -1,0 +1,70 @@
+"""Where a group continues in the partitions that its polls are assigned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..broker.broker import Broker
+from ..errors import TopicError
+from .consumer_protocol import AssignedPartition
+from .coordinator import GroupCoordinator
+from .lease import LeasedPartition, Skipped
+from .messages import Membership, OffsetToCommit
+
+
+class LeasePositions:
+    """Reads positions from committed offsets and the logs."""
+
+    def __init__(self, broker: Broker, coordinator: GroupCoordinator) -> None:
+        self._broker = broker
+        self._coordinator = coordinator
+
+    async def next_offsets(
+        self, group: str, membership: Membership, parts: Iterable[AssignedPartition], *, start: str
+    ) -> tuple[dict[AssignedPartition, int], list[Skipped]]:
+        """Return the next offset of each of ``parts``, in their order, and what retention deleted before it.
+
+        ``start`` is ``earliest`` or ``latest``: where a partition without a committed offset
+        begins. Partitions that no longer exist are left out.
+        """
+        positions: dict[AssignedPartition, int] = {}
+        skipped: list[Skipped] = []
+        starts: list[OffsetToCommit] = []
+        for part in parts:
+            try:
+                state = self._broker.log_state(*part)
+            except TopicError:
+                # Deleted; the next generation does not assign it.
+                continue
+            (committed,) = self._coordinator.committed(group, [part])
+            position = committed.offset
+            if position < 0:
+                position = state.log_start_offset
+                if start == "latest":
+                    position = state.high_watermark
+                    starts.append(OffsetToCommit(topic=part.topic, partition=part.partition, offset=position))
+            elif position < state.log_start_offset:
+                skipped.append(
+                    Skipped(
+                        topic=part.topic,
+                        partition=part.partition,
+                        offset=position,
+                        next_offset=state.log_start_offset,
+                    )
+                )
+                position = state.log_start_offset
+            positions[part] = min(position, state.high_watermark)
+        if starts:
+            # The group begins here even if records arrive before its next poll.
+            await self._coordinator.commit_assigned(membership, group, starts)
+        return positions, skipped
+
+    def is_next(self, group: str, part: LeasedPartition) -> bool:
+        """True if the first record of ``part`` is the next one that the group handles."""
+        try:
+            state = self._broker.log_state(part.topic, part.partition)
+        except TopicError:
+            return False
+        (committed,) = self._coordinator.committed(group, [part.key])
+        position = max(committed.offset, state.log_start_offset)
+        return part.offset == position and part.next_offset <= state.high_watermark
