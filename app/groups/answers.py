@@ -1,4 +1,4 @@
-"""Answers to members that joined or synced, made from the group as it is."""
+"""Answers to joins and syncs, made from the current state of the group."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ def joined_of(
     with_members: bool | None = None,
     skip_assignment: bool = False,
 ) -> Joined:
-    """The answer to a join: the members are listed for the leader alone, unless ``with_members`` says otherwise.
+    """Return the answer to a join.
 
-    ``leader`` is the id that is told in place of the leader's.
+    It lists the members for the leader only, unless ``with_members`` says otherwise.
+    ``leader`` replaces the leader's id.
     """
     assert group.protocol_type is not None
     assert group.protocol_name is not None
@@ -45,7 +46,7 @@ def joined_of(
 
 
 def synced_of(group: Group, member: Member) -> Synced:
-    """The answer to a sync: the assignment of ``member``."""
+    """Return the answer to a sync: the assignment of ``member``."""
     assert group.protocol_type is not None
     assert group.protocol_name is not None
     return Synced(

@@ -1,8 +1,8 @@
-"""Who gets which partition, where the broker leads a group: pure functions.
+"""Assignors: which member gets which partition, where the broker leads a group. Pure functions.
 
-``even`` is for groups in which the broker joins for everybody. The other two
-are Kafka's, by Kafka's names, so that members of the Kafka listener find one that
-they know, whoever of them leads.
+``even`` is for groups in which all members are managed. The other two are Kafka's,
+under Kafka's names, so that members of the Kafka listener find one that they know,
+whichever member leads.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from .consumer_protocol import AssignedPartition
 
-# By member id; members in the order in which they came.
+# Topics by member id; members in the order in which they joined.
 Subscriptions = Mapping[str, frozenset[str]]
 Assignments = dict[str, set[AssignedPartition]]
 # Topic → number of partitions; topics that do not exist are not in it.
@@ -20,9 +20,9 @@ Previous = Mapping[str, frozenset[AssignedPartition]]
 
 
 def even(subscriptions: Subscriptions, partitions: Partitions, previous: Previous) -> Assignments:
-    """As even as the subscriptions allow, and each member keeps what it had as far as that allows.
+    """Assign as evenly as the subscriptions allow; members keep partitions where that stays even.
 
-    Where all subscribe to the same topics no two members differ by more than one.
+    If all subscribe to the same topics, no two members differ by more than one partition.
     """
     assignments: Assignments = {member: set() for member in subscriptions}
     if not assignments:
@@ -35,7 +35,7 @@ def even(subscriptions: Subscriptions, partitions: Partitions, previous: Previou
     ]
     free = dict.fromkeys(everything)
     quota, extra = divmod(len(everything), len(assignments))
-    # Who had most keeps one more than the others, as long as there are such places.
+    # The members that had most keep one more than the others while the remainder lasts.
     kept_by_member = {
         member: sorted(
             part for part in previous.get(member, ()) if part in free and part.topic in subscriptions[member]
@@ -58,7 +58,7 @@ def even(subscriptions: Subscriptions, partitions: Partitions, previous: Previou
 
 
 def _balance(assignments: Assignments, subscriptions: Subscriptions) -> None:
-    """Move partitions from who has most to who has least and may have them; ends when no move helps."""
+    """Move partitions from members with most to members with least that subscribe, until no move helps."""
     for _ in range(sum(map(len, assignments.values()))):
         by_load = sorted(assignments, key=lambda member: len(assignments[member]))
         move = next(
@@ -80,21 +80,21 @@ def _balance(assignments: Assignments, subscriptions: Subscriptions) -> None:
 
 
 def in_ranges(subscriptions: Subscriptions, partitions: Partitions, previous: Previous) -> Assignments:
-    """Kafka's ``range``: each topic cut into as many runs as it has subscribers, the first ones longer."""
+    """Assign like Kafka's ``range``: each topic in one run per subscriber, the first ones longer."""
     del previous
     assignments: Assignments = {member: set() for member in subscriptions}
     for topic, count in partitions.items():
         members = sorted(member for member, topics in subscriptions.items() if topic in topics)
         start = 0
-        for place, member in enumerate(members):
-            size = count // len(members) + (place < count % len(members))
+        for index, member in enumerate(members):
+            size = count // len(members) + (index < count % len(members))
             assignments[member].update(AssignedPartition(topic, start + number) for number in range(size))
             start += size
     return assignments
 
 
 def in_turn(subscriptions: Subscriptions, partitions: Partitions, previous: Previous) -> Assignments:
-    """Kafka's ``roundrobin``: all partitions of all topics dealt out one by one."""
+    """Assign like Kafka's ``roundrobin``: all partitions of all topics, one by one."""
     del previous
     assignments: Assignments = {member: set() for member in subscriptions}
     members = sorted(subscriptions)
@@ -111,6 +111,6 @@ def in_turn(subscriptions: Subscriptions, partitions: Partitions, previous: Prev
 
 Assignor = Callable[[Subscriptions, Partitions, Previous], Assignments]
 
-# In the order in which members that the broker joins for offer them.
+# In the order in which managed members offer them.
 ASSIGNORS: Mapping[str, Assignor] = {"stele-even": even, "range": in_ranges, "roundrobin": in_turn}
 ASSIGNOR_NAMES: Sequence[str] = tuple(ASSIGNORS)

@@ -1,4 +1,4 @@
-"""What a request must be like, whatever the group is like."""
+"""Checks of a request that do not depend on the group."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from ..errors import InvalidGroupId, InvalidRequest, InvalidSessionTimeout
 from ..settings import Settings
 from .messages import JoinRequest
 
-# Kafka has no limit but the size of a string; names this long are mistakes.
+# Kafka limits a name by the size of a string only; names this long are mistakes.
 GROUP_ID_LENGTH_MAX = 1024
 _INT32_MAX = 2**31 - 1
-# What a protocol costs in memory beside its bytes.
+# The memory of a protocol in addition to its bytes.
 _PROTOCOL_OVERHEAD_BYTES = 128
 
 
@@ -26,18 +26,21 @@ def check_group_id(group: str) -> None:
 
 
 def check_join(request: JoinRequest, settings: Settings) -> None:
-    """
+    """Check the numbers and texts of a join.
+
     Raises:
-        InvalidSessionTimeout: outside the bounds of ``settings``.
-        InvalidRequest: any other number or text that cannot be, or more bytes than a member may bring.
+        InvalidSessionTimeout: the session timeout is outside the bounds of ``settings``.
+        InvalidRequest: another number or text is not valid, or the member has too many bytes.
     """
     min_ms, max_ms = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
     if not min_ms <= request.session_timeout_ms <= max_ms:
         raise InvalidSessionTimeout(request.group, request.session_timeout_ms, min_ms=min_ms, max_ms=max_ms)
     if not 0 <= request.rebalance_timeout_ms <= _INT32_MAX:
-        raise InvalidRequest(f"a rebalance timeout of {request.rebalance_timeout_ms} ms cannot be waited for")
+        raise InvalidRequest(
+            f"the rebalance timeout is {request.rebalance_timeout_ms} ms; it must be from 0 to {_INT32_MAX}"
+        )
     if request.instance_id == "":
-        raise InvalidRequest("an instance id that is given must not be empty")
+        raise InvalidRequest("the instance id is empty; leave it out, or give the member one")
     texts = (
         ("member id", request.member_id),
         ("instance id", request.instance_id or ""),
@@ -51,13 +54,13 @@ def check_join(request: JoinRequest, settings: Settings) -> None:
     )
     if size > settings.group_member_bytes_max:
         raise InvalidRequest(
-            f"a member of {size} bytes is more than the {settings.group_member_bytes_max} that are allowed; "
+            f"the member takes {size} bytes, and {settings.group_member_bytes_max} are allowed; "
             "subscribe to fewer topics, or raise group_member_bytes_max of the broker"
         )
 
 
 def text_size(text: str, what: str) -> int:
-    """Bytes of UTF-8. Raises ``InvalidRequest`` if it has none: a listener let half a surrogate pair in."""
+    """Return the bytes of ``text`` in UTF-8. Raises ``InvalidRequest`` if it contains half a surrogate pair."""
     try:
         return len(text.encode())
     except UnicodeEncodeError as error:

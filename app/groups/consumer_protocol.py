@@ -1,18 +1,18 @@
-"""What consumers say when they join and what they are assigned: the bytes that Kafka's clients agree on.
+"""The bytes in which Kafka's consumers subscribe and are assigned.
 
 Subscription (Kafka's ``ConsumerProtocolSubscription``, all versions begin like this)::
 
     version   int16
-    topics    int32 count, then for each: int16 size, UTF-8 bytes
+    topics    int32 count, then per topic: int16 size, UTF-8 bytes
     …         user data and more, by version
 
 Assignment (``ConsumerProtocolAssignment``)::
 
     version   int16
-    topics    int32 count, then for each: int16 size, UTF-8 bytes, int32 count, int32 for each partition
+    topics    int32 count, then per topic: int16 size, UTF-8 bytes, int32 count, int32 per partition
     …         user data
 
-Other assignors than those of Kafka's own clients may put anything there.
+Assignors other than those of Kafka's own clients may use any bytes.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _VERSION_AND_COUNT = struct.Struct(">hi")
 _SIZE = struct.Struct(">h")
 _COUNT = struct.Struct(">i")
 _NO_USER_DATA = _COUNT.pack(-1)
-# A topic of no partitions takes this much, so a count that is larger than the bytes allow is none.
+# A topic without partitions takes this much, which bounds a valid count by the bytes received.
 _ASSIGNED_TOPIC_BYTES_MIN = _SIZE.size + _COUNT.size
 
 
 class AssignedPartition(NamedTuple):
-    """A partition that a member may read, of one topic."""
+    """A partition of a topic that a member may read."""
 
     topic: str
     partition: int
 
 
 def encode_subscription(topics: Iterable[str]) -> bytes:
-    """Version 0, without user data."""
+    """Encode a subscription: version 0, without user data."""
     names = sorted(topics)
     return b"".join((_VERSION_AND_COUNT.pack(0, len(names)), *(_name(name) for name in names), _NO_USER_DATA))
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """None if these are not the bytes of a subscription."""
+    """Return the topics of a subscription; None if the bytes are not one."""
     topics: set[str] = set()
     try:
         version, count = _VERSION_AND_COUNT.unpack_from(metadata)
@@ -63,7 +63,7 @@ def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
 
 
 def encode_assignment(assigned: Iterable[AssignedPartition]) -> bytes:
-    """Version 0, without user data; topics and partitions ascending."""
+    """Encode an assignment: version 0, without user data, topics and partitions ascending."""
     partitions: dict[str, list[int]] = {}
     for topic, partition in sorted(assigned):
         partitions.setdefault(topic, []).append(partition)
@@ -75,7 +75,7 @@ def encode_assignment(assigned: Iterable[AssignedPartition]) -> bytes:
 
 @lru_cache(maxsize=4096)
 def assigned_partitions(assignment: bytes) -> frozenset[AssignedPartition]:
-    """The partitions of an assignment; none in bytes of another kind, or in no bytes."""
+    """Return the partitions of an assignment; none if the bytes are not one."""
     assigned: set[AssignedPartition] = set()
     try:
         version, count = _VERSION_AND_COUNT.unpack_from(assignment)
@@ -102,7 +102,7 @@ def _name(topic: str) -> bytes:
 
 
 def _read_name(data: bytes, position: int) -> tuple[str, int]:
-    """A string, and where it ends. Raises ``ValueError`` or ``struct.error``."""
+    """Return a string and the position after it. Raises ``ValueError`` or ``struct.error``."""
     (size,) = _SIZE.unpack_from(data, position)
     start = position + _SIZE.size
     if size < 0 or start + size > len(data):

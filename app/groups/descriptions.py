@@ -1,4 +1,4 @@
-"""What a group looks like to whoever lists or describes it."""
+"""Groups as clients list and describe them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def listing_of(group: Group) -> GroupListing:
 
 
 def description_of(group: Group) -> GroupDescription:
-    """What was chosen and assigned is shown only while it holds."""
+    """Describe a group; its protocol and assignments are shown only while it is stable."""
     is_stable = group.state is GroupState.STABLE
     return GroupDescription(
         group=group.name,

@@ -1,4 +1,4 @@
-"""What a group, its members and its committed offsets need of the coordinator."""
+"""The interface through which groups reach settings, clock, topics and store."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .timers import Scheduler
 
 
 class GroupContext(Protocol):
-    """What the groups of one coordinator share."""
+    """What the groups of one coordinator share; ``GroupTable`` implements it."""
 
     @property
     def settings(self) -> Settings: ...
@@ -21,21 +21,25 @@ class GroupContext(Protocol):
     def scheduler(self) -> Scheduler: ...
     def now_ms(self) -> int: ...
     def make_id(self) -> str:
-        """Never the same twice."""
+        """Return an id that was never returned before."""
         ...
 
     def topic(self, name: str) -> Topic:
-        """Raises ``TopicError``."""
+        """Find a topic by its name. Raises ``TopicError``."""
         ...
 
     def partitions_of(self, topics: Iterable[str]) -> Mapping[str, int]:
-        """How many each of those topics has that exist."""
+        """Return the partition counts of those of ``topics`` that exist."""
         ...
 
     def changed(self, group: str) -> None:
-        """What its members are assigned is another, or somebody left: whoever watches may look."""
+        """Notify watchers that the members or the assignments of ``group`` changed."""
         ...
 
     def persist(self, changes: Sequence[GroupChange], done: Callable[[SteleError | None], None]) -> None:
-        """Keep ``changes``; ``done`` comes on the loop, in the order of the calls, with what went wrong."""
+        """Write ``changes`` to the store.
+
+        ``done`` is called on the loop, in the order of the calls: with None once the changes are
+        durable, or with the error.
+        """
         ...

@@ -1,7 +1,7 @@
-"""The committed offsets of one group: what is durable, and what is on its way to the store.
+"""The committed offsets of one group: those that are durable, and those on their way to the store.
 
-The rules of a single offset are in ``offsets``; when offsets are dropped again
-is decided by ``offset_retention``.
+The rules of a single offset are in ``offsets``; ``offset_retention`` drops expired
+ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .parking import answer
 
 
 class GroupOffsets:
-    """``records`` are those that are durable, by topic and partition."""
+    """``records`` are the durable ones, by topic and partition."""
 
     def __init__(self, group: str, context: GroupContext) -> None:
         self._group = group
@@ -33,7 +33,7 @@ class GroupOffsets:
 
     @property
     def is_being_written(self) -> bool:
-        """Commits are on their way to the store: what they bring may be newer than what is durable."""
+        """True while commits are on their way to the store; they may replace durable ones."""
         return self._writes > 0
 
     @property
@@ -41,13 +41,13 @@ class GroupOffsets:
         return not (self._records or self._writes)
 
     def restore(self, record: OffsetRecord) -> None:
-        """Add an offset as the store has it."""
+        """Add an offset from the store."""
         self._records[record.topic, record.partition] = record
 
     def commit(self, request: CommitRequest) -> asyncio.Future[Results]:
-        """Keep the offsets of a request that was checked. Completes when they are durable.
+        """Keep the offsets of a checked request. Completes when they are durable.
 
-        In the order of ``request.offsets``: None, or what was wrong with that one.
+        The results are in the order of ``request.offsets``: None, or the error of that offset.
         Raises ``GroupStoreFailed`` from the future: nothing was kept.
         """
         records, results = offset_records(
@@ -72,12 +72,12 @@ class GroupOffsets:
         return future
 
     def committed(self, partitions: Iterable[tuple[str, int]] | None) -> list[CommittedOffset]:
-        """The offsets of ``partitions`` (topic, number), in their order; None: all there are, sorted."""
-        found: list[CommittedOffset] = []
+        """Return the offsets of ``partitions`` (topic, number), in their order; None: all, sorted."""
+        offsets: list[CommittedOffset] = []
         for topic, partition in sorted(self._records) if partitions is None else partitions:
             record = self._records.get((topic, partition))
             if record is not None and topic_id_of(self._context.topic, topic) == record.topic_id:
-                found.append(
+                offsets.append(
                     CommittedOffset(
                         topic=topic,
                         partition=partition,
@@ -87,11 +87,11 @@ class GroupOffsets:
                     )
                 )
             elif partitions is not None:
-                found.append(CommittedOffset(topic=topic, partition=partition))
-        return found
+                offsets.append(CommittedOffset(topic=topic, partition=partition))
+        return offsets
 
     def delete(self, keys: Collection[tuple[str, int]], results: Results) -> asyncio.Future[Results]:
-        """Forget the offsets of ``keys``. Completes with ``results`` when that is durable."""
+        """Delete the offsets of ``keys``. Completes with ``results`` when that is durable."""
         future: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
 
         def deleted(error: SteleError | None) -> None:
@@ -106,9 +106,9 @@ class GroupOffsets:
         )
         return future
 
-    def forget_topic(self, topic: str, besides: UUID | None) -> None:
-        """The store has dropped the offsets of ``topic``, but for those of the topic id ``besides``."""
+    def forget_topic(self, topic: str, current_id: UUID | None) -> None:
+        """Forget the offsets of ``topic``, which the store has deleted, except those of the id ``current_id``."""
         for key in [
-            key for key, record in self._records.items() if key[0] == topic and record.topic_id != besides
+            key for key, record in self._records.items() if key[0] == topic and record.topic_id != current_id
         ]:
             del self._records[key]

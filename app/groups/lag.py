@@ -1,4 +1,4 @@
-"""How far a group is behind, and where it would be after a reset."""
+"""The lag of groups, and resets of their committed offsets."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .messages import NO_OFFSET, CommitRequest, OffsetToCommit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLag:
-    """``committed`` is ``NO_OFFSET``, and ``metadata`` empty, where the group has committed nothing.
+    """``committed`` is ``NO_OFFSET``, and ``metadata`` empty, if the group has committed nothing.
 
-    ``lag``: records between what was committed, or the log start, and the high
-    watermark. ``member_id`` has the partition assigned, ``owner`` has claimed it.
+    ``lag``: records between the committed offset, or the log start, and the high
+    watermark. ``member_id`` is assigned the partition, ``owner`` has claimed it.
     """
 
     topic: str
@@ -34,26 +34,31 @@ class PartitionLag:
 
 
 def group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list[PartitionLag]:
-    """All partitions that the group has committed in, or is assigned. Raises ``GroupNotFound``."""
+    """Return the lag in all partitions that the group has committed or is assigned.
+
+    Raises ``GroupNotFound``.
+    """
     described = coordinator.describe(group)
     assigned = {part: member.member_id for member in described.members for part in member.assigned}
     owners = {part: member.member_id for member in described.members for part in member.owned}
-    committed = {AssignedPartition(one.topic, one.partition): one for one in coordinator.committed(group)}
+    committed = {
+        AssignedPartition(offset.topic, offset.partition): offset for offset in coordinator.committed(group)
+    }
     lags: list[PartitionLag] = []
     for part in sorted(assigned.keys() | committed.keys()):
         try:
             state = broker.log_state(*part)
         except TopicError:
             continue
-        one = committed.get(part)
-        offset = NO_OFFSET if one is None else one.offset
+        commit = committed.get(part)
+        offset = NO_OFFSET if commit is None else commit.offset
         position = min(max(offset, state.log_start_offset), state.high_watermark)
         lags.append(
             PartitionLag(
                 topic=part.topic,
                 partition=part.partition,
                 committed=offset,
-                metadata="" if one is None else one.metadata,
+                metadata="" if commit is None else commit.metadata,
                 log_start_offset=state.log_start_offset,
                 high_watermark=state.high_watermark,
                 lag=state.high_watermark - position,
@@ -66,7 +71,10 @@ def group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a partition is to be read from. ``at`` is a time in ms or one of the ``…_TIMESTAMP``; or ``offset``."""
+    """Where the group is to continue in a partition.
+
+    Either ``offset``, or ``at``: a time in ms since the epoch, or one of the ``…_TIMESTAMP``.
+    """
 
     topic: str
     partition: int
@@ -76,7 +84,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """``before`` is ``NO_OFFSET`` where nothing was committed; ``lag`` is what it will be."""
+    """``before`` is ``NO_OFFSET`` if nothing was committed; ``lag`` is the lag after the reset."""
 
     topic: str
     partition: int
@@ -88,15 +96,16 @@ class Reset:
 async def reset_offsets(
     broker: Broker,
     coordinator: GroupCoordinator,
-    desk: LeaseManager,
+    leases: LeaseManager,
     group: str,
     targets: Sequence[Target],
     *,
     dry_run: bool,
 ) -> list[Reset]:
-    """Move the committed offsets of a group without members; an offset outside of the log becomes its nearest end.
+    """Move the committed offsets of a group without members.
 
-    With ``dry_run`` nothing is moved, and there may be members.
+    An offset outside the log becomes the nearest end of the log. With ``dry_run`` nothing is
+    moved, and the group may have members.
 
     Raises:
         UnknownTopic, UnknownPartition, InvalidTopicName, InvalidRequest: change the request; nothing was moved.
@@ -106,7 +115,7 @@ async def reset_offsets(
     if len({(target.topic, target.partition) for target in targets}) < len(targets):
         raise InvalidRequest("a partition is named twice; name each once")
     resets: list[Reset] = []
-    before = {(one.topic, one.partition): one.offset for one in coordinator.committed(group)}
+    before = {(commit.topic, commit.partition): commit.offset for commit in coordinator.committed(group)}
     for target in targets:
         state = broker.log_state(target.topic, target.partition)
         offset = target.offset
@@ -114,7 +123,7 @@ async def reset_offsets(
             assert target.at is not None
             offset, _, _ = await broker.list_offset(target.topic, target.partition, target.at)
             if offset < 0:
-                # Nothing is as young as that: only what comes from now on.
+                # All records are older: continue with the next one written.
                 offset = state.high_watermark
         after = min(max(offset, state.log_start_offset), state.high_watermark)
         resets.append(
@@ -128,10 +137,15 @@ async def reset_offsets(
         )
     if dry_run or not resets:
         return resets
-    desk.retire(group)
-    if any(one.group == group and one.state is not GroupState.EMPTY for one in coordinator.list_groups()):
+    leases.retire(group)
+    if any(
+        listing.group == group and listing.state is not GroupState.EMPTY
+        for listing in coordinator.list_groups()
+    ):
         raise GroupNotEmpty(group)
-    offsets = [OffsetToCommit(topic=one.topic, partition=one.partition, offset=one.after) for one in resets]
+    offsets = [
+        OffsetToCommit(topic=reset.topic, partition=reset.partition, offset=reset.after) for reset in resets
+    ]
     for error in await coordinator.commit(CommitRequest(group=group, offsets=offsets)):
         if error is not None:
             raise error

@@ -1,7 +1,7 @@
-"""Managed members: members that the broker joins for and assigns to (ADR-0017).
+"""Managed members: members for which the broker joins, syncs and leads (ADR-0017).
 
-``ManagedMembers`` owns who waits for an assignment; the functions beside it say
-what the broker answers and decides in place of such members.
+``ManagedMembers`` has the calls that wait for an assignment; the functions after it
+are what the broker requests, answers and decides for such members.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from .parking import answer
 
 
 class ManagedMembers:
-    """The futures of one group: members that wait to be assigned, and callers that wait for the assigning to end."""
+    """The futures of one group: joins that wait for an assignment, and calls of ``settled``."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self._is_closed = False
-        # What the broker joined for, and waits to hear what it is assigned.
+        # By member id: joins that wait for an assignment.
         self._waiting: dict[str, asyncio.Future[Membership]] = {}
-        # Who waits for the end of that, whatever it will be.
+        # Calls of ``settled``.
         self._settling: list[asyncio.Future[None]] = []
 
     def close(self, error: SteleError) -> None:
-        """Answer all who wait."""
+        """Answer all that waits with ``error``."""
         self._is_closed = True
         for waiting in self._waiting.values():
             answer(waiting, error)
@@ -47,20 +47,20 @@ class ManagedMembers:
 
     @property
     def waiting(self) -> list[str]:
-        """The ids of members that wait for an assignment."""
+        """The ids of the members that wait for an assignment."""
         return list(self._waiting)
 
     def is_waiting(self, member_id: str) -> bool:
         return member_id in self._waiting
 
     def await_assignment(self, member_id: str) -> asyncio.Future[Membership]:
-        """Wait for the next assignment; refuses an earlier call of the same member with ``RebalanceInProgress``."""
+        """Wait for the next assignment; an earlier call of the member gets ``RebalanceInProgress``."""
         self.refuse(member_id, RebalanceInProgress(self._group.name))
         waiting = self._waiting[member_id] = asyncio.get_running_loop().create_future()
         return waiting
 
     def answer_assigned(self, member: Member) -> bool:
-        """Tell ``member`` its assignment; False if it does not wait for one."""
+        """Send ``member`` its assignment; False if it does not wait for one."""
         waiting = self._waiting.pop(member.member_id, None)
         if waiting is None:
             return False
@@ -69,13 +69,13 @@ class ManagedMembers:
         return True
 
     def refuse(self, member_id: str, error: SteleError) -> None:
-        """Answer the member with ``error``, if it waits."""
+        """Answer a member that waits with ``error``."""
         waiting = self._waiting.pop(member_id, None)
         if waiting is not None:
             answer(waiting, error)
 
     async def settled(self) -> None:
-        """Return when the broker is not about to assign: what that waits for is the disk, and no member."""
+        """Return once the broker is not about to assign; that waits for the store, and for no member."""
         group = self._group
         while (
             not self._is_closed
@@ -87,7 +87,7 @@ class ManagedMembers:
             await waiting
 
     def settle(self) -> None:
-        """An assignment was kept or refused: have those in ``settled`` look again."""
+        """Wake the calls of ``settled``, because an assignment was kept or refused."""
         for waiting in self._settling:
             if not waiting.done():
                 waiting.set_result(None)
@@ -95,7 +95,7 @@ class ManagedMembers:
 
 
 def join_request_of(request: ManagedJoin) -> JoinRequest:
-    """The join of Kafka's protocol that the broker makes for a managed member."""
+    """Return the join of Kafka's protocol that the broker makes for a managed member."""
     metadata = encode_subscription(frozenset(request.topics))
     return JoinRequest(
         group=request.group,
@@ -111,8 +111,8 @@ def join_request_of(request: ManagedJoin) -> JoinRequest:
 
 
 def membership_of(group: Group, member: Member) -> Membership:
-    """What a managed member is told: its generation and its partitions."""
-    # A generation that has not been assigned is not told: a member would take it for one that gives it nothing.
+    """Return the generation and the partitions of a managed member."""
+    # A generation is not reported before it is assigned: the member would believe that it got no partitions.
     is_unassigned = group.state is GroupState.COMPLETING_REBALANCE
     return Membership(
         member_id=member.member_id,
@@ -123,7 +123,7 @@ def membership_of(group: Group, member: Member) -> Membership:
 
 
 def is_led_by_the_broker(group: Group) -> bool:
-    """The leader is a managed member: the broker assigns for it."""
+    """True if the leader is a managed member, for which the broker assigns."""
     return group.leader is not None and group.members[group.leader].is_managed
 
 
@@ -137,7 +137,10 @@ def assignments_by_the_broker(
     *,
     partitions_of: Callable[[Iterable[str]], Mapping[str, int]],
 ) -> dict[str, bytes]:
-    """Assign for the leader: the encoded assignment of each member, near to the ``previous`` one."""
+    """Assign for the leader; returns the encoded assignments by member id.
+
+    ``previous`` has the last assignment, which assignors may keep where possible.
+    """
     assert group.protocol_name is not None
     subscriptions = {
         member.member_id: subscribed_topics(member.metadata_for(group.protocol_name)) or frozenset()

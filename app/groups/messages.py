@@ -1,4 +1,4 @@
-"""What a listener asks of the coordinator, and what it is answered. Kafka's words; no protocol's bytes."""
+"""Requests to the coordinator and their answers, in Kafka's words and no protocol's bytes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ..errors import SteleError
 from .consumer_protocol import AssignedPartition
 from .group_states import GroupState
 
-# A member that has no id yet sends this.
+# The member id of a member that has none yet.
 NO_MEMBER = ""
-# A commit that belongs to no generation: of an administrator, or of a consumer that assigns by itself.
+# The generation of a commit without membership: by an administrator, or a consumer that assigns itself.
 NO_GENERATION = -1
 NO_OFFSET = -1
 NO_LEADER_EPOCH = -1
@@ -20,13 +20,13 @@ NO_LEADER_EPOCH = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """``client_id`` and ``client_host`` are shown to whoever describes the group.
+    """``client_id`` and ``client_host`` are shown where the group is described.
 
     ``rebalance_timeout_ms``: how long a rebalance waits for this member; in
     protocols that do not have it, the session timeout.
     ``requires_known_member_id``: a new member without an instance id gets an id
     first and joins with it (KIP-394). Old protocols cannot do that.
-    ``supports_skip_assignment``: the peer understands ``Joined.skip_assignment``.
+    ``supports_skip_assignment``: the client understands ``Joined.skip_assignment`` (KIP-814).
     ``is_managed``: the broker syncs, rejoins and leads for this member (ADR-0017).
     """
 
@@ -47,7 +47,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedMember:
-    """``metadata`` is that of the protocol that was chosen."""
+    """``metadata`` is that of the chosen protocol."""
 
     member_id: str
     instance_id: str | None
@@ -73,7 +73,10 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """``assignments`` by member id, from the leader only. None: the peer does not say what it joined with."""
+    """``assignments`` are by member id, and from the leader only.
+
+    ``protocol_type`` and ``protocol_name`` are None in protocols that do not have them.
+    """
 
     group: str
     generation: int
@@ -93,7 +96,7 @@ class Synced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedJoin:
-    """A join of a member for which the broker does the rest; with a member id it joins again."""
+    """The join of a managed member; with a member id it joins again."""
 
     group: str
     topics: Collection[str]
@@ -105,9 +108,9 @@ class ManagedJoin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """What a member for which the broker joins is told: its generation, and what it may claim.
+    """The generation of a managed member, and the partitions that it may claim.
 
-    ``is_rebalancing``: the next generation is being made; ``assigned`` is what it was, or nothing yet.
+    ``is_rebalancing``: the next generation is being prepared; ``assigned`` is the last assignment, or empty.
     """
 
     member_id: str
@@ -118,7 +121,7 @@ class Membership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeavingMember:
-    """An administrator removes a static member by its instance id, with an empty member id."""
+    """A member to remove. An administrator removes a static member with an empty member id."""
 
     member_id: str
     instance_id: str | None = None
@@ -127,7 +130,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetToCommit:
-    """``offset`` is that of the next record to read. ``retention_ms`` overrides the broker's."""
+    """``offset`` is that of the next record to read. ``retention_ms`` replaces the broker's."""
 
     topic: str
     partition: int
@@ -139,7 +142,7 @@ class OffsetToCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """From outside a group: generation ``NO_GENERATION`` and member id ``NO_MEMBER``."""
+    """A commit without membership has generation ``NO_GENERATION`` and member id ``NO_MEMBER``."""
 
     group: str
     generation: int = NO_GENERATION
@@ -171,7 +174,7 @@ class GroupListing:
 class MemberDescription:
     """``metadata`` and ``assignment`` are empty while the group is not stable.
 
-    ``assigned`` is the assignment as partitions, ``owned`` those of them that the member has claimed.
+    ``assigned`` is the assignment as partitions, ``owned`` what the member has claimed.
     """
 
     member_id: str
@@ -199,5 +202,5 @@ class GroupDescription:
     members: Sequence[MemberDescription]
 
 
-# In the order of what was asked: None where it was done.
+# In the order of the request: None for success.
 Results = list[SteleError | None]

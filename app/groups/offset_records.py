@@ -1,6 +1,6 @@
 """The records of ``__consumer_offsets``: keys and values as Kafka's own coordinator writes them.
 
-Big-endian, strings and bytes with a length before them (-1: null), after a version of 2 bytes::
+Big-endian, after a version of 2 bytes. Strings and bytes follow their length (-1: null)::
 
     key    version 1   group, topic, partition:4                  a committed offset
            version 2   group                                      a group
@@ -10,9 +10,9 @@ Big-endian, strings and bytes with a length before them (-1: null), after a vers
                        member id, instance id, client id, client host, rebalance timeout:4,
                        session timeout:4, subscription (bytes), assignment (bytes)
 
-Times are in ms, since the epoch where they are points. These are the versions that Apache
-Kafka 2.1 to 4.1 writes, and that every decoder reads: 4.3 adds the topic id to a commit, as
-version 4. Its schemas are ``OffsetCommitKey``, ``OffsetCommitValue``, ``GroupMetadataKey`` and
+Points in time are in ms since the epoch, timeouts in ms. These are the versions that Apache
+Kafka 2.1 to 4.1 writes, and that every decoder reads. Kafka 4.3 adds the topic id to a
+commit, as version 4. Its schemas are ``OffsetCommitKey``, ``OffsetCommitValue``, ``GroupMetadataKey`` and
 ``GroupMetadataValue``. A deletion has a key and no value.
 """
 
@@ -54,10 +54,10 @@ def offset_value(record: OffsetRecord) -> bytes:
 
 
 def group_value(record: GroupRecord, *, state_since_ms: int) -> bytes:
-    """At most ``GROUP_BYTES_MAX`` bytes.
+    """Return the value of a group's record, at most ``GROUP_BYTES_MAX`` bytes.
 
-    A larger one leaves out what its members subscribed to and are assigned, and if that
-    does not do, its members.
+    A larger one leaves out the subscriptions and assignments of the members, and if it is
+    still too large, the members.
     """
     for members in (
         [_member(member, record.protocol_name, with_bytes=True) for member in record.members],
@@ -78,11 +78,11 @@ def group_value(record: GroupRecord, *, state_since_ms: int) -> bytes:
         )
         if len(value) <= GROUP_BYTES_MAX:
             return value
-    return value  # pyright: ignore[reportPossiblyUnbound] - the loop has three turns
+    return value  # pyright: ignore[reportPossiblyUnbound] - the loop runs three times
 
 
 def group_size(record: GroupRecord) -> int:
-    """About the bytes that ``record`` keeps in memory."""
+    """Return about how many bytes of memory ``record`` takes."""
     return 256 + sum(
         512 + len(member.assignment) + sum(len(metadata) for _, metadata in member.protocols)
         for member in record.members
@@ -91,12 +91,12 @@ def group_size(record: GroupRecord) -> int:
 
 @lru_cache(maxsize=4096)
 def partition_of(group: str, partitions: int) -> int:
-    """The partition in which Kafka keeps ``group``: Java's ``String.hashCode``, without its sign."""
+    """Return the partition in which Kafka keeps ``group``: Java's ``String.hashCode``, without its sign."""
     number = 0
     for (unit,) in struct.iter_unpack(">H", group.encode("utf-16-be", "surrogatepass")):
         number = (31 * number + unit) & 0xFFFFFFFF
     number = number - (1 << 32) if number >> 31 else number
-    # Kafka's abs has no answer for the smallest number and takes 0.
+    # Kafka's abs of the smallest number is 0.
     return 0 if number == -(1 << 31) else abs(number) % partitions
 
 
@@ -125,7 +125,7 @@ def _member(member: MemberRecord, protocol_name: str | None, *, with_bytes: bool
 def _string(text: str) -> bytes:
     data = text.encode()
     if len(data) > _STRING_BYTES_MAX:
-        # Only the other protocols could bring one in; cut rather than unreadable.
+        # A text this long can only come through another protocol. Readers understand a cut one.
         data = data[:_STRING_BYTES_MAX].decode(errors="ignore").encode()
     return _INT16.pack(len(data)) + data
 

@@ -19,39 +19,39 @@ _INT32_MAX = 2**31 - 1
 
 def offset_record(
     group: str,
-    asked: OffsetToCommit,
+    requested: OffsetToCommit,
     *,
     topic: Callable[[str], Topic],
     now_ms: int,
     metadata_bytes_max: int,
 ) -> OffsetRecord:
-    """What will be kept.
+    """Check an offset to commit, and return its record for the store.
 
     Raises:
-        UnknownTopic, UnknownPartition, InvalidTopicName: there is no such partition.
-        OffsetMetadataTooLarge: more than ``metadata_bytes_max`` bytes of UTF-8.
-        InvalidRequest: an offset that is no 64-bit number.
+        UnknownTopic, UnknownPartition, InvalidTopicName: the partition does not exist.
+        OffsetMetadataTooLarge: the metadata has more than ``metadata_bytes_max`` bytes of UTF-8.
+        InvalidRequest: the offset has more than 64 bits.
     """
-    found = topic(asked.topic)
-    if not 0 <= asked.partition < found.partitions:
-        raise UnknownPartition(asked.topic, asked.partition, partitions=found.partitions)
-    # Below 0 it is a client's own word: KafkaJS commits -2, the earliest, when its position was deleted.
-    if not -_INT64_MAX <= asked.offset <= _INT64_MAX:
-        raise InvalidRequest(f"offset {asked.offset} cannot be committed; it has more than 64 bits")
-    metadata = asked.metadata or ""
+    current = topic(requested.topic)
+    if not 0 <= requested.partition < current.partitions:
+        raise UnknownPartition(requested.topic, requested.partition, partitions=current.partitions)
+    # Negative offsets have a meaning to clients: KafkaJS commits -2, the earliest, when its position was deleted.
+    if not -_INT64_MAX <= requested.offset <= _INT64_MAX:
+        raise InvalidRequest(f"offset {requested.offset} cannot be committed; it has more than 64 bits")
+    metadata = requested.metadata or ""
     size = text_size(metadata, "metadata")
     if size > metadata_bytes_max:
         raise OffsetMetadataTooLarge(group, size, limit=metadata_bytes_max)
     expires_at_ms = None
-    if asked.retention_ms is not None and asked.retention_ms >= 0:
-        expires_at_ms = min(now_ms + asked.retention_ms, _INT64_MAX)
+    if requested.retention_ms is not None and requested.retention_ms >= 0:
+        expires_at_ms = min(now_ms + requested.retention_ms, _INT64_MAX)
     return OffsetRecord(
         group=group,
-        topic=asked.topic,
-        topic_id=found.topic_id,
-        partition=asked.partition,
-        offset=asked.offset,
-        leader_epoch=max(-1, min(asked.leader_epoch, _INT32_MAX)),
+        topic=requested.topic,
+        topic_id=current.topic_id,
+        partition=requested.partition,
+        offset=requested.offset,
+        leader_epoch=max(-1, min(requested.leader_epoch, _INT32_MAX)),
         metadata=metadata,
         committed_at_ms=now_ms,
         expires_at_ms=expires_at_ms,
@@ -61,14 +61,14 @@ def offset_record(
 def offset_records(
     request: CommitRequest, *, topic: Callable[[str], Topic], now_ms: int, metadata_bytes_max: int
 ) -> tuple[list[OffsetRecord], Results]:
-    """What will be kept, and for each offset of ``request`` None or why it is not."""
+    """Return the records to store, and for each offset of ``request`` None or its error."""
     records: list[OffsetRecord] = []
     results: Results = []
-    for asked in request.offsets:
+    for requested in request.offsets:
         try:
             record = offset_record(
                 request.group,
-                asked,
+                requested,
                 topic=topic,
                 now_ms=now_ms,
                 metadata_bytes_max=metadata_bytes_max,
@@ -82,12 +82,12 @@ def offset_records(
 
 
 def is_due(record: OffsetRecord, group: Group, *, now_ms: int, retention_ms: int) -> bool:
-    """True when ``record`` may be dropped.
+    """True if the retention of ``record`` is over.
 
-    Never while the group has members, or some are on their way in. After that,
-    ``retention_ms`` after the group became empty or after the commit, whichever
-    was later; for a group that nobody ever joined, after the commit. A commit
-    that came with a retention of its own has its own end.
+    An offset does not expire while the group has members, or rebalances. After that it
+    expires ``retention_ms`` after the group became empty or after the commit, whichever
+    was later; in a group that never had members, after the commit. A commit with a
+    retention of its own expires by that alone.
     """
     if group.state is not GroupState.EMPTY:
         return False
@@ -97,7 +97,7 @@ def is_due(record: OffsetRecord, group: Group, *, now_ms: int, retention_ms: int
 
 
 def topic_id_of(topic: Callable[[str], Topic], name: str) -> UUID | None:
-    """The id of the topic of that name as it is now."""
+    """Return the id of the topic that has this name now; None if there is none."""
     try:
         return topic(name).topic_id
     except TopicError:

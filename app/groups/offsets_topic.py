@@ -1,14 +1,14 @@
 """``__consumer_offsets``: groups and commits as records that a consumer can read (ADR-0022).
 
-The truth is the group store. This is a view of it that exists once somebody reads
-it: then each group and each committed offset gets an entry in the partition where
-Kafka would keep it, and from then on every durable change is an entry more.
+The topic is a view of the group store, made when a client first reads it: each
+group and each committed offset gets an entry in the partition where Kafka would
+keep it. From then on every durable change appends an entry.
 
 Offsets of a run begin at ``epoch << EPOCH_BITS``, with the epoch that the coordinator
-took from its store when it started. So they only go up, also over a crash, though
-nothing about them is written down: the log of an earlier run has ended below the
-start of this one, and all that is still true is repeated above it. To the clients
-the epoch is the leader epoch, so they notice.
+took from its store when it started. So they only go up, also after a crash, though
+they are not stored: the log of an earlier run ends below the start of this one, and
+the current state is repeated above it. Clients see the epoch as the leader epoch, so
+they notice.
 """
 
 from __future__ import annotations
@@ -40,23 +40,24 @@ from .replay_log import Entry, ReplayLog
 if TYPE_CHECKING:
     from .coordinator import GroupCoordinator
 
-# As in Kafka (offsets.topic.num.partitions), and not to be changed: a group has its place by it.
+# Kafka's default for offsets.topic.num.partitions. It must not change, because it decides the partition
+# of a group.
 PARTITIONS = 50
-# A run of the broker has 2^40 offsets in each partition, for a thousand commits a millisecond
+# A run of the broker has 2^40 offsets per partition, enough for a thousand commits per millisecond
 # over decades; there are 2^23 runs.
 EPOCH_BITS = 40
-# Superseded entries and tombstones that a partition keeps for readers that are not at its end:
-# about a thousand. They cost 13 MB in all.
+# About a thousand superseded entries and tombstones per partition, for readers that are not at its
+# end. All partitions together take 13 MB.
 HISTORY_BYTES = 256 * 1024
-# One batch; larger ones would hold the loop for some milliseconds.
+# Larger batches would hold the event loop for some milliseconds.
 _BATCH_BYTES_MAX = 128 * 1024
-# What an entry of a committed offset takes, beside its text.
+# The memory of an entry of a committed offset in addition to its text.
 _ENTRY_BYTES = 256
 _RECORD_OVERHEAD_BYTES = 24
-# Entries that are made, or looked at, until the loop serves others.
-_ENTRIES_PER_TURN = 1000
+# Entries that are made, or looked at, before the loop serves other tasks.
+_ENTRIES_PER_PAUSE = 1000
 
-# Group, topic, partition; of the group itself: group, None, -1.
+# (group, topic, partition) for an offset, (group, None, -1) for the group itself.
 _Key: TypeAlias = tuple[str, str | None, int]
 _Value: TypeAlias = OffsetRecord | GroupRecord
 _Log: TypeAlias = ReplayLog[_Key, _Value]
@@ -70,7 +71,7 @@ class OffsetsTopic:
     """Implements ``VirtualTopic``; belongs to the event loop, as its coordinator does."""
 
     def __init__(self, coordinator: GroupCoordinator, *, cluster_id: str) -> None:
-        """``coordinator`` is opened before anybody reads: its epoch is that of this run."""
+        """``coordinator`` must be open before the first read: its epoch is that of this run."""
         self._table = coordinator.table
         config = replace(
             TopicConfig(),
@@ -80,10 +81,10 @@ class OffsetsTopic:
         )
         self._topic = Topic(
             name=CONSUMER_OFFSETS,
-            # Its own in each cluster, and the same in every run.
+            # Differs between clusters, and is the same in every run.
             topic_id=uuid.uuid5(uuid.NAMESPACE_OID, f"{cluster_id}/{CONSUMER_OFFSETS}"),
             partitions=PARTITIONS,
-            # As Kafka makes it; nothing of it takes space on the disk.
+            # As Kafka creates it; none of this takes space on disk.
             configs={
                 "compression.type": "producer",
                 "cleanup.policy": "compact",
@@ -96,7 +97,7 @@ class OffsetsTopic:
         self._logs: list[_Log] = []
         # Keys by group, so that a deletion finds them.
         self._keys: dict[str, set[_Key]] = {}
-        # Groups that the first walk has still to come to.
+        # Groups that the first walk has not reached.
         self._unseen: dict[str, None] = {}
         self._preparing: asyncio.Task[None] | None = None
         self._waiters: Waiters | None = None
@@ -115,7 +116,7 @@ class OffsetsTopic:
 
     @property
     def is_read(self) -> bool:
-        """Somebody has asked for its records since the broker started."""
+        """True if a client has asked for its records since the broker started."""
         return bool(self._logs)
 
     def attach(self, waiters: Waiters) -> None:
@@ -128,14 +129,14 @@ class OffsetsTopic:
         if self._preparing is None:
             self._preparing = asyncio.create_task(self._walk())
         if not self._preparing.done():
-            # Whoever does not wait any more must not end it for the others.
+            # A client that disconnects must not cancel it for the others.
             await asyncio.shield(self._preparing)
         elif self._preparing.cancelled() or self._preparing.exception() is not None:
             self._preparing = None
             await self.prepare()
 
     async def _walk(self) -> None:
-        """Give everything that is there its entry, in turns; changes meanwhile come on top."""
+        """Append an entry for each group and offset, with pauses; changes meanwhile are appended too."""
         self._unseen = dict.fromkeys(self._table.names())
         self._keys = {}
         self._logs = [ReplayLog(self._start, history_bytes=HISTORY_BYTES) for _ in range(PARTITIONS)]
@@ -145,22 +146,22 @@ class OffsetsTopic:
                 continue
             del self._unseen[group]
             for part in self._table.durable_offsets(group):
-                # What it is now: a turn may have ended since the list was made.
+                # The current one: it may have changed during a pause.
                 record = self._table.durable_offset(group, *part)
                 if record is not None:
                     self._put_offset(record)
                 made += 1
-                if made % _ENTRIES_PER_TURN == 0:
+                if made % _ENTRIES_PER_PAUSE == 0:
                     await asyncio.sleep(0)
             kept = self._table.durable_record(group)
             if kept is not None:
                 self._put_group(kept)
             made += 1
-            if made % _ENTRIES_PER_TURN == 0:
+            if made % _ENTRIES_PER_PAUSE == 0:
                 await asyncio.sleep(0)
 
     def apply(self, changes: Sequence[GroupChange]) -> None:
-        """Add what the coordinator has made durable; nothing as long as nobody reads."""
+        """Append changes that became durable; does nothing until a client reads the topic."""
         if not self._logs:
             return
         touched: set[int] = set()
@@ -176,13 +177,13 @@ class OffsetsTopic:
                     touched |= self._delete(change.group, (change.group, change.topic, change.partition))
                 case DeleteGroup():
                     keys = self._keys.get(change.group, set())
-                    # The group itself last, as what it consists of is gone by then.
+                    # The group itself last, after its offsets.
                     for key in sorted(keys, key=lambda key: (key[1] is None, key)):
                         touched |= self._delete(change.group, key)
                 case DeleteTopicOffsets():
                     touched |= self._delete_topic(change)
                 case _:
-                    # Owners are not Kafka's.
+                    # Kafka does not have owners.
                     pass
         if self._waiters is not None:
             for partition in touched:
@@ -204,7 +205,7 @@ class OffsetsTopic:
         return partition
 
     def _delete(self, group: str, key: _Key) -> set[int]:
-        """A tombstone, if there is something to delete; the partition that has it."""
+        """Append a tombstone if the key has an entry; returns its partition."""
         keys = self._keys.get(group)
         if keys is None or key not in keys:
             return set()
@@ -244,8 +245,8 @@ class OffsetsTopic:
     def read(self, partition: int, offset: int, max_bytes: int, *, at_least_one: bool) -> bytes | bytearray:
         """See ``VirtualTopic``.
 
-        An offset of an earlier run reads on from the start of this one, which repeats what
-        is true: a client that would begin at the end after ``OffsetOutOfRange`` misses nothing.
+        An offset of an earlier run reads from the start of this one, which repeats the current
+        state. So a client that resets to the end after ``OffsetOutOfRange`` misses nothing.
         """
         log = self._logs[partition]
         is_earlier = 0 <= offset < log.start_offset and log.next_offset > log.start_offset
@@ -287,11 +288,11 @@ class OffsetsTopic:
                 if entry.timestamp_ms >= timestamp_ms:
                     return at, entry.timestamp_ms
                 offset, looked = at + 1, looked + 1
-                if looked >= _ENTRIES_PER_TURN:
+                if looked >= _ENTRIES_PER_PAUSE:
                     break
             else:
                 break
-            # The log may change meanwhile, but never below what was looked at.
+            # The log may change meanwhile, but not before the offsets already looked at.
             await asyncio.sleep(0)
         return -1, rb.NO_TIMESTAMP
 

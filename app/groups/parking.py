@@ -1,4 +1,4 @@
-"""Answers that are due: joins and syncs that wait for other members."""
+"""Parked requests: joins and syncs that wait for other members or the store."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _T = TypeVar("_T")
 
 
 def answer(future: asyncio.Future[_T], result: _T | SteleError) -> None:
-    """Complete ``future``, if whoever asked still waits."""
+    """Complete ``future``, unless its caller cancelled it."""
     if future.done():
         return
     if isinstance(result, SteleError):
         future.set_exception(result)
-        # Marks it as seen: nobody may be there any more to look.
+        # Marks the exception as retrieved, because the caller may have dropped the future.
         future.exception()
     else:
         future.set_result(result)
@@ -53,15 +53,15 @@ class Parking:
         return future
 
     def mark_joined(self, member: Member) -> None:
-        """It joins the next generation, and nobody waits for an answer: the broker joins for it."""
+        """Join a managed member to the next generation; no request of it is parked."""
         member.is_awaiting_join = True
 
     def is_parked(self, member: Member, future: asyncio.Future[Joined]) -> bool:
-        """That join was not answered yet."""
+        """True while the join of ``future`` is not answered."""
         return self._joins.get(member.member_id) is future
 
     def answer_join(self, member: Member, result: Joined | SteleError) -> None:
-        """Nothing happens if it is not parked; the same for syncs."""
+        """Answer the parked join of ``member``, if there is one."""
         if member.is_awaiting_join:
             member.is_awaiting_join = False
             future = self._joins.pop(member.member_id, None)
@@ -69,11 +69,12 @@ class Parking:
                 answer(future, result)
 
     def answer_sync(self, member: Member, result: Synced | SteleError) -> None:
+        """Answer the parked sync of ``member``, if there is one."""
         if member.is_awaiting_sync:
             member.is_awaiting_sync = False
             answer(self._syncs.pop(member.member_id), result)
 
     def refuse(self, member: Member, error: SteleError) -> None:
-        """Answer all that is due to ``member`` with ``error``."""
+        """Answer all parked requests of ``member`` with ``error``."""
         self.answer_join(member, error)
         self.answer_sync(member, error)

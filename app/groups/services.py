@@ -14,7 +14,7 @@ class Groups:
     leases: LeaseManager
 
     def begin_close(self) -> None:
-        """Refuse what comes from now on, and end the waits."""
+        """Refuse all calls from now on, and end the polls that wait."""
         self.coordinator.begin_close()
         self.leases.close()
 

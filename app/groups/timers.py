@@ -1,4 +1,4 @@
-"""Timers that are moved far more often than they ring."""
+"""Timers that are restarted far more often than they expire."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Scheduler(Protocol):
 
 
 class Timer:
-    """Rings once, unless it is stopped or started anew before.
+    """Calls ``ring`` once, unless it is stopped or restarted before.
 
-    Each heartbeat puts a session's end off. That only notes the new time; the
-    handle on the loop stays, and goes on waiting when it finds that it came early.
-    It rings for nobody's request, and what is logged then has the id of none.
+    Each heartbeat restarts a session. That only notes the new time: the handle on the
+    loop stays, and waits again when it finds that it came early. ``ring`` runs outside
+    the context of any request, so its log lines have no request id.
     """
 
     __slots__ = ("_at_s", "_handle", "_handle_at_s", "_ring", "_scheduler")
@@ -38,7 +38,7 @@ class Timer:
         self._handle_at_s = 0.0
 
     def start(self, after_ms: int, ring: Callable[[], object] | None = None) -> None:
-        """Ring ``after_ms`` from now, and not when it would have before; ``ring`` replaces what is called."""
+        """Ring ``after_ms`` from now instead of at the earlier time; ``ring`` replaces the callback."""
         if ring is not None:
             self._ring = ring
         self._at_s = at_s = self._scheduler.time() + after_ms / 1000
@@ -76,7 +76,7 @@ class Timer:
 
 
 class Sessions:
-    """One timer for each member, and for each id that was handed out."""
+    """One timer per member, and per member id that was handed out."""
 
     def __init__(self, scheduler: Scheduler, expire: Callable[[str], None]) -> None:
         self.timers: dict[str, Timer] = {}
@@ -85,7 +85,7 @@ class Sessions:
         self._is_closed = False
 
     def start(self, member_id: str, timeout_ms: int) -> None:
-        """Begin anew; the timer stays until ``stop``, also when it has rung."""
+        """Restart the timer of a member; it is kept until ``stop``, also after it expired."""
         if self._is_closed:
             return
         timer = self.timers.get(member_id)
@@ -99,7 +99,7 @@ class Sessions:
             timer.stop()
 
     def close(self) -> None:
-        """Nobody expires from now on."""
+        """Stop all timers for good."""
         self._is_closed = True
         for timer in self.timers.values():
             timer.stop()

@@ -1,8 +1,8 @@
-"""The way to the store: changes that come together share one transaction, as records share one sync.
+"""The writer of the group store: concurrent changes share one transaction.
 
-A round takes all that waits, writes it in the store's own thread, and answers;
-what comes meanwhile is the next round. So a commit waits for at most two syncs,
-and a thousand commits at once cost no more of them than one.
+A round takes all changes that wait, writes them in the store's own thread and
+answers. Changes submitted meanwhile are the next round. So a commit waits for at
+most two syncs, and a thousand concurrent commits cost as many syncs as one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..errors import CoordinatorNotAvailable, SteleError
 
 logger = logging.getLogger(__name__)
 
-# A round longer than this would make those wait who come after it. What waits is bounded by the
-# listeners: each of its changes belongs to an unanswered request.
+# Longer rounds would delay the changes after them. The listeners bound what waits: each change
+# belongs to an unanswered request.
 _ROUND_CHANGES_MAX = 10_000
 
 
@@ -44,10 +44,14 @@ class StoreWriter:
         self._thread.shutdown()
 
     def submit(self, changes: Sequence[GroupChange], done: Callable[[SteleError | None], None]) -> None:
-        """``done`` comes on the loop, in the order of the calls: with None once the changes are durable."""
+        """Write ``changes`` in the next round.
+
+        ``done`` is called on the loop, in the order of the calls: with None once the changes are
+        durable, or with the error.
+        """
         self._queue.append((changes, done))
         if self._rounds is None:
-            # Not in the context of the request that came first: a round is for whoever has something to write.
+            # Outside the context of the first request, because a round writes the changes of many.
             self._rounds = asyncio.create_task(self._write_rounds(), context=Context())
 
     async def _write_rounds(self) -> None:
@@ -68,14 +72,14 @@ class StoreWriter:
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._store.write, changes)
         except SteleError as error:
-            logger.error("%d changes of groups were not kept: %s", len(changes), error)
+            logger.error("%d changes of groups were not stored: %s", len(changes), error)
             failure = error
         except Exception:
-            # The edge of a task: those who wait must be answered, whatever it is.
-            logger.exception("%d changes of groups were not kept", len(changes))
-            failure = CoordinatorNotAvailable("a change could not be kept; the broker's log says why")
+            # The edge of a task: the requests must be answered, whatever happened.
+            logger.exception("%d changes of groups were not stored", len(changes))
+            failure = CoordinatorNotAvailable("a change could not be stored; the broker's log says why")
         for done in waiting:
             try:
                 done(failure)
             except Exception:
-                logger.exception("a group could not go on after its change")
+                logger.exception("a group failed to apply a change that was written")

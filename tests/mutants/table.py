@@ -204,8 +204,8 @@ MUTANTS = (
     ),
     Mutant(
         "app/groups/assignors.py",
-        "(place < count % len(members))",
-        "(place <= count % len(members))",
+        "(index < count % len(members))",
+        "(index <= count % len(members))",
         f"{_GROUPS}/test_assignors.py",
     ),
     Mutant(
@@ -228,8 +228,8 @@ MUTANTS = (
     ),
     Mutant(
         "app/groups/offsets.py",
-        "if not 0 <= asked.partition < found.partitions:",
-        "if not 0 <= asked.partition <= found.partitions:",
+        "if not 0 <= requested.partition < current.partitions:",
+        "if not 0 <= requested.partition <= current.partitions:",
         f"{_GROUPS}/test_offsets.py",
     ),
     Mutant(
@@ -242,6 +242,25 @@ MUTANTS = (
         "app/groups/offsets.py",
         "max(record.committed_at_ms, group.emptied_at_ms or 0)",
         "min(record.committed_at_ms, group.emptied_at_ms or 0)",
+        f"{_GROUPS}/test_offset_expiry.py",
+    ),
+    Mutant(
+        "app/groups/offsets.py",
+        "        return now_ms >= record.expires_at_ms\n",
+        "        return now_ms > record.expires_at_ms\n",
+        f"{_GROUPS}/test_offset_expiry.py",
+    ),
+    Mutant(
+        "app/groups/offsets.py",
+        "group.emptied_at_ms or 0) >= retention_ms",
+        "group.emptied_at_ms or 0) > retention_ms",
+        f"{_GROUPS}/test_offset_expiry.py",
+    ),
+    Mutant(
+        "app/groups/offset_retention.py",
+        "if offsets.is_being_written:",
+        "if False:",
         f"{_GROUPS}/test_offsets.py",
+        "sweep",
     ),
 )

@@ -215,7 +215,7 @@ async def test_after_a_restart_offsets_go_on_above_and_a_reader_goes_on_where_it
 async def test_commits_that_come_while_the_topic_is_made_are_neither_lost_nor_undone(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offsets_topic, "_ENTRIES_PER_TURN", 1)
+    monkeypatch.setattr(offsets_topic, "_ENTRIES_PER_PAUSE", 1)
     await bench.start()
     for number in range(20):
         await bench.commit(1, group=f"g{number}")
