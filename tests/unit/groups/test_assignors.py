@@ -99,3 +99,10 @@ def test_an_assignment_that_claims_more_than_its_bytes_hold_is_none() -> None:
     for size in range(len(whole) - 4):
         assert assigned_partitions(whole[:size]) == frozenset()
     assert assigned_partitions(b"\x00\x00\x7f\xff\xff\xff") == frozenset()
+
+
+def test_even_moves_partitions_until_no_two_members_that_could_share_differ_by_more_than_one() -> None:
+    previous = {"a": frozenset({AssignedPartition("y", 0), AssignedPartition("y", 1)})}
+    subscriptions = {"a": frozenset({"x", "y"}), "b": frozenset({"y"})}
+    assigned = even(subscriptions, {"x": 2, "y": 2}, previous)
+    assert {member: len(parts) for member, parts in assigned.items()} == {"a": 2, "b": 2}
