@@ -43,7 +43,7 @@ run: $(RUNTIME) ## start a broker on 127.0.0.1 (HTTP 8080, binary 9009, Kafka 90
 
 test: $(DEVELOPMENT) ## run all tests but the long and the unbounded ones, in random order, in parallel processes
 	@echo "running the tests, with the wheel built and installed into an empty environment among them"
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile -m "not torture and not long" $(ARGS)
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not torture and not long" $(ARGS)
 
 long: $(DEVELOPMENT) ## run the tests that take minutes: whole pipelines through kills, Spark on a cluster of processes and by Connect
 	$(BIN)/python -m pytest -m "long and not torture" $(ARGS)
