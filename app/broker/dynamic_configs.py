@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 
-from ..cluster.catalog import Catalog, ConfigRecord
+from ..cluster.catalog import ConfigRecord
 from ..errors import InvalidRequest
 from ..storage.topic_config import CONFIG_ENTRIES, ConfigType
 from .broker_configs import BROKER_CONFIGS, SYNONYMS, BrokerFacts, check_broker_values, topic_defaults
+from .catalog_thread import CatalogThread
 from .config_values import ConfigChange, ConfigSource, ConfigSynonym, ConfigValue, changed_values
 from .entity_configs import (
     CLIENT_METRICS_CONFIGS,
@@ -63,7 +64,7 @@ class DynamicConfigs:
     ``facts`` gives what the broker was started with; ``topics`` follow its defaults.
     """
 
-    def __init__(self, *, catalog: Catalog, topics: Topics, facts: Callable[[], BrokerFacts]) -> None:
+    def __init__(self, *, catalog: CatalogThread, topics: Topics, facts: Callable[[], BrokerFacts]) -> None:
         self._catalog = catalog
         self._topics = topics
         self._facts = facts
@@ -74,7 +75,7 @@ class DynamicConfigs:
 
     async def open(self) -> None:
         """Load what is set; before the topics are opened, which follow it."""
-        for record in await self._topics.in_thread(self._catalog.configs):
+        for record in await self._catalog.run(lambda catalog: catalog.configs()):
             self._set[ConfigKind(record.kind), record.entity] = dict(record.configs)
         await self._apply()
 
@@ -248,7 +249,7 @@ class DynamicConfigs:
         if validate_only:
             return
         record = ConfigRecord(kind=kind, entity=entity, configs=dict(configs))
-        await self._topics.in_thread(self._catalog.set_configs, record)
+        await self._catalog.run(lambda catalog: catalog.set_configs(record))
         if configs:
             self._set[kind, entity] = dict(configs)
         else:

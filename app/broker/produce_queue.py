@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..errors import SteleError
 from ..storage.engine import TopicPartition
@@ -41,6 +42,13 @@ class _Job:
     pending: QueuedProduce
 
 
+class QueueSize(NamedTuple):
+    """What is in the queue, with the produces that threads work on now."""
+
+    requests: int
+    size_bytes: int
+
+
 class ProduceQueue:
     """The produces of all partitions that wait for a thread."""
 
@@ -60,6 +68,11 @@ class ProduceQueue:
     @property
     def is_full(self) -> bool:
         return self._bytes >= self._bytes_max
+
+    @property
+    def size(self) -> QueueSize:
+        """The number of produces in the queue, and the bytes that count towards its limit."""
+        return QueueSize(sum(map(len, self._jobs.values())), self._bytes)
 
     async def room(self) -> None:
         """Return when there is room; the caller puts what it has without waiting for anything else."""

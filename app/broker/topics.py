@@ -12,11 +12,9 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
-from ..cluster.catalog import Catalog, TopicRecord
+from ..cluster.catalog import TopicRecord
 from ..errors import (
     InternalTopic,
     InvalidConfig,
@@ -28,9 +26,8 @@ from ..errors import (
 )
 from ..storage.engine import LogEngine, PartitionSpec, ProducerState, TopicPartition
 from ..storage.topic_config import CONFIG_ENTRIES, TopicConfig, check_topic_config, parse_topic_config
+from .catalog_thread import CatalogThread
 from .placement import Placement
-
-_T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +115,7 @@ class Topics:
     def __init__(
         self,
         *,
-        catalog: Catalog,
+        catalog: CatalogThread,
         engine: LogEngine,
         make_producer_state: Callable[[TopicPartition], ProducerState],
         partitions_max: int,
@@ -133,17 +130,11 @@ class Topics:
         self._colliding: dict[str, set[str]] = {}
         self._defaults = TopicConfig()
         self._changes = asyncio.Lock()
-        # SQLite: one writer, and none of it on the event loop.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stele-catalog")
-
-    async def in_thread(self, work: Callable[..., _T], *arguments: object) -> _T:
-        """Run ``work`` on the catalog's own thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     async def open(self) -> None:
         """Load all topics and open their partitions."""
         topics: list[Topic] = []
-        for record in await self.in_thread(self._catalog.topics):
+        for record in await self._catalog.run(lambda catalog: catalog.topics()):
             if record.name in INTERNAL_TOPICS:
                 # Earlier releases made such a topic when a client asked for it.
                 logger.warning(
@@ -156,10 +147,6 @@ class Topics:
         await self._engine.create([spec for topic in topics for spec in self._specs(topic)])
         for topic in topics:
             self._set(topic)
-
-    async def close(self) -> None:
-        await self.in_thread(self._catalog.close)
-        self._thread.shutdown()
 
     def _topic(self, record: TopicRecord) -> Topic:
         shown = parse_topic_config(record.configs, defaults=self._defaults)
@@ -273,13 +260,13 @@ class Topics:
             record = TopicRecord(name=name, topic_id=uuid.uuid4(), partitions=partitions, configs=explicit)
             if validate_only:
                 return self._topic(record)
-            if not await self.in_thread(self._catalog.create_topic, record):
+            if not await self._catalog.run(lambda catalog: catalog.create_topic(record)):
                 raise TopicExists(name)
             topic = self._topic(record)
             try:
                 await self._engine.create(self._specs(topic))
             except BaseException:
-                await self.in_thread(self._catalog.delete_topic, record.topic_id)
+                await self._catalog.run(lambda catalog: catalog.delete_topic(record.topic_id))
                 raise
             self._set(topic)
             return topic
@@ -320,7 +307,7 @@ class Topics:
             record = TopicRecord(name=name, topic_id=topic.topic_id, partitions=count, configs=merged)
             if validate_only:
                 return self._topic(record)
-            if not await self.in_thread(self._catalog.update_topic, record):
+            if not await self._catalog.run(lambda catalog: catalog.update_topic(record)):
                 raise UnknownTopic(name)
             altered = self._topic(record)
             for topic_partition in topic.topic_partitions():
@@ -332,7 +319,7 @@ class Topics:
     async def delete(self, name: str) -> Sequence[TopicPartition]:
         async with self._changes:
             topic = self.topic(name)
-            await self.in_thread(self._catalog.delete_topic, topic.topic_id)
+            await self._catalog.run(lambda catalog: catalog.delete_topic(topic.topic_id))
             self._unset(topic)
             names = topic.topic_partitions()
             await self._engine.drop(names)
