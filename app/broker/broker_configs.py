@@ -270,3 +270,31 @@ def topic_defaults(values: Mapping[str, str]) -> TopicConfig:
         if value is not None:
             fields[entry.field] = entry.parse(value)
     return replace(TopicConfig(), **fields)  # type: ignore[arg-type]
+
+
+# A default → the default that it must not exceed. For retention, -1 is no limit and -2 the same as the other.
+_NOT_ABOVE = {
+    "log.cleaner.min.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "log.local.retention.ms": "log.retention.ms",
+    "log.local.retention.bytes": "log.retention.bytes",
+}
+_FIELDS = {entry.broker_names[0]: entry.field for entry in CONFIG_ENTRIES.values() if entry.broker_names}
+
+
+def check_topic_defaults(values: Mapping[str, str]) -> None:
+    """Check that the topic defaults in ``values`` do not contradict each other.
+
+    Kafka checks those of retention only. The others would refuse every new topic.
+
+    Raises:
+        InvalidRequest: one of them exceeds the other.
+    """
+    defaults = topic_defaults(values)
+    for name, upper_name in _NOT_ABOVE.items():
+        value: int = getattr(defaults, _FIELDS[name])
+        upper: int = getattr(defaults, _FIELDS[upper_name])
+        if upper < 0 or value == -2:
+            continue
+        if value == -1 or value > upper:
+            reason = f"it must not be above {upper_name}, which is {upper}; change one of the two"
+            raise InvalidRequest(str(InvalidConfig(name, str(value), reason)))

@@ -14,7 +14,14 @@ from types import MappingProxyType
 from ..cluster.catalog import ConfigRecord
 from ..errors import InvalidRequest
 from ..storage.topic_config import CONFIG_ENTRIES, ConfigType
-from .broker_configs import BROKER_CONFIGS, SYNONYMS, BrokerFacts, check_broker_values, topic_defaults
+from .broker_configs import (
+    BROKER_CONFIGS,
+    SYNONYMS,
+    BrokerFacts,
+    check_broker_values,
+    check_topic_defaults,
+    topic_defaults,
+)
 from .catalog_thread import CatalogThread
 from .config_values import ConfigChange, ConfigSource, ConfigSynonym, ConfigValue, changed_values
 from .entity_configs import (
@@ -246,6 +253,8 @@ class DynamicConfigs:
         is_new = configs and (kind, entity) not in self._set
         if is_new and len(self.entities(kind)) >= _ENTITIES_MAX:
             raise InvalidRequest(f"{_ENTITIES_MAX} {kind} resources have configurations; remove one first")
+        if kind is ConfigKind.BROKER:
+            self._check_topic_defaults(entity, configs)
         if validate_only:
             return
         record = ConfigRecord(kind=kind, entity=entity, configs=dict(configs))
@@ -256,6 +265,16 @@ class DynamicConfigs:
             self._set.pop((kind, entity), None)
         if kind is ConfigKind.BROKER:
             await self._apply()
+
+    def _check_topic_defaults(self, entity: str, configs: Mapping[str, str]) -> None:
+        """Check the topic defaults that setting ``configs`` on ``entity`` leaves. Raises ``InvalidRequest``."""
+        cluster, broker = (
+            configs if entity == other else self._of(ConfigKind.BROKER, other)
+            for other in (CLUSTER, str(self._facts().broker_id))
+        )
+        # A value of the broker may hide a contradiction in those of the cluster.
+        check_topic_defaults(cluster)
+        check_topic_defaults({**cluster, **broker})
 
     def _effective(self, kind: ConfigKind, entity: str) -> Mapping[str, str]:
         values = (
