@@ -15,7 +15,8 @@ from pydantic import SecretStr
 
 from ..errors import InvalidConfig, InvalidRequest
 from ..settings import Settings
-from ..storage.topic_config import CONFIG_ENTRIES, ConfigEntry, ConfigType, TopicConfig, int64
+from ..storage.config_types import ConfigType, int64
+from ..storage.topic_config import CONFIG_ENTRIES, ConfigEntry, TopicConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ..errors import InvalidConfig, InvalidRequest
-from ..storage.topic_config import ConfigType
+from ..storage.config_types import ConfigType
 
 
 class ConfigSource(IntEnum):

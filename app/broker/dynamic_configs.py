@@ -13,7 +13,8 @@ from types import MappingProxyType
 
 from ..cluster.catalog import ConfigRecord
 from ..errors import InvalidRequest
-from ..storage.topic_config import CONFIG_ENTRIES, ConfigType
+from ..storage.config_types import ConfigType
+from ..storage.topic_config import CONFIG_ENTRIES
 from .broker_configs import (
     BROKER_CONFIGS,
     SYNONYMS,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..errors import InvalidConfig, InvalidRequest
-from ..storage.topic_config import ConfigType, boolean, choice, int32, split_list
+from ..storage.config_types import ConfigType, boolean, choice, int32, split_list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
