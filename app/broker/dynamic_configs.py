@@ -1,7 +1,8 @@
-"""Configurations that are changed while the broker runs, of everything but topics.
+"""Stores and describes configurations of brokers, groups and client metrics subscriptions.
 
-They are kept in the catalog: what a change answered is there after a crash. Those
-of the broker that are defaults of topics take effect on every topic at once.
+They can change while the broker runs, and are kept in the catalog: a change that
+was answered survives a crash. Those that are defaults of topics take effect on
+every topic immediately. The configurations of topics are in ``topics.py``.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from .entity_configs import (
 )
 from .topics import Topic, Topics
 
-# The default of all brokers, as an entity.
+# The entity that stands for the default of all brokers.
 CLUSTER = ""
-# Of each kind; what is set on them stays in memory.
+# Per kind, because their configurations are held in memory.
 _ENTITIES_MAX = 10_000
 _ENTITY_CHARACTERS_MAX = 1_000
 _VALUE_CHARACTERS_MAX = 32_767
@@ -44,7 +45,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class ConfigKind(StrEnum):
-    """What a configuration belongs to; the values are in the catalog."""
+    """The kinds of resources that have configurations; the catalog stores these values."""
 
     BROKER = "broker"
     CLIENT_METRICS = "client-metrics"
@@ -67,9 +68,10 @@ _CHECKS: Mapping[ConfigKind, Callable[[Mapping[str, str]], None]] = {
 
 
 class DynamicConfigs:
-    """What is set on brokers, groups and client metrics subscriptions; also tells every value in effect.
+    """Configurations set on brokers, groups and subscriptions, and every value in effect.
 
-    ``facts`` gives what the broker was started with; ``topics`` follow its defaults.
+    ``facts`` returns the settings that the broker was started with; ``topics`` follow
+    its defaults.
     """
 
     def __init__(self, *, catalog: CatalogThread, topics: Topics, facts: Callable[[], BrokerFacts]) -> None:
@@ -77,12 +79,12 @@ class DynamicConfigs:
         self._topics = topics
         self._facts = facts
         self._set: dict[tuple[ConfigKind, str], dict[str, str]] = {}
-        # Of the broker's configurations that are defaults of topics, until one is changed.
+        # A cache for the defaults of topics, emptied by each change.
         self._topic_synonyms: dict[str, list[ConfigSynonym]] = {}
         self._changes = asyncio.Lock()
 
     async def open(self) -> None:
-        """Load what is set; before the topics are opened, which follow it."""
+        """Load all configurations; call this before the topics are opened, which follow them."""
         for record in await self._catalog.run(lambda catalog: catalog.configs()):
             self._set[ConfigKind(record.kind), record.entity] = dict(record.configs)
         await self._apply()
@@ -92,14 +94,14 @@ class DynamicConfigs:
         await self._topics.set_defaults(topic_defaults(self._broker_values()))
 
     def entities(self, kind: ConfigKind) -> list[str]:
-        """The names of those that have anything set."""
+        """Return the names of the resources that have configurations."""
         return sorted(entity for of, entity in self._set if of is kind)
 
     def _of(self, kind: ConfigKind, entity: str) -> Mapping[str, str]:
         return self._set.get((kind, entity), _NOTHING)
 
     def _broker_values(self) -> dict[str, str]:
-        """What is set on this broker, over what is set for all."""
+        """Return the values set for the cluster, overridden by those of this broker."""
         return {
             **self._of(ConfigKind.BROKER, CLUSTER),
             **self._of(ConfigKind.BROKER, str(self._facts().broker_id)),
@@ -108,7 +110,7 @@ class DynamicConfigs:
     # ── shown ──
 
     def describe_topic(self, topic: Topic) -> list[ConfigValue]:
-        """Every configuration of a topic."""
+        """Return every configuration of a topic."""
         values: list[ConfigValue] = []
         for name, value in topic.effective_configs.items():
             entry = CONFIG_ENTRIES[name]
@@ -135,7 +137,7 @@ class DynamicConfigs:
         return self._topic_synonyms[name]
 
     def describe_broker(self, entity: str) -> list[ConfigValue]:
-        """Every configuration of this broker; of ``CLUSTER`` what is set for all.
+        """Return every configuration of this broker, or those set for ``CLUSTER``.
 
         Raises ``InvalidRequest``: there is no such broker.
         """
@@ -169,9 +171,9 @@ class DynamicConfigs:
         )
 
     def _broker_synonyms(self, name: str) -> list[ConfigSynonym]:
-        """Every place that a broker's configuration could come from and has a value, in the order of precedence.
+        """Return every source that has a value for a broker's configuration, by precedence.
 
-        As in Kafka a name in other units counts only after one that is asked for by its own name.
+        As in Kafka a name in other units counts only if ``name`` itself has a value.
         """
         facts = self._facts()
         found: list[ConfigSynonym] = []
@@ -189,7 +191,10 @@ class DynamicConfigs:
         return found if found and found[0].name == name else []
 
     def describe_entity(self, kind: ConfigKind, entity: str) -> list[ConfigValue]:
-        """Every configuration of a group or of a client metrics subscription. Raises ``InvalidRequest``."""
+        """Return every configuration of a group or of a client metrics subscription.
+
+        Raises ``InvalidRequest``: the name is empty or too long.
+        """
         self._check_entity(kind, entity)
         schema, source = _SCHEMAS[kind]
         own = self._of(kind, entity)
@@ -219,10 +224,10 @@ class DynamicConfigs:
     async def change(
         self, kind: ConfigKind, entity: str, changes: Iterable[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """Change some of what is set; when this returns it is in effect and survives the loss of power.
+        """Apply ``changes``; when this returns they are in effect and survive a loss of power.
 
         Raises:
-            InvalidRequest, InvalidConfig: nothing is changed; the message has the name at fault.
+            InvalidRequest, InvalidConfig: nothing was changed; the message names the configuration.
         """
         self._check_entity(kind, entity)
         async with self._changes:
@@ -237,7 +242,7 @@ class DynamicConfigs:
     async def replace(
         self, kind: ConfigKind, entity: str, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> None:
-        """As ``change``, for everything that is set: what ``configs`` do not name is unset."""
+        """Replace all configurations by ``configs``; otherwise as ``change``."""
         self._check_entity(kind, entity)
         async with self._changes:
             _CHECKS[kind](configs)
@@ -249,11 +254,13 @@ class DynamicConfigs:
         for name, value in configs.items():
             if len(value) > _VALUE_CHARACTERS_MAX:
                 raise InvalidRequest(
-                    f"the value of {name} has {len(value)} characters, and {_VALUE_CHARACTERS_MAX} are allowed"
+                    f"the value of {name} has {len(value)} characters; shorten it to {_VALUE_CHARACTERS_MAX} or fewer"
                 )
         is_new = configs and (kind, entity) not in self._set
         if is_new and len(self.entities(kind)) >= _ENTITIES_MAX:
-            raise InvalidRequest(f"{_ENTITIES_MAX} {kind} resources have configurations; remove one first")
+            raise InvalidRequest(
+                f"{_ENTITIES_MAX} {kind} resources have configurations, which is the limit; remove those of one first"
+            )
         if kind is ConfigKind.BROKER:
             self._check_topic_defaults(entity, configs)
         if validate_only:
@@ -299,7 +306,7 @@ class DynamicConfigs:
             raise InvalidRequest(_EMPTY_ENTITY[kind])
         elif len(entity) > _ENTITY_CHARACTERS_MAX:
             raise InvalidRequest(
-                f"a name has {len(entity)} characters, and {_ENTITY_CHARACTERS_MAX} are allowed"
+                f"the name of a {kind} has {len(entity)} characters; shorten it to {_ENTITY_CHARACTERS_MAX} or fewer"
             )
 
     def _check_broker(self, entity: str) -> None:
