@@ -1,4 +1,4 @@
-"""Admits connections within a listener's limit, and while files can still be opened.
+"""Admits connections within a listener's limit and the limit on open files.
 
 Connections and logs share the process's limit on open files. Once it is reached, a log
 cannot open its next segment, which stops the log directory. Connections are therefore
@@ -27,7 +27,7 @@ _LOG_EVERY_S = 10.0
 
 
 def raise_open_files_limit() -> int:
-    """Raise the soft limit on open files to the hard one, and return the one in effect."""
+    """Raise the soft limit on open files to the hard one; return the effective one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -64,7 +64,10 @@ class Admission:
         self._logged_s = -_LOG_EVERY_S
 
     def refusal(self, connections: int, peer: str, file_number: Callable[[], int]) -> str | None:
-        """Return why a connection is refused besides ``connections`` others; None admits it."""
+        """Return why a connection is refused, or None to admit it.
+
+        ``connections`` are open already; ``file_number`` returns the new socket's number.
+        """
         if connections >= self._connections_max:
             reason = "too many connections; close one, or raise connections_max"
         elif self._has_scarce_files(file_number):

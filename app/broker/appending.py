@@ -1,4 +1,4 @@
-"""Appends what producers send: checks it, queues what needs a thread, and writes the rest at once.
+"""Appends batches: checks them, and queues those that a thread must prepare.
 
 ::
 
@@ -42,7 +42,7 @@ from .topics import Topic, Topics
 
 
 class Appender:
-    """Appends to every partition of one broker; owns the queue of batches that need a thread."""
+    """Appends to every partition of one broker; owns the produce queue."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Appender:
     def produce(
         self, topic_name: str, partition: int, batches: bytearray | memoryview, acks: Acks, sync_later: bool
     ) -> PendingProduce:
-        """Append ``batches`` now or after a thread has prepared them: see ``Broker.produce``."""
+        """Append ``batches`` now, or queue them for a thread: see ``Broker.produce``."""
         topic = self._topics.topic(topic_name)
         if self._is_closing:
             raise BrokerClosing
@@ -176,7 +176,7 @@ class Appender:
         acks: Acks,
         sync_later: bool,
     ) -> PendingProduce:
-        """Reserve the position of these batches in their partition; append them when they are ready."""
+        """Reserve the position of these batches, and append them when they are ready."""
         now_ms = self._clock.now_ms()
         if needs_preparation(topic.config, headers, now_ms):
             prepare = partial(preparation(topic.config, now_ms).run, batches, headers)
@@ -199,7 +199,7 @@ class Appender:
     # ── room in the queue ──
 
     def may_queue(self, topic: Topic) -> bool:
-        """Return whether batches for ``topic`` are queued even if their timestamps are acceptable."""
+        """Return whether batches with acceptable timestamps are queued for ``topic``."""
         is_busy = any(map(self.queue.is_busy, topic.topic_partitions()))
         return is_busy or has_preparation(topic.config)
 

@@ -1,7 +1,9 @@
-"""The broker: all that a listener may call, on one event loop.
+"""The facade of the broker: everything that a listener may call, on one loop.
 
-Listeners translate bytes into these calls and these results and errors into bytes;
-they keep nothing that another listener would need.
+Listeners translate bytes into these calls, and results and errors into bytes; they
+keep no state that another listener would need. Each part of the broker has its state
+in a class of its own: topics, configurations, producers, appending. The facade
+connects them, starts and ends them in order, and delegates.
 """
 
 from __future__ import annotations
@@ -56,12 +58,12 @@ from .virtual import MAX_TIMESTAMP, VirtualTopic, VirtualTopics
 
 logger = logging.getLogger(__name__)
 
-# Enough for programs that delete topics and ask until they are gone.
+# Enough for programs that delete topics and poll until they are gone.
 _DELETED_REMEMBERED = 10_000
 
 
 class Endpoint(NamedTuple):
-    """What clients are told: a host and a port that they can reach."""
+    """A host and a port that clients can reach."""
 
     host: str
     port: int
@@ -79,7 +81,7 @@ class Broker:
         self.cluster_id = ""
         self.broker_id = settings.broker_id
         self.counts = Counts()
-        # Where clients reach each listener, and what is bound, by its name; the composition root knows.
+        # The advertised and the bound address of each listener, by its name; ``app.main`` sets them.
         self.endpoints: dict[str, Endpoint] = {}
         self.listeners: dict[str, Endpoint] = {}
         self._engine = engine
@@ -92,7 +94,7 @@ class Broker:
             make_producer_state=self._producers.add_partition,
             partitions_max=settings.partitions_max,
         )
-        # What is set on everything but topics; listeners call it directly.
+        # Configurations of everything but topics; listeners call it directly.
         self.configs = DynamicConfigs(catalog=self._catalog, topics=self._topics, facts=self._facts)
         self._partitioner = Partitioner(settings.partitioner)
         self._deletion_observers: list[Callable[[str], object]] = []
@@ -109,12 +111,12 @@ class Broker:
             settings=settings,
         )
         self._virtual = VirtualTopics(engine.waiters)
-        # Names of topics that were deleted in this run, the oldest first.
+        # Names of topics that were deleted in this run, oldest first.
         self._deleted: dict[str, None] = {}
         self._is_closing = False
 
     async def open(self) -> None:
-        """Open every topic. Raises ``StorageError`` or ``OSError`` if the disk does not allow it."""
+        """Open every topic. Raises ``StorageError`` or ``OSError`` if the disk fails."""
         self.cluster_id = await self._catalog.run(lambda catalog: catalog.cluster_id())
         await self.configs.open()
         await self._topics.open()
@@ -131,7 +133,7 @@ class Broker:
         )
 
     def begin_close(self) -> None:
-        """Refuse what comes from now on, and end the long polls."""
+        """Refuse new writes and changes, and end the long polls."""
         self._is_closing = True
         self._appender.begin_close()
         self._producers.begin_close()
@@ -139,7 +141,7 @@ class Broker:
         self._tail_subscriptions.wake_all()
 
     async def close(self) -> None:
-        """Sync what came. The engine and the catalog are closed with it."""
+        """Append and sync what was accepted, then close the engine and the catalog."""
         self.begin_close()
         self._producers.close()
         await self._appender.close()
@@ -150,16 +152,16 @@ class Broker:
         return self._clock.now_ms()
 
     def monotonic_ms(self) -> int:
-        """For durations: it goes on as time does, whatever is done to the clock."""
+        """Return a time for durations; changes to the clock do not affect it."""
         return self._clock.monotonic_ms()
 
     @property
     def failure(self) -> StorageError | None:
-        """Set once the log directory failed: nothing can be produced any more."""
+        """The error of the log directory, after which nothing can be produced; or None."""
         return self._engine.failure
 
     def observe_syncs(self, observer: Callable[[float], None]) -> None:
-        """Have ``observer`` called with the seconds of each sync."""
+        """Call ``observer`` with the seconds of each sync."""
         self._engine.observe_syncs(observer)
 
     @property
@@ -169,11 +171,14 @@ class Broker:
     # ── topics ──
 
     def topic(self, name: str) -> Topic:
-        """Raises ``UnknownTopic``, ``InternalTopic``, or ``InvalidTopicName`` if there could be none."""
+        """Return a topic. Raises ``UnknownTopic``, ``InternalTopic``, ``InvalidTopicName``."""
         return self._topics.topic(name)
 
     def readable_topic(self, name: str) -> Topic:
-        """As ``topic``, and internal topics that are served. Raises ``UnknownTopic``, ``InvalidTopicName``."""
+        """Return a topic, or an internal one that is served.
+
+        Raises ``UnknownTopic``, ``InvalidTopicName``.
+        """
         internal = self._virtual.get(name)
         if internal is not None:
             return internal
@@ -182,27 +187,27 @@ class Broker:
         return self._topics.topic(name)
 
     def has_topic(self, name: str) -> bool:
-        """True for internal topics that are served, too."""
+        """Return whether a topic exists, or an internal one of this name is served."""
         return self._topics.get(name) is not None or name in self._virtual
 
     def was_deleted(self, name: str) -> bool:
-        """True if a topic of this name was deleted in this run and has not been made again."""
+        """Return whether this topic was deleted in this run and not created again."""
         return name in self._deleted and not self.has_topic(name)
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic with this id (16 bytes, KIP-516), or None; internal ones have ids, too."""
+        """Return the topic, also an internal one, with this 16-byte id (KIP-516)."""
         return self._topics.by_id(topic_id) or self._virtual.by_id(topic_id)
 
     def topics(self) -> list[Topic]:
-        """All topics, by name, but for internal ones."""
+        """Return all topics except internal ones, sorted by name."""
         return self._topics.all()
 
     def readable_topics(self) -> list[Topic]:
-        """All topics, by name, and the internal ones that are served."""
+        """Return all topics and the internal ones that are served, sorted by name."""
         return sorted((*self._topics.all(), *self._virtual.all()), key=lambda topic: topic.name)
 
     def serve_virtual(self, virtual: VirtualTopic) -> None:
-        """Serve an internal topic from now on. Its name is one of ``INTERNAL_TOPICS``."""
+        """Serve an internal topic; its name must be one of ``INTERNAL_TOPICS``."""
         assert virtual.topic.name in INTERNAL_TOPICS
         self._virtual.add(virtual)
 
@@ -215,15 +220,15 @@ class Broker:
         configs: Mapping[str, str | None] | None = None,
         validate_only: bool = False,
     ) -> Topic:
-        """Create a topic; when this returns it survives the loss of power.
+        """Create a topic; when this returns, the topic survives a loss of power.
 
-        ``placement`` says more than ``partitions`` and replaces it. With ``validate_only``
-        nothing is made, and it only raises what it would raise.
+        ``placement`` takes precedence over ``partitions``. With ``validate_only`` nothing
+        is created, but the same errors are raised.
 
         Raises:
             TopicExists, InternalTopic, InvalidTopicName, InvalidPartitionCount, TooManyPartitions, InvalidConfig,
             InvalidReplicationFactor, InvalidReplicaAssignment, InvalidRequest: see there.
-            StorageFull, LogDirFailed: its directories could not be made.
+            StorageFull, LogDirFailed: its directories could not be created.
         """
         self._refuse_when_closing()
         if name in INTERNAL_TOPICS:
@@ -241,7 +246,7 @@ class Broker:
         return topic
 
     async def ensure_topic(self, name: str) -> Topic:
-        """The topic, created with the defaults if it is not there and that is allowed.
+        """Return a topic; create it with the defaults if auto-creation is enabled.
 
         Raises what ``create_topic`` raises, and ``InternalTopic``.
         """
@@ -255,7 +260,7 @@ class Broker:
         try:
             return await self.create_topic(name)
         except SteleError:
-            # Another request may have made it first.
+            # Another request may have created it first.
             existing = self._topics.get(name)
             if existing is None:
                 raise
@@ -269,9 +274,9 @@ class Broker:
         configs: Mapping[str, str | None] | None = None,
         validate_only: bool = False,
     ) -> Topic:
-        """Set configurations (None: back to the default) and grow the partitions.
+        """Set configurations (None resets one to the default) and add partitions.
 
-        With ``validate_only`` nothing is changed, and it only raises what it would raise.
+        With ``validate_only`` nothing is changed, but the same errors are raised.
         """
         self._refuse_when_closing()
         topic = await self._topics.alter(
@@ -295,11 +300,11 @@ class Broker:
         self._topic_changed(name)
 
     def observe_deletions(self, observer: Callable[[str], object]) -> None:
-        """Have ``observer`` called with the name of each topic that was deleted."""
+        """Call ``observer`` with the name of each deleted topic."""
         self._deletion_observers.append(observer)
 
     def observe_topics(self, observer: Callable[[str], object]) -> None:
-        """Have ``observer`` called with the name of each topic that was made, deleted, or got more partitions."""
+        """Call ``observer`` with the name of each topic that is created, deleted or grown."""
         self._change_observers.append(observer)
 
     def _topic_changed(self, name: str) -> None:
@@ -313,7 +318,7 @@ class Broker:
     # ── produce ──
 
     def choose_partition(self, topic: Topic, key: bytes | None) -> int:
-        """Return the partition for a record: by the hash of its key, or in turn if it has none."""
+        """Return the partition for a record, by its key or round-robin without one."""
         return self._partitioner.choose(topic, key)
 
     def produce(
@@ -325,7 +330,7 @@ class Broker:
         acks: Acks,
         sync_later: bool = False,
     ) -> PendingProduce:
-        """Append ``batches`` (RecordBatch v2, one or more) and return their pending receipt.
+        """Append ``batches`` (RecordBatch v2) and return their pending receipt.
 
         The broker takes ownership of ``batches`` and writes offsets into it.
         ``partition`` -1 lets the broker choose in turn. With ``sync_later`` the sync of
@@ -348,7 +353,7 @@ class Broker:
 
     @property
     def produce_queue(self) -> QueueSize:
-        """What waits for a thread before it is appended."""
+        """The size of the queue of batches that a thread must prepare."""
         return self._appender.queue.size
 
     @property
@@ -357,15 +362,15 @@ class Broker:
         return self._appender.queue.is_full
 
     def may_queue(self, topic: Topic) -> bool:
-        """Return whether batches for ``topic`` are queued even if their timestamps are acceptable."""
+        """Return whether batches with acceptable timestamps are queued for ``topic``."""
         return self._appender.may_queue(topic)
 
     def must_wait_for_room(self, topic: str, batches: bytes | bytearray | memoryview) -> bool:
-        """Return whether ``batches`` would be queued while the queue is full: see ``produce_room``."""
+        """Return whether to await ``produce_room`` before producing ``batches``."""
         return self._appender.must_wait_for_room(topic, batches)
 
     async def produce_room(self) -> None:
-        """Wait until the produce queue has room; call ``produce`` next, without another await."""
+        """Wait for room in the produce queue; then ``produce`` without another await."""
         await self._appender.queue.room()
 
     async def init_producer_id(self) -> tuple[int, int]:
@@ -376,7 +381,7 @@ class Broker:
         return await self._producers.new_id()
 
     async def begin_producer_version(self, name: str, version: int) -> NamedProducer:
-        """Begin or resume ``version`` of what the producer ``name`` writes.
+        """Begin or resume ``version`` of the producer ``name``.
 
         Raises ``InvalidRequest``, ``BrokerClosing``: see ``Producers.begin_version``.
         """
@@ -586,14 +591,17 @@ class Broker:
         return self._engine.epoch_end_offset(name, epoch)
 
     def producers(self, topic: str, partition: int) -> list[ProducerView]:
-        """The idempotent producers that a partition remembers; none of an internal topic."""
+        """Return the producers that a partition remembers; none for an internal topic."""
         if topic in self._virtual:
             self._virtual.state(topic, partition)
             return []
         return self._producers.views(self._partition(topic, partition))
 
     def producer(self, topic: str, partition: int, producer_id: int) -> ProducerView | None:
-        """What a partition remembers of one producer. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        """Return what a partition remembers of one producer; None if nothing.
+
+        Raises ``UnknownTopic``, ``UnknownPartition``.
+        """
         return self._producers.view(self._partition(topic, partition), producer_id)
 
     async def segments(self, topic: str, partition: int) -> list[SegmentState]:

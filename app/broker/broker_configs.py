@@ -1,4 +1,4 @@
-"""The broker's configurations by Apache Kafka's names, and which of them can change.
+"""The broker's configurations by Kafka's names, and which of them can change.
 
 One table holds three kinds. The defaults of topic configurations can be changed
 while the broker runs, for this broker or for the whole cluster. Settings are read
@@ -265,7 +265,7 @@ def check_broker_values(values: Mapping[str, str]) -> None:
 
 
 def topic_defaults(values: Mapping[str, str]) -> TopicConfig:
-    """Return the configuration of topics that set none, if ``values`` are set on the broker."""
+    """Return the topic defaults of a broker on which ``values`` are set."""
     fields: dict[str, object] = {}
     for entry in CONFIG_ENTRIES.values():
         value = values.get(entry.broker_names[0]) if entry.broker_names else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counts:
-    """Totals since the broker started; plain integers, so that counting costs the hot path little."""
+    """Totals since the broker started, as plain integers for the hot path."""
 
     appended_batches: int = 0
     appended_records: int = 0

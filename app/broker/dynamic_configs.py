@@ -1,5 +1,6 @@
-"""Stores and describes configurations of brokers, groups and client metrics subscriptions.
+"""Stores and describes all configurations that do not belong to topics.
 
+They belong to brokers, groups and client metrics subscriptions.
 They can change while the broker runs, and are kept in the catalog: a change that
 was answered survives a crash. Those that are defaults of topics take effect on
 every topic immediately. The configurations of topics are in ``topics.py``.
@@ -45,7 +46,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class ConfigKind(StrEnum):
-    """The kinds of resources that have configurations; the catalog stores these values."""
+    """The kinds of resources with configurations; the catalog stores these values."""
 
     BROKER = "broker"
     CLIENT_METRICS = "client-metrics"
@@ -68,7 +69,7 @@ _CHECKS: Mapping[ConfigKind, Callable[[Mapping[str, str]], None]] = {
 
 
 class DynamicConfigs:
-    """Configurations set on brokers, groups and subscriptions, and every value in effect.
+    """Holds the configurations that are set, and computes the values in effect.
 
     ``facts`` returns the settings that the broker was started with; ``topics`` follow
     its defaults.
@@ -84,7 +85,7 @@ class DynamicConfigs:
         self._changes = asyncio.Lock()
 
     async def open(self) -> None:
-        """Load all configurations; call this before the topics are opened, which follow them."""
+        """Load all configurations; call this before the topics are opened."""
         for record in await self._catalog.run(lambda catalog: catalog.configs()):
             self._set[ConfigKind(record.kind), record.entity] = dict(record.configs)
         await self._apply()
@@ -171,7 +172,7 @@ class DynamicConfigs:
         )
 
     def _broker_synonyms(self, name: str) -> list[ConfigSynonym]:
-        """Return every source that has a value for a broker's configuration, by precedence.
+        """Return every source with a value for a broker's configuration, by precedence.
 
         As in Kafka a name in other units counts only if ``name`` itself has a value.
         """
@@ -224,7 +225,9 @@ class DynamicConfigs:
     async def change(
         self, kind: ConfigKind, entity: str, changes: Iterable[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """Apply ``changes``; when this returns they are in effect and survive a loss of power.
+        """Apply ``changes``.
+
+        When this returns, they are in effect and survive a loss of power.
 
         Raises:
             InvalidRequest, InvalidConfig: nothing was changed; the message names the configuration.
@@ -275,7 +278,10 @@ class DynamicConfigs:
             await self._apply()
 
     def _check_topic_defaults(self, entity: str, configs: Mapping[str, str]) -> None:
-        """Check the topic defaults that setting ``configs`` on ``entity`` leaves. Raises ``InvalidRequest``."""
+        """Check the topic defaults after ``configs`` are set on ``entity``.
+
+        Raises ``InvalidRequest``.
+        """
         cluster, broker = (
             configs if entity == other else self._of(ConfigKind.BROKER, other)
             for other in (CLUSTER, str(self._facts().broker_id))

@@ -1,4 +1,4 @@
-"""Configurations of groups and of client metrics subscriptions, by Apache Kafka's names.
+"""Configurations of groups and client metrics subscriptions, by Kafka's names.
 
 Both are stored and shown so that tools can manage them. They have no effect until the
 broker serves the group protocols of KIP-848, KIP-932 and KIP-1071, and client
@@ -17,7 +17,7 @@ from ..storage.config_types import ConfigType, boolean, choice, int32, split_lis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityConfig:
-    """One configuration: its default, its parser, and the broker's name for its default.
+    """One configuration: its default, its parser and the broker's name for it.
 
     ``parse`` raises ``ValueError`` with the rule that a text breaks.
     """

@@ -14,7 +14,7 @@ _KEYS_REMEMBERED = 16_384
 
 
 class Partitioner:
-    """Hashes keys with ``hash_name``; records without a key go to each partition in turn."""
+    """Hashes keys with ``hash_name``; sends records without a key round-robin."""
 
     def __init__(self, hash_name: HashName) -> None:
         self._turns: defaultdict[str, count[int]] = defaultdict(count)

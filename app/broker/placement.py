@@ -1,4 +1,4 @@
-"""Checks the requested placement of a topic's partitions, by Kafka's rules for one broker."""
+"""Checks the requested placement of partitions, by Kafka's rules for one broker."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Acks(IntEnum):
 
     @classmethod
     def parse(cls, value: str | int) -> Acks:
-        """Parse ``"all"``, ``"-1"``, ``"1"``, ``"0"`` or the number. Raises ``InvalidAcks``."""
+        """Parse ``"all"`` or a number, also as text. Raises ``InvalidAcks``."""
         try:
             return cls.ALL if value == "all" else cls(int(value))
         except ValueError:
@@ -31,7 +31,7 @@ class Acks(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """A receipt; ``log_append_time_ms`` is -1 unless the topic stamps records on arrival."""
+    """A receipt; ``log_append_time_ms`` is -1 unless the topic stamps records."""
 
     topic: str
     partition: int

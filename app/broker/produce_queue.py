@@ -34,9 +34,10 @@ _JOB_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One produce: ``prepare`` runs in a thread, then ``append`` on the event loop with its result.
+    """One produce in the queue.
 
-    Both may raise ``SteleError``.
+    ``prepare`` runs in a thread, then ``append`` with its result on the event loop;
+    both may raise ``SteleError``.
     """
 
     size: int
@@ -65,7 +66,7 @@ class ProduceQueue:
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     def is_busy(self, name: TopicPartition) -> bool:
-        """Return whether a produce to this partition waits; later ones must not overtake it."""
+        """Return whether a produce waits for this partition; later ones must queue."""
         return name in self._jobs
 
     @property
@@ -78,7 +79,7 @@ class ProduceQueue:
         return QueueSize(sum(map(len, self._jobs.values())), self._bytes)
 
     async def room(self) -> None:
-        """Return when there is room; the caller must ``put`` before it awaits anything else."""
+        """Wait for room; the caller must ``put`` before it awaits anything else."""
         if not self.is_full:
             return
         loop = asyncio.get_running_loop()
@@ -107,7 +108,10 @@ class ProduceQueue:
         append: Callable[[PreparedBatches], PendingProduce],
         pending: QueuedProduce,
     ) -> None:
-        """Add a produce of ``size`` bytes; ``pending`` is settled when it is appended, or refused."""
+        """Add a produce of ``size`` bytes.
+
+        ``pending`` is settled when the produce is appended or refused.
+        """
         job = _Job(size + _JOB_BYTES, prepare, append, pending)
         self._bytes += job.size
         jobs = self._jobs.get(name)

@@ -64,7 +64,7 @@ class StoredBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerView:
-    """A producer as operators see it; ``last_timestamp_ms`` is when its last batch arrived.
+    """A producer as operators see it; ``last_timestamp_ms``: its last batch arrived.
 
     ``last_sequence`` and ``last_offset`` are those of its last record in the partition.
     """
@@ -202,7 +202,7 @@ class ProducerStates:
         return _HEAD.pack(_VERSION, crc32c.crc32c(body)) + body
 
     def restore(self, data: bytes) -> None:
-        """Replace all state by that of a snapshot. Raises ``ValueError`` if ``data`` is none."""
+        """Replace all state by a snapshot. Raises ``ValueError`` if ``data`` is none."""
         if len(data) < _HEAD.size:
             raise ValueError("it is cut short")
         version, crc = _HEAD.unpack_from(data)

@@ -1,4 +1,4 @@
-"""Idempotent and named producers: their ids, their epochs, and their state in each partition.
+"""Keeps the ids, epochs and per-partition state of idempotent and named producers.
 
 Each partition has a ``ProducerStates`` of its own (``producer_state.py``): the log
 fills it, and it recognizes retries. This module holds what spans partitions: it
@@ -131,7 +131,7 @@ class Producers:
             return producer_id, 0
 
     async def begin_version(self, name: str, version: int) -> NamedProducer:
-        """Begin ``version`` of what the producer ``name`` writes, or resume it if it has begun.
+        """Begin ``version`` of the producer ``name``, or resume it if it has begun.
 
         Both give the same producer id and epoch, so that a job that is run again
         finds what it had stored: the records with that epoch. A newer version means

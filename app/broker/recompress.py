@@ -1,4 +1,4 @@
-"""Rewrites batches that are not stored as received: decodes, checks and recompresses them.
+"""Decodes, checks and recompresses batches that are not stored as received.
 
 This runs in a thread. A batch keeps its base timestamp, producer id, epoch, sequence
 and count. Its codec, size and CRC change, and its newest timestamp is computed from
@@ -42,7 +42,7 @@ class PreparedBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
-    """The requirements of a topic at the time when batches arrived. Sizes are in bytes."""
+    """The requirements of a topic when batches arrived. Sizes are in bytes."""
 
     codec: Compression | None
     level: int | None
@@ -124,7 +124,7 @@ def needs_preparation(config: TopicConfig, headers: Sequence[rb.BatchHeader], no
 
 
 def has_preparation(config: TopicConfig) -> bool:
-    """Return whether a thread must look at batches even if their timestamps are acceptable."""
+    """Return whether a thread must prepare even batches with acceptable timestamps."""
     return config.compression_type != "producer" or has_earliest(config)
 
 

@@ -1,5 +1,6 @@
-"""Bounds on record timestamps (``message.timestamp.before.max.ms``, ``.after.max.ms``).
+"""Checks record timestamps against the bounds of their topic.
 
+The bounds are ``message.timestamp.before.max.ms`` and ``message.timestamp.after.max.ms``.
 A batch header states the newest timestamp and that of the first record. As long
 as these are acceptable and the topic has no bound on the past, the records of a
 batch are not decoded. Otherwise a thread looks at all of them, to name those that
@@ -46,7 +47,7 @@ class TimestampBounds:
 
 
 def timestamp_bounds(config: TopicConfig, now_ms: int) -> TimestampBounds | None:
-    """Return the bounds of a topic at ``now_ms``; None if the broker stamps its records."""
+    """Return the bounds at ``now_ms``; None if the broker stamps the records."""
     if config.message_timestamp_type != "CreateTime":
         return None
     before_ms = config.message_timestamp_before_max_ms
@@ -68,7 +69,7 @@ def has_earliest(config: TopicConfig) -> bool:
 
 
 def is_suspicious(header: BatchHeader, config: TopicConfig, now_ms: int) -> bool:
-    """Return whether the header leaves open that a record has an unacceptable timestamp."""
+    """Return whether a record may have a bad timestamp, judging by the header."""
     if config.message_timestamp_type != "CreateTime":
         # Only the broker may mark a batch as stamped on arrival.
         return header.is_log_append_time

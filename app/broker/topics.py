@@ -251,7 +251,10 @@ class Topics:
         configs: Mapping[str, str | None],
         validate_only: bool = False,
     ) -> Topic:
-        """Create a topic; the checks come in Kafka's order (ADR-0019): name, configurations, placement."""
+        """Create a topic.
+
+        The checks come in Kafka's order (ADR-0019): name, configurations, placement.
+        """
         async with self._changes:
             self._refuse_name(name)
             explicit = _without_null(configs)

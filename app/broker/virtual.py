@@ -1,4 +1,4 @@
-"""Serves virtual topics: internal topics whose records are made when they are read.
+"""Serves virtual topics: internal topics whose records are made on read.
 
 A *virtual* topic has no files. The part of the broker that owns its data (for
 ``__consumer_offsets`` the group coordinator) returns its records as batches, and
@@ -43,9 +43,9 @@ class VirtualTopic(Protocol):
     def state(self, partition: int) -> LogState: ...
 
     def read(self, partition: int, offset: int, max_bytes: int, *, at_least_one: bool) -> bytes | bytearray:
-        """Return one batch from ``offset`` on; ``at_least_one`` allows more than ``max_bytes``.
+        """Return one batch from ``offset`` on.
 
-        Empty at the end of the log. Raises ``OffsetOutOfRange``.
+        It has at most ``max_bytes`` unless ``at_least_one`` is set.         Empty at the end of the log. Raises ``OffsetOutOfRange``.
         """
         ...
 
@@ -69,7 +69,7 @@ class VirtualTopics:
     """The virtual topics of one broker, by name."""
 
     def __init__(self, waiters: Waiters) -> None:
-        """``waiters`` are those of the engine, so that a watch may hold partitions of both kinds."""
+        """``waiters`` are the engine's, so that a watch can hold partitions of both."""
         self._by_name: dict[str, VirtualTopic] = {}
         self._waiters = waiters
         self.names: frozenset[str] = frozenset()
@@ -163,6 +163,6 @@ class VirtualTopics:
         return found
 
     async def wait(self, positions: Mapping[TopicPartition, int], timeout_ms: int) -> None:
-        """Return when a partition has records after its given offset, or after ``timeout_ms``."""
+        """Wait until a partition has records after its given offset, or time is up."""
         if all(self.state(*name).log_end_offset <= offset for name, offset in positions.items()):
             await self._waiters.wait(positions, min_bytes=1, timeout_ms=timeout_ms)

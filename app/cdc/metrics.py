@@ -1,4 +1,7 @@
-"""Metrics of the CDC connectors; tables may be labels because their number is configured."""
+"""Metrics of the CDC connectors.
+
+Tables may be labels, because their number is set by the configuration.
+"""
 
 from __future__ import annotations
 

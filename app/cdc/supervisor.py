@@ -70,7 +70,7 @@ class CdcSupervisor:
             self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Let the connector store and confirm what it has read; kill it if that takes too long."""
+        """Let the connector store and confirm what it has read; kill it after a timeout."""
         self._is_closing = True
         process = self._process
         if process is not None and process.stdin is not None:
@@ -110,7 +110,7 @@ class CdcSupervisor:
             self._restarts += 1
 
     async def _run_once(self) -> tuple[int, bool]:
-        """Run the connector to its end; return its exit code and whether it reached streaming."""
+        """Run the connector; return its exit code and whether it reached streaming."""
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

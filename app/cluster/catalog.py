@@ -1,4 +1,4 @@
-"""The interface of the catalog: topics, configurations and producers that outlive restarts.
+"""The interface of the store that keeps topics, configurations and producers.
 
 Methods block (the embedded catalog syncs a database file): call them in a
 thread. Each is one transaction; when it returns, its effect survives a loss of
@@ -15,7 +15,7 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord:
-    """A topic as the catalog keeps it; ``configs`` are those set explicitly, by Kafka's names."""
+    """A stored topic; ``configs`` are those set explicitly, by Kafka's names."""
 
     name: str
     topic_id: UUID
@@ -37,7 +37,7 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedProducer:
-    """The producer id and epoch for ``version`` of the named producer ``name`` (ADR-0015).
+    """The producer id and epoch for a version of a named producer (ADR-0015).
 
     ``begun_at_ms`` is when that version began. ``is_resumed``: it had begun before
     this call, so some of its records may be stored.

@@ -1,4 +1,4 @@
-"""The interface of the group store: groups and committed offsets that outlive restarts.
+"""The interface of the store that keeps groups and committed offsets.
 
 Methods block (the embedded store syncs a database file): call them in one
 thread, one at a time. ``write`` is one transaction; when it returns, its effect
@@ -72,7 +72,10 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRecord:
-    """A committed offset. Times in ms since the epoch; ``expires_at_ms`` None: the broker's retention."""
+    """A committed offset. Times are in ms since the Unix epoch.
+
+    ``expires_at_ms`` is None if the broker's retention applies.
+    """
 
     group: str
     topic: str
@@ -110,7 +113,7 @@ class DeleteOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicOffsets:
-    """Delete the offsets of all groups in ``topic``, except those of topic id ``besides``."""
+    """Delete the offsets of all groups in ``topic``, except for the id ``besides``."""
 
     topic: str
     besides: UUID | None
@@ -124,7 +127,7 @@ GroupChange: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGroups:
-    """The content of the store; ``epoch`` is the one just taken, larger than all before it."""
+    """The content of the store, and the epoch just taken, which is the largest yet."""
 
     epoch: int
     groups: Sequence[GroupRecord]

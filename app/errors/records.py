@@ -1,4 +1,4 @@
-"""Errors about records: batches that cannot be appended, offsets that cannot be read."""
+"""Errors about batches that cannot be appended and offsets that cannot be read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RECORD_ERRORS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class RecordError:
-    """Why a record caused its batch to be refused; ``index`` counts from 0 within the batch."""
+    """Why a record caused its batch to be refused; ``index`` counts from 0."""
 
     index: int
     reason: str

@@ -1,4 +1,4 @@
-"""Errors of the disk, and of what is on it. Each knows its file, its cause and its cure."""
+"""Errors of the disk and of the files on it; each has the path and the cause."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class StorageError(SteleError):
 
 
 class CorruptLog(StorageError):
-    """Stored bytes differ from those that were written; records from ``next_offset`` on are readable."""
+    """Stored bytes differ from those written; ``next_offset`` is readable again."""
 
     def __init__(self, *, path: Path, position: int, offset: int, next_offset: int, reason: str) -> None:
         super().__init__(
@@ -36,7 +36,7 @@ class StorageFull(StorageError):
 
 
 class LogDirFailed(StorageError):
-    """The broker accepts nothing after the first failed write or sync (fsyncgate, ADR-0003)."""
+    """A write or sync failed, so nothing more is accepted (fsyncgate, ADR-0003)."""
 
     def __init__(self, path: Path, cause: str) -> None:
         super().__init__(

@@ -66,7 +66,7 @@ class InvalidTopicName(TopicError):
 
 
 class InternalTopic(TopicError):
-    """The topic belongs to the broker: clients cannot write to it, create, alter or delete it."""
+    """The topic belongs to the broker; clients can only read it."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(
@@ -97,7 +97,7 @@ class TooManyPartitions(TopicError):
 
 
 class InvalidConfig(RequestError):
-    """The message has Apache Kafka's form, because Kafka's tools and clients show it unchanged."""
+    """The message has Kafka's form, because Kafka's tools show it unchanged."""
 
     def __init__(self, name: str, value: str | None, reason: str, *, message: str | None = None) -> None:
         super().__init__(

@@ -35,7 +35,7 @@ _THROTTLED_REPLICA = re.compile(r"\d{1,10}:\d{1,10}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """A value for every configuration; the defaults are those of a broker with no settings of its own."""
+    """A value for every configuration, with the built-in defaults."""
 
     retention_ms: int = 7 * _DAY_MS
     retention_bytes: int = -1
