@@ -1,9 +1,9 @@
 """Stores and describes all configurations that do not belong to topics.
 
-They belong to brokers, groups and client metrics subscriptions.
-They can change while the broker runs, and are kept in the catalog: a change that
-was answered survives a crash. Those that are defaults of topics take effect on
-every topic immediately. The configurations of topics are in ``topics.py``.
+They belong to brokers, groups and client metrics subscriptions. They can change
+while the broker runs, and are kept in the catalog: a change that was answered
+survives a crash. Defaults of topics take effect on every topic immediately. The
+configurations of topics are in ``topics.py``.
 """
 
 from __future__ import annotations

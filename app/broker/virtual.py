@@ -45,7 +45,8 @@ class VirtualTopic(Protocol):
     def read(self, partition: int, offset: int, max_bytes: int, *, at_least_one: bool) -> bytes | bytearray:
         """Return one batch from ``offset`` on.
 
-        It has at most ``max_bytes`` unless ``at_least_one`` is set.         Empty at the end of the log. Raises ``OffsetOutOfRange``.
+        It is empty at the end of the log, and may exceed ``max_bytes`` only if
+        ``at_least_one`` is set. Raises ``OffsetOutOfRange``.
         """
         ...
 
