@@ -115,6 +115,17 @@ class _BrokerCounters(Collector):
             ("stele_search_scanned_bytes", "Bytes of batches looked at by searches.", searches.scanned_bytes),
         ):
             yield CounterMetricFamily(name, text, value=value)
+        queue = state.broker.produce_queue
+        yield GaugeMetricFamily(
+            "stele_produce_queue_requests",
+            "Produce requests waiting to be compressed or checked by a thread.",
+            value=queue.requests,
+        )
+        yield GaugeMetricFamily(
+            "stele_produce_queue_bytes",
+            "Memory they hold; STELE_PRODUCE_QUEUE_BYTES_MAX limits it.",
+            value=queue.size_bytes,
+        )
         yield GaugeMetricFamily("stele_searches_active", "Searches that run.", value=state.search_slots.taken)
         ended = CounterMetricFamily(
             "stele_searches",

@@ -1,1 +1,1 @@
-"""Topics, partitions, produce, fetch, producers: all that a listener may call is ``broker.Broker``."""
+"""Topics, producers, produce and fetch; listeners call ``broker.Broker``."""

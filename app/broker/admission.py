@@ -1,8 +1,8 @@
-"""Which connections a listener lets in: within its own limit, and while files can still be opened.
+"""Admits connections within a listener's limit and the limit on open files.
 
-Connections and logs share the process's limit of open files. When it is reached a log
-cannot open its next segment, which stops the log directory; so connections are refused
-before that. A new socket has the lowest number that is free, so its number tells how many
+Connections and logs share the process's limit on open files. Once it is reached, a log
+cannot open its next segment, which stops the log directory. Connections are therefore
+refused earlier. A new socket gets the lowest free file descriptor, which shows how many
 files are open.
 """
 
@@ -16,18 +16,18 @@ from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
-# Of the open files, what connections leave to the logs.
+# The share of open files that connections leave to the logs.
 _RESERVED_SHARE = 8
 _RESERVED_MIN = 64
 # Where the system has no limit.
 _OPEN_FILES_MAX = 1 << 20
-# So many connections are let in between two looks at the number of open files.
+# Connections that are admitted between two checks of the number of open files.
 _LOOK_EVERY = 16
 _LOG_EVERY_S = 10.0
 
 
 def raise_open_files_limit() -> int:
-    """Raise the soft limit of open files to the hard one; returns what is in effect."""
+    """Raise the soft limit on open files to the hard one; return the effective one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -38,7 +38,7 @@ def raise_open_files_limit() -> int:
 
 
 def open_files_for_connections(limit: int) -> int:
-    """How many files may be open when a connection is let in, under a limit of ``limit``."""
+    """Return how many files may be open when a connection is admitted under ``limit``."""
     return max(1, limit - max(_RESERVED_MIN, limit // _RESERVED_SHARE))
 
 
@@ -64,7 +64,10 @@ class Admission:
         self._logged_s = -_LOG_EVERY_S
 
     def refusal(self, connections: int, peer: str, file_number: Callable[[], int]) -> str | None:
-        """Why a connection is refused, beside ``connections`` others; None to let it in."""
+        """Return why a connection is refused, or None to admit it.
+
+        ``connections`` are open already; ``file_number`` returns the new socket's number.
+        """
         if connections >= self._connections_max:
             reason = "too many connections; close one, or raise connections_max"
         elif self._has_scarce_files(file_number):
@@ -76,7 +79,7 @@ class Admission:
         now_s = self._clock_s()
         if now_s - self._logged_s >= _LOG_EVERY_S:
             logger.warning(
-                "%s: refused %d connections, the last from %s, beside %d that are open: %s",
+                "%s: refused %d connections, the last from %s, with %d open: %s",
                 self._listener,
                 self._unlogged,
                 peer,

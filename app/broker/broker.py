@@ -1,45 +1,36 @@
-"""The broker: all that a listener may call, on one event loop.
+"""The facade of the broker: everything that a listener may call, on one loop.
 
-Listeners translate bytes into these calls and these results and errors into bytes;
-they keep nothing that another listener would need.
+Listeners translate bytes into these calls, and results and errors into bytes; they
+keep no state that another listener would need. Each part of the broker has its state
+in a class of its own: topics, configurations, producers, appending. The facade
+connects them, starts and ends them in order, and delegates.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import count
 from typing import NamedTuple
 
 from stele.wire import record_batch as rb
-from stele.wire.messages import ANY_PARTITION, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, Durability
-from stele.wire.partitioner import partition_for_key
+from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
-from ..clock import Clock, PatientClock
+from ..clock import Clock
 from ..cluster.catalog import Catalog, NamedProducer
 from ..errors import (
-    BatchTooLarge,
     BrokerClosing,
     InternalTopic,
-    InvalidBatch,
-    InvalidRequest,
     OffsetOutOfRange,
-    ProducerFenced,
     SteleError,
     StorageError,
-    StorageFull,
     TopicExists,
     UnknownPartition,
     UnknownTopic,
 )
 from ..settings import Settings
 from ..storage.engine import (
-    AppendTicket,
     DiskSpace,
     FetchSpec,
     LogEngine,
@@ -49,33 +40,30 @@ from ..storage.engine import (
     Verification,
 )
 from ..storage.waiters import PartitionWatch
+from .appending import Appender
 from .broker_configs import BrokerFacts
+from .catalog_thread import CatalogThread
+from .counts import Counts
 from .dynamic_configs import DynamicConfigs
 from .fetch import Fetched, PartitionFetch, brings_all
+from .partitioner import Partitioner
 from .placement import Placement
-from .produce import Acks, PendingProduce, QueuedProduce
-from .produce_queue import ProduceQueue
-from .producer_state import ProducerStates, ProducerView, StoredBatch
-from .recompress import PreparedBatches, has_preparation, needs_preparation, preparation
+from .produce import Acks, PendingProduce
+from .produce_queue import QueueSize
+from .producer_state import ProducerView
+from .producers import Producers
 from .tail_subscriptions import TailSubscription, TailSubscriptions
 from .topics import INTERNAL_TOPICS, Topic, Topics
 from .virtual import MAX_TIMESTAMP, VirtualTopic, VirtualTopics
 
 logger = logging.getLogger(__name__)
 
-# Ids are taken from the catalog in blocks: one synced transaction serves many producers.
-_PRODUCER_ID_BLOCK = 1000
-_KEYS_REMEMBERED = 16_384
-# Enough for programs that delete topics and ask until they are gone.
+# Enough for programs that delete topics and poll until they are gone.
 _DELETED_REMEMBERED = 10_000
-# Longer than anybody leaves a job half done; a name is some hundred bytes, and jobs make new ones.
-_NAMED_PRODUCERS_KEPT_MS = 30 * 24 * 3_600_000
-PRODUCER_NAME_CHARACTERS_MAX = 500
-PRODUCER_VERSION_MAX = 2**63 - 1
 
 
 class Endpoint(NamedTuple):
-    """What clients are told: a host and a port that they can reach."""
+    """A host and a port that clients can reach."""
 
     host: str
     port: int
@@ -83,16 +71,6 @@ class Endpoint(NamedTuple):
     @property
     def joined(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-@dataclass(slots=True)
-class Counts:
-    """What went through the broker since it began; plain integers, for metrics to read."""
-
-    appended_batches: int = 0
-    appended_records: int = 0
-    appended_bytes: int = 0
-    fetched_bytes: int = 0
 
 
 class Broker:
@@ -103,49 +81,46 @@ class Broker:
         self.cluster_id = ""
         self.broker_id = settings.broker_id
         self.counts = Counts()
-        # Where clients reach each listener, and what is bound, by its name; the composition root knows.
+        # The advertised and the bound address of each listener, by its name; ``app.main`` sets them.
         self.endpoints: dict[str, Endpoint] = {}
         self.listeners: dict[str, Endpoint] = {}
         self._engine = engine
-        self._catalog = catalog
         self._clock = clock
-        self._producers: dict[TopicPartition, ProducerStates] = {}
+        self._catalog = CatalogThread(catalog)
+        self._producers = Producers(catalog=self._catalog, clock=clock, settings=settings)
         self._topics = Topics(
-            catalog=catalog,
+            catalog=self._catalog,
             engine=engine,
-            make_producer_state=self._make_producer_state,
+            make_producer_state=self._producers.add_partition,
             partitions_max=settings.partitions_max,
         )
-        # What is set on everything but topics; listeners call it directly.
-        self.configs = DynamicConfigs(catalog=catalog, topics=self._topics, facts=self._facts)
-        self._turns: defaultdict[str, count[int]] = defaultdict(count)
-        self._producer_ids = iter(range(0))
-        self._producer_ids_lock = asyncio.Lock()
-        # Of named producers: partitions learn of a new epoch only when it writes to them.
-        self._named_epochs: dict[int, int] = {}
-        # Keys repeat: remembering the last ones costs a tenth of hashing them again.
-        self._partition_for_key = lru_cache(maxsize=_KEYS_REMEMBERED)(
-            partial(partition_for_key, hash_name=settings.partitioner)
-        )
+        # Configurations of everything but topics; listeners call it directly.
+        self.configs = DynamicConfigs(catalog=self._catalog, topics=self._topics, facts=self._facts)
+        self._partitioner = Partitioner(settings.partitioner)
         self._deletion_observers: list[Callable[[str], object]] = []
         self._change_observers: list[Callable[[str], object]] = []
         self._tail_subscriptions = TailSubscriptions()
-        self._queue = ProduceQueue(
-            threads=settings.produce_threads, bytes_max=settings.produce_queue_bytes_max
+        self._appender = Appender(
+            engine=engine,
+            topics=self._topics,
+            producers=self._producers,
+            partitioner=self._partitioner,
+            tail_subscriptions=self._tail_subscriptions,
+            counts=self.counts,
+            clock=clock,
+            settings=settings,
         )
         self._virtual = VirtualTopics(engine.waiters)
-        # Names of topics that were deleted in this run, the oldest first.
+        # Names of topics that were deleted in this run, oldest first.
         self._deleted: dict[str, None] = {}
-        self._expiry: asyncio.Task[None] | None = None
         self._is_closing = False
 
     async def open(self) -> None:
-        """Open every topic. Raises ``StorageError`` or ``OSError`` if the disk does not allow it."""
-        self.cluster_id = await self._topics.in_thread(self._catalog.cluster_id)
+        """Open every topic. Raises ``StorageError`` or ``OSError`` if the disk fails."""
+        self.cluster_id = await self._catalog.run(lambda catalog: catalog.cluster_id())
         await self.configs.open()
         await self._topics.open()
-        self._named_epochs = await self._topics.in_thread(self._catalog.named_epochs)
-        self._expiry = asyncio.create_task(self._expire_producers())
+        await self._producers.open()
 
     def _facts(self) -> BrokerFacts:
         bound = self.listeners.get("kafka") or Endpoint(self.settings.host, self.settings.kafka_port)
@@ -158,62 +133,52 @@ class Broker:
         )
 
     def begin_close(self) -> None:
-        """Refuse what comes from now on, and end the long polls."""
+        """Refuse new writes and changes, and end the long polls."""
         self._is_closing = True
+        self._appender.begin_close()
+        self._producers.begin_close()
         self._engine.wake_all()
         self._tail_subscriptions.wake_all()
 
     async def close(self) -> None:
-        """Sync what came. The engine and the catalog are closed with it."""
+        """Append and sync what was accepted, then close the engine and the catalog."""
         self.begin_close()
-        if self._expiry is not None:
-            self._expiry.cancel()
-        await self._queue.close()
+        self._producers.close()
+        await self._appender.close()
         await self._engine.close()
-        await self._topics.close()
+        await self._catalog.close()
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
 
     def monotonic_ms(self) -> int:
-        """For durations: it goes on as time does, whatever is done to the clock."""
+        """Return a time for durations; changes to the clock do not affect it."""
         return self._clock.monotonic_ms()
 
     @property
     def failure(self) -> StorageError | None:
-        """Set once the log directory failed: nothing can be produced any more."""
+        """The error of the log directory, after which nothing can be produced; or None."""
         return self._engine.failure
 
     def observe_syncs(self, observer: Callable[[float], None]) -> None:
-        """Have ``observer`` called with the seconds of each sync."""
+        """Call ``observer`` with the seconds of each sync."""
         self._engine.observe_syncs(observer)
 
     @property
     def is_closing(self) -> bool:
         return self._is_closing
 
-    def _make_producer_state(self, topic_partition: TopicPartition) -> ProducerStates:
-        states = self._producers[topic_partition] = ProducerStates(self._clock)
-        return states
-
-    async def _expire_producers(self) -> None:
-        clock = PatientClock(self._clock)
-        while True:
-            await asyncio.sleep(self.settings.producer_id_expiration_check_interval_ms / 1000)
-            before_ms = clock.now_ms() - self.settings.producer_id_expiration_ms
-            for states in self._producers.values():
-                states.expire(before_ms)
-            kept_ms = max(_NAMED_PRODUCERS_KEPT_MS, 2 * self.settings.producer_id_expiration_ms)
-            await self._topics.in_thread(self._catalog.forget_named_producers, clock.now_ms() - kept_ms)
-
     # ── topics ──
 
     def topic(self, name: str) -> Topic:
-        """Raises ``UnknownTopic``, ``InternalTopic``, or ``InvalidTopicName`` if there could be none."""
+        """Return a topic. Raises ``UnknownTopic``, ``InternalTopic``, ``InvalidTopicName``."""
         return self._topics.topic(name)
 
     def readable_topic(self, name: str) -> Topic:
-        """As ``topic``, and internal topics that are served. Raises ``UnknownTopic``, ``InvalidTopicName``."""
+        """Return a topic, or an internal one that is served.
+
+        Raises ``UnknownTopic``, ``InvalidTopicName``.
+        """
         internal = self._virtual.get(name)
         if internal is not None:
             return internal
@@ -222,27 +187,27 @@ class Broker:
         return self._topics.topic(name)
 
     def has_topic(self, name: str) -> bool:
-        """True for internal topics that are served, too."""
+        """Return whether a topic exists, or an internal one of this name is served."""
         return self._topics.get(name) is not None or name in self._virtual
 
     def was_deleted(self, name: str) -> bool:
-        """True if a topic of this name was deleted in this run and has not been made again."""
+        """Return whether this topic was deleted in this run and not created again."""
         return name in self._deleted and not self.has_topic(name)
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
-        """The topic with this id (16 bytes, KIP-516), or None; internal ones have ids, too."""
+        """Return the topic, also an internal one, with this 16-byte id (KIP-516)."""
         return self._topics.by_id(topic_id) or self._virtual.by_id(topic_id)
 
     def topics(self) -> list[Topic]:
-        """All topics, by name, but for internal ones."""
+        """Return all topics except internal ones, sorted by name."""
         return self._topics.all()
 
     def readable_topics(self) -> list[Topic]:
-        """All topics, by name, and the internal ones that are served."""
+        """Return all topics and the internal ones that are served, sorted by name."""
         return sorted((*self._topics.all(), *self._virtual.all()), key=lambda topic: topic.name)
 
     def serve_virtual(self, virtual: VirtualTopic) -> None:
-        """Serve an internal topic from now on. Its name is one of ``INTERNAL_TOPICS``."""
+        """Serve an internal topic; its name must be one of ``INTERNAL_TOPICS``."""
         assert virtual.topic.name in INTERNAL_TOPICS
         self._virtual.add(virtual)
 
@@ -255,15 +220,15 @@ class Broker:
         configs: Mapping[str, str | None] | None = None,
         validate_only: bool = False,
     ) -> Topic:
-        """Create a topic; when this returns it survives the loss of power.
+        """Create a topic; when this returns, the topic survives a loss of power.
 
-        ``placement`` says more than ``partitions`` and replaces it. With ``validate_only``
-        nothing is made, and it only raises what it would raise.
+        ``placement`` takes precedence over ``partitions``. With ``validate_only`` nothing
+        is created, but the same errors are raised.
 
         Raises:
             TopicExists, InternalTopic, InvalidTopicName, InvalidPartitionCount, TooManyPartitions, InvalidConfig,
             InvalidReplicationFactor, InvalidReplicaAssignment, InvalidRequest: see there.
-            StorageFull, LogDirFailed: its directories could not be made.
+            StorageFull, LogDirFailed: its directories could not be created.
         """
         self._refuse_when_closing()
         if name in INTERNAL_TOPICS:
@@ -281,7 +246,7 @@ class Broker:
         return topic
 
     async def ensure_topic(self, name: str) -> Topic:
-        """The topic, created with the defaults if it is not there and that is allowed.
+        """Return a topic; create it with the defaults if auto-creation is enabled.
 
         Raises what ``create_topic`` raises, and ``InternalTopic``.
         """
@@ -295,7 +260,7 @@ class Broker:
         try:
             return await self.create_topic(name)
         except SteleError:
-            # Another request may have made it first.
+            # Another request may have created it first.
             existing = self._topics.get(name)
             if existing is None:
                 raise
@@ -309,9 +274,9 @@ class Broker:
         configs: Mapping[str, str | None] | None = None,
         validate_only: bool = False,
     ) -> Topic:
-        """Set configurations (None: back to the default) and grow the partitions.
+        """Set configurations (None resets one to the default) and add partitions.
 
-        With ``validate_only`` nothing is changed, and it only raises what it would raise.
+        With ``validate_only`` nothing is changed, but the same errors are raised.
         """
         self._refuse_when_closing()
         topic = await self._topics.alter(
@@ -324,9 +289,8 @@ class Broker:
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Raises ``UnknownTopic``."""
         self._refuse_when_closing()
-        for topic_partition in await self._topics.delete(name):
-            self._producers.pop(topic_partition, None)
-        self._turns.pop(name, None)
+        self._producers.forget_partitions(await self._topics.delete(name))
+        self._partitioner.forget(name)
         self._deleted[name] = None
         if len(self._deleted) > _DELETED_REMEMBERED:
             del self._deleted[next(iter(self._deleted))]
@@ -336,11 +300,11 @@ class Broker:
         self._topic_changed(name)
 
     def observe_deletions(self, observer: Callable[[str], object]) -> None:
-        """Have ``observer`` called with the name of each topic that was deleted."""
+        """Call ``observer`` with the name of each deleted topic."""
         self._deletion_observers.append(observer)
 
     def observe_topics(self, observer: Callable[[str], object]) -> None:
-        """Have ``observer`` called with the name of each topic that was made, deleted, or got more partitions."""
+        """Call ``observer`` with the name of each topic that is created, deleted or grown."""
         self._change_observers.append(observer)
 
     def _topic_changed(self, name: str) -> None:
@@ -354,12 +318,8 @@ class Broker:
     # ── produce ──
 
     def choose_partition(self, topic: Topic, key: bytes | None) -> int:
-        """By the key's hash; without a key in turn."""
-        if topic.partitions == 1:
-            return 0
-        if key is not None:
-            return self._partition_for_key(key, topic.partitions)
-        return next(self._turns[topic.name]) % topic.partitions
+        """Return the partition for a record, by its key or round-robin without one."""
+        return self._partitioner.choose(topic, key)
 
     def produce(
         self,
@@ -370,207 +330,62 @@ class Broker:
         acks: Acks,
         sync_later: bool = False,
     ) -> PendingProduce:
-        """Append ``batches`` (RecordBatch v2, one or more) now; the durability comes with the result.
+        """Append ``batches`` (RecordBatch v2) and return their pending receipt.
 
-        Ownership of ``batches`` passes: offsets are written into it. ``partition``
-        -1 lets the broker choose in turn. With ``sync_later`` the sync of acks=all
-        begins when the result is waited for: for who appends much before that. A retry of an idempotent batch is
-        answered with the offsets of the first time.
+        The broker takes ownership of ``batches`` and writes offsets into it.
+        ``partition`` -1 lets the broker choose in turn. With ``sync_later`` the sync of
+        acks=all begins only when the result is awaited, for callers that append much
+        before that. A retry of an idempotent batch is answered with the offsets of the
+        first time.
+
+        Batches that the topic compresses itself, or whose records must be looked at, are
+        appended after a thread has done that, in the order of the calls; errors in
+        such batches are raised by the result. Await ``produce_room`` first.
 
         Raises:
             UnknownTopic, UnknownPartition, InvalidTopicName: create the topic first (``ensure_topic``).
-            InternalTopic: the broker alone writes to it.
+            InternalTopic: only the broker writes to it.
             InvalidBatch, InvalidTimestamp, BatchTooLarge: nothing was stored.
             OutOfOrderSequence, DuplicateSequence, ProducerFenced: see there.
             StorageFull, LogDirFailed, BrokerClosing: nothing was stored.
-
-        Batches that the topic compresses itself, or whose records must be looked at,
-        are appended when a thread has done that, in the order of the calls; what is
-        wrong with them is raised by the result. Wait for ``produce_room`` first.
         """
-        found = self._topics.topic(topic)
-        if self._is_closing:
-            raise BrokerClosing
-        if partition == ANY_PARTITION:
-            partition = self.choose_partition(found, None)
-        elif not 0 <= partition < found.partitions:
-            raise UnknownPartition(topic, partition, partitions=found.partitions)
-        try:
-            headers = rb.check_produced(batches)
-        except rb.CorruptBatchError as error:
-            raise InvalidBatch(str(error), is_damaged=isinstance(error, rb.CrcMismatchError)) from error
-        name = TopicPartition(topic, partition)
-        for header in headers:
-            if header.size > found.config.max_message_bytes:
-                raise BatchTooLarge(header.size, limit=found.config.max_message_bytes)
-            if header.is_control or header.is_transactional:
-                raise InvalidBatch("transactional and control batches are not served")
-        if self._queue.is_busy(name) or needs_preparation(found.config, headers, self._clock.now_ms()):
-            return self._enqueue(found, name, bytearray(batches), headers, acks, sync_later=sync_later)
-        return self._append(found, name, batches, headers, acks, sync_later=sync_later)
+        return self._appender.produce(topic, partition, batches, acks, sync_later)
 
-    def _append(
-        self,
-        topic: Topic,
-        name: TopicPartition,
-        batches: bytearray | memoryview,
-        headers: list[rb.BatchHeader],
-        acks: Acks,
-        *,
-        sync_later: bool,
-    ) -> PendingProduce:
-        """Append checked batches unless they are stored already."""
-        for header in headers:
-            if header.has_producer_id:
-                stored = self._check_sequence(name, header, len(headers))
-                if stored is not None:
-                    return self._produced_before(name, stored, acks)
-        is_put_off = sync_later and acks is Acks.ALL and topic.config.storage == "disk"
-        try:
-            ticket = self._engine.append(name, batches, headers, sync=acks is Acks.ALL and not is_put_off)
-        except StorageFull:
-            if headers[0].has_producer_id:
-                self._producers[name].refused(headers[0])
-            raise
-        self._tail_subscriptions.appended(*name)
-        counts = self.counts
-        counts.appended_batches += len(headers)
-        counts.appended_records += ticket.last_offset - ticket.base_offset + 1
-        counts.appended_bytes += len(batches)
-        sync = partial(self._engine.when_synced, name, ticket.last_offset) if is_put_off else None
-        return PendingProduce(*name, ticket, acks, sync)
-
-    def _enqueue(
-        self,
-        topic: Topic,
-        name: TopicPartition,
-        batches: bytearray,
-        headers: list[rb.BatchHeader],
-        acks: Acks,
-        *,
-        sync_later: bool,
-    ) -> PendingProduce:
-        """Take the place of these batches in their partition, and append them when it is their turn."""
-        now_ms = self._clock.now_ms()
-        if needs_preparation(topic.config, headers, now_ms):
-            prepare = partial(preparation(topic.config, now_ms).run, batches, headers)
-        else:
-            prepare = partial(PreparedBatches, batches, headers)
-
-        def append(prepared: PreparedBatches) -> PendingProduce:
-            current = self._topics.get(name.topic)
-            if current is None or current.topic_id != topic.topic_id:
-                # Deleted meanwhile.
-                raise UnknownTopic(name.topic)
-            return self._append(
-                current, name, prepared.batches, prepared.headers, acks, sync_later=sync_later
-            )
-
-        pending = QueuedProduce(*name, acks)
-        self._queue.put(name, len(batches), prepare=prepare, append=append, pending=pending)
-        return pending
+    @property
+    def produce_queue(self) -> QueueSize:
+        """The size of the queue of batches that a thread must prepare."""
+        return self._appender.queue.size
 
     @property
     def is_produce_queue_full(self) -> bool:
-        return self._queue.is_full
+        """True if batches that need a thread must wait for ``produce_room``."""
+        return self._appender.queue.is_full
 
     def may_queue(self, topic: Topic) -> bool:
-        """True if batches of records with acceptable timestamps are queued for ``topic`` all the same."""
-        is_busy = any(map(self._queue.is_busy, topic.topic_partitions()))
-        return is_busy or has_preparation(topic.config)
+        """Return whether batches with acceptable timestamps are queued for ``topic``."""
+        return self._appender.may_queue(topic)
 
     def must_wait_for_room(self, topic: str, batches: bytes | bytearray | memoryview) -> bool:
-        """True if a produce of ``batches`` would be queued and the queue is full: see ``produce_room``."""
-        if not self._queue.is_full:
-            return False
-        found = self._topics.get(topic)
-        if found is None:
-            return False
-        try:
-            headers = list(rb.iter_headers(batches))
-        except rb.CorruptBatchError:
-            # Refused without being queued.
-            return False
-        is_busy = any(map(self._queue.is_busy, found.topic_partitions()))
-        return is_busy or needs_preparation(found.config, headers, self._clock.now_ms())
+        """Return whether to await ``produce_room`` before producing ``batches``."""
+        return self._appender.must_wait_for_room(topic, batches)
 
     async def produce_room(self) -> None:
-        """Wait until the queue of produces has room; call ``produce`` next, without another wait."""
-        await self._queue.room()
-
-    def _check_sequence(
-        self, name: TopicPartition, header: rb.BatchHeader, batches: int
-    ) -> StoredBatch | None:
-        if batches != 1:
-            raise InvalidBatch("an idempotent producer sends one batch a partition at a time")
-        newest = self._named_epochs.get(header.producer_id, header.producer_epoch)
-        if header.producer_epoch < newest:
-            raise ProducerFenced(
-                producer_id=header.producer_id, epoch=header.producer_epoch, current_epoch=newest
-            )
-        return self._producers[name].check(header)
-
-    def _produced_before(self, name: TopicPartition, stored: StoredBatch, acks: Acks) -> PendingProduce:
-        waiting = self._engine.when_synced(name, stored.last_offset) if acks is Acks.ALL else None
-        topic = self._topics.topic(name.topic)
-        is_disk = topic.config.storage == "disk"
-        durability = Durability.SYNCED if acks is Acks.ALL else Durability.APPENDED
-        ticket = AppendTicket(
-            base_offset=stored.base_offset,
-            last_offset=stored.last_offset,
-            log_append_time_ms=rb.NO_TIMESTAMP,
-            log_start_offset=self._engine.state(name).log_start_offset,
-            durability=durability if is_disk else Durability.NONE,
-            future=waiting,
-        )
-        return PendingProduce(name.topic, name.partition, ticket, acks)
+        """Wait for room in the produce queue; then ``produce`` without another await."""
+        await self._appender.queue.room()
 
     async def init_producer_id(self) -> tuple[int, int]:
-        """A producer id that nobody was given before, and its epoch 0."""
-        self._refuse_when_closing()
-        async with self._producer_ids_lock:
-            producer_id = next(self._producer_ids, None)
-            if producer_id is None:
-                first = await self._topics.in_thread(self._catalog.next_producer_id_block, _PRODUCER_ID_BLOCK)
-                self._producer_ids = iter(range(first + 1, first + _PRODUCER_ID_BLOCK))
-                producer_id = first
-            return producer_id, 0
+        """Return a producer id that was never given out before, and its epoch 0.
+
+        Raises ``BrokerClosing``.
+        """
+        return await self._producers.new_id()
 
     async def begin_producer_version(self, name: str, version: int) -> NamedProducer:
-        """The producer id and epoch for ``version`` of what ``name`` writes; the same ones when asked again.
+        """Begin or resume ``version`` of the producer ``name``.
 
-        So a job that is run again finds what it had stored: its producer's records with
-        that epoch. A newer version means that the one before is complete, and fences it.
-
-        Raises:
-            InvalidRequest: a newer version has begun, or this one so long ago that the
-                partitions may have forgotten what they have of it.
+        Raises ``InvalidRequest``, ``BrokerClosing``: see ``Producers.begin_version``.
         """
-        if not 0 < len(name) <= PRODUCER_NAME_CHARACTERS_MAX:
-            raise InvalidRequest(
-                f"a producer's name has {len(name)} characters; it must have 1 to {PRODUCER_NAME_CHARACTERS_MAX}"
-            )
-        if not 0 <= version <= PRODUCER_VERSION_MAX:
-            raise InvalidRequest(f"a producer's version is {version}; it must be 0 or more")
-        fresh_id, _ = await self.init_producer_id()
-        now_ms = self._clock.now_ms()
-        begin = partial(self._catalog.begin_producer_version, name, version, fresh_id=fresh_id, now_ms=now_ms)
-        producer = await self._topics.in_thread(begin)
-        self._named_epochs[producer.producer_id] = producer.epoch
-        if producer.version != version:
-            raise InvalidRequest(
-                f"version {version} of producer {name!r} is older than version {producer.version}, which has "
-                "begun: it is complete, or belongs to a checkpoint that was replaced; go on from that version, "
-                "or choose a new name"
-            )
-        forgotten_ms = self.settings.producer_id_expiration_ms
-        if producer.is_resumed and now_ms - producer.begun_at_ms > forgotten_ms:
-            raise InvalidRequest(
-                f"version {version} of producer {name!r} began more than {forgotten_ms} ms ago "
-                "(STELE_PRODUCER_ID_EXPIRATION_MS): what is stored of it can not be told any more; choose a new "
-                "name, after looking at what the topic has"
-            )
-        return producer
+        return await self._producers.begin_version(name, version)
 
     async def flush(self, topic: str | None = None) -> None:
         """Sync everything appended before the call, in one topic or in all.
@@ -580,7 +395,7 @@ class Broker:
             LogDirFailed: it could not be synced.
         """
         names = None if topic is None else self._topics.topic(topic).topic_partitions()
-        await self._queue.drain(names)
+        await self._appender.queue.drain(names)
         await self._engine.flush(names)
 
     # ── fetch ──
@@ -776,15 +591,18 @@ class Broker:
         return self._engine.epoch_end_offset(name, epoch)
 
     def producers(self, topic: str, partition: int) -> list[ProducerView]:
-        """The idempotent producers that a partition remembers; none of an internal topic."""
+        """Return the producers that a partition remembers; none for an internal topic."""
         if topic in self._virtual:
             self._virtual.state(topic, partition)
             return []
-        return self._producers[self._partition(topic, partition)].views()
+        return self._producers.views(self._partition(topic, partition))
 
     def producer(self, topic: str, partition: int, producer_id: int) -> ProducerView | None:
-        """What a partition remembers of one producer. Raises ``UnknownTopic``, ``UnknownPartition``."""
-        return self._producers[self._partition(topic, partition)].view(producer_id)
+        """Return what a partition remembers of one producer; None if nothing.
+
+        Raises ``UnknownTopic``, ``UnknownPartition``.
+        """
+        return self._producers.view(self._partition(topic, partition), producer_id)
 
     async def segments(self, topic: str, partition: int) -> list[SegmentState]:
         """Oldest first; none for a topic in memory. Raises ``UnknownTopic``, ``UnknownPartition``."""

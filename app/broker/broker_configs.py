@@ -1,8 +1,8 @@
-"""The broker's configurations by Apache Kafka's names: what each is here, and which can be changed.
+"""The broker's configurations by Kafka's names, and which of them can change.
 
-Three kinds stand in one table. The defaults of topic configurations can be changed
+One table holds three kinds. The defaults of topic configurations can be changed
 while the broker runs, for this broker or for the whole cluster. Settings are read
-when it starts and only shown. Others state what holds for a single broker.
+when it starts, and are only shown. The rest are constants of a single broker.
 Settings that Kafka has no name for are shown as ``stele.…``.
 """
 
@@ -15,12 +15,13 @@ from pydantic import SecretStr
 
 from ..errors import InvalidConfig, InvalidRequest
 from ..settings import Settings
-from ..storage.topic_config import CONFIG_ENTRIES, ConfigEntry, ConfigType, TopicConfig, int64
+from ..storage.config_types import ConfigType, int64
+from ..storage.topic_config import CONFIG_ENTRIES, ConfigEntry, TopicConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """What the broker's configurations are read from."""
+    """The state of the broker that its configurations are read from."""
 
     settings: Settings
     broker_id: int
@@ -31,10 +32,11 @@ class BrokerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """One name: its built-in ``default``, the value it was started with, and how a new one is read.
+    """One configuration: its built-in default, its value at the start, and its parser.
 
-    ``parse`` is None if it cannot be changed; else it raises ``ValueError`` with the rule
-    that a text breaks. ``is_shown_unset`` is false for what Kafka lists only when it is set.
+    ``parse`` is None if the value cannot be changed; otherwise it raises ``ValueError``
+    with the rule that a text breaks. ``is_shown_unset`` is false for configurations
+    that Kafka lists only if they are set.
     """
 
     type: ConfigType
@@ -50,7 +52,7 @@ class BrokerConfig:
         return self.default if self.read is None else self.read(facts)
 
 
-# Kafka's name → our setting. Where the unit differs there is a function below.
+# Kafka's name → Stele's setting. Where the units differ, a function below converts them.
 _SETTINGS = {
     "auto.create.topics.enable": "auto_create_topics_enable",
     "broker.id": "broker_id",
@@ -73,7 +75,7 @@ _SETTINGS = {
     "request.timeout.ms": "request_timeout_ms",
     "socket.request.max.bytes": "frame_bytes_max",
 }
-# Those that Kafka counts in 64 bits.
+# Configurations that are 64-bit numbers in Kafka.
 _LONGS = {
     "connections.max.idle.ms",
     "log.flush.scheduler.interval.ms",
@@ -120,7 +122,7 @@ def _retention_ms(text: str) -> int:
 
 
 def _topic_default(entry: ConfigEntry) -> BrokerConfig:
-    # Kafka's defaults of these are in hours; a name in milliseconds is unset unless somebody sets it.
+    # Kafka's defaults of these are in hours; the name in milliseconds has no value until it is set.
     has_other_units = len(entry.broker_names) > 1 or entry.field == "flush_ms"
     return BrokerConfig(
         type=entry.type,
@@ -227,7 +229,7 @@ BROKER_CONFIGS: dict[str, BrokerConfig] = {
     },
 }
 
-# Every name of the broker for a topic configuration → what Kafka looks at in turn for its value.
+# The broker's name of a topic configuration → the names that Kafka reads in turn for its value.
 SYNONYMS: dict[str, tuple[str, ...]] = {
     entry.broker_names[0]: entry.broker_names
     for entry in CONFIG_ENTRIES.values()
@@ -236,11 +238,11 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 
 
 def check_broker_values(values: Mapping[str, str]) -> None:
-    """Check what is to be set on a broker, or as the default of all.
+    """Check values to be set on a broker, or as the default of all brokers.
 
     Raises:
         InvalidConfig: no configuration has that name.
-        InvalidRequest: it cannot be changed while the broker runs, or not to that.
+        InvalidRequest: a configuration cannot change while the broker runs, or a value is not valid.
     """
     for name in values:
         config = BROKER_CONFIGS.get(name)
@@ -263,10 +265,38 @@ def check_broker_values(values: Mapping[str, str]) -> None:
 
 
 def topic_defaults(values: Mapping[str, str]) -> TopicConfig:
-    """The configuration of a topic that sets none of its own, on a broker where ``values`` are set."""
+    """Return the topic defaults of a broker on which ``values`` are set."""
     fields: dict[str, object] = {}
     for entry in CONFIG_ENTRIES.values():
         value = values.get(entry.broker_names[0]) if entry.broker_names else None
         if value is not None:
             fields[entry.field] = entry.parse(value)
     return replace(TopicConfig(), **fields)  # type: ignore[arg-type]
+
+
+# A default → the default that it must not exceed. For retention, -1 is no limit and -2 the same as the other.
+_NOT_ABOVE = {
+    "log.cleaner.min.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "log.local.retention.ms": "log.retention.ms",
+    "log.local.retention.bytes": "log.retention.bytes",
+}
+_FIELDS = {entry.broker_names[0]: entry.field for entry in CONFIG_ENTRIES.values() if entry.broker_names}
+
+
+def check_topic_defaults(values: Mapping[str, str]) -> None:
+    """Check that the topic defaults in ``values`` do not contradict each other.
+
+    Kafka checks those of retention only. The others would refuse every new topic.
+
+    Raises:
+        InvalidRequest: one of them exceeds the other.
+    """
+    defaults = topic_defaults(values)
+    for name, upper_name in _NOT_ABOVE.items():
+        value: int = getattr(defaults, _FIELDS[name])
+        upper: int = getattr(defaults, _FIELDS[upper_name])
+        if upper < 0 or value == -2:
+            continue
+        if value == -1 or value > upper:
+            reason = f"it must not be above {upper_name}, which is {upper}; change one of the two"
+            raise InvalidRequest(str(InvalidConfig(name, str(value), reason)))

@@ -1,4 +1,4 @@
-"""Configurations as clients see them: a value, where it comes from, what it would be otherwise."""
+"""Configurations as clients see them: values, their sources, and changes to them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ..errors import InvalidConfig, InvalidRequest
-from ..storage.topic_config import ConfigType
+from ..storage.config_types import ConfigType
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from, by Kafka's numbers (KIP-226, KIP-714, KIP-1043)."""
+    """The source of a value, by Kafka's numbers (KIP-226, KIP-714, KIP-1043)."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -25,7 +25,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """One place that a value could come from."""
+    """One source of a value."""
 
     name: str
     value: str | None
@@ -34,7 +34,7 @@ class ConfigSynonym(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigValue:
-    """One configuration; ``synonyms`` are all places it could come from, the one in effect first."""
+    """One configuration; ``synonyms`` are all of its sources, the one in effect first."""
 
     name: str
     value: str | None
@@ -47,7 +47,7 @@ class ConfigValue:
 
 
 class Operation(IntEnum):
-    """What an incremental change does to a value (KIP-339)."""
+    """The operations of an incremental change (KIP-339)."""
 
     SET = 0
     DELETE = 1
@@ -67,11 +67,13 @@ def changed_values(
     effective: Mapping[str, str],
     type_of: Callable[[str], ConfigType | None],
 ) -> dict[str, str | None]:
-    """What ``changes`` set (None: back to the default), in a configuration that is ``effective``.
+    """Return the values that ``changes`` set; None resets one to the default.
+
+    ``effective`` are the values before the changes.
 
     Raises:
-        InvalidRequest: a name twice, a value that is null, an operation that does not exist.
-        InvalidConfig: an element is added to or removed from something that is no list.
+        InvalidRequest: a name is repeated, a value is null, or an operation is unknown.
+        InvalidConfig: an element is added to or removed from a value that is not a list.
     """
     values: dict[str, str | None] = {}
     for change in changes:
@@ -92,7 +94,9 @@ def _changed(
     if operation == Operation.SET:
         return value
     if operation not in (Operation.APPEND, Operation.SUBTRACT):
-        raise InvalidRequest(f"operation {operation} is none of SET, DELETE, APPEND, SUBTRACT")
+        raise InvalidRequest(
+            f"operation {operation} of {name[:80]} is unknown; use SET, DELETE, APPEND or SUBTRACT"
+        )
     if type_of(name) is not ConfigType.LIST:
         reason = f"Can't {Operation(operation).name} to key {name[:80]} because its type is not LIST."
         raise InvalidConfig(name, value, reason, message=reason)

@@ -1,7 +1,9 @@
-"""Configurations that are changed while the broker runs, of everything but topics.
+"""Stores and describes all configurations that do not belong to topics.
 
-They are kept in the catalog: what a change answered is there after a crash. Those
-of the broker that are defaults of topics take effect on every topic at once.
+They belong to brokers, groups and client metrics subscriptions. They can change
+while the broker runs, and are kept in the catalog: a change that was answered
+survives a crash. Defaults of topics take effect on every topic immediately. The
+configurations of topics are in ``topics.py``.
 """
 
 from __future__ import annotations
@@ -11,10 +13,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 
-from ..cluster.catalog import Catalog, ConfigRecord
+from ..cluster.catalog import ConfigRecord
 from ..errors import InvalidRequest
-from ..storage.topic_config import CONFIG_ENTRIES, ConfigType
-from .broker_configs import BROKER_CONFIGS, SYNONYMS, BrokerFacts, check_broker_values, topic_defaults
+from ..storage.config_types import ConfigType
+from ..storage.topic_config import CONFIG_ENTRIES
+from .broker_configs import (
+    BROKER_CONFIGS,
+    SYNONYMS,
+    BrokerFacts,
+    check_broker_values,
+    check_topic_defaults,
+    topic_defaults,
+)
+from .catalog_thread import CatalogThread
 from .config_values import ConfigChange, ConfigSource, ConfigSynonym, ConfigValue, changed_values
 from .entity_configs import (
     CLIENT_METRICS_CONFIGS,
@@ -25,9 +36,9 @@ from .entity_configs import (
 )
 from .topics import Topic, Topics
 
-# The default of all brokers, as an entity.
+# The entity that stands for the default of all brokers.
 CLUSTER = ""
-# Of each kind; what is set on them stays in memory.
+# Per kind, because their configurations are held in memory.
 _ENTITIES_MAX = 10_000
 _ENTITY_CHARACTERS_MAX = 1_000
 _VALUE_CHARACTERS_MAX = 32_767
@@ -35,7 +46,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class ConfigKind(StrEnum):
-    """What a configuration belongs to; the values are in the catalog."""
+    """The kinds of resources with configurations; the catalog stores these values."""
 
     BROKER = "broker"
     CLIENT_METRICS = "client-metrics"
@@ -58,23 +69,24 @@ _CHECKS: Mapping[ConfigKind, Callable[[Mapping[str, str]], None]] = {
 
 
 class DynamicConfigs:
-    """What is set on brokers, groups and client metrics subscriptions; also tells every value in effect.
+    """Holds the configurations that are set, and computes the values in effect.
 
-    ``facts`` gives what the broker was started with; ``topics`` follow its defaults.
+    ``facts`` returns the settings that the broker was started with; ``topics`` follow
+    its defaults.
     """
 
-    def __init__(self, *, catalog: Catalog, topics: Topics, facts: Callable[[], BrokerFacts]) -> None:
+    def __init__(self, *, catalog: CatalogThread, topics: Topics, facts: Callable[[], BrokerFacts]) -> None:
         self._catalog = catalog
         self._topics = topics
         self._facts = facts
         self._set: dict[tuple[ConfigKind, str], dict[str, str]] = {}
-        # Of the broker's configurations that are defaults of topics, until one is changed.
+        # A cache for the defaults of topics, emptied by each change.
         self._topic_synonyms: dict[str, list[ConfigSynonym]] = {}
         self._changes = asyncio.Lock()
 
     async def open(self) -> None:
-        """Load what is set; before the topics are opened, which follow it."""
-        for record in await self._topics.in_thread(self._catalog.configs):
+        """Load all configurations; call this before the topics are opened."""
+        for record in await self._catalog.run(lambda catalog: catalog.configs()):
             self._set[ConfigKind(record.kind), record.entity] = dict(record.configs)
         await self._apply()
 
@@ -83,14 +95,14 @@ class DynamicConfigs:
         await self._topics.set_defaults(topic_defaults(self._broker_values()))
 
     def entities(self, kind: ConfigKind) -> list[str]:
-        """The names of those that have anything set."""
+        """Return the names of the resources that have configurations."""
         return sorted(entity for of, entity in self._set if of is kind)
 
     def _of(self, kind: ConfigKind, entity: str) -> Mapping[str, str]:
         return self._set.get((kind, entity), _NOTHING)
 
     def _broker_values(self) -> dict[str, str]:
-        """What is set on this broker, over what is set for all."""
+        """Return the values set for the cluster, overridden by those of this broker."""
         return {
             **self._of(ConfigKind.BROKER, CLUSTER),
             **self._of(ConfigKind.BROKER, str(self._facts().broker_id)),
@@ -99,7 +111,7 @@ class DynamicConfigs:
     # ── shown ──
 
     def describe_topic(self, topic: Topic) -> list[ConfigValue]:
-        """Every configuration of a topic."""
+        """Return every configuration of a topic."""
         values: list[ConfigValue] = []
         for name, value in topic.effective_configs.items():
             entry = CONFIG_ENTRIES[name]
@@ -126,7 +138,7 @@ class DynamicConfigs:
         return self._topic_synonyms[name]
 
     def describe_broker(self, entity: str) -> list[ConfigValue]:
-        """Every configuration of this broker; of ``CLUSTER`` what is set for all.
+        """Return every configuration of this broker, or those set for ``CLUSTER``.
 
         Raises ``InvalidRequest``: there is no such broker.
         """
@@ -160,9 +172,9 @@ class DynamicConfigs:
         )
 
     def _broker_synonyms(self, name: str) -> list[ConfigSynonym]:
-        """Every place that a broker's configuration could come from and has a value, in the order of precedence.
+        """Return every source with a value for a broker's configuration, by precedence.
 
-        As in Kafka a name in other units counts only after one that is asked for by its own name.
+        As in Kafka a name in other units counts only if ``name`` itself has a value.
         """
         facts = self._facts()
         found: list[ConfigSynonym] = []
@@ -180,7 +192,10 @@ class DynamicConfigs:
         return found if found and found[0].name == name else []
 
     def describe_entity(self, kind: ConfigKind, entity: str) -> list[ConfigValue]:
-        """Every configuration of a group or of a client metrics subscription. Raises ``InvalidRequest``."""
+        """Return every configuration of a group or of a client metrics subscription.
+
+        Raises ``InvalidRequest``: the name is empty or too long.
+        """
         self._check_entity(kind, entity)
         schema, source = _SCHEMAS[kind]
         own = self._of(kind, entity)
@@ -210,10 +225,12 @@ class DynamicConfigs:
     async def change(
         self, kind: ConfigKind, entity: str, changes: Iterable[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """Change some of what is set; when this returns it is in effect and survives the loss of power.
+        """Apply ``changes``.
+
+        When this returns, they are in effect and survive a loss of power.
 
         Raises:
-            InvalidRequest, InvalidConfig: nothing is changed; the message has the name at fault.
+            InvalidRequest, InvalidConfig: nothing was changed; the message names the configuration.
         """
         self._check_entity(kind, entity)
         async with self._changes:
@@ -228,7 +245,7 @@ class DynamicConfigs:
     async def replace(
         self, kind: ConfigKind, entity: str, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> None:
-        """As ``change``, for everything that is set: what ``configs`` do not name is unset."""
+        """Replace all configurations by ``configs``; otherwise as ``change``."""
         self._check_entity(kind, entity)
         async with self._changes:
             _CHECKS[kind](configs)
@@ -240,21 +257,38 @@ class DynamicConfigs:
         for name, value in configs.items():
             if len(value) > _VALUE_CHARACTERS_MAX:
                 raise InvalidRequest(
-                    f"the value of {name} has {len(value)} characters, and {_VALUE_CHARACTERS_MAX} are allowed"
+                    f"the value of {name} has {len(value)} characters; shorten it to {_VALUE_CHARACTERS_MAX} or fewer"
                 )
         is_new = configs and (kind, entity) not in self._set
         if is_new and len(self.entities(kind)) >= _ENTITIES_MAX:
-            raise InvalidRequest(f"{_ENTITIES_MAX} {kind} resources have configurations; remove one first")
+            raise InvalidRequest(
+                f"{_ENTITIES_MAX} {kind} resources have configurations, which is the limit; remove those of one first"
+            )
+        if kind is ConfigKind.BROKER:
+            self._check_topic_defaults(entity, configs)
         if validate_only:
             return
         record = ConfigRecord(kind=kind, entity=entity, configs=dict(configs))
-        await self._topics.in_thread(self._catalog.set_configs, record)
+        await self._catalog.run(lambda catalog: catalog.set_configs(record))
         if configs:
             self._set[kind, entity] = dict(configs)
         else:
             self._set.pop((kind, entity), None)
         if kind is ConfigKind.BROKER:
             await self._apply()
+
+    def _check_topic_defaults(self, entity: str, configs: Mapping[str, str]) -> None:
+        """Check the topic defaults after ``configs`` are set on ``entity``.
+
+        Raises ``InvalidRequest``.
+        """
+        cluster, broker = (
+            configs if entity == other else self._of(ConfigKind.BROKER, other)
+            for other in (CLUSTER, str(self._facts().broker_id))
+        )
+        # A value of the broker may hide a contradiction in those of the cluster.
+        check_topic_defaults(cluster)
+        check_topic_defaults({**cluster, **broker})
 
     def _effective(self, kind: ConfigKind, entity: str) -> Mapping[str, str]:
         values = (
@@ -278,7 +312,7 @@ class DynamicConfigs:
             raise InvalidRequest(_EMPTY_ENTITY[kind])
         elif len(entity) > _ENTITY_CHARACTERS_MAX:
             raise InvalidRequest(
-                f"a name has {len(entity)} characters, and {_ENTITY_CHARACTERS_MAX} are allowed"
+                f"the name of a {kind} has {len(entity)} characters; shorten it to {_ENTITY_CHARACTERS_MAX} or fewer"
             )
 
     def _check_broker(self, entity: str) -> None:

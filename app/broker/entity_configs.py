@@ -1,8 +1,8 @@
-"""Configurations of groups and of client metrics subscriptions, by Apache Kafka's names.
+"""Configurations of groups and client metrics subscriptions, by Kafka's names.
 
-Both are stored and shown so that tools can manage them. They take effect with what
-they are for: the group protocols of KIP-848, KIP-932 and KIP-1071, and client
-telemetry (KIP-714). None of these is served yet.
+Both are stored and shown so that tools can manage them. They have no effect until the
+broker serves the group protocols of KIP-848, KIP-932 and KIP-1071, and client
+telemetry (KIP-714).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..errors import InvalidConfig, InvalidRequest
-from ..storage.topic_config import ConfigType, boolean, choice, int32, split_list
+from ..storage.config_types import ConfigType, boolean, choice, int32, split_list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntityConfig:
-    """One name: its default, how it is read, and the broker's name for its default, if there is one.
+    """One configuration: its default, its parser and the broker's name for it.
 
     ``parse`` raises ``ValueError`` with the rule that a text breaks.
     """
@@ -139,7 +139,7 @@ CLIENT_METRICS_CONFIGS: dict[str, EntityConfig] = {
 
 
 def check_group_values(values: Mapping[str, str]) -> None:
-    """Raises ``InvalidConfig``: no group configuration has that name, or it cannot have that value."""
+    """Check configurations of a group. Raises ``InvalidConfig``."""
     for name, value in values.items():
         config = GROUP_CONFIGS.get(name)
         if config is None:
@@ -151,7 +151,10 @@ def check_group_values(values: Mapping[str, str]) -> None:
 
 
 def check_client_metrics_values(values: Mapping[str, str]) -> None:
-    """Raises ``InvalidRequest`` or, for a pattern of ``match``, ``InvalidConfig`` (as in Kafka)."""
+    """Check configurations of a client metrics subscription.
+
+    Raises ``InvalidRequest`` or, for a pattern of ``match``, ``InvalidConfig`` (as in Kafka).
+    """
     for name, value in values.items():
         config = CLIENT_METRICS_CONFIGS.get(name)
         if config is None:

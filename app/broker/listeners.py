@@ -1,17 +1,17 @@
-"""What a listener can say of itself: who is connected, and how much went through it."""
+"""What each listener reports: its connections and its traffic."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
 
-# What a client says of itself is shown to people; more of it is cut off.
+# Texts that a client sends about itself are shown to users; longer ones are cut.
 CLIENT_TEXT_CHARACTERS_MAX = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Totals since the broker began."""
+    """Totals since the broker started."""
 
     connections: int
     connections_opened: int
@@ -22,7 +22,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionView:
-    """One connection now. The texts are the client's own words, empty where it said nothing."""
+    """One open connection; texts come from the client, and are empty if it sent none."""
 
     protocol: str
     peer: str

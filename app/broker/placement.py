@@ -1,4 +1,4 @@
-"""Where the partitions of a topic are to be: Kafka's rules, in Kafka's order, for one broker."""
+"""Checks the requested placement of partitions, by Kafka's rules for one broker."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..errors import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What a request says about the partitions of a new topic; None leaves it to the broker.
+    """The placement that a request asks for; None leaves a choice to the broker.
 
-    ``assignments`` are partitions, each with the brokers that shall have a replica of it.
+    ``assignments`` lists partitions, each with the brokers that are to hold its replicas.
     """
 
     partitions: int | None = None
@@ -25,11 +25,11 @@ class Placement:
     assignments: Sequence[tuple[int, Sequence[int]]] = ()
 
     def count(self, topic: str, *, default: int, broker_id: int) -> int:
-        """The number of partitions.
+        """Return the number of partitions; the checks come in Kafka's order.
 
         Raises:
-            InvalidRequest: an assignment beside a number of partitions or replicas.
-            InvalidReplicaAssignment: it names another broker, or not each partition once.
+            InvalidRequest: an assignment together with a number of partitions or replicas.
+            InvalidReplicaAssignment: it names another broker, or a partition not exactly once.
             InvalidReplicationFactor: not 1.
             InvalidPartitionCount: less than 1.
         """

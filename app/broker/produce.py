@@ -1,4 +1,4 @@
-"""What a produce asks for and what it gets."""
+"""The acknowledgement that a producer requests, and the receipt that it gets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..storage.engine import AppendTicket
 
 
 class Acks(IntEnum):
-    """When to answer: at once, when appended, when synced (ADR-0003)."""
+    """When to answer: immediately, once appended, or once synced (ADR-0003)."""
 
     NONE = 0
     LEADER = 1
@@ -22,7 +22,7 @@ class Acks(IntEnum):
 
     @classmethod
     def parse(cls, value: str | int) -> Acks:
-        """From ``"all"``, ``"-1"``, ``"1"``, ``"0"`` or the number. Raises ``InvalidAcks``."""
+        """Parse ``"all"`` or a number, also as text. Raises ``InvalidAcks``."""
         try:
             return cls.ALL if value == "all" else cls(int(value))
         except ValueError:
@@ -31,7 +31,7 @@ class Acks(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """The receipt. ``log_append_time_ms`` is -1 unless the topic stamps records on arrival."""
+    """A receipt; ``log_append_time_ms`` is -1 unless the topic stamps records."""
 
     topic: str
     partition: int
@@ -43,7 +43,7 @@ class Produced:
 
 
 class PendingProduce:
-    """A produce whose order is decided and whose durability may still be on its way."""
+    """A produce that has its position in the partition, and may not be durable yet."""
 
     __slots__ = ("_acks", "_sync", "_ticket", "partition", "topic")
 
@@ -59,12 +59,12 @@ class PendingProduce:
         self.partition = partition
         self._ticket = ticket
         self._acks = acks
-        # Asks for the sync that was put off until somebody waits for it.
+        # Requests the sync that was postponed until a caller awaits it.
         self._sync = sync
 
     @property
     def done(self) -> bool:
-        """True when ``result`` can be called; at once for acks 0 and 1."""
+        """True if ``result`` can be called; immediately for acks 0 and 1."""
         return self._sync is None and self._ticket.done
 
     @property
@@ -73,11 +73,14 @@ class PendingProduce:
 
     @property
     def future(self) -> asyncio.Future[None] | None:
-        """Ends when ``done`` becomes true, for those who wait for many at once."""
+        """Completes when ``done`` becomes true, for callers that await many at once."""
         return self._ticket.future
 
     def result(self) -> Produced:
-        """The receipt, once ``done``. Raises ``LogDirFailed`` if the records could not be synced."""
+        """Return the receipt, once ``done``.
+
+        Raises ``LogDirFailed`` if the records could not be synced.
+        """
         ticket = self._ticket
         if ticket.future is not None:
             ticket.future.result()
@@ -93,10 +96,10 @@ class PendingProduce:
         )
 
     async def wait(self, timeout_ms: int) -> Produced:
-        """The receipt, when it is due.
+        """Wait for the receipt and return it.
 
         Raises:
-            RequestTimedOut: not in time; the records may still become durable.
+            RequestTimedOut: it is not due yet; the records may still become durable.
             LogDirFailed: they could not be synced.
         """
         if self._sync is not None:
@@ -111,9 +114,9 @@ class PendingProduce:
 
 
 class QueuedProduce(PendingProduce):
-    """A produce that waits to be prepared in a thread: whether it is accepted is not known yet either.
+    """A produce that a thread must prepare first, and that may still be refused.
 
-    Its place among the produces of its partition is taken.
+    Its position among the produces of its partition is reserved.
     """
 
     __slots__ = ("_error", "_settled", "appended")
@@ -121,13 +124,13 @@ class QueuedProduce(PendingProduce):
     def __init__(self, topic: str, partition: int, acks: Acks) -> None:
         super().__init__(topic, partition, _NO_TICKET, acks)
         loop = asyncio.get_running_loop()
-        # Ends when it is appended or refused, and never with an error.
+        # Completes when the batches are appended or refused, and never with an error.
         self.appended: asyncio.Future[None] = loop.create_future()
         self._settled: asyncio.Future[None] = loop.create_future()
         self._error: SteleError | None = None
 
     def settle(self, outcome: PendingProduce | SteleError) -> None:
-        """It was appended with this outcome, or refused with this error."""
+        """Note the outcome of the append, or the error that refused it."""
         self.appended.set_result(None)
         if isinstance(outcome, SteleError):
             self._error = outcome
@@ -148,7 +151,7 @@ class QueuedProduce(PendingProduce):
         return self._settled
 
     def result(self) -> Produced:
-        """As ``PendingProduce.result``. Raises what the append raised."""
+        """Return the receipt. Raises what the append raised, and ``LogDirFailed``."""
         if self._error is not None:
             raise self._error
         return super().result()

@@ -1,9 +1,9 @@
-"""Produces that need a thread before they can be appended, in their order per partition.
+"""A queue of produces that a thread must prepare, in order per partition.
 
-A partition's produces are prepared and appended one after the other, several
-partitions side by side in a few threads. So at most one batch per thread is in
-memory in more than its received form; the others wait as they came, counted in
-bytes. Callers wait for ``room`` before they add more.
+The produces of a partition are prepared and appended one after the other; a few
+threads serve several partitions in parallel. So at most one batch per thread is
+held both as received and as rewritten; the others wait as received, and their
+bytes count towards the limit. Callers wait for ``room`` before they add more.
 
 ::
 
@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..errors import SteleError
 from ..storage.engine import TopicPartition
@@ -27,18 +28,29 @@ from .recompress import PreparedBatches
 
 logger = logging.getLogger(__name__)
 
-# What a waiting produce costs beside its batches.
+# Memory of a waiting produce besides its batches.
 _JOB_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """``prepare`` runs in a thread, ``append`` with its result on the loop; both may raise ``SteleError``."""
+    """One produce in the queue.
+
+    ``prepare`` runs in a thread, then ``append`` with its result on the event loop;
+    both may raise ``SteleError``.
+    """
 
     size: int
     prepare: Callable[[], PreparedBatches]
     append: Callable[[PreparedBatches], PendingProduce]
     pending: QueuedProduce
+
+
+class QueueSize(NamedTuple):
+    """The size of the queue, including the produces that threads are working on."""
+
+    requests: int
+    size_bytes: int
 
 
 class ProduceQueue:
@@ -48,21 +60,26 @@ class ProduceQueue:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="stele-produce")
         self._bytes_max = bytes_max
         self._bytes = 0
-        # The first job of each is under way.
+        # A thread is working on the first job of each partition.
         self._jobs: dict[TopicPartition, deque[_Job]] = {}
-        # Those that wait for room, the first of them longest.
+        # Callers that wait for room; the first has waited longest.
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     def is_busy(self, name: TopicPartition) -> bool:
-        """True while something waits for this partition, which nothing may overtake."""
+        """Return whether a produce waits for this partition; later ones must queue."""
         return name in self._jobs
 
     @property
     def is_full(self) -> bool:
         return self._bytes >= self._bytes_max
 
+    @property
+    def size(self) -> QueueSize:
+        """The number of produces in the queue, and the bytes that count towards its limit."""
+        return QueueSize(sum(map(len, self._jobs.values())), self._bytes)
+
     async def room(self) -> None:
-        """Return when there is room; the caller puts what it has without waiting for anything else."""
+        """Wait for room; the caller must ``put`` before it awaits anything else."""
         if not self.is_full:
             return
         loop = asyncio.get_running_loop()
@@ -72,7 +89,7 @@ class ProduceQueue:
                 self._waiters.append(waiter)
                 await waiter
         finally:
-            # After the caller has put something, or if it is gone: one at a time, however many wait.
+            # Wake one caller at a time: the next one after this one has put its batches or was cancelled.
             loop.call_soon(self._wake)
 
     def _wake(self) -> None:
@@ -91,7 +108,10 @@ class ProduceQueue:
         append: Callable[[PreparedBatches], PendingProduce],
         pending: QueuedProduce,
     ) -> None:
-        """Add a produce of ``size`` bytes; ``pending`` is settled when it is appended, or refused."""
+        """Add a produce of ``size`` bytes.
+
+        ``pending`` is settled when the produce is appended or refused.
+        """
         job = _Job(size + _JOB_BYTES, prepare, append, pending)
         self._bytes += job.size
         jobs = self._jobs.get(name)
@@ -102,14 +122,14 @@ class ProduceQueue:
         self._begin(name, job)
 
     async def drain(self, names: Iterable[TopicPartition] | None = None) -> None:
-        """Return when all that was put before is appended, in these partitions or in all."""
+        """Return when all earlier produces are appended, in these partitions or in all."""
         chosen = list(self._jobs) if names is None else [name for name in names if name in self._jobs]
         waiting = [self._jobs[name][-1].pending.appended for name in chosen]
         if waiting:
             await asyncio.wait(waiting)
 
     async def close(self) -> None:
-        """Append what was put."""
+        """Append everything in the queue, then stop the threads."""
         await self.drain()
         self._threads.shutdown()
 
@@ -123,11 +143,11 @@ class ProduceQueue:
             outcome: PendingProduce | SteleError = job.append(prepared.result())
         except SteleError as error:
             outcome = error
-        except Exception as error:  # the edge of a job: those behind it must go on
+        except Exception as error:  # the edge of a job: the jobs after it must go on
             logger.exception("a produce to %s could not be prepared", name)
             outcome = SteleError(
-                f"a produce to {name} failed for a reason the broker did not expect "
-                f"({type(error).__name__}); nothing was stored, see the broker's log"
+                f"a produce to {name} failed with an unexpected error ({type(error).__name__}); "
+                "nothing was stored: see the broker's log"
             )
         jobs = self._jobs[name]
         jobs.popleft()

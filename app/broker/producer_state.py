@@ -1,18 +1,18 @@
-"""Idempotent producers: each batch once, in order (KIP-98, without transactions).
+"""The idempotent producers of one partition: each batch once, in order (KIP-98).
 
 A producer numbers its records per partition. For each producer id the partition
 remembers the epoch and the last five batches, as many as a client may have in
-flight, so that a retry of any of them is answered with the offsets it was given
-the first time.
+flight. A retry of any of them is answered with the offsets of the first time.
+Transactional batches are refused before they get here.
 
 A partition that has no state of a producer accepts any first sequence (KIP-360):
-the state may have been lost with deleted records, or with a silence longer than
-``producer_id_expiration_ms``. What was stored before that first batch is not
-known, so an earlier sequence is out of order, not a duplicate.
+the state may have been lost with deleted records, or because the producer sent
+nothing for ``producer_id_expiration_ms``. What was stored before that first batch
+is not known, so an earlier sequence is out of order, not a duplicate.
 
 Snapshot, big-endian (kept beside the log, see ``storage.log``)::
 
-    version:2 = 2   crc32c:4 of all that follows   count:4
+    version:2 = 2   crc32c:4 of all following bytes   count:4
     then for each producer:
       producer id:8  producer epoch:2  timestamp ms:8  whole:1  batches:1
       then for each batch, oldest first:  base sequence:4  last sequence:4  base offset:8
@@ -36,7 +36,7 @@ from ..errors import DuplicateSequence, InvalidBatch, OutOfOrderSequence, Produc
 # Kafka's bound on max.in.flight.requests.per.connection with idempotence.
 BATCHES_REMEMBERED = 5
 SEQUENCE_MODULUS = 2**31
-# While the disk is full; further producers are as without the note.
+# Beyond this limit a later batch of a refused producer may be accepted before the refused one.
 _REFUSED_MAX = 1000
 
 _HEAD = struct.Struct(">hI")
@@ -64,7 +64,7 @@ class StoredBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerView:
-    """A producer as an operator sees it; ``last_timestamp_ms`` is when it was last heard.
+    """A producer as operators see it; ``last_timestamp_ms``: its last batch arrived.
 
     ``last_sequence`` and ``last_offset`` are those of its last record in the partition.
     """
@@ -80,7 +80,7 @@ class ProducerView:
 class _Producer:
     epoch: int
     timestamp_ms: int
-    # True if the partition has seen the epoch from sequence 0 on: then all before ``batches`` is stored, too.
+    # True if the partition has seen the epoch from sequence 0 on: then all sequences before ``batches`` are stored.
     is_whole: bool
     batches: deque[StoredBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_REMEMBERED))
 
@@ -91,14 +91,14 @@ class ProducerStates:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._producers: dict[int, _Producer] = {}
-        # Of producers without state: epoch and sequence of a batch that could not be stored just now.
+        # For producers without state: epoch and sequence of a batch that the disk had no room for.
         self._refused: dict[int, tuple[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
 
     def view(self, producer_id: int) -> ProducerView | None:
-        """One producer, as it stands."""
+        """Return the current state of one producer; None if it has no batches here."""
         state = self._producers.get(producer_id)
         if state is None or not state.batches:
             return None
@@ -112,25 +112,26 @@ class ProducerStates:
         )
 
     def views(self) -> list[ProducerView]:
-        """All producers, as they stand."""
+        """Return the current state of every producer."""
         return [view for producer_id in self._producers if (view := self.view(producer_id)) is not None]
 
     def check(self, header: BatchHeader) -> StoredBatch | None:
-        """May this batch be appended now?
+        """Check whether this batch is the next one of its producer.
 
-        Returns the stored batch when it is a retry of one that is remembered.
+        Returns None if it is, or the stored batch that it repeats.
 
         Raises:
             ProducerFenced: its epoch is older than the producer's.
             OutOfOrderSequence: a batch before it is missing.
-            DuplicateSequence: it is stored, but too long ago to say where.
+            DuplicateSequence: it is stored, but its offsets are no longer remembered.
+            InvalidBatch: its epoch or sequence is negative.
         """
         if header.producer_epoch < 0 or header.base_sequence < 0:
             raise InvalidBatch("an idempotent batch needs a producer epoch and a base sequence")
         producer = self._producers.get(header.producer_id)
         if producer is None:
-            # A new one, or one whose state is lost and that continues where it was; but not past a batch
-            # that it is about to send again.
+            # A new producer, or one whose state is lost and that continues. It must not skip a batch that
+            # was refused and that it is about to send again.
             epoch, sequence = self._refused.get(header.producer_id, (-1, 0))
             if epoch == header.producer_epoch and sequence < header.base_sequence:
                 raise OutOfOrderSequence(
@@ -161,7 +162,7 @@ class ProducerStates:
         )
 
     def refused(self, header: BatchHeader) -> None:
-        """Note that a checked batch was not stored, for a reason that passes: the producer sends it again."""
+        """Note that a checked batch was not stored for now: its producer sends it again."""
         if header.producer_id not in self._producers and len(self._refused) < _REFUSED_MAX:
             self._refused.setdefault(header.producer_id, (header.producer_epoch, header.base_sequence))
 
@@ -174,12 +175,12 @@ class ProducerStates:
         if producer is None or producer.epoch != header.producer_epoch:
             is_whole = header.base_sequence == 0
             producer = self._producers[header.producer_id] = _Producer(header.producer_epoch, 0, is_whole)
-        # The broker's clock: records may carry times of years ago.
+        # The broker's clock, because the timestamps of records may be years old.
         producer.timestamp_ms = self._clock.now_ms()
         producer.batches.append(StoredBatch(header.base_sequence, _last_sequence(header), header.base_offset))
 
     def expire(self, before_ms: int) -> None:
-        """Forget producers that have been silent since."""
+        """Forget producers whose last batch arrived before ``before_ms``."""
         self._refused.clear()
         for producer_id in [p for p, state in self._producers.items() if state.timestamp_ms < before_ms]:
             del self._producers[producer_id]
@@ -201,7 +202,7 @@ class ProducerStates:
         return _HEAD.pack(_VERSION, crc32c.crc32c(body)) + body
 
     def restore(self, data: bytes) -> None:
-        """Raises ``ValueError`` if ``data`` is not a snapshot."""
+        """Replace all state by a snapshot. Raises ``ValueError`` if ``data`` is none."""
         if len(data) < _HEAD.size:
             raise ValueError("it is cut short")
         version, crc = _HEAD.unpack_from(data)
@@ -236,7 +237,7 @@ def _last_sequence(header: BatchHeader) -> int:
 
 
 def _is_before(base_sequence: int, last_sequence: int, expected: int) -> bool:
-    """True if all of the batch lies before ``expected``, on the circle of sequences."""
+    """Return whether the whole batch is before ``expected``; sequences wrap around."""
     half = SEQUENCE_MODULUS // 2
     return (expected - base_sequence) % SEQUENCE_MODULUS < half and (
         expected - 1 - last_sequence

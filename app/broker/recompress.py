@@ -1,8 +1,8 @@
-"""Batches that are not stored as they came: decoded, checked and compressed anew, in a thread.
+"""Decodes, checks and recompresses batches that are not stored as received.
 
-A batch keeps its header: base timestamp, producer id, epoch, sequence and count.
-Its codec, its size and its CRC change, and its newest timestamp becomes what the
-records say (Apache Kafka, ``LogValidator``).
+This runs in a thread. A batch keeps its base timestamp, producer id, epoch, sequence
+and count. Its codec, size and CRC change, and its newest timestamp is computed from
+the records (Apache Kafka, ``LogValidator``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..errors import RECORD_ERRORS_MAX, BatchTooLarge, InvalidBatch, RecordError
 from ..storage.topic_config import TopicConfig
 from .timestamps import TimestampBounds, TimestampCheck, has_earliest, is_suspicious, timestamp_bounds
 
-# Between two of these the thread gives up the interpreter: the event loop waits some 50 µs, not 5 ms.
+# The thread releases the interpreter after each slice, so the event loop waits some 50 µs, not 5 ms.
 _RECORDS_PER_SLICE = 100
 _CODECS = {
     "uncompressed": Compression.NONE,
@@ -34,7 +34,7 @@ _CODEC_MASK = 0x07
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatches:
-    """Whole batches as they are to be appended, and their headers."""
+    """Whole batches, ready to be appended, and their headers."""
 
     batches: bytearray
     headers: list[rb.BatchHeader]
@@ -42,7 +42,7 @@ class PreparedBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
-    """What a topic demands of batches, as of the time when they arrived. Sizes are in bytes."""
+    """The requirements of a topic when batches arrived. Sizes are in bytes."""
 
     codec: Compression | None
     level: int | None
@@ -50,10 +50,10 @@ class Preparation:
     batch_bytes_max: int
 
     def run(self, batches: bytearray, headers: Sequence[rb.BatchHeader]) -> PreparedBatches:
-        """Check and rewrite ``batches``; for a thread.
+        """Check and rewrite ``batches``; to be called in a thread.
 
-        At any time a batch is in memory as it came, decompressed
-        (``DECOMPRESSED_BYTES_MAX``) and as it will be stored.
+        One batch at a time is in memory in three forms: as received, decompressed
+        (at most ``DECOMPRESSED_BYTES_MAX``) and as it will be stored.
 
         Raises:
             InvalidBatch: the records do not parse, or their offsets are not consecutive.
@@ -84,7 +84,7 @@ class Preparation:
         return batch
 
     def _check(self, plain: bytes, header: rb.BatchHeader) -> int:
-        """Look at every record; returns the newest timestamp in ms."""
+        """Check every record; return the newest timestamp in ms."""
         timestamps = TimestampCheck(header, self.bounds)
         misplaced: list[RecordError] = []
         first = 0
@@ -103,19 +103,19 @@ class Preparation:
 
 
 def target_codec(config: TopicConfig) -> Compression | None:
-    """The codec that a topic stores batches in; None for that of their producer."""
+    """Return the codec that a topic stores batches in; None for the producer's own."""
     return _CODECS.get(config.compression_type)
 
 
 def needs_preparation(config: TopicConfig, headers: Sequence[rb.BatchHeader], now_ms: int) -> bool:
-    """True if a thread must compress these batches, or look at their records."""
+    """Return whether a thread must compress these batches or look at their records."""
     if has_preparation(config) or config.message_timestamp_type != "CreateTime":
         codec = target_codec(config)
         return any(
             (codec is not None and header.compression != codec) or is_suspicious(header, config, now_ms)
             for header in headers
         )
-    # As above, for the topics that take what comes: every produce passes here.
+    # The same for topics that accept batches as they are; this is on the path of every produce.
     latest_ms = now_ms + config.message_timestamp_after_max_ms
     for header in headers:  # noqa: SIM110 (a generator costs twice as much)
         if header.max_timestamp > latest_ms or header.base_timestamp > latest_ms:
@@ -124,12 +124,12 @@ def needs_preparation(config: TopicConfig, headers: Sequence[rb.BatchHeader], no
 
 
 def has_preparation(config: TopicConfig) -> bool:
-    """True if batches are rewritten, or their records looked at, whatever their headers say of time."""
+    """Return whether a thread must prepare even batches with acceptable timestamps."""
     return config.compression_type != "producer" or has_earliest(config)
 
 
 def preparation(config: TopicConfig, now_ms: int) -> Preparation:
-    """What ``config`` demands of batches that arrive at ``now_ms``."""
+    """Return the requirements of ``config`` for batches that arrive at ``now_ms``."""
     codec = target_codec(config)
     return Preparation(
         codec=codec,

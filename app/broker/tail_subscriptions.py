@@ -1,4 +1,4 @@
-"""Who follows a topic live is told which of its partitions got records, and need not look at all of them."""
+"""Subscriptions to appends, so that a live tail need not look at every partition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from contextlib import contextmanager
 
 
 class TailSubscription:
-    """Notes appends to a topic, or to one partition of it. ``is_ended`` once the topic was deleted."""
+    """Notes appends to a topic, or to one partition of it.
+
+    ``is_ended`` is true once the topic was deleted.
+    """
 
     def __init__(self, partition: int | None) -> None:
         self.is_ended = False
@@ -29,14 +32,14 @@ class TailSubscription:
         self._news.set()
 
     def take(self) -> list[int]:
-        """The partitions that were appended to since they were last taken."""
+        """Return the partitions that were appended to since the last call."""
         taken = list(self._appended)
         self._appended.clear()
         self._news.clear()
         return taken
 
     async def wait(self, timeout_s: float) -> None:
-        """Return when there is something to take, or it is time to look for another reason."""
+        """Return after an append, the end of the topic, a ``wake``, or ``timeout_s``."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._news.wait()

@@ -1,9 +1,10 @@
-"""Which record timestamps a topic accepts (``message.timestamp.before.max.ms`` and ``.after.max.ms``).
+"""Checks record timestamps against the bounds of their topic.
 
+The bounds are ``message.timestamp.before.max.ms`` and ``message.timestamp.after.max.ms``.
 A batch header states the newest timestamp and that of the first record. As long
 as these are acceptable and the topic has no bound on the past, the records of a
-batch are not decoded. Otherwise all of them are looked at, in a thread, to name
-those that are refused. As in Apache Kafka a record without a timestamp (-1) is
+batch are not decoded. Otherwise a thread looks at all of them, to name those that
+are refused. As in Apache Kafka a record without a timestamp (-1) is
 accepted, and a topic that stamps records itself accepts any timestamp.
 """
 
@@ -22,7 +23,7 @@ _NO_BOUND_MS = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class TimestampBounds:
-    """Timestamps from ``earliest_ms`` to ``latest_ms`` are accepted; None means any."""
+    """Accepts timestamps from ``earliest_ms`` to ``latest_ms``; None means no bound."""
 
     earliest_ms: int | None
     latest_ms: int
@@ -33,7 +34,7 @@ class TimestampBounds:
         )
 
     def describe(self, timestamp_ms: int) -> str:
-        """Why ``timestamp_ms`` is refused, and what to do."""
+        """Return why ``timestamp_ms`` is refused, and what to do."""
         if timestamp_ms > self.latest_ms:
             return (
                 f"its timestamp {timestamp_ms} is later than {self.latest_ms}, the latest accepted now; send "
@@ -46,7 +47,7 @@ class TimestampBounds:
 
 
 def timestamp_bounds(config: TopicConfig, now_ms: int) -> TimestampBounds | None:
-    """The bounds of a topic at ``now_ms``; None if the broker stamps its records."""
+    """Return the bounds at ``now_ms``; None if the broker stamps the records."""
     if config.message_timestamp_type != "CreateTime":
         return None
     before_ms = config.message_timestamp_before_max_ms
@@ -57,7 +58,10 @@ def timestamp_bounds(config: TopicConfig, now_ms: int) -> TimestampBounds | None
 
 
 def has_earliest(config: TopicConfig) -> bool:
-    """True if the topic refuses old records: their timestamps stand in the records of a batch alone."""
+    """Return whether the topic refuses old records.
+
+    A batch header does not have the oldest timestamp, so the records must be decoded.
+    """
     return (
         config.message_timestamp_type == "CreateTime"
         and config.message_timestamp_before_max_ms != _NO_BOUND_MS
@@ -65,9 +69,9 @@ def has_earliest(config: TopicConfig) -> bool:
 
 
 def is_suspicious(header: BatchHeader, config: TopicConfig, now_ms: int) -> bool:
-    """True if the header does not show that every record has an acceptable timestamp."""
+    """Return whether a record may have a bad timestamp, judging by the header."""
     if config.message_timestamp_type != "CreateTime":
-        # Only the broker may say that it has stamped a batch.
+        # Only the broker may mark a batch as stamped on arrival.
         return header.is_log_append_time
     latest_ms = now_ms + config.message_timestamp_after_max_ms
     return (
@@ -78,7 +82,7 @@ def is_suspicious(header: BatchHeader, config: TopicConfig, now_ms: int) -> bool
 
 
 class TimestampCheck:
-    """Looks at the records of one batch, and keeps those that are refused."""
+    """Checks the timestamps of one batch, and collects the records that are refused."""
 
     def __init__(self, header: BatchHeader, bounds: TimestampBounds | None) -> None:
         self._bounds = bounds

@@ -1,8 +1,8 @@
-"""Topics: names, partition counts, configurations; created, altered and deleted.
+"""Creates, alters and deletes topics: their names, partitions and configurations.
 
-The order of steps is the same for each change: the catalog first, because what
-it holds survives; then the engine. A crash between the two is mended at the next
-start, which opens what the catalog lists and removes what it does not.
+Each change goes to the catalog first, because what it holds survives a crash, and
+then to the engine. After a crash between the two, the next start opens the
+partitions that the catalog lists and removes all others.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
-from ..cluster.catalog import Catalog, TopicRecord
+from ..cluster.catalog import TopicRecord
 from ..errors import (
     InternalTopic,
     InvalidConfig,
@@ -28,29 +26,29 @@ from ..errors import (
 )
 from ..storage.engine import LogEngine, PartitionSpec, ProducerState, TopicPartition
 from ..storage.topic_config import CONFIG_ENTRIES, TopicConfig, check_topic_config, parse_topic_config
+from .catalog_thread import CatalogThread
 from .placement import Placement
-
-_T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
-# Names that belong to the broker, as in Kafka: clients neither make nor change topics of these names.
+# Names that belong to the broker, as in Kafka: clients cannot create or alter such topics.
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE))
 
 NAME_LENGTH_MAX = 249
-# So many topics take on new defaults before other work on the event loop has its turn.
+# Topics that take on new defaults before other work on the event loop continues.
 _TOPICS_AT_ONCE = 100
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic as it stands now; a change makes a new one.
+    """A topic at one moment; each change makes a new object.
 
-    ``configs`` are those set explicitly, ``shown`` all in effect as clients see them,
-    ``config`` is what the broker does. ``is_internal``: the broker's own, read-only (ADR-0022).
+    ``configs`` are those that were set on the topic, ``shown`` are all in effect as
+    clients see them, and ``config`` is what the broker acts on. ``is_internal``: the
+    topic belongs to the broker and is read-only (ADR-0022).
     """
 
     name: str
@@ -63,7 +61,7 @@ class Topic:
 
     @property
     def effective_configs(self) -> dict[str, str]:
-        """Every configuration in effect, by its Kafka name."""
+        """Return every configuration in effect, by its Kafka name."""
         return self.shown.as_strings()
 
     def topic_partitions(self) -> list[TopicPartition]:
@@ -71,7 +69,7 @@ class Topic:
 
 
 def validate_topic_name(name: str) -> None:
-    """Kafka's rules.
+    """Check a topic name by Kafka's rules.
 
     Raises:
         InvalidTopicName: it could not be a topic of any Kafka-compatible broker.
@@ -87,7 +85,7 @@ def validate_topic_name(name: str) -> None:
 
 
 def is_topic_name(name: str) -> bool:
-    """True if there could be a topic of this name."""
+    """Return whether a topic can have this name."""
     try:
         validate_topic_name(name)
     except InvalidTopicName:
@@ -96,7 +94,7 @@ def is_topic_name(name: str) -> bool:
 
 
 def _collision_key(name: str) -> str:
-    """Equal for names that would be the same metric, where '.' and '_' are one."""
+    """Return the same key for names that differ only in '.' and '_', as metrics do."""
     return name.replace(".", "_")
 
 
@@ -106,19 +104,19 @@ def _without_null(configs: Mapping[str, str | None]) -> dict[str, str]:
         if value is None:
             message = f"Null value not supported for topic configs: {name[:80]}"
             raise InvalidConfig(
-                name, None, "a value is needed; for the default leave it out", message=message
+                name, None, "a value is needed; omit the configuration to use the default", message=message
             )
         explicit[name] = value
     return explicit
 
 
 class Topics:
-    """The topics of this broker, in memory for readers and in the catalog for good."""
+    """The topics of this broker: in memory for readers, durable in the catalog."""
 
     def __init__(
         self,
         *,
-        catalog: Catalog,
+        catalog: CatalogThread,
         engine: LogEngine,
         make_producer_state: Callable[[TopicPartition], ProducerState],
         partitions_max: int,
@@ -129,23 +127,17 @@ class Topics:
         self._partitions_max = partitions_max
         self._topics: dict[str, Topic] = {}
         self._names: dict[bytes, str] = {}
-        # Topics whose names collide are refused now; earlier releases made them.
+        # More than one name per key only if an earlier release created them; new ones are refused.
         self._colliding: dict[str, set[str]] = {}
         self._defaults = TopicConfig()
         self._changes = asyncio.Lock()
-        # SQLite: one writer, and none of it on the event loop.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stele-catalog")
-
-    async def in_thread(self, work: Callable[..., _T], *arguments: object) -> _T:
-        """Run ``work`` on the catalog's own thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
     async def open(self) -> None:
         """Load all topics and open their partitions."""
         topics: list[Topic] = []
-        for record in await self.in_thread(self._catalog.topics):
+        for record in await self._catalog.run(lambda catalog: catalog.topics()):
             if record.name in INTERNAL_TOPICS:
-                # Earlier releases made such a topic when a client asked for it.
+                # Earlier releases let clients create such a topic.
                 logger.warning(
                     "topic %r of an earlier release is not served: the name belongs to the broker now; "
                     "its files are kept",
@@ -156,10 +148,6 @@ class Topics:
         await self._engine.create([spec for topic in topics for spec in self._specs(topic)])
         for topic in topics:
             self._set(topic)
-
-    async def close(self) -> None:
-        await self.in_thread(self._catalog.close)
-        self._thread.shutdown()
 
     def _topic(self, record: TopicRecord) -> Topic:
         shown = parse_topic_config(record.configs, defaults=self._defaults)
@@ -187,11 +175,11 @@ class Topics:
 
     @property
     def defaults(self) -> TopicConfig:
-        """The configuration of a topic that sets none of its own."""
+        """Return the configuration of a topic that sets none of its own."""
         return self._defaults
 
     async def set_defaults(self, defaults: TopicConfig) -> None:
-        """Have every topic follow ``defaults`` in what it does not set itself, from now on."""
+        """Apply ``defaults`` to every topic, where it sets no value of its own."""
         async with self._changes:
             self._defaults = defaults
             for number, topic in enumerate(self.all(), 1):
@@ -241,7 +229,7 @@ class Topics:
             raise TooManyPartitions(name, total=total, limit=self._partitions_max)
 
     def _refuse_name(self, name: str) -> None:
-        """Raises ``InvalidTopicName`` or ``TopicExists`` if there cannot be a new topic of this name."""
+        """Check the name of a new topic. Raises ``InvalidTopicName``, ``TopicExists``."""
         validate_topic_name(name)
         if name in self._topics:
             raise TopicExists(name)
@@ -263,7 +251,10 @@ class Topics:
         configs: Mapping[str, str | None],
         validate_only: bool = False,
     ) -> Topic:
-        """The checks come in Kafka's order (ADR-0019): name, configurations, placement."""
+        """Create a topic.
+
+        The checks come in Kafka's order (ADR-0019): name, configurations, placement.
+        """
         async with self._changes:
             self._refuse_name(name)
             explicit = _without_null(configs)
@@ -273,13 +264,13 @@ class Topics:
             record = TopicRecord(name=name, topic_id=uuid.uuid4(), partitions=partitions, configs=explicit)
             if validate_only:
                 return self._topic(record)
-            if not await self.in_thread(self._catalog.create_topic, record):
+            if not await self._catalog.run(lambda catalog: catalog.create_topic(record)):
                 raise TopicExists(name)
             topic = self._topic(record)
             try:
                 await self._engine.create(self._specs(topic))
             except BaseException:
-                await self.in_thread(self._catalog.delete_topic, record.topic_id)
+                await self._catalog.run(lambda catalog: catalog.delete_topic(record.topic_id))
                 raise
             self._set(topic)
             return topic
@@ -292,7 +283,10 @@ class Topics:
         configs: Mapping[str, str | None],
         validate_only: bool = False,
     ) -> Topic:
-        """Set configurations and grow. As in Kafka they are checked before the topic is looked for."""
+        """Set configurations and add partitions.
+
+        As in Kafka the configurations are checked before the topic is looked up.
+        """
         validate_topic_name(name)
         async with self._changes:
             found = self._topics.get(name)
@@ -309,18 +303,22 @@ class Topics:
             topic = self.topic(name)
             config = shown.enforced()
             if config.storage != topic.config.storage:
-                # Its records would be lost on the way.
+                # Moving the records is not implemented: they would be lost.
                 raise InvalidConfig(
-                    "stele.storage", config.storage, f"the topic is on {topic.config.storage} for good"
+                    "stele.storage",
+                    config.storage,
+                    f"the storage of topic {name!r} cannot change from {topic.config.storage}; create another topic",
                 )
             count = topic.partitions if partitions is None else partitions
             if count < topic.partitions:
-                raise InvalidPartitionCount(name, count, f"it has {topic.partitions}, and they can only grow")
+                raise InvalidPartitionCount(
+                    name, count, f"it has {topic.partitions}, and their number can only grow"
+                )
             self._check_partitions(name, count, more=count - topic.partitions)
             record = TopicRecord(name=name, topic_id=topic.topic_id, partitions=count, configs=merged)
             if validate_only:
                 return self._topic(record)
-            if not await self.in_thread(self._catalog.update_topic, record):
+            if not await self._catalog.run(lambda catalog: catalog.update_topic(record)):
                 raise UnknownTopic(name)
             altered = self._topic(record)
             for topic_partition in topic.topic_partitions():
@@ -332,7 +330,7 @@ class Topics:
     async def delete(self, name: str) -> Sequence[TopicPartition]:
         async with self._changes:
             topic = self.topic(name)
-            await self.in_thread(self._catalog.delete_topic, topic.topic_id)
+            await self._catalog.run(lambda catalog: catalog.delete_topic(topic.topic_id))
             self._unset(topic)
             names = topic.topic_partitions()
             await self._engine.drop(names)

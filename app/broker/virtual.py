@@ -1,8 +1,8 @@
-"""Internal topics: names that belong to the broker, and topics whose records are made when they are read.
+"""Serves virtual topics: internal topics whose records are made on read.
 
-A *virtual* topic has no files. Whoever owns its truth (for ``__consumer_offsets`` the
-group coordinator) gives its records out in the form of batches, and says when a
-partition has more; what clients see of it is an ordinary, read-only topic (ADR-0022).
+A *virtual* topic has no files. The part of the broker that owns its data (for
+``__consumer_offsets`` the group coordinator) returns its records as batches, and
+notifies waiters of new ones. Clients see an ordinary, read-only topic (ADR-0022).
 """
 
 from __future__ import annotations
@@ -27,34 +27,38 @@ MAX_TIMESTAMP = -3
 
 
 class VirtualTopic(Protocol):
-    """The owner of a topic's records. Partitions are known to exist when they are asked for."""
+    """The owner of a topic's records; callers pass only partitions that exist."""
 
     @property
     def topic(self) -> Topic: ...
 
     def attach(self, waiters: Waiters) -> None:
-        """Have ``waiters`` told of each partition that has more to read."""
+        """Notify ``waiters`` of each partition that has more to read."""
         ...
 
     async def prepare(self) -> None:
-        """Return when the records can be read; until somebody asks, there may be none."""
+        """Return when the records can be read; they may be made only on request."""
         ...
 
     def state(self, partition: int) -> LogState: ...
 
     def read(self, partition: int, offset: int, max_bytes: int, *, at_least_one: bool) -> bytes | bytearray:
-        """One batch from ``offset`` on; with ``at_least_one`` even if that is larger than ``max_bytes``.
+        """Return one batch from ``offset`` on.
 
-        Empty at the end of the log. Raises ``OffsetOutOfRange``.
+        It is empty at the end of the log, and may exceed ``max_bytes`` only if
+        ``at_least_one`` is set. Raises ``OffsetOutOfRange``.
         """
         ...
 
     async def offset_for_time(self, partition: int, timestamp_ms: int) -> tuple[int, int]:
-        """Offset and timestamp of the first record at or after it; (-1, -1) if there is none."""
+        """Return offset and timestamp of the first record at or after ``timestamp_ms``.
+
+        (-1, -1) if there is none.
+        """
         ...
 
     def max_timestamp(self, partition: int) -> int:
-        """The newest timestamp, in ms; -1 if there is none."""
+        """Return the newest timestamp in ms; -1 if there is none."""
         ...
 
     def epoch_end_offset(self, partition: int, epoch: int) -> tuple[int, int]:
@@ -66,7 +70,7 @@ class VirtualTopics:
     """The virtual topics of one broker, by name."""
 
     def __init__(self, waiters: Waiters) -> None:
-        """``waiters`` are those of the engine, so that a watch may hold partitions of both kinds."""
+        """``waiters`` are the engine's, so that a watch can hold partitions of both."""
         self._by_name: dict[str, VirtualTopic] = {}
         self._waiters = waiters
         self.names: frozenset[str] = frozenset()
@@ -87,7 +91,7 @@ class VirtualTopics:
         return next((topic for topic in self.all() if topic.topic_id.bytes == topic_id), None)
 
     def all(self) -> list[Topic]:
-        """By name."""
+        """Return the topics, sorted by name."""
         return [self._by_name[name].topic for name in sorted(self._by_name)]
 
     def _partition(self, name: str, partition: int) -> VirtualTopic:
@@ -127,7 +131,10 @@ class VirtualTopics:
     async def fetch(
         self, requests: Sequence[PartitionFetch], max_bytes: int, *, at_least_one: bool
     ) -> list[Fetched]:
-        """A batch for each request, together at most ``max_bytes``, but for the first if ``at_least_one``."""
+        """Return a batch per request, in total at most ``max_bytes``.
+
+        With ``at_least_one`` the first batch may exceed that.
+        """
         found: list[Fetched] = []
         for request in requests:
             name = request.topic, request.partition
@@ -142,7 +149,7 @@ class VirtualTopics:
             if batch:
                 max_bytes = max(0, max_bytes - len(batch))
                 at_least_one = False
-                # To make a batch is work: let the loop serve others between two.
+                # Making a batch takes time: let the loop serve others before the next.
                 await asyncio.sleep(0)
             state = virtual.state(request.partition)
             found.append(
@@ -157,6 +164,6 @@ class VirtualTopics:
         return found
 
     async def wait(self, positions: Mapping[TopicPartition, int], timeout_ms: int) -> None:
-        """Return when a partition has more than the offset that is named, or in time."""
+        """Wait until a partition has records after its given offset, or time is up."""
         if all(self.state(*name).log_end_offset <= offset for name, offset in positions.items()):
             await self._waiters.wait(positions, min_bytes=1, timeout_ms=timeout_ms)

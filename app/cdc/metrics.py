@@ -1,4 +1,7 @@
-"""What connectors say of themselves, for Prometheus. Tables are as many as were configured, so they may be labels."""
+"""Metrics of the CDC connectors.
+
+Tables may be labels, because their number is set by the configuration.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from prometheus_client.registry import Collector
 _STATES = ("connecting", "copying", "streaming", "waiting", "stopped", "failed")
 _COUNTERS = (
     ("events", "stele_cdc_records", "Records stored, with those of copies."),
-    ("repeated", "stele_cdc_repeated", "Changes that PostgreSQL sent again and that were stored already."),
+    ("repeated", "stele_cdc_repeated", "Changes that PostgreSQL sent again after they were stored."),
     ("transactions", "stele_cdc_transactions", "Transactions handled."),
     ("notifications", "stele_cdc_notifications", "Notifications handled."),
-    ("failures", "stele_cdc_failures", "Runs that failed and were begun again."),
+    ("failures", "stele_cdc_failures", "Runs that failed and were restarted."),
 )
 _TABLE_COUNTERS = (
     ("copied", "stele_cdc_table_copied_rows", "Rows copied."),
@@ -23,21 +26,25 @@ _TABLE_COUNTERS = (
 
 
 class CdcCollector(Collector):
-    """``connectors`` gives the documents that ``GET /v1/cdc`` shows."""
+    """Collects from ``connectors``, which returns the documents of ``GET /v1/cdc``."""
 
     def __init__(self, connectors: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
         self._connectors = connectors
 
     def describe(self) -> Iterable[Metric]:
-        # There may be no connector yet, and a registry asks when it is given this.
+        # There may be no connector yet when the registry calls this.
         return []
 
     def collect(self) -> Iterable[Metric]:
         documents = [document for document in self._connectors() if "events" in document]
         if not documents:
             return
-        state = GaugeMetricFamily("stele_cdc_state", "1 for the state it is in.", labels=("slot", "state"))
-        lag = GaugeMetricFamily("stele_cdc_lag_bytes", "WAL written and not confirmed.", labels=("slot",))
+        state = GaugeMetricFamily(
+            "stele_cdc_state", "1 for the current state of the connector.", labels=("slot", "state")
+        )
+        lag = GaugeMetricFamily(
+            "stele_cdc_lag_bytes", "Bytes of WAL that are written and not confirmed.", labels=("slot",)
+        )
         commit = GaugeMetricFamily(
             "stele_cdc_last_commit_seconds", "Commit time of the last transaction handled.", labels=("slot",)
         )

@@ -1,9 +1,10 @@
-"""Runs ``stele cdc`` beside the broker, and again when it ended, for as long as the broker runs.
+"""Runs ``stele cdc`` beside the broker, and restarts it whenever it ends.
 
-A process of its own (ADR-0016): decoding the changes of a busy database takes a core, and
-the broker's event loop has none to spare. It writes through the binary listener like any other
-producer, and says on its standard output how it is, one JSON object a line. Its standard
-input is held open: when the broker is gone, whatever way, it ends too.
+The connector is a process of its own (ADR-0016), because decoding the changes of a busy
+database takes a core, and the broker's event loop has none to spare. It writes through the
+binary listener like any other producer, and reports its status on standard output, one JSON
+object per line. The broker holds its standard input open, so that the connector ends when
+the broker ends, even after a crash.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 _PAUSE_FIRST_S = 1.0
 _PAUSE_MAX_S = 30.0
-# A line of status is some hundred bytes for each table.
+# A status line takes some hundred bytes per table.
 _LINE_BYTES_MAX = 1024 * 1024
 # Settings that are options of ``stele cdc``, which reads them from the same variables.
 _OPTIONS = (
@@ -43,7 +44,7 @@ _OPTIONS = (
 
 
 class CdcSupervisor:
-    """One connector, if the settings have a DSN."""
+    """Supervises one connector, if the settings have a DSN."""
 
     def __init__(self, settings: Settings, broker_url: str) -> None:
         self._settings = settings
@@ -64,12 +65,12 @@ class CdcSupervisor:
         return CdcCollector(self.connectors)
 
     def start(self) -> None:
-        """Begin, when the listeners are open."""
+        """Start the connector; call this once the listeners are open."""
         if self.is_wanted:
             self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Let it store and confirm what it has read; kill it if that takes too long."""
+        """Let the connector store and confirm what it has read; kill it after a timeout."""
         self._is_closing = True
         process = self._process
         if process is not None and process.stdin is not None:
@@ -77,14 +78,17 @@ class CdcSupervisor:
             try:
                 await asyncio.wait_for(process.wait(), self._settings.shutdown_timeout_ms / 1000)
             except TimeoutError:
-                logger.warning("the connector did not end in time, and is killed")
+                logger.warning(
+                    "the CDC connector did not end within %d ms and is killed",
+                    self._settings.shutdown_timeout_ms,
+                )
                 process.kill()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def connectors(self) -> list[dict[str, Any]]:
-        """What each says of itself, as ``GET /v1/cdc`` shows it."""
+        """Return the status of each connector, as ``GET /v1/cdc`` shows it."""
         if not self.is_wanted:
             return []
         return [{**self._status, "restarts": self._restarts}]
@@ -95,18 +99,18 @@ class CdcSupervisor:
             try:
                 code, had_streamed = await self._run_once()
             except (OSError, ValueError) as error:
-                # No process could be made, or a line that has no end.
+                # The process could not be started, or a line exceeded the limit.
                 code, had_streamed = -1, False
                 self._status = {**self._status, "state": "failed", "last_error": str(error)}
             if self._is_closing:
                 return
             pause_s = _PAUSE_FIRST_S if had_streamed else min(pause_s * 2, _PAUSE_MAX_S)
-            logger.warning("the connector ended with code %d, and is started again in %.0f s", code, pause_s)
+            logger.warning("the CDC connector ended with code %d; it restarts in %.0f s", code, pause_s)
             await asyncio.sleep(pause_s)
             self._restarts += 1
 
     async def _run_once(self) -> tuple[int, bool]:
-        """The exit code, and whether it had come as far as the stream."""
+        """Run the connector; return its exit code and whether it reached streaming."""
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -123,7 +127,7 @@ class CdcSupervisor:
         had_streamed = False
         try:
             async for line in process.stdout:
-                # The last line of one that was killed may be cut.
+                # The last line of a killed process may be incomplete.
                 with suppress(ValueError):
                     self._status = cast("dict[str, Any]", json.loads(line))
                     had_streamed = had_streamed or self._status["state"] == "streaming"
@@ -133,7 +137,7 @@ class CdcSupervisor:
                 self._status = {
                     **self._status,
                     "state": "failed",
-                    "last_error": error or f"it ended with code {code}; the broker's log says more",
+                    "last_error": error or f"the connector ended with code {code}; see the broker's log",
                 }
             return code, had_streamed
         finally:
@@ -146,7 +150,7 @@ class CdcSupervisor:
         settings = self._settings
         given = {f"STELE_CDC_{name.upper()}": str(getattr(settings, f"cdc_{name}")) for name in _OPTIONS}
         given["STELE_CDC_TOMBSTONES"] = "1" if settings.cdc_tombstones else "0"
-        # Not an argument: those can be seen by everybody on the machine.
+        # Not an argument, because every user of the machine can see those.
         given["STELE_CDC_DSN"] = self._dsn
         given["STELE_CDC_BROKER"] = self._url
         return {**os.environ, **given}

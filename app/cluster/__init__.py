@@ -1,1 +1,1 @@
-"""Who owns what: the catalog of topics, and the ids that must never be given twice. Moves no data."""
+"""The catalog and the group store; record data is in ``storage``."""

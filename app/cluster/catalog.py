@@ -1,8 +1,8 @@
-"""The catalog's interface: what exists, remembered over restarts.
+"""The interface of the store that keeps topics, configurations and producers.
 
 Methods block (the embedded catalog syncs a database file): call them in a
-thread. Each is one transaction; when it returns, its effect survives the loss
-of power.
+thread. Each is one transaction; when it returns, its effect survives a loss of
+power.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord:
-    """A topic as the catalog keeps it; ``configs`` are those set explicitly, by Kafka's names."""
+    """A stored topic; ``configs`` are those set explicitly, by Kafka's names."""
 
     name: str
     topic_id: UUID
@@ -25,7 +25,7 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRecord:
-    """What is set on a resource that is no topic: a broker, a group, a client metrics subscription.
+    """The configurations of a broker, a group or a client metrics subscription.
 
     ``kind`` tells which; ``entity`` is its name, empty for the default of all brokers.
     """
@@ -37,10 +37,10 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedProducer:
-    """The producer that writes version ``version`` of what ``name`` writes (ADR-0015).
+    """The producer id and epoch for a version of a named producer (ADR-0015).
 
     ``begun_at_ms`` is when that version began. ``is_resumed``: it had begun before
-    this call, so some of it may be stored.
+    this call, so some of its records may be stored.
     """
 
     name: str
@@ -53,43 +53,43 @@ class NamedProducer:
 
 class Catalog(Protocol):
     def cluster_id(self) -> str:
-        """Made at the first start, and the same ever after."""
+        """Return the id of the cluster; it is made at the first start and never changes."""
         ...
 
     def topics(self) -> list[TopicRecord]: ...
     def create_topic(self, topic: TopicRecord) -> bool:
-        """False if the name is taken."""
+        """Store a new topic; return False if the name is taken."""
         ...
 
     def update_topic(self, topic: TopicRecord) -> bool:
-        """Replace partitions and configs; False if the topic id is not there any more."""
+        """Replace partitions and configs; return False if the topic id no longer exists."""
         ...
 
     def delete_topic(self, topic_id: UUID) -> bool: ...
     def configs(self) -> list[ConfigRecord]: ...
     def set_configs(self, record: ConfigRecord) -> None:
-        """Replace what is set on this resource; nothing of it is kept if there is nothing."""
+        """Replace the configurations of a resource; empty ``configs`` remove its row."""
         ...
 
     def next_producer_id_block(self, size: int) -> int:
-        """The first of ``size`` producer ids that nobody was ever given."""
+        """Return the first of ``size`` producer ids that were never given out before."""
         ...
 
     def begin_producer_version(self, name: str, version: int, *, fresh_id: int, now_ms: int) -> NamedProducer:
-        """The producer of ``name`` for ``version``: begun now, or resumed if it had begun.
+        """Begin ``version`` of the producer ``name``, or resume it if it has begun.
 
-        A newer version raises the epoch; ``fresh_id`` is taken if there is no producer
-        of that name, or its epochs are used up. A version that is older than the one
-        that has begun changes nothing: the answer is that newer one.
+        A newer version raises the epoch. ``fresh_id`` is used if there is no producer
+        of that name, or its epochs are used up. A version older than the current one
+        changes nothing; the current one is returned.
         """
         ...
 
     def named_epochs(self) -> dict[int, int]:
-        """Producer id → epoch of every named producer."""
+        """Return the epoch of every named producer, by producer id."""
         ...
 
     def forget_named_producers(self, before_ms: int) -> None:
-        """Those whose version began before that."""
+        """Delete named producers whose current version began before ``before_ms``."""
         ...
 
     def close(self) -> None: ...

@@ -1,12 +1,12 @@
-"""The group store's interface: groups and committed offsets, remembered over restarts.
+"""The interface of the store that keeps groups and committed offsets.
 
 Methods block (the embedded store syncs a database file): call them in one
 thread, one at a time. ``write`` is one transaction; when it returns, its effect
-survives the loss of power.
+survives a loss of power.
 
-Whoever opens the store becomes its coordinator and takes the next **epoch**. A
-write of an older epoch is refused: a coordinator that was paused, and was
-replaced meanwhile, cannot write over its successor.
+The process that opens the store becomes its coordinator and takes the next
+**epoch**. Writes with an older epoch are refused, so a coordinator that was paused
+and replaced cannot overwrite the changes of its successor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from uuid import UUID
 
 
 class MemberProtocol(NamedTuple):
-    """An assignor that a member offers, and what it tells the leader in that case."""
+    """An assignor that a member supports, and its metadata for the leader."""
 
     name: str
     metadata: bytes
@@ -26,9 +26,9 @@ class MemberProtocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRecord:
-    """Times in ms. ``protocols`` in the order of preference.
+    """A member of a group. Times are in ms; ``protocols`` are in order of preference.
 
-    ``is_managed``: the broker joins, syncs and leads for it (ADR-0017).
+    ``is_managed``: the broker joins, syncs and leads for this member (ADR-0017).
     """
 
     member_id: str
@@ -54,10 +54,10 @@ class OwnerRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecord:
-    """A group as its last assignment, or its last member's leaving, made it.
+    """A group after its last assignment, or after its last member left.
 
-    ``protocol_type`` None: nobody ever joined. ``emptied_at_ms`` (since the
-    epoch) None: it has members, or never had.
+    ``protocol_type`` is None if no member ever joined. ``emptied_at_ms`` (since the
+    Unix epoch) is None if the group has members, or never had any.
     """
 
     group: str
@@ -72,7 +72,10 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRecord:
-    """A committed offset. Times in ms since the epoch; ``expires_at_ms`` None: the broker's retention."""
+    """A committed offset. Times are in ms since the Unix epoch.
+
+    ``expires_at_ms`` is None if the broker's retention applies.
+    """
 
     group: str
     topic: str
@@ -87,14 +90,14 @@ class OffsetRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroup:
-    """The group and its offsets."""
+    """Delete a group and its offsets."""
 
     group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOwner:
-    """A partition has no owner any more."""
+    """A partition no longer has an owner."""
 
     group: str
     topic: str
@@ -110,13 +113,13 @@ class DeleteOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicOffsets:
-    """The offsets of all groups in ``topic``, but for the topic of that name with the id ``besides``."""
+    """Delete the offsets of all groups in ``topic``, except for the id ``besides``."""
 
     topic: str
     besides: UUID | None
 
 
-# A record stands for: keep it, in the place of what was there.
+# A record means: store it, and replace an earlier one with the same key.
 GroupChange: TypeAlias = (
     GroupRecord | OwnerRecord | OffsetRecord | DeleteGroup | DeleteOwner | DeleteOffset | DeleteTopicOffsets
 )
@@ -124,7 +127,7 @@ GroupChange: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGroups:
-    """``epoch``: the one that was taken, larger than all before it."""
+    """The content of the store, and the epoch just taken, which is the largest yet."""
 
     epoch: int
     groups: Sequence[GroupRecord]
@@ -133,7 +136,7 @@ class StoredGroups:
 
 class GroupStore(Protocol):
     def open(self) -> StoredGroups:
-        """Take the next epoch, and read everything.
+        """Take the next epoch, and return all groups and offsets.
 
         Raises:
             GroupStoreFailed: it cannot be read or written.
@@ -141,7 +144,7 @@ class GroupStore(Protocol):
         ...
 
     def write(self, changes: Sequence[GroupChange]) -> None:
-        """Make all changes, in their order, or none.
+        """Apply all changes in order, or none.
 
         Raises:
             CoordinatorFenced: another coordinator has opened the store.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .catalog import ConfigRecord, NamedProducer, TopicRecord
 
-# One step for each change of the schema, in order; user_version counts those done.
+# One script per schema version, in order; user_version counts those that were applied.
 _MIGRATIONS = (
     """
     CREATE TABLE topics (
@@ -42,12 +42,12 @@ _MIGRATIONS = (
     """,
 )
 
-# A batch holds it in 16 bits.
+# A batch stores the epoch as a signed 16-bit number.
 _EPOCH_MAX = 2**15 - 1
 
 
 class SqliteCatalog:
-    """Implements ``Catalog``; calls come one at a time, from whichever thread."""
+    """Implements ``Catalog``; calls must come one at a time, from any thread."""
 
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)

@@ -1,4 +1,4 @@
-"""The embedded group store: an SQLite file of its own, WAL, ``synchronous=FULL`` (ADR-0012).
+"""The embedded group store: one SQLite file, WAL, ``synchronous=FULL`` (ADR-0012).
 
 Apart from the catalog's, so that no commit waits for a topic to be made::
 

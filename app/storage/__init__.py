@@ -1,5 +1,6 @@
 """Bytes that last. Reading order:
 
+- ``config_types``     the types of configuration values, and their parsers
 - ``topic_config``     the configuration of a topic, by Kafka's names
 - ``files``            the only module that opens, syncs and renames files
 - ``offset_index``, ``time_index``   the sparse indexes, in Kafka's layout

@@ -1,21 +1,20 @@
-"""The configuration of a topic: Kafka's names, typed, each with its default and bounds.
+"""Topic configurations by Kafka's names, each with its type, default and bounds.
 
-Every name that Apache Kafka 4.3 knows can be set. Some of them have no effect on a
-single broker: they are stored and shown, and their description says so. Sizes are in
-bytes and times in milliseconds, as their names say; -1 means no limit where it is
-allowed. ``stele.*`` names are ours.
+Every name of Apache Kafka 4.3 can be set. Some have no effect on a single broker:
+they are stored and shown, and their description says so. Sizes are in bytes and
+times in milliseconds, as the names say; where -1 is allowed it means no limit.
+The ``stele.*`` names exist only in Stele.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Literal
 
 from ..errors import InvalidConfig
+from .config_types import INT64_MAX, ConfigType, boolean, choice, int32, int64, ratio, split_list
 
 StorageKind = Literal["disk", "memory"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
@@ -23,33 +22,21 @@ CompressionType = Literal["producer", "uncompressed", "zstd", "lz4", "snappy", "
 # Empty: neither deleted nor compacted.
 CleanupPolicy = Literal["delete", ""]
 
-_INT64_MAX = 2**63 - 1
-_INT32_MAX = 2**31 - 1
 _DAY_MS = 24 * 3600 * 1000
-# Largest batch that is ever accepted, whatever max.message.bytes allows: it is held in memory as a whole.
+# Largest batch that is accepted, whatever max.message.bytes allows: a whole batch is held in memory.
 BATCH_BYTES_MAX = 64 * 1024 * 1024
-# What a string of Kafka's oldest versions holds.
+# The longest string of Kafka's oldest protocol versions.
 _VALUE_CHARACTERS_MAX = 32_767
-# Kafka's least is 1 MiB; below a kibibyte every record would be its own file.
+# Kafka's minimum is 1 MiB. Below 1 KiB nearly every record would get a file of its own.
 _SEGMENT_BYTES_MIN = 1024
 _BROKER_FLUSH_MS = -1
-
-
-class ConfigType(Enum):
-    """Kafka's types of configuration values."""
-
-    BOOLEAN = "BOOLEAN"
-    STRING = "STRING"
-    INT = "INT"
-    LONG = "LONG"
-    SHORT = "SHORT"
-    DOUBLE = "DOUBLE"
-    LIST = "LIST"
-    CLASS = "CLASS"
+_THROTTLED_REPLICA = re.compile(r"\d{1,10}:\d{1,10}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
+    """A value for every configuration, with the built-in defaults."""
+
     retention_ms: int = 7 * _DAY_MS
     retention_bytes: int = -1
     segment_bytes: int = 1024 * 1024 * 1024
@@ -57,20 +44,20 @@ class TopicConfig:
     segment_jitter_ms: int = 0
     segment_index_bytes: int = 10 * 1024 * 1024
     max_message_bytes: int = 1_048_588
-    flush_messages: int = _INT64_MAX
+    flush_messages: int = INT64_MAX
     # -1: the broker's own interval (log_flush_interval_ms)
     flush_ms: int = _BROKER_FLUSH_MS
     file_delete_delay_ms: int = 60_000
     cleanup_policy: CleanupPolicy = "delete"
     delete_retention_ms: int = _DAY_MS
     min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = _INT64_MAX
+    max_compaction_lag_ms: int = INT64_MAX
     min_cleanable_dirty_ratio: float = 0.5
     message_timestamp_type: TimestampType = "CreateTime"
-    message_timestamp_before_max_ms: int = _INT64_MAX
+    message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = 3600 * 1000
     compression_type: CompressionType = "producer"
-    # -1: the default of the codec
+    # -1: the codec's default
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
@@ -90,12 +77,15 @@ class TopicConfig:
     memory_records: int = 10_000
 
     def as_strings(self) -> dict[str, str]:
-        """Every configuration, by its Kafka name, as it is shown."""
+        """Return every configuration as it is shown, by its Kafka name."""
         return {name: entry.show(getattr(self, entry.field)) for name, entry in CONFIG_ENTRIES.items()}
 
     def enforced(self) -> TopicConfig:
-        """What the broker does for this configuration: no batch above its own limit, and
-        no retention unless the cleanup policy is to delete."""
+        """Return the values that the broker acts on.
+
+        They have no batch above the broker's limit, and no retention unless the
+        cleanup policy is to delete.
+        """
         has_retention = self.cleanup_policy == "delete"
         return replace(
             self,
@@ -111,11 +101,11 @@ def _text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One name a user may set: the field it fills, how it is read, what it means.
+    """A configuration that a user can set: its field, its parser and its description.
 
     ``parse`` raises ``ValueError`` with the rule that a text breaks. ``broker_names``
-    are the names of the broker's configuration that is its default, in Kafka's order;
-    their unit is milliseconds except where the name ends otherwise.
+    are the broker's configurations that provide its default, in Kafka's order of
+    precedence; their unit is milliseconds unless the name ends in another one.
     """
 
     field: str
@@ -126,84 +116,11 @@ class ConfigEntry:
     show: Callable[[object], str] = _text
 
 
-# Underscores are ours: topics made by earlier releases may have them.
-_INTEGER = re.compile(r"[+-]?\d{1,20}(_\d{1,20}){0,9}")
-_THROTTLED_REPLICA = re.compile(r"\d{1,10}:\d{1,10}")
-
-
-def _integer(
-    config_type: ConfigType, minimum: int | None, maximum: int | None = None
-) -> Callable[[str], int]:
-    largest = _INT32_MAX if config_type is ConfigType.INT else _INT64_MAX
-
-    def parse(text: str) -> int:
-        text = text.strip()
-        number = int(text) if _INTEGER.fullmatch(text) else None
-        if number is None or not -largest - 1 <= number <= largest:
-            raise ValueError(f"Not a number of type {config_type.value}")
-        if minimum is not None and number < minimum:
-            raise ValueError(f"Value must be at least {minimum}")
-        if maximum is not None and number > maximum:
-            raise ValueError(f"Value must be no more than {maximum}")
-        return number
-
-    return parse
-
-
-def int32(minimum: int | None, maximum: int | None = None) -> Callable[[str], int]:
-    """A parser of 32-bit numbers within these bounds."""
-    return _integer(ConfigType.INT, minimum, maximum)
-
-
-def int64(minimum: int | None, maximum: int | None = None) -> Callable[[str], int]:
-    """A parser of 64-bit numbers within these bounds."""
-    return _integer(ConfigType.LONG, minimum, maximum)
-
-
-def boolean(text: str) -> bool:
-    """Parse ``true`` or ``false`` in any case."""
-    value = text.strip().lower()
-    if value not in ("true", "false"):
-        raise ValueError("Expected value to be either true or false")
-    return value == "true"
-
-
-def choice(*choices: str) -> Callable[[str], str]:
-    """A parser that takes one of ``choices`` as it is written."""
-
-    def parse(text: str) -> str:
-        text = text.strip()
-        if text not in choices:
-            raise ValueError(f"String must be one of: {', '.join(choices)}")
-        return text
-
-    return parse
-
-
-def split_list(text: str) -> list[str]:
-    """The elements of a list as Kafka writes it, without the spaces around them."""
-    return [element.strip() for element in text.split(",")] if text.strip() else []
-
-
 def _gzip_level(text: str) -> int:
     level = int32(None)(text)
     if level != -1 and not 1 <= level <= 9:
         raise ValueError("Value must be between 1 and 9 or equal to -1")
     return level
-
-
-def _ratio(text: str) -> float:
-    try:
-        ratio = float(text.strip().replace("_", "x"))
-    except ValueError:
-        ratio = math.nan
-    if math.isnan(ratio):
-        raise ValueError("Not a number of type DOUBLE")
-    if ratio < 0:
-        raise ValueError("Value must be at least 0")
-    if ratio > 1:
-        raise ValueError("Value must be no more than 1")
-    return ratio
 
 
 def _cleanup_policy(text: str) -> str:
@@ -235,11 +152,11 @@ def _no_remote_storage(text: str) -> bool:
 
 def _flush_ms(text: str) -> int:
     milliseconds = int64(-1)(text)
-    return _BROKER_FLUSH_MS if milliseconds == _INT64_MAX else milliseconds
+    return _BROKER_FLUSH_MS if milliseconds == INT64_MAX else milliseconds
 
 
 def _show_flush_ms(value: object) -> str:
-    return str(_INT64_MAX if value == _BROKER_FLUSH_MS else value)
+    return str(INT64_MAX if value == _BROKER_FLUSH_MS else value)
 
 
 _COMPACTION = "Stored and shown; takes effect with compaction, which comes later."
@@ -349,7 +266,7 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
     "min.cleanable.dirty.ratio": ConfigEntry(
         "min_cleanable_dirty_ratio",
         ConfigType.DOUBLE,
-        _ratio,
+        ratio,
         _COMPACTION,
         ("log.cleaner.min.cleanable.ratio",),
     ),
@@ -469,10 +386,10 @@ def parse_topic_config(
     *,
     defaults: TopicConfig = TopicConfig(),
 ) -> TopicConfig:
-    """Read ``configs``; what they do not name is as in ``defaults``.
+    """Parse ``configs``, and take the rest from ``defaults``.
 
     Raises:
-        InvalidConfig: a name that does not exist (checked first, as in Kafka), or a value
+        InvalidConfig: a name does not exist (checked first, as in Kafka), or a value is
             outside its bounds.
     """
     for name, value in configs.items():
@@ -493,9 +410,13 @@ def parse_topic_config(
 
 
 def check_topic_config(config: TopicConfig) -> None:
-    """Raises ``InvalidConfig`` if two values contradict each other.
+    """Check that no two values contradict each other.
 
-    Not part of parsing: a later default of the broker may contradict what a topic has.
+    This is not part of parsing, because a topic that exists must still be readable
+    after a new default of the broker contradicts one of its values.
+
+    Raises:
+        InvalidConfig: the message names both configurations.
     """
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
         raise InvalidConfig(

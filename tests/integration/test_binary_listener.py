@@ -263,13 +263,13 @@ def test_the_largest_frame_is_taken(broker: BrokerProcess, peer: Peer) -> None:
     frame = produce_frame(topic, data)
     assert frame[:4] == hx("01 00 00 00")
     text = error_text(peer.ask(frame), 4)
-    assert text.startswith(f"a record of {len(data)} bytes is larger than the 1048588 that are allowed")
+    assert text.startswith(f"a record of {len(data)} bytes exceeds the limit of 1048588")
     assert produced_offset(peer.ask(produce_frame(topic, b"y"))) == 1
 
 
 def test_a_record_of_about_max_message_bytes_is_stored_and_one_above_refused(peer: Peer) -> None:
     assert produced_offset(peer.ask(produce_frame("large", bytes(1_048_588 - 61 - 32)))) == 0
-    assert "is larger than" in error_text(peer.ask(produce_frame("large", bytes(1_048_588))), 4)
+    assert "exceeds the limit of" in error_text(peer.ask(produce_frame("large", bytes(1_048_588))), 4)
     answer = peer.ask(consume_frame("large", 0, 10))
     assert answer[5:18] == hx("01 0000000000000001 00000001")
     assert len(answer) == 18 + 12 + 1_048_588 - 61 - 32

@@ -554,6 +554,16 @@ def test_health_readiness_cluster_and_flush(http: httpx.Client, filled: str) -> 
     problem(http.post("/v1/topics/no-such-topic/flush"), 404, "unknown-topic")
 
 
+def test_metrics_show_the_size_of_the_produce_queue(http: httpx.Client, topic: str) -> None:
+    created = http.put(f"/v1/topics/{topic}", json={"configs": {"compression.type": "zstd"}})
+    assert created.status_code == 201
+    posted = http.post(f"/v1/topics/{topic}/records", json={"records": [{"value": "x"}]})
+    assert posted.status_code == 200
+    lines = http.get("/metrics").text.splitlines()
+    assert "stele_produce_queue_requests 0.0" in lines
+    assert "stele_produce_queue_bytes 0.0" in lines
+
+
 def test_metrics_of_requests_do_not_grow_with_the_number_of_topics(http: httpx.Client, topic: str) -> None:
     def series() -> int:
         # Topics have series of their own, up to a limit (test_http_looking).

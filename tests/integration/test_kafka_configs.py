@@ -654,6 +654,51 @@ def test_changes_of_the_broker(peer: KafkaPeer, entity: str, change: Change, cod
     assert alter(peer, BROKER, entity, change, validate_only=True)[0] == code
 
 
+@pytest.mark.parametrize("entity", ["", str(NODE)])
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ([("log.local.retention.ms", "6"), ("log.retention.ms", "5")], ErrorCode.INVALID_REQUEST),
+        ([("log.local.retention.ms", "5"), ("log.retention.ms", "5")], OK),
+        ([("log.local.retention.ms", "-1")], ErrorCode.INVALID_REQUEST),
+        ([("log.local.retention.ms", "604800001")], ErrorCode.INVALID_REQUEST),
+        ([("log.local.retention.ms", "604800000")], OK),
+        ([("log.local.retention.ms", "-1"), ("log.retention.ms", "-1")], OK),
+        ([("log.local.retention.ms", "-2"), ("log.retention.ms", "5")], OK),
+        ([("log.local.retention.bytes", "6"), ("log.retention.bytes", "5")], ErrorCode.INVALID_REQUEST),
+        ([("log.local.retention.bytes", "-1"), ("log.retention.bytes", "5")], ErrorCode.INVALID_REQUEST),
+        ([("log.local.retention.bytes", "6"), ("log.retention.bytes", "-1")], OK),
+        ([("log.local.retention.bytes", "6")], OK),
+    ],
+)
+def test_defaults_of_topics_that_contradict_each_other_are_refused(
+    peer: KafkaPeer, entity: str, changes: list[tuple[str, str]], code: ErrorCode
+) -> None:
+    both = [(name, SET, value) for name, value in changes]
+    assert alter(peer, BROKER, entity, *both, validate_only=True)[0] == code
+
+
+def test_a_default_is_refused_if_it_contradicts_one_that_was_set_before(stele_peer: KafkaPeer) -> None:
+    """Kafka takes these two; its controller does not know them when it creates a topic."""
+    least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+    assert alter(stele_peer, BROKER, "", (least, SET, "6"))[0] == OK
+    for entity in ("", str(NODE)):
+        code, message = alter(stele_peer, BROKER, entity, (most, SET, "5"))
+        assert (code, message) == (
+            ErrorCode.INVALID_REQUEST,
+            f"Invalid value 6 for configuration {least}: it must not be above {most}, which is 5; "
+            "change one of the two",
+        )
+        assert create(stele_peer, topic_of("still-made"), validate_only=True)["still-made"].error_code == OK
+    # The broker's own value is in effect, and does not excuse what is set for all.
+    assert alter(stele_peer, BROKER, str(NODE), (least, SET, "1"))[0] == OK
+    assert alter(stele_peer, BROKER, "", (most, SET, "5"))[0] == ErrorCode.INVALID_REQUEST
+    assert alter(stele_peer, BROKER, "", (least, SET, "2"), (most, SET, "5"))[0] == OK
+    assert alter(stele_peer, BROKER, str(NODE), (least, SET, "6"))[0] == ErrorCode.INVALID_REQUEST
+    for entity in (str(NODE), ""):
+        assert alter(stele_peer, BROKER, entity, (least, DELETE, None), (most, DELETE, None))[0] == OK
+
+
 def test_a_default_of_the_broker_is_what_topics_without_their_own_follow(peer: KafkaPeer) -> None:
     create(peer, topic_of("follows"), topic_of("own", configs=[("retention.ms", "99")]))
     hours = ("log.retention.hours", "168", 5)

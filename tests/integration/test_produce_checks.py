@@ -233,7 +233,7 @@ def test_the_java_client_tells_the_record_at_fault_from_those_beside_it(
     first, second, third = done.stdout.splitlines()
     assert first.startswith(beside), done.stderr
     assert third.startswith(beside)
-    assert second.startswith("InvalidTimestampException: record 1 is not accepted: its timestamp "), second
+    assert second.startswith("InvalidTimestampException: record 1 was refused: its timestamp "), second
 
 
 def test_the_binary_protocol_says_which_record_and_why(broker: BrokerProcess, peer: KafkaPeer) -> None:
@@ -245,7 +245,7 @@ def test_the_binary_protocol_says_which_record_and_why(broker: BrokerProcess, pe
         )
     assert isinstance(refused, m.ErrorResponse)
     assert refused.code == ErrorCode.INVALID_TIMESTAMP
-    assert refused.message.startswith("record 1 is not accepted: its timestamp ")
+    assert refused.message.startswith("record 1 was refused: its timestamp ")
 
 
 def test_http_refuses_only_the_records_at_fault(broker: BrokerProcess) -> None:
@@ -257,7 +257,7 @@ def test_http_refuses_only_the_records_at_fault(broker: BrokerProcess) -> None:
     (error,) = whole.json()["errors"]
     assert (error["index"], error["kafka_code"]) == (1, ErrorCode.INVALID_TIMESTAMP)
     assert error["type"] == "/problems/invalid-timestamp"
-    assert error["detail"].startswith("record 1 is not accepted: its timestamp ")
+    assert error["detail"].startswith("record 1 was refused: its timestamp ")
     lines = "".join(json.dumps(record) + "\n" for record in records)
     mixed = httpx.post(url, content=lines, headers={"content-type": "application/x-ndjson"})
     assert mixed.status_code == 207

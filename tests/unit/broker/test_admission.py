@@ -52,8 +52,8 @@ def test_refusals_are_logged_every_ten_seconds_with_their_number(caplog: pytest.
         clock[0] += 10
         one.refusal(1, "10.0.0.8", lambda: 5)
     assert [record.getMessage() for record in caplog.records] == [
-        "toy: refused 1 connections, the last from 10.0.0.7, beside 1 that are open: "
+        "toy: refused 1 connections, the last from 10.0.0.7, with 1 open: "
         "too many connections; close one, or raise connections_max",
-        "toy: refused 50 connections, the last from 10.0.0.8, beside 1 that are open: "
+        "toy: refused 50 connections, the last from 10.0.0.8, with 1 open: "
         "too many connections; close one, or raise connections_max",
     ]

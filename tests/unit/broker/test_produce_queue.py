@@ -132,6 +132,23 @@ def test_who_waits_for_room_goes_on_when_there_is_some() -> None:
     run(story, bytes_max=2000)
 
 
+def test_its_size_counts_what_waits_and_what_threads_work_on() -> None:
+    async def story(log: Log) -> None:
+        assert log.queue.size == (0, 0)
+        gate = threading.Event()
+        batch_bytes = len(batch_of([b"a"]))
+        first, second = log.put(b"a", before=gate.wait), log.put(b"b")
+        elsewhere = log.put(b"c", name=OTHERS, before=gate.wait)
+        assert log.queue.size.requests == 3
+        assert log.queue.size.size_bytes > 3 * batch_bytes
+        gate.set()
+        for pending in (first, second, elsewhere):
+            await pending.wait(TIMEOUT_MS)
+        assert log.queue.size == (0, 0)
+
+    run(story)
+
+
 def test_one_that_is_gone_leaves_its_turn_to_the_next() -> None:
     async def story(log: Log) -> None:
         gate = threading.Event()

@@ -27,7 +27,8 @@ from ....broker.config_values import (
 from ....broker.dynamic_configs import ConfigKind
 from ....broker.topics import Topic, validate_topic_name
 from ....errors import InvalidConfig, InvalidRequest, SteleError
-from ....storage.topic_config import CONFIG_ENTRIES, ConfigType
+from ....storage.config_types import ConfigType
+from ....storage.topic_config import CONFIG_ENTRIES
 from ..schemas import alter_configs as replacing
 from ..schemas import incremental_alter_configs as incremental
 from ..schemas.describe_configs import (

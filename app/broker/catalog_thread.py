@@ -1,0 +1,30 @@
+"""The catalog and the one thread that calls it, because its methods block."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from ..cluster.catalog import Catalog
+
+_T = TypeVar("_T")
+
+
+class CatalogThread:
+    """Runs calls to ``catalog`` one at a time, in the order in which they were made."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        # SQLite has one writer, and none of its work may run on the event loop.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stele-catalog")
+
+    async def run(self, work: Callable[[Catalog], _T]) -> _T:
+        """Run ``work`` with the catalog in its thread. Raises what ``work`` raises."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work, self._catalog)
+
+    async def close(self) -> None:
+        """Finish the calls that were made, then close the catalog."""
+        await self.run(lambda catalog: catalog.close())
+        self._thread.shutdown()

@@ -1,0 +1,15 @@
+"""Totals of the records and bytes that the broker has stored and returned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Counts:
+    """Totals since the broker started, as plain integers for the hot path."""
+
+    appended_batches: int = 0
+    appended_records: int = 0
+    appended_bytes: int = 0
+    fetched_bytes: int = 0

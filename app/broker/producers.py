@@ -1,0 +1,169 @@
+"""Keeps the ids, epochs and per-partition state of idempotent and named producers.
+
+Each partition has a ``ProducerStates`` of its own (``producer_state.py``): the log
+fills it, and it recognizes retries. This module holds what spans partitions: it
+hands out producer ids, keeps the epoch of each named producer (ADR-0015), and
+expires the state of producers that stopped writing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from stele.wire import record_batch as rb
+
+from ..clock import Clock, PatientClock
+from ..cluster.catalog import NamedProducer
+from ..errors import BrokerClosing, InvalidRequest, ProducerFenced
+from ..settings import Settings
+from ..storage.engine import TopicPartition
+from .catalog_thread import CatalogThread
+from .producer_state import ProducerStates, ProducerView, StoredBatch
+
+# Ids are taken from the catalog in blocks: one synced transaction serves many producers.
+_PRODUCER_ID_BLOCK = 1000
+# Longer than any job is left unfinished. A name takes some hundred bytes, and jobs keep making new ones.
+_NAMED_PRODUCERS_KEPT_MS = 30 * 24 * 3_600_000
+PRODUCER_NAME_CHARACTERS_MAX = 500
+PRODUCER_VERSION_MAX = 2**63 - 1
+
+
+class Producers:
+    """All producers of one broker."""
+
+    def __init__(self, *, catalog: CatalogThread, clock: Clock, settings: Settings) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self._expiration_ms = settings.producer_id_expiration_ms
+        self._expiration_check_interval_ms = settings.producer_id_expiration_check_interval_ms
+        self._states: dict[TopicPartition, ProducerStates] = {}
+        self._ids = iter(range(0))
+        self._ids_lock = asyncio.Lock()
+        # By the id of a named producer: a partition learns of a new epoch only from a batch written with it.
+        self._named_epochs: dict[int, int] = {}
+        self._expiry: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    async def open(self) -> None:
+        """Load the epochs of named producers, and start expiring producers."""
+        self._named_epochs = await self._catalog.run(lambda catalog: catalog.named_epochs())
+        self._expiry = asyncio.create_task(self._expire())
+
+    def begin_close(self) -> None:
+        """Hand out no more producer ids."""
+        self._is_closing = True
+
+    def close(self) -> None:
+        """Stop expiring producers; the catalog is closed by its owner."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+
+    async def _expire(self) -> None:
+        clock = PatientClock(self._clock)
+        while True:
+            await asyncio.sleep(self._expiration_check_interval_ms / 1000)
+            before_ms = clock.now_ms() - self._expiration_ms
+            for states in self._states.values():
+                states.expire(before_ms)
+            kept_ms = max(_NAMED_PRODUCERS_KEPT_MS, 2 * self._expiration_ms)
+            named_before_ms = clock.now_ms() - kept_ms
+            await self._catalog.run(lambda catalog: catalog.forget_named_producers(named_before_ms))  # noqa: B023 (awaited at once)
+
+    # ── partitions ──
+
+    def add_partition(self, topic_partition: TopicPartition) -> ProducerStates:
+        """Return the new, empty state of a partition; its log fills it."""
+        states = self._states[topic_partition] = ProducerStates(self._clock)
+        return states
+
+    def forget_partitions(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Drop the state of partitions that were deleted."""
+        for topic_partition in topic_partitions:
+            self._states.pop(topic_partition, None)
+
+    def check(self, topic_partition: TopicPartition, header: rb.BatchHeader) -> StoredBatch | None:
+        """Check an idempotent batch against its producer's epoch and sequence.
+
+        Returns None if the batch is the next one, or the stored batch that it
+        repeats. What it finds holds until the event loop runs something else.
+
+        Raises:
+            InvalidBatch: the epoch or the sequence is negative.
+            ProducerFenced: a newer epoch of the producer has begun.
+            OutOfOrderSequence, DuplicateSequence: see ``ProducerStates.check``.
+        """
+        newest = self._named_epochs.get(header.producer_id, header.producer_epoch)
+        if header.producer_epoch < newest:
+            raise ProducerFenced(
+                producer_id=header.producer_id, epoch=header.producer_epoch, current_epoch=newest
+            )
+        return self._states[topic_partition].check(header)
+
+    def refused(self, topic_partition: TopicPartition, header: rb.BatchHeader) -> None:
+        """Note that the disk had no room for a checked batch: its producer sends it again."""
+        self._states[topic_partition].refused(header)
+
+    def views(self, topic_partition: TopicPartition) -> list[ProducerView]:
+        """Return every producer that the partition remembers."""
+        return self._states[topic_partition].views()
+
+    def view(self, topic_partition: TopicPartition, producer_id: int) -> ProducerView | None:
+        """Return what the partition remembers of one producer; None if nothing."""
+        return self._states[topic_partition].view(producer_id)
+
+    # ── ids ──
+
+    async def new_id(self) -> tuple[int, int]:
+        """Return a producer id that was never given out before, and its epoch 0.
+
+        Raises ``BrokerClosing``.
+        """
+        if self._is_closing:
+            raise BrokerClosing
+        async with self._ids_lock:
+            producer_id = next(self._ids, None)
+            if producer_id is None:
+                producer_id = await self._catalog.run(
+                    lambda catalog: catalog.next_producer_id_block(_PRODUCER_ID_BLOCK)
+                )
+                self._ids = iter(range(producer_id + 1, producer_id + _PRODUCER_ID_BLOCK))
+            return producer_id, 0
+
+    async def begin_version(self, name: str, version: int) -> NamedProducer:
+        """Begin ``version`` of the producer ``name``, or resume it if it has begun.
+
+        Both give the same producer id and epoch, so that a job that is run again
+        finds what it had stored: the records with that epoch. A newer version means
+        that the previous one is complete, and fences it.
+
+        Raises:
+            InvalidRequest: the name or version is out of bounds; a newer version has begun;
+                or this one began so long ago that partitions may have forgotten its batches.
+            BrokerClosing: see ``new_id``.
+        """
+        if not 0 < len(name) <= PRODUCER_NAME_CHARACTERS_MAX:
+            raise InvalidRequest(
+                f"a producer's name has {len(name)} characters; it must have 1 to {PRODUCER_NAME_CHARACTERS_MAX}"
+            )
+        if not 0 <= version <= PRODUCER_VERSION_MAX:
+            raise InvalidRequest(f"a producer's version is {version}; it must be 0 or more")
+        fresh_id, _ = await self.new_id()
+        now_ms = self._clock.now_ms()
+        producer = await self._catalog.run(
+            lambda catalog: catalog.begin_producer_version(name, version, fresh_id=fresh_id, now_ms=now_ms)
+        )
+        self._named_epochs[producer.producer_id] = producer.epoch
+        if producer.version != version:
+            raise InvalidRequest(
+                f"version {version} of producer {name!r} is older than version {producer.version}, which has "
+                "begun: it is complete, or belongs to a checkpoint that was replaced; continue with that version, "
+                "or choose a new name"
+            )
+        if producer.is_resumed and now_ms - producer.begun_at_ms > self._expiration_ms:
+            raise InvalidRequest(
+                f"version {version} of producer {name!r} began more than {self._expiration_ms} ms ago "
+                "(STELE_PRODUCER_ID_EXPIRATION_MS), so the broker no longer knows which of its records are "
+                "stored; compare them with the topic, then choose a new name"
+            )
+        return producer

@@ -1,0 +1,36 @@
+"""The roots of the tree, and the errors that belong to no one subject."""
+
+from __future__ import annotations
+
+
+class SteleError(Exception):
+    """The root of the tree; catch it only at the edge of a task or a connection."""
+
+
+class RequestError(SteleError):
+    """The client must change its request."""
+
+
+class InvalidRequest(RequestError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class RequestTimedOut(SteleError):
+    def __init__(self, what: str, *, timeout_ms: int) -> None:
+        super().__init__(
+            f"{what} was not confirmed within {timeout_ms} ms and may still complete; check before you repeat it"
+        )
+        self.what = what
+        self.timeout_ms = timeout_ms
+
+
+class BrokerClosing(SteleError):
+    def __init__(self) -> None:
+        super().__init__("the broker is shutting down; connect again after it has restarted")
+
+
+def short(text: str) -> str:
+    """Return ``text`` for a message; the client chose it, so a long one is cut."""
+    return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"

@@ -1,0 +1,132 @@
+"""Errors about batches that cannot be appended and offsets that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .base import RequestError
+
+# Records named in one refusal; the others of the batch are refused with them.
+RECORD_ERRORS_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RecordError:
+    """Why a record caused its batch to be refused; ``index`` counts from 0."""
+
+    index: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"record {self.index} was refused: {self.reason}"
+
+
+class InvalidBatch(RequestError):
+    """The bytes are not a valid RecordBatch v2.
+
+    ``is_damaged``: its CRC does not match, so the batch may be valid if it is sent again.
+    ``record_errors`` names the records at fault, at most ``RECORD_ERRORS_MAX``; it is empty
+    if the fault is in the batch itself.
+    """
+
+    def __init__(
+        self, reason: str, *, is_damaged: bool = False, record_errors: Sequence[RecordError] = ()
+    ) -> None:
+        super().__init__(f"the record batch is not valid: {reason}; none of it was stored")
+        self.reason = reason
+        self.is_damaged = is_damaged
+        self.record_errors = tuple(record_errors)
+
+
+class InvalidTimestamp(RequestError):
+    """The topic does not accept the timestamps of ``refused`` records.
+
+    ``record_errors`` names the first of them, at most ``RECORD_ERRORS_MAX``.
+    """
+
+    def __init__(self, record_errors: Sequence[RecordError], *, refused: int = 1) -> None:
+        more = f"; {refused - 1} more were refused" if refused > 1 else ""
+        super().__init__(f"{record_errors[0]}{more}; none of the batch was stored")
+        self.record_errors = tuple(record_errors)
+        self.refused = refused
+
+
+class UnsupportedCompression(RequestError):
+    def __init__(self, codec: str, reason: str) -> None:
+        super().__init__(f"the record batch is compressed with {codec}: {reason}")
+        self.codec = codec
+        self.reason = reason
+
+
+class BatchTooLarge(RequestError):
+    """Sizes in bytes."""
+
+    def __init__(self, size: int, *, limit: int, what: str = "record batch") -> None:
+        super().__init__(
+            f"a {what} of {size} bytes exceeds the limit of {limit}; "
+            "send smaller ones, or raise max.message.bytes of the topic"
+        )
+        self.size = size
+        self.limit = limit
+
+
+class InvalidAcks(RequestError):
+    def __init__(self, acks: object) -> None:
+        super().__init__(f"acks is {acks!r}; it must be 0, 1 or all (-1)")
+        self.acks = acks
+
+
+class OutOfOrderSequence(RequestError):
+    def __init__(self, *, producer_id: int, sequence: int, expected: int) -> None:
+        super().__init__(
+            f"producer {producer_id} sent sequence {sequence}, but {expected} comes next: a batch is missing; "
+            "send that first, or start with a new producer id"
+        )
+        self.producer_id = producer_id
+        self.sequence = sequence
+        self.expected = expected
+
+
+class DuplicateSequence(RequestError):
+    """The batch was stored so long ago that its offsets are no longer remembered."""
+
+    def __init__(self, *, producer_id: int, sequence: int) -> None:
+        super().__init__(
+            f"producer {producer_id} sent sequence {sequence} again; it is already stored: do not retry it"
+        )
+        self.producer_id = producer_id
+        self.sequence = sequence
+
+
+class ProducerFenced(RequestError):
+    def __init__(self, *, producer_id: int, epoch: int, current_epoch: int) -> None:
+        super().__init__(
+            f"producer {producer_id} has epoch {epoch}, but epoch {current_epoch} is current: "
+            "a newer instance took over; stop, or request a new producer id"
+        )
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.current_epoch = current_epoch
+
+
+class OffsetOutOfRange(RequestError):
+    """``offset`` is outside ``[log_start_offset, log_end_offset]``."""
+
+    def __init__(
+        self, *, topic: str, partition: int, offset: int, log_start_offset: int, log_end_offset: int
+    ) -> None:
+        super().__init__(
+            f"offset {offset} of {topic}-{partition} is out of range: "
+            f"the log has {log_start_offset} to {log_end_offset}"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+    @property
+    def is_gone(self) -> bool:
+        """True if the record was deleted from the start of the log."""
+        return 0 <= self.offset < self.log_start_offset

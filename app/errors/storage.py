@@ -1,0 +1,68 @@
+"""Errors of the disk and of the files on it; each has the path and the cause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .base import SteleError
+
+
+class StorageError(SteleError):
+    """The disk failed, or what is on it is not valid."""
+
+
+class CorruptLog(StorageError):
+    """Stored bytes differ from those written; ``next_offset`` is readable again."""
+
+    def __init__(self, *, path: Path, position: int, offset: int, next_offset: int, reason: str) -> None:
+        super().__init__(
+            f"{path} is corrupt at byte {position}: {reason}; offsets {offset} to {next_offset - 1} "
+            f"cannot be read; continue at {next_offset}, or restore the file from a backup"
+        )
+        self.path = path
+        self.position = position
+        self.offset = offset
+        self.next_offset = next_offset
+        self.reason = reason
+
+
+class StorageFull(StorageError):
+    def __init__(self, path: Path, cause: OSError) -> None:
+        super().__init__(
+            f"no space left to append to {path} ({cause.strerror}); "
+            "free space or lower retention, then produce again; acknowledged records are safe"
+        )
+        self.path = path
+
+
+class LogDirFailed(StorageError):
+    """A write or sync failed, so nothing more is accepted (fsyncgate, ADR-0003)."""
+
+    def __init__(self, path: Path, cause: str) -> None:
+        super().__init__(
+            f"the log at {path} stopped after a disk error ({cause}); "
+            "repair or replace the disk, then restart the broker"
+        )
+        self.path = path
+        self.cause = cause
+
+
+class GroupStoreFailed(StorageError):
+    """The change that failed was not stored; all earlier ones are safe."""
+
+    def __init__(self, path: Path, cause: str) -> None:
+        super().__init__(
+            f"consumer groups cannot be stored in {path} ({cause}); free space or repair the disk, "
+            "then try again, and restart the broker if the error remains"
+        )
+        self.path = path
+        self.cause = cause
+
+
+class DataDirLocked(StorageError):
+    def __init__(self, path: Path, owner: str) -> None:
+        super().__init__(
+            f"the data directory {path} is in use by another broker{owner}; "
+            "stop it, or give this broker another --data-dir"
+        )
+        self.path = path

@@ -1,0 +1,132 @@
+"""Errors about topics: names, partitions, placement and configurations."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from .base import RequestError, short
+
+
+class TopicError(RequestError):
+    """The state or the settings of ``topic`` do not allow the request."""
+
+    def __init__(self, message: str, *, topic: str) -> None:
+        super().__init__(message)
+        self.topic = topic
+
+
+class UnknownTopic(TopicError):
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"topic {short(topic)!r} does not exist; create it, or produce to it",
+            topic=topic,
+        )
+
+
+class UnknownTopicId(TopicError):
+    def __init__(self, topic_id: str) -> None:
+        super().__init__(
+            f"no topic has the id {topic_id}; request the metadata of the topic's name again, because it was deleted",
+            topic="",
+        )
+        self.topic_id = topic_id
+
+
+class UnknownPartition(TopicError):
+    def __init__(self, topic: str, partition: int, *, partitions: int) -> None:
+        super().__init__(
+            f"topic {topic!r} has no partition {partition}; its partitions are 0 to {partitions - 1}",
+            topic=topic,
+        )
+        self.partition = partition
+        self.partitions = partitions
+
+
+class TopicExists(TopicError):
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"Topic {topic!r} already exists.", topic=topic)
+
+
+class TopicDiffers(TopicError):
+    def __init__(self, topic: str, differences: str) -> None:
+        super().__init__(
+            f"topic {topic!r} already exists with other settings: {differences}; alter it, or choose another name",
+            topic=topic,
+        )
+        self.differences = differences
+
+
+class InvalidTopicName(TopicError):
+    def __init__(self, topic: str, reason: str, *, message: str | None = None) -> None:
+        super().__init__(
+            message or f"topic name {short(topic)!r} is not valid: {reason}",
+            topic=topic,
+        )
+        self.reason = reason
+
+
+class InternalTopic(TopicError):
+    """The topic belongs to the broker; clients can only read it."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"topic {short(topic)!r} is internal: only the broker writes to it, and it cannot be created, "
+            "altered or deleted; choose another name",
+            topic=topic,
+        )
+
+
+class InvalidPartitionCount(TopicError):
+    def __init__(self, topic: str, partitions: int, reason: str, *, message: str | None = None) -> None:
+        super().__init__(
+            message or f"topic {topic!r} cannot have {partitions} partitions: {reason}", topic=topic
+        )
+        self.partitions = partitions
+        self.reason = reason
+
+
+class TooManyPartitions(TopicError):
+    def __init__(self, topic: str, *, total: int, limit: int) -> None:
+        super().__init__(
+            f"topic {topic!r} cannot have that many partitions: the broker would have {total}, and its limit is {limit}; "
+            "request fewer, or raise partitions_max of the broker",
+            topic=topic,
+        )
+        self.total = total
+        self.limit = limit
+
+
+class InvalidConfig(RequestError):
+    """The message has Kafka's form, because Kafka's tools show it unchanged."""
+
+    def __init__(self, name: str, value: str | None, reason: str, *, message: str | None = None) -> None:
+        super().__init__(
+            message or f"Invalid value {short(str(value))} for configuration {short(name)}: {reason}"
+        )
+        self.name = name
+        self.value = value
+        self.reason = reason
+
+    @classmethod
+    def unknown(cls, name: str, value: str | None, *, kind: str = "topic") -> Self:
+        """Return the error for a name that is not a configuration of ``kind``."""
+        message = f"Unknown {kind} config name: {short(name)}"
+        return cls(name, value, "there is no configuration of this name", message=message)
+
+
+class InvalidReplicationFactor(RequestError):
+    def __init__(self, replication_factor: int) -> None:
+        super().__init__(
+            f"Unable to replicate the partition {replication_factor} time(s): there is 1 broker; use 1, or -1"
+            if replication_factor > 0
+            else f"Replication factor is {replication_factor}; it must be 1, or -1 to use the default value"
+        )
+        self.replication_factor = replication_factor
+
+
+class InvalidReplicaAssignment(RequestError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the replicas cannot be assigned: {reason}; omit the assignment to let the broker choose"
+        )
+        self.reason = reason
