@@ -1,0 +1,220 @@
+"""Reading partitions: fetches, the waits for more, and what the log of a partition reports.
+
+``PartitionReader`` serves stored partitions from the engine and virtual ones from their
+owners, in one call. Callers use it through ``Broker``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from stele.wire import record_batch as rb
+from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+from ..clock import Clock
+from ..errors import SteleError, StorageError, UnknownPartition, UnknownTopic
+from ..settings import Settings
+from ..storage.engine import FetchSpec, LogEngine, LogState, SegmentState, TopicPartition, Verification
+from ..storage.waiters import PartitionWatch
+from .counts import Counts
+from .fetch import Fetched, PartitionFetch, brings_all
+from .topics import Topics
+from .virtual import MAX_TIMESTAMP, VirtualTopics
+
+
+class PartitionReader:
+    """Reads the partitions of one broker; the methods that ``Broker`` has too are documented there."""
+
+    def __init__(
+        self,
+        *,
+        engine: LogEngine,
+        topics: Topics,
+        virtual: VirtualTopics,
+        clock: Clock,
+        settings: Settings,
+        counts: Counts,
+    ) -> None:
+        self._engine = engine
+        self._topics = topics
+        self._virtual = virtual
+        self._clock = clock
+        self._settings = settings
+        self._counts = counts
+        self._is_closing = False
+
+    def begin_close(self) -> None:
+        """End the waits under way; later ones return at once."""
+        self._is_closing = True
+        self._engine.wake_all()
+
+    # ── fetch ──
+
+    async def fetch(
+        self,
+        requests: Sequence[PartitionFetch],
+        *,
+        max_bytes: int,
+        min_bytes: int,
+        max_wait_ms: int,
+        is_scan: bool,
+        with_internal: bool,
+    ) -> list[Fetched]:
+        max_bytes = min(max_bytes, self._settings.fetch_bytes_max)
+        max_wait_ms = min(max_wait_ms, self._settings.fetch_wait_ms_max)
+        deadline_ms = self._clock.monotonic_ms() + max_wait_ms
+        while True:
+            results, have, positions = await self._fetch_now(requests, max_bytes, with_internal)
+            if not is_scan:
+                self._counts.fetched_bytes += have
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            if have >= min_bytes or left_ms <= 0 or self._is_closing or any(r.error for r in results):
+                return results
+            if not all(brings_all(r, request.offset) for r, request in zip(results, requests, strict=True)):
+                # As much as the limits allow: whole batches need not add up to ``min_bytes``.
+                return results
+            await self._wait(positions, min_bytes - have, left_ms)
+
+    async def _fetch_now(
+        self, requests: Sequence[PartitionFetch], max_bytes: int, with_internal: bool
+    ) -> tuple[list[Fetched], int, dict[TopicPartition, int]]:
+        results: list[Fetched | None] = [None] * len(requests)
+        specs: list[FetchSpec] = []
+        places: list[int] = []
+        virtual: list[int] = []
+        for place, request in enumerate(requests):
+            if with_internal and request.topic in self._virtual:
+                virtual.append(place)
+                continue
+            refused = self._refuse_fetch(request)
+            if refused is not None:
+                results[place] = Fetched(topic=request.topic, partition=request.partition, error=refused)
+                continue
+            name = TopicPartition(request.topic, request.partition)
+            specs.append(FetchSpec(topic_partition=name, offset=request.offset, max_bytes=request.max_bytes))
+            places.append(place)
+        plans = await self._engine.plan_fetch(specs, max_bytes)
+        positions: dict[TopicPartition, int] = {}
+        for place, plan in zip(places, plans, strict=True):
+            name = plan.topic_partition
+            error, batches = plan.error, b""
+            if error is None and plan.size:
+                try:
+                    batches = await self._engine.read(plan)
+                except StorageError as failed:
+                    error = failed
+            positions[name] = plan.high_watermark
+            results[place] = Fetched(
+                topic=name.topic,
+                partition=name.partition,
+                error=error,
+                high_watermark=plan.high_watermark,
+                log_start_offset=plan.log_start_offset,
+                batches=batches,
+                path=plan.path,
+                position=plan.position,
+            )
+        if virtual:
+            left = max_bytes - sum(plan.size for plan in plans)
+            made = await self._virtual.fetch(
+                [requests[place] for place in virtual], max(0, left), at_least_one=left == max_bytes
+            )
+            for place, fetched in zip(virtual, made, strict=True):
+                results[place] = fetched
+                positions[TopicPartition(fetched.topic, fetched.partition)] = fetched.high_watermark
+        done = [result for result in results if result is not None]
+        assert len(done) == len(requests)
+        size = sum(len(result.batches) for result in done)
+        return done, size, positions
+
+    def _refuse_fetch(self, request: PartitionFetch) -> SteleError | None:
+        topic = self._topics.get(request.topic)
+        if topic is None:
+            try:
+                self._topics.topic(request.topic)
+            except SteleError as error:
+                return error
+            return UnknownTopic(request.topic)
+        if not 0 <= request.partition < topic.partitions:
+            return UnknownPartition(request.topic, request.partition, partitions=topic.partitions)
+        return None
+
+    async def _wait(self, positions: Mapping[TopicPartition, int], min_bytes: int, timeout_ms: int) -> None:
+        """``LogEngine.wait``, where some of the partitions may be virtual."""
+        virtual = {name: offset for name, offset in positions.items() if name.topic in self._virtual.names}
+        if not virtual:
+            await self._engine.wait(positions, min_bytes, timeout_ms)
+            return
+        stored = {name: offset for name, offset in positions.items() if name not in virtual}
+        waits = [asyncio.ensure_future(self._virtual.wait(virtual, timeout_ms))]
+        if stored:
+            waits.append(asyncio.ensure_future(self._engine.wait(stored, min_bytes, timeout_ms)))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def wait_for_append(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> None:
+        if not self._is_closing:
+            names = {TopicPartition(*name): offset for name, offset in positions.items()}
+            await self._engine.wait(names, 1, timeout_ms)
+
+    def watch(self) -> PartitionWatch:
+        return self._engine.waiters.watch()
+
+    # ── one partition's log ──
+
+    def partition(self, topic: str, partition: int) -> TopicPartition:
+        """Name a stored partition that exists. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        stored_topic = self._topics.topic(topic)
+        if not 0 <= partition < stored_topic.partitions:
+            raise UnknownPartition(topic, partition, partitions=stored_topic.partitions)
+        return TopicPartition(topic, partition)
+
+    async def list_offset(self, topic: str, partition: int, at: int) -> tuple[int, int, int]:
+        if topic in self._virtual:
+            return await self._virtual.list_offset(topic, partition, at)
+        name = self.partition(topic, partition)
+        state = self._engine.state(name)
+        if at == LATEST_TIMESTAMP:
+            return state.high_watermark, rb.NO_TIMESTAMP, state.leader_epoch
+        if at == EARLIEST_TIMESTAMP:
+            return state.log_start_offset, rb.NO_TIMESTAMP, state.leader_epoch
+        if at == MAX_TIMESTAMP:
+            at = self._engine.max_timestamp(name)
+            if at == rb.NO_TIMESTAMP:
+                return -1, rb.NO_TIMESTAMP, state.leader_epoch
+        return await self._engine.offset_for_time(name, at)
+
+    def epoch_end_offset(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
+        if topic in self._virtual:
+            return self._virtual.epoch_end_offset(topic, partition, epoch)
+        name = self.partition(topic, partition)
+        state = self._engine.state(name)
+        if epoch == state.leader_epoch:
+            # Nothing need have been appended in it yet.
+            return epoch, state.log_end_offset
+        if epoch > state.leader_epoch:
+            # It has not begun, so nobody knows where it will end.
+            return -1, -1
+        return self._engine.epoch_end_offset(name, epoch)
+
+    def log_state(self, topic: str, partition: int) -> LogState:
+        if topic in self._virtual:
+            return self._virtual.state(topic, partition)
+        return self._engine.state(self.partition(topic, partition))
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        if topic in self._virtual:
+            return self._virtual.state(topic, partition).leader_epoch
+        return self._engine.leader_epoch(self.partition(topic, partition))
+
+    async def segments(self, topic: str, partition: int) -> list[SegmentState]:
+        return await self._engine.segments(self.partition(topic, partition))
+
+    async def verify(
+        self, topic: str, partition: int, should_stop: Callable[[], bool]
+    ) -> Verification | None:
+        return await self._engine.verify(self.partition(topic, partition), should_stop)
