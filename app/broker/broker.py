@@ -37,20 +37,19 @@ from ..errors import (
     UnknownTopic,
 )
 from ..settings import Settings
+from ..storage.disk_views import DiskSpace, SegmentState, Verification
 from ..storage.engine import (
     AppendTicket,
-    DiskSpace,
     LogEngine,
     LogState,
-    SegmentState,
+    PartitionFetch,
+    PartitionRead,
     TopicPartition,
-    Verification,
 )
 from ..storage.waiters import PartitionWatch
 from .broker_configs import BrokerFacts
 from .counts import Counts
 from .dynamic_configs import DynamicConfigs
-from .fetch import Fetched, PartitionFetch
 from .placement import Placement
 from .produce import Acks, PendingProduce, QueuedProduce
 from .produce_queue import ProduceQueue
@@ -592,7 +591,7 @@ class Broker:
         max_wait_ms: int = 0,
         is_scan: bool = False,
         with_internal: bool = False,
-    ) -> list[Fetched]:
+    ) -> list[PartitionRead]:
         """Return whole batches for each request, in the order of the requests.
 
         A partition that cannot be read has its error in its result; the others have their
@@ -683,8 +682,16 @@ class Broker:
         """What a partition remembers of one producer. Raises ``UnknownTopic``, ``UnknownPartition``."""
         return self._producers[self._partition(topic, partition)].view(producer_id)
 
+    def segment_count(self, topic: str, partition: int) -> int:
+        """Return the number of segment files; 0 if there are none. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        return self._reader.segment_count(topic, partition)
+
     async def segments(self, topic: str, partition: int) -> list[SegmentState]:
-        """Oldest first; none for a topic in memory. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        """Return the segment files of a partition, oldest first; none for a topic in memory.
+
+        Raises:
+            UnknownTopic, UnknownPartition: the partition does not exist.
+        """
         return await self._reader.segments(topic, partition)
 
     async def verify(
@@ -694,18 +701,19 @@ class Broker:
 
         Raises:
             UnknownTopic, UnknownPartition: the partition does not exist.
+            InvalidRequest: the engine keeps no files on this machine.
             StorageError: the files cannot be read.
         """
         return await self._reader.verify(topic, partition, should_stop)
 
-    async def disk_space(self) -> DiskSpace:
-        """Raises ``StorageError``."""
-        return await self._engine.disk_space()
+    async def disk_space(self) -> DiskSpace | None:
+        """Return the space of the file system; None if no files are kept. Raises ``StorageError``."""
+        return await self._reader.disk_space()
 
     def log_state(self, topic: str, partition: int) -> LogState:
-        """Raises ``UnknownTopic``, ``UnknownPartition``."""
+        """Return the offsets and size of a partition. Raises ``UnknownTopic``, ``UnknownPartition``."""
         return self._reader.log_state(topic, partition)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
-        """As in its ``log_state``, at less cost. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        """Return the leader epoch of ``log_state``, at less cost. Raises ``UnknownTopic``, ``UnknownPartition``."""
         return self._reader.leader_epoch(topic, partition)

@@ -13,12 +13,13 @@ from stele.wire import record_batch as rb
 from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 from ..clock import Clock
-from ..errors import SteleError, StorageError, UnknownPartition, UnknownTopic
+from ..errors import InvalidRequest, SteleError, UnknownPartition, UnknownTopic
 from ..settings import Settings
-from ..storage.engine import FetchSpec, LogEngine, LogState, SegmentState, TopicPartition, Verification
+from ..storage.disk_views import DiskSpace, SegmentState, Verification
+from ..storage.engine import LogEngine, LogState, PartitionFetch, PartitionRead, TopicPartition
 from ..storage.waiters import PartitionWatch
 from .counts import Counts
-from .fetch import Fetched, PartitionFetch, brings_all
+from .fetch import brings_all
 from .topics import Topics
 from .virtual import MAX_TIMESTAMP, VirtualTopics
 
@@ -60,73 +61,50 @@ class PartitionReader:
         max_wait_ms: int,
         is_scan: bool,
         with_internal: bool,
-    ) -> list[Fetched]:
+    ) -> list[PartitionRead]:
         max_bytes = min(max_bytes, self._settings.fetch_bytes_max)
         max_wait_ms = min(max_wait_ms, self._settings.fetch_wait_ms_max)
         deadline_ms = self._clock.monotonic_ms() + max_wait_ms
         while True:
-            results, have, positions = await self._fetch_now(requests, max_bytes, with_internal)
+            reads = await self._read(requests, max_bytes, with_internal=with_internal)
+            have = sum(len(read.batches) for read in reads)
             if not is_scan:
                 self._counts.fetched_bytes += have
             left_ms = deadline_ms - self._clock.monotonic_ms()
-            if have >= min_bytes or left_ms <= 0 or self._is_closing or any(r.error for r in results):
-                return results
-            if not all(brings_all(r, request.offset) for r, request in zip(results, requests, strict=True)):
+            if have >= min_bytes or left_ms <= 0 or self._is_closing or any(read.error for read in reads):
+                return reads
+            if not all(
+                brings_all(read, request.offset) for read, request in zip(reads, requests, strict=True)
+            ):
                 # As much as the limits allow: whole batches need not add up to ``min_bytes``.
-                return results
+                return reads
+            positions = {TopicPartition(read.topic, read.partition): read.high_watermark for read in reads}
             await self._wait(positions, min_bytes - have, left_ms)
 
-    async def _fetch_now(
-        self, requests: Sequence[PartitionFetch], max_bytes: int, with_internal: bool
-    ) -> tuple[list[Fetched], int, dict[TopicPartition, int]]:
-        results: list[Fetched | None] = [None] * len(requests)
-        specs: list[FetchSpec] = []
-        places: list[int] = []
+    async def _read(
+        self, requests: Sequence[PartitionFetch], max_bytes: int, *, with_internal: bool
+    ) -> list[PartitionRead]:
+        """Read stored and virtual partitions once, in the order of ``requests``."""
+        refused: dict[int, PartitionRead] = {}
         virtual: list[int] = []
-        for place, request in enumerate(requests):
+        for index, request in enumerate(requests):
             if with_internal and request.topic in self._virtual:
-                virtual.append(place)
-                continue
-            refused = self._refuse_fetch(request)
-            if refused is not None:
-                results[place] = Fetched(topic=request.topic, partition=request.partition, error=refused)
-                continue
-            name = TopicPartition(request.topic, request.partition)
-            specs.append(FetchSpec(topic_partition=name, offset=request.offset, max_bytes=request.max_bytes))
-            places.append(place)
-        plans = await self._engine.plan_fetch(specs, max_bytes)
-        positions: dict[TopicPartition, int] = {}
-        for place, plan in zip(places, plans, strict=True):
-            name = plan.topic_partition
-            error, batches = plan.error, b""
-            if error is None and plan.size:
-                try:
-                    batches = await self._engine.read(plan)
-                except StorageError as failed:
-                    error = failed
-            positions[name] = plan.high_watermark
-            results[place] = Fetched(
-                topic=name.topic,
-                partition=name.partition,
-                error=error,
-                high_watermark=plan.high_watermark,
-                log_start_offset=plan.log_start_offset,
-                batches=batches,
-                path=plan.path,
-                position=plan.position,
-            )
+                virtual.append(index)
+            elif (error := self._refuse_fetch(request)) is not None:
+                refused[index] = PartitionRead(topic=request.topic, partition=request.partition, error=error)
+        if not refused and not virtual:
+            return await self._engine.read(requests, max_bytes)
+        others = {*refused, *virtual}
+        stored = [index for index in range(len(requests)) if index not in others]
+        reads = await self._engine.read([requests[index] for index in stored], max_bytes)
+        left = max(0, max_bytes - sum(len(read.batches) for read in reads))
+        by_index = refused | dict(zip(stored, reads, strict=True))
         if virtual:
-            left = max_bytes - sum(plan.size for plan in plans)
             made = await self._virtual.fetch(
-                [requests[place] for place in virtual], max(0, left), at_least_one=left == max_bytes
+                [requests[index] for index in virtual], left, at_least_one=left == max_bytes
             )
-            for place, fetched in zip(virtual, made, strict=True):
-                results[place] = fetched
-                positions[TopicPartition(fetched.topic, fetched.partition)] = fetched.high_watermark
-        done = [result for result in results if result is not None]
-        assert len(done) == len(requests)
-        size = sum(len(result.batches) for result in done)
-        return done, size, positions
+            by_index |= zip(virtual, made, strict=True)
+        return [by_index[index] for index in range(len(requests))]
 
     def _refuse_fetch(self, request: PartitionFetch) -> SteleError | None:
         topic = self._topics.get(request.topic)
@@ -211,10 +189,27 @@ class PartitionReader:
             return self._virtual.state(topic, partition).leader_epoch
         return self._engine.leader_epoch(self.partition(topic, partition))
 
+    # ── its files ──
+
+    def segment_count(self, topic: str, partition: int) -> int:
+        views = self._engine.disk_views
+        name = self.partition(topic, partition)
+        return 0 if views is None else views.segment_count(name)
+
     async def segments(self, topic: str, partition: int) -> list[SegmentState]:
-        return await self._engine.segments(self.partition(topic, partition))
+        views = self._engine.disk_views
+        name = self.partition(topic, partition)
+        return [] if views is None else await views.segments(name)
 
     async def verify(
         self, topic: str, partition: int, should_stop: Callable[[], bool]
     ) -> Verification | None:
-        return await self._engine.verify(self.partition(topic, partition), should_stop)
+        views = self._engine.disk_views
+        name = self.partition(topic, partition)
+        if views is None:
+            raise InvalidRequest(f"{name} has no files on this broker; there is nothing to verify")
+        return await views.verify(name, should_stop)
+
+    async def disk_space(self) -> DiskSpace | None:
+        views = self._engine.disk_views
+        return None if views is None else await views.space()

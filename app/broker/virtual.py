@@ -15,9 +15,8 @@ from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from stele.wire.record_batch import NO_TIMESTAMP
 
 from ..errors import SteleError, UnknownPartition
-from ..storage.engine import LogState, TopicPartition
+from ..storage.engine import LogState, PartitionFetch, PartitionRead, TopicPartition
 from ..storage.waiters import Waiters
-from .fetch import Fetched, PartitionFetch
 from .topics import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE, Topic
 
 __all__ = ["CONSUMER_OFFSETS", "INTERNAL_TOPICS", "TRANSACTION_STATE", "VirtualTopic", "VirtualTopics"]
@@ -126,9 +125,9 @@ class VirtualTopics:
 
     async def fetch(
         self, requests: Sequence[PartitionFetch], max_bytes: int, *, at_least_one: bool
-    ) -> list[Fetched]:
+    ) -> list[PartitionRead]:
         """A batch for each request, together at most ``max_bytes``, but for the first if ``at_least_one``."""
-        found: list[Fetched] = []
+        found: list[PartitionRead] = []
         for request in requests:
             name = request.topic, request.partition
             try:
@@ -137,7 +136,7 @@ class VirtualTopics:
                 limit = min(max_bytes, request.max_bytes)
                 batch = virtual.read(request.partition, request.offset, limit, at_least_one=at_least_one)
             except SteleError as error:
-                found.append(Fetched(topic=name[0], partition=name[1], error=error))
+                found.append(PartitionRead(topic=name[0], partition=name[1], error=error))
                 continue
             if batch:
                 max_bytes = max(0, max_bytes - len(batch))
@@ -146,7 +145,7 @@ class VirtualTopics:
                 await asyncio.sleep(0)
             state = virtual.state(request.partition)
             found.append(
-                Fetched(
+                PartitionRead(
                     topic=name[0],
                     partition=name[1],
                     high_watermark=state.high_watermark,
