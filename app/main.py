@@ -19,6 +19,7 @@ import sqlite3
 import sys
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -27,7 +28,7 @@ from . import logs
 from .broker.admission import Admission, open_files_for_connections, raise_open_files_limit
 from .broker.broker import Broker, Endpoint
 from .cdc.supervisor import CdcSupervisor
-from .clock import SystemClock
+from .clock import Clock, SystemClock
 from .cluster.sqlite import SqliteCatalog
 from .cluster.sqlite_groups import SqliteGroupStore
 from .errors import SteleError
@@ -37,6 +38,7 @@ from .groups.offsets_topic import OffsetsTopic
 from .groups.services import Groups
 from .settings import Settings
 from .storage.embedded import EmbeddedEngine, EngineOptions
+from .storage.engine import LogEngine
 from .storage.files import RealFiles
 from .tcp.binary.handlers import Listener
 from .tcp.binary.protocol import BinaryConnection
@@ -59,19 +61,10 @@ GROUPS = "groups.sqlite"
 _BACKLOG = 1024
 
 
-async def open_broker(settings: Settings) -> Broker:
-    """A broker over the data directory of ``settings``, its partitions recovered.
-
-    Raises:
-        DataDirLocked: another broker has the directory.
-        StorageError, OSError: the disk does not allow it.
-    """
-    clock = SystemClock()
-    files = RealFiles()
-    path = settings.data_dir.absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    engine = EmbeddedEngine(
-        files,
+def _embedded_engine(settings: Settings, path: Path, clock: Clock) -> LogEngine:
+    """The engine that keeps its files in ``path``, on this machine."""
+    return EmbeddedEngine(
+        RealFiles(),
         path,
         clock=clock,
         options=EngineOptions(
@@ -83,13 +76,25 @@ async def open_broker(settings: Settings) -> Broker:
             open_segments_max=settings.open_segments_max,
         ),
     )
+
+
+async def open_broker(settings: Settings) -> Broker:
+    """A broker over the data directory of ``settings``, its partitions recovered.
+
+    Raises:
+        DataDirLocked: another broker has the directory.
+        StorageError, OSError: the disk does not allow it.
+    """
+    clock = SystemClock()
+    path = settings.data_dir.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    engine = _embedded_engine(settings, path, clock)
     start = await engine.open()
     if not start.was_clean and not start.is_new:
         logger.warning("the last run did not close %s: its logs are checked", path)
     broker = Broker(engine=engine, catalog=SqliteCatalog(path / CATALOG), clock=clock, settings=settings)
     await broker.open()
-    await engine.remove_strays()
-    engine.start_background()
+    await engine.start()
     return broker
 
 

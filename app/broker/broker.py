@@ -8,14 +8,10 @@ connects them, starts and ends them in order, and delegates.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
-
-from stele.wire import record_batch as rb
-from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 from ..clock import Clock
 from ..cluster.catalog import Catalog, NamedProducer
@@ -26,18 +22,16 @@ from ..errors import (
     SteleError,
     StorageError,
     TopicExists,
-    UnknownPartition,
     UnknownTopic,
 )
 from ..settings import Settings
+from ..storage.disk_views import DiskSpace, SegmentState, Verification
 from ..storage.engine import (
-    DiskSpace,
-    FetchSpec,
     LogEngine,
     LogState,
-    SegmentState,
+    PartitionFetch,
+    PartitionRead,
     TopicPartition,
-    Verification,
 )
 from ..storage.waiters import PartitionWatch
 from .appending import Appender
@@ -45,16 +39,16 @@ from .broker_configs import BrokerFacts
 from .catalog_thread import CatalogThread
 from .counts import Counts
 from .dynamic_configs import DynamicConfigs
-from .fetch import Fetched, PartitionFetch, brings_all
 from .partitioner import Partitioner
 from .placement import Placement
 from .produce import Acks, PendingProduce
 from .produce_queue import QueueSize
 from .producer_state import ProducerView
 from .producers import Producers
+from .reading import PartitionReader
 from .tail_subscriptions import TailSubscription, TailSubscriptions
 from .topics import INTERNAL_TOPICS, Topic, Topics
-from .virtual import MAX_TIMESTAMP, VirtualTopic, VirtualTopics
+from .virtual import VirtualTopic, VirtualTopics
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +105,14 @@ class Broker:
             settings=settings,
         )
         self._virtual = VirtualTopics(engine.waiters)
+        self._reader = PartitionReader(
+            engine=engine,
+            topics=self._topics,
+            virtual=self._virtual,
+            clock=clock,
+            settings=settings,
+            counts=self.counts,
+        )
         # Names of topics that were deleted in this run, oldest first.
         self._deleted: dict[str, None] = {}
         self._is_closing = False
@@ -137,7 +139,7 @@ class Broker:
         self._is_closing = True
         self._appender.begin_close()
         self._producers.begin_close()
-        self._engine.wake_all()
+        self._reader.begin_close()
         self._tail_subscriptions.wake_all()
 
     async def close(self) -> None:
@@ -409,57 +411,38 @@ class Broker:
         max_wait_ms: int = 0,
         is_scan: bool = False,
         with_internal: bool = False,
-    ) -> list[Fetched]:
-        """Batches for each request, in their order; errors stand in their places.
+    ) -> list[PartitionRead]:
+        """Return whole batches for each request, in the order of the requests.
 
-        Waits up to ``max_wait_ms`` until there are ``min_bytes`` in all, or as much
-        as the limits allow; an append ends the wait, and so does any error. Who only
-        looks for something in them (``is_scan``) is not counted as a reader. Internal
-        topics are read ``with_internal`` only: the offsets of their records have holes.
+        A partition that cannot be read has its error in its result; the others have their
+        batches. The call waits up to ``max_wait_ms`` until there are ``min_bytes`` in all, or
+        as much as the limits allow. An append ends the wait, and so does any error. With
+        ``is_scan`` the bytes are not counted as read: the caller only searches them. Internal
+        topics are read only ``with_internal``, because the offsets of their records have holes.
         """
-        max_bytes = min(max_bytes, self.settings.fetch_bytes_max)
-        max_wait_ms = min(max_wait_ms, self.settings.fetch_wait_ms_max)
-        deadline_ms = self._clock.monotonic_ms() + max_wait_ms
-        while True:
-            results, have, positions = await self._fetch_now(requests, max_bytes, with_internal)
-            if not is_scan:
-                self.counts.fetched_bytes += have
-            left_ms = deadline_ms - self._clock.monotonic_ms()
-            if have >= min_bytes or left_ms <= 0 or self._is_closing or any(r.error for r in results):
-                return results
-            if not all(brings_all(r, request.offset) for r, request in zip(results, requests, strict=True)):
-                # As much as the limits allow: whole batches need not add up to ``min_bytes``.
-                return results
-            await self._wait(positions, min_bytes - have, left_ms)
-
-    async def _wait(self, positions: Mapping[TopicPartition, int], min_bytes: int, timeout_ms: int) -> None:
-        """``LogEngine.wait``, where some of the partitions may be virtual."""
-        virtual = {name: offset for name, offset in positions.items() if name.topic in self._virtual.names}
-        if not virtual:
-            await self._engine.wait(positions, min_bytes, timeout_ms)
-            return
-        stored = {name: offset for name, offset in positions.items() if name not in virtual}
-        waits = [asyncio.ensure_future(self._virtual.wait(virtual, timeout_ms))]
-        if stored:
-            waits.append(asyncio.ensure_future(self._engine.wait(stored, min_bytes, timeout_ms)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+        return await self._reader.fetch(
+            requests,
+            max_bytes=max_bytes,
+            min_bytes=min_bytes,
+            max_wait_ms=max_wait_ms,
+            is_scan=is_scan,
+            with_internal=with_internal,
+        )
 
     async def wait_for_append(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> None:
-        """Return when a record is at or behind one of the offsets, by topic and partition, or in time."""
-        if not self._is_closing:
-            names = {TopicPartition(*name): offset for name, offset in positions.items()}
-            await self._engine.wait(names, 1, timeout_ms)
+        """Return when a partition has a record at or after its offset, or after ``timeout_ms``.
+
+        ``positions`` has an offset per topic and partition.
+        """
+        await self._reader.wait_for_append(positions, timeout_ms)
 
     def watch(self) -> PartitionWatch:
-        """Remember which partitions change, of those that are added; for a reader that comes back for the same ones.
+        """Return a watch that holds no partition yet; end it with ``close``.
 
-        It tells of appends, of log start offsets that moved, and of deletions; end it with ``close``.
+        It remembers which of its partitions had appends, a new log start offset or a deletion,
+        so that a client that reads the same partitions again need not look at all of them.
         """
-        return self._engine.waiters.watch()
+        return self._reader.watch()
 
     def subscribe_tail(
         self, topic: str, partition: int | None = None
@@ -467,101 +450,29 @@ class Broker:
         """Note the appends to a topic, or to one partition of it, from now on."""
         return self._tail_subscriptions.subscribe(topic, partition)
 
-    async def _fetch_now(
-        self, requests: Sequence[PartitionFetch], max_bytes: int, with_internal: bool
-    ) -> tuple[list[Fetched], int, dict[TopicPartition, int]]:
-        results: list[Fetched | None] = [None] * len(requests)
-        specs: list[FetchSpec] = []
-        places: list[int] = []
-        virtual: list[int] = []
-        for place, request in enumerate(requests):
-            if with_internal and request.topic in self._virtual:
-                virtual.append(place)
-                continue
-            refused = self._refuse_fetch(request)
-            if refused is not None:
-                results[place] = Fetched(topic=request.topic, partition=request.partition, error=refused)
-                continue
-            name = TopicPartition(request.topic, request.partition)
-            specs.append(FetchSpec(topic_partition=name, offset=request.offset, max_bytes=request.max_bytes))
-            places.append(place)
-        plans = await self._engine.plan_fetch(specs, max_bytes)
-        positions: dict[TopicPartition, int] = {}
-        for place, plan in zip(places, plans, strict=True):
-            name = plan.topic_partition
-            error, batches = plan.error, b""
-            if error is None and plan.size:
-                try:
-                    batches = await self._engine.read(plan)
-                except StorageError as failed:
-                    error = failed
-            positions[name] = plan.high_watermark
-            results[place] = Fetched(
-                topic=name.topic,
-                partition=name.partition,
-                error=error,
-                high_watermark=plan.high_watermark,
-                log_start_offset=plan.log_start_offset,
-                batches=batches,
-                path=plan.path,
-                position=plan.position,
-            )
-        if virtual:
-            left = max_bytes - sum(plan.size for plan in plans)
-            made = await self._virtual.fetch(
-                [requests[place] for place in virtual], max(0, left), at_least_one=left == max_bytes
-            )
-            for place, one in zip(virtual, made, strict=True):
-                results[place] = one
-                positions[TopicPartition(one.topic, one.partition)] = one.high_watermark
-        done = [result for result in results if result is not None]
-        assert len(done) == len(requests)
-        size = sum(len(result.batches) for result in done)
-        return done, size, positions
-
-    def _refuse_fetch(self, request: PartitionFetch) -> SteleError | None:
-        topic = self._topics.get(request.topic)
-        if topic is None:
-            try:
-                self._topics.topic(request.topic)
-            except SteleError as error:
-                return error
-            return UnknownTopic(request.topic)
-        if not 0 <= request.partition < topic.partitions:
-            return UnknownPartition(request.topic, request.partition, partitions=topic.partitions)
-        return None
+    # ── one partition's log ──
 
     def _partition(self, topic: str, partition: int) -> TopicPartition:
-        found = self._topics.topic(topic)
-        if not 0 <= partition < found.partitions:
-            raise UnknownPartition(topic, partition, partitions=found.partitions)
-        return TopicPartition(topic, partition)
+        return self._reader.partition(topic, partition)
 
     async def list_offset(self, topic: str, partition: int, at: int) -> tuple[int, int, int]:
-        """``(offset, timestamp in ms, leader epoch)`` for a time in ms or one of the ``…_TIMESTAMP``.
+        """Return ``(offset, timestamp in ms, leader epoch)`` for a time or a position.
 
-        ``MAX_TIMESTAMP`` finds the record with the newest time (KIP-734). For a time: the first record at or after it; (-1, -1, epoch) if there is none.
-        """
-        if topic in self._virtual:
-            return await self._virtual.list_offset(topic, partition, at)
-        name = self._partition(topic, partition)
-        state = self._engine.state(name)
-        if at == LATEST_TIMESTAMP:
-            return state.high_watermark, rb.NO_TIMESTAMP, state.leader_epoch
-        if at == EARLIEST_TIMESTAMP:
-            return state.log_start_offset, rb.NO_TIMESTAMP, state.leader_epoch
-        if at == MAX_TIMESTAMP:
-            at = self._engine.max_timestamp(name)
-            if at == rb.NO_TIMESTAMP:
-                return -1, rb.NO_TIMESTAMP, state.leader_epoch
-        return await self._engine.offset_for_time(name, at)
-
-    async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        """Move the log start offset up to ``before_offset``; returns the new one.
+        ``at`` is a time in ms, or one of the ``…_TIMESTAMP`` constants; ``MAX_TIMESTAMP`` finds
+        the record with the newest time (KIP-734). For a time it is the first record at or after
+        it, and (-1, -1, epoch) if there is none.
 
         Raises:
-            UnknownTopic, UnknownPartition: see there.
-            OffsetOutOfRange: it is behind the high watermark, or negative.
+            UnknownTopic, UnknownPartition: the partition does not exist.
+        """
+        return await self._reader.list_offset(topic, partition, at)
+
+    async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
+        """Move the log start offset up to ``before_offset``; return the new one.
+
+        Raises:
+            UnknownTopic, UnknownPartition: the partition does not exist.
+            OffsetOutOfRange: it is past the high watermark, or negative.
         """
         name = self._partition(topic, partition)
         self._refuse_when_closing()
@@ -577,18 +488,8 @@ class Broker:
         return await self._engine.delete_records(name, before_offset)
 
     def epoch_end_offset(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
-        """``(epoch, end offset)`` of the largest epoch at or below ``epoch`` (KIP-101); (-1, -1) if none."""
-        if topic in self._virtual:
-            return self._virtual.epoch_end_offset(topic, partition, epoch)
-        name = self._partition(topic, partition)
-        state = self._engine.state(name)
-        if epoch == state.leader_epoch:
-            # Nothing need have been appended in it yet.
-            return epoch, state.log_end_offset
-        if epoch > state.leader_epoch:
-            # It has not begun, so nobody knows where it will end.
-            return -1, -1
-        return self._engine.epoch_end_offset(name, epoch)
+        """Return ``(epoch, end offset)`` of the largest epoch up to ``epoch`` (KIP-101), or (-1, -1)."""
+        return self._reader.epoch_end_offset(topic, partition, epoch)
 
     def producers(self, topic: str, partition: int) -> list[ProducerView]:
         """Return the producers that a partition remembers; none for an internal topic."""
@@ -604,33 +505,38 @@ class Broker:
         """
         return self._producers.view(self._partition(topic, partition), producer_id)
 
+    def segment_count(self, topic: str, partition: int) -> int:
+        """Return the number of segment files; 0 if there are none. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        return self._reader.segment_count(topic, partition)
+
     async def segments(self, topic: str, partition: int) -> list[SegmentState]:
-        """Oldest first; none for a topic in memory. Raises ``UnknownTopic``, ``UnknownPartition``."""
-        return await self._engine.segments(self._partition(topic, partition))
+        """Return the segment files of a partition, oldest first; none for a topic in memory.
+
+        Raises:
+            UnknownTopic, UnknownPartition: the partition does not exist.
+        """
+        return await self._reader.segments(topic, partition)
 
     async def verify(
         self, topic: str, partition: int, should_stop: Callable[[], bool]
     ) -> Verification | None:
-        """Check every batch and index of a partition; None if ``should_stop``, asked in a thread, said so.
+        """Check every batch and index of a partition; None if ``should_stop``, asked in a thread, returned True.
 
         Raises:
-            UnknownTopic, UnknownPartition: see there.
+            UnknownTopic, UnknownPartition: the partition does not exist.
+            InvalidRequest: the engine keeps no files on this machine.
             StorageError: the files cannot be read.
         """
-        return await self._engine.verify(self._partition(topic, partition), should_stop)
+        return await self._reader.verify(topic, partition, should_stop)
 
-    async def disk_space(self) -> DiskSpace:
-        """Raises ``StorageError``."""
-        return await self._engine.disk_space()
+    async def disk_space(self) -> DiskSpace | None:
+        """Return the space of the file system; None if no files are kept. Raises ``StorageError``."""
+        return await self._reader.disk_space()
 
     def log_state(self, topic: str, partition: int) -> LogState:
-        """Raises ``UnknownTopic``, ``UnknownPartition``."""
-        if topic in self._virtual:
-            return self._virtual.state(topic, partition)
-        return self._engine.state(self._partition(topic, partition))
+        """Return the offsets and size of a partition. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        return self._reader.log_state(topic, partition)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
-        """As in its ``log_state``, at less cost. Raises ``UnknownTopic``, ``UnknownPartition``."""
-        if topic in self._virtual:
-            return self._virtual.state(topic, partition).leader_epoch
-        return self._engine.leader_epoch(self._partition(topic, partition))
+        """Return the leader epoch of ``log_state``, at less cost. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        return self._reader.leader_epoch(topic, partition)

@@ -1,47 +1,30 @@
-"""What a fetch asks for and what it gets; and batches turned into records."""
+"""Batches of a fetch, turned into records."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from pathlib import Path
 
 from stele.wire import record_batch as rb
 
-from ..errors import CorruptLog, SteleError
+from ..errors import CorruptLog
+from ..storage.engine import PartitionFetch, PartitionRead
 from ..work_budget import RECORDS_PER_TURN, TURN_BYTES, WorkBudget
 
+__all__ = [
+    "Fetched",
+    "PartitionFetch",
+    "batch_in_turns",
+    "batches_from",
+    "brings_all",
+    "records_from",
+    "records_in_turns",
+]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionFetch:
-    """Ask one partition for batches from ``offset`` on, at most ``max_bytes`` of them.
-
-    The first partition of a fetch that has data may bring a single batch that is larger.
-    """
-
-    topic: str
-    partition: int
-    offset: int
-    max_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetched:
-    """Whole batches, verbatim; the first may begin before the offset that was asked for.
-
-    ``path`` and ``position`` say where they lie, for the report of a corruption.
-    """
-
-    topic: str
-    partition: int
-    error: SteleError | None = None
-    high_watermark: int = -1
-    log_start_offset: int = -1
-    batches: bytes | bytearray = b""
-    path: Path | None = None
-    position: int = 0
+# A fetch returns what the engine returned; nothing is copied in between.
+Fetched = PartitionRead
 
 
 def brings_all(fetched: Fetched, offset: int) -> bool:
@@ -158,9 +141,10 @@ def _corrupt(fetched: Fetched, position: int, offset: int, reason: str) -> Corru
             next_offset = min(header.next_offset, max(next_offset, fetched.high_watermark))
     except rb.CorruptBatchError:
         pass
+    origin = fetched.origin
     return CorruptLog(
-        path=fetched.path or Path(f"{fetched.topic}-{fetched.partition}"),
-        position=fetched.position + position,
+        path=Path(f"{fetched.topic}-{fetched.partition}") if origin is None else origin.path,
+        position=position if origin is None else origin.position + position,
         offset=offset,
         next_offset=next_offset,
         reason=reason,

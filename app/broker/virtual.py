@@ -15,9 +15,8 @@ from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from stele.wire.record_batch import NO_TIMESTAMP
 
 from ..errors import SteleError, UnknownPartition
-from ..storage.engine import LogState, TopicPartition
+from ..storage.engine import LogState, PartitionFetch, PartitionRead, TopicPartition
 from ..storage.waiters import Waiters
-from .fetch import Fetched, PartitionFetch
 from .topics import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE, Topic
 
 __all__ = ["CONSUMER_OFFSETS", "INTERNAL_TOPICS", "TRANSACTION_STATE", "VirtualTopic", "VirtualTopics"]
@@ -130,12 +129,12 @@ class VirtualTopics:
 
     async def fetch(
         self, requests: Sequence[PartitionFetch], max_bytes: int, *, at_least_one: bool
-    ) -> list[Fetched]:
+    ) -> list[PartitionRead]:
         """Return a batch per request, in total at most ``max_bytes``.
 
         With ``at_least_one`` the first batch may exceed that.
         """
-        found: list[Fetched] = []
+        found: list[PartitionRead] = []
         for request in requests:
             name = request.topic, request.partition
             try:
@@ -144,7 +143,7 @@ class VirtualTopics:
                 limit = min(max_bytes, request.max_bytes)
                 batch = virtual.read(request.partition, request.offset, limit, at_least_one=at_least_one)
             except SteleError as error:
-                found.append(Fetched(topic=name[0], partition=name[1], error=error))
+                found.append(PartitionRead(topic=name[0], partition=name[1], error=error))
                 continue
             if batch:
                 max_bytes = max(0, max_bytes - len(batch))
@@ -153,7 +152,7 @@ class VirtualTopics:
                 await asyncio.sleep(0)
             state = virtual.state(request.partition)
             found.append(
-                Fetched(
+                PartitionRead(
                     topic=name[0],
                     partition=name[1],
                     high_watermark=state.high_watermark,

@@ -238,7 +238,6 @@ class OffsetsTopic:
             log_end_offset=end,
             leader_epoch=self._epoch,
             size_bytes=0 if log is None else log.size_bytes,
-            segments=0,
             recovery_point=self._start,
         )
 

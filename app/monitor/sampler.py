@@ -21,7 +21,7 @@ from ..broker.listeners import ListenerView
 from ..errors import StorageError, TopicError
 from ..groups.lag import PartitionLag, group_lag
 from ..groups.services import Groups
-from ..storage.engine import DiskSpace
+from ..storage.disk_views import DiskSpace
 from ..work_budget import PARTITIONS_PER_TURN, pause
 from .group_sampler import GroupSampler
 from .histories import Point, PointHistory

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..broker.broker import Broker
-from ..storage.engine import Verification
+from ..storage.disk_views import Verification
 
 # Partitions whose last check is remembered.
 _KEPT_MAX = 1000

@@ -12,12 +12,14 @@
 - ``partition_files``, ``producer_state_replay``, ``log_loader``   loading one partition
 - ``log``              one partition on disk: append, sync, plans, retention
 - ``memory_log``       one partition in memory: a bounded ring
-- ``partition_log``    what the engine needs of both
+- ``partition_log``    what the engine needs of both; ``partition_logs``   the open ones, by partition
 - ``flusher``          group commit: one sync serves all who wait
 - ``log_dir``          the threads, and the failure that stops the directory
 - ``offset_checkpoints``, ``log_manager``   the logs of a data directory: opened, created, deleted, closed
 - ``housekeeping``     checkpoints and retention
-- ``engine``           the interface above all of it
+- ``open_segments``, ``log_reader``   reads by offset and by time, on the loop or in a thread
+- ``engine``           the interface above all of it; ``disk_views``   what only an engine with files offers
+- ``data_dir_views``   segments, verification and free space of a data directory
 - ``embedded``         the engine on this machine's disk and memory
 - ``inspect``          ``stele dump`` and ``stele verify``
 """

@@ -32,6 +32,8 @@ from enum import Enum, auto
 
 from stele.wire import record_batch as rb
 
+from .topic_config import TopicConfig
+
 # A tenth of a millisecond of decoding.
 _RECORDS_PER_SLICE = 500
 # Rather than read a segment, keep it longer by up to this part of retention.ms.
@@ -58,6 +60,22 @@ class RecordAge:
             max(self.newest_ms, other.newest_ms),
             self.has_untimed or other.has_untimed,
         )
+
+
+def retention_verdict(
+    config: TopicConfig, *, claimed_ms: int, arrival_ms: int, records: RecordAge | None, now_ms: int
+) -> Verdict:
+    """Judge by the configuration of a topic: without a ``retention.ms`` all is kept. See ``judge``."""
+    if config.retention_ms < 0:
+        return Verdict.KEEP
+    return judge(
+        claimed_ms=claimed_ms,
+        arrival_ms=arrival_ms,
+        records=records,
+        now_ms=now_ms,
+        retention_ms=config.retention_ms,
+        after_max_ms=config.message_timestamp_after_max_ms,
+    )
 
 
 def judge(

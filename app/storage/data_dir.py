@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import cast
 
 from ..errors import DataDirLocked
+from .engine import EngineStart
 from .files import Files, Lock, read_file, write_file
 
 logger = logging.getLogger(__name__)
@@ -32,11 +33,9 @@ START_RECORD = "start-record"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class Start(EngineStart):
     """What this start found. ``leader_epoch`` goes up after an unclean end."""
 
-    is_new: bool
-    was_clean: bool
     same_boot: bool
     leader_epoch: int
 

@@ -1,18 +1,25 @@
 """The interface between the broker and whatever keeps its bytes.
 
-It speaks of many partitions at once, because an engine may commit them
-together, and its appends and reads may have to wait, because an engine may be
-far away. ``embedded`` implements it on this machine. One conformance suite
+It speaks of many partitions at once, because an engine may commit them together. Its appends
+may get their offsets later and its reads may wait, because an engine may be far away.
+``embedded`` implements it on this machine; ADR-0024 has the reasons. One conformance suite
 (``tests/unit/storage/test_engine_contract.py``) runs against every engine.
 
-An append in this picture, for a partition that holds offsets 0…41::
+A partition that holds offsets 10…41::
 
     log start offset 10        high watermark = log end offset 42
           │                              │
     ──────┼──────────────────────────────┼──────
     gone  │ 10 … 41 readable             │ next append: base offset 42
 
-``log_start_offset <= high_watermark <= log_end_offset`` always.
+``log_start_offset <= high_watermark <= log_end_offset`` always. Consumers read below the high
+watermark. Three extensions are designed for, and callers must not rule them out:
+
+- Transactions bound some reads by a *last stable offset* below the high watermark, and such a
+  read also returns the aborted transactions that overlap its batches (see ``PartitionRead``).
+- Compaction leaves holes between offsets, so a count of records is not a difference of offsets.
+- A shared engine knows the offsets of an append only when its commit returns (see
+  ``AppendTicket``).
 """
 
 from __future__ import annotations
@@ -25,9 +32,10 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from stele.wire.messages import Durability
-from stele.wire.record_batch import BatchHeader
+from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
 
 from ..errors import SteleError, StorageError
+from .disk_views import DiskViews
 from .topic_config import TopicConfig
 from .waiters import Waiters
 
@@ -43,12 +51,12 @@ class TopicPartition(NamedTuple):
 class ProducerState(Protocol):
     """State that follows from the batches of one partition and is kept beside them.
 
-    The broker's producer states are one. The engine feeds it on recovery and
-    stores its snapshots; it never looks inside.
+    The broker's producer states implement it. The engine feeds it on recovery and stores its
+    snapshots; it never looks inside.
     """
 
     def apply(self, header: BatchHeader) -> None:
-        """A batch is in the log."""
+        """Note a batch that is in the log."""
         ...
 
     def snapshot(self) -> bytes: ...
@@ -72,63 +80,45 @@ class PartitionSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStart:
+    """How an engine found what it keeps. ``was_clean`` if the run before closed it."""
+
+    is_new: bool
+    was_clean: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """One partition's log, now. ``size_bytes`` counts the batches; ``recovery_point`` is synced up to."""
+    """The offsets and size of one partition's log, now.
+
+    ``recovery_point`` is the offset up to which records survive a loss of power. ``size_bytes``
+    counts the batches.
+    """
 
     log_start_offset: int
     high_watermark: int
     log_end_offset: int
     leader_epoch: int
     size_bytes: int
-    segments: int
     recovery_point: int
 
     def __post_init__(self) -> None:
         assert self.log_start_offset <= self.high_watermark <= self.log_end_offset, self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentState:
-    """One segment of a partition, now. ``max_timestamp`` is -1 while no record has a time; ``corrupt_ranges`` says
-    what is known to be corrupt."""
-
-    base_offset: int
-    next_offset: int
-    path: Path
-    size_bytes: int
-    index_bytes: int
-    created_ms: int
-    max_timestamp: int
-    is_sealed: bool
-    is_synced: bool
-    corrupt_ranges: list[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
-    """What a check of one partition's files found. ``problems`` are sentences with file and byte."""
-
-    segments: int
-    batches: int
-    records: int
-    size_bytes: int
-    problems: list[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiskSpace:
-    """Of the file system that holds the data directory."""
-
-    path: Path
-    total_bytes: int
-    free_bytes: int
+# Before an engine has given an append its offsets.
+NO_OFFSET = -1
 
 
 class AppendTicket:
-    """An append on its way to the durability that was asked for.
+    """An append on its way to its offsets and to the durability that was asked for.
 
-    ``done`` is true at once when nothing is to be waited for. Offsets are
-    known as soon as the engine gave the ticket.
+    An engine that knows the offsets when ``append`` returns gives them to the constructor, and
+    a future only if there is something to wait for. An engine that learns them later makes the
+    ticket without offsets, calls ``place`` when it has them, and then ends the future; the
+    order of appends is fixed when ``append`` returns. Until then the offsets are ``NO_OFFSET``.
+
+    ``log_append_time_ms`` is -1 unless the topic stamps records on arrival.
     """
 
     __slots__ = (
@@ -143,10 +133,10 @@ class AppendTicket:
     def __init__(
         self,
         *,
-        base_offset: int,
-        last_offset: int,
-        log_append_time_ms: int,
-        log_start_offset: int,
+        base_offset: int = NO_OFFSET,
+        last_offset: int = NO_OFFSET,
+        log_append_time_ms: int = NO_TIMESTAMP,
+        log_start_offset: int = NO_OFFSET,
         durability: Durability,
         future: asyncio.Future[None] | None = None,
     ) -> None:
@@ -158,11 +148,32 @@ class AppendTicket:
         self._future = future
 
     @property
+    def is_placed(self) -> bool:
+        """True when the offsets are known; not later than ``done``, unless the append failed."""
+        return self.base_offset >= 0
+
+    def place(
+        self,
+        *,
+        base_offset: int,
+        last_offset: int,
+        log_append_time_ms: int,
+        log_start_offset: int,
+    ) -> None:
+        """Fill in what the engine has learned; for the engine, once, before it ends the future."""
+        assert not self.is_placed
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+
+    @property
     def done(self) -> bool:
+        """True when nothing is to be waited for any more: at once, unless there is a future."""
         return self._future is None or self._future.done()
 
     def wait_for_sync(self, future: asyncio.Future[None] | None) -> None:
-        """Ask for more than was asked for at first: the ticket is done, and synced, when ``future`` ends."""
+        """Wait for ``future`` too: the ticket is done, and synced, when it ends."""
         self._future = future
         self.durability = Durability.SYNCED
 
@@ -173,49 +184,92 @@ class AppendTicket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FetchPlan:
-    """Which bytes answer a fetch of one partition; ``error`` stands instead of them.
+class PartitionFetch:
+    """Ask one partition for batches from ``offset`` on, at most ``max_bytes`` of them.
 
-    ``offset`` is the one asked for. ``source`` is the engine's own.
+    The first partition of a read that has data may return a single batch that is larger.
     """
 
-    topic_partition: TopicPartition
-    offset: int
-    high_watermark: int = -1
-    log_start_offset: int = -1
-    size: int = 0
-    error: SteleError | None = None
-    source: object = None
-    path: Path | None = None
-    position: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchSpec:
-    """Ask for batches of one partition from ``offset`` on, at most ``max_bytes`` of them."""
-
-    topic_partition: TopicPartition
+    topic: str
+    partition: int
     offset: int
     max_bytes: int
 
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class BatchOrigin(Protocol):
+    """Where batches lie, for the report of a corruption; only engines with files know it."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def position(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRead:
+    """What one partition returns to a read; ``error`` stands instead of the batches.
+
+    ``batches`` are whole batches, verbatim. The first may begin before the offset that was
+    asked for, and all end at or before ``high_watermark``. Offsets may have holes, so a reader
+    continues from the next offset of the last batch. A read bounded by the last stable offset
+    will end there instead, and this type will carry that offset and the aborted transactions.
+
+    The broker passes this object on to the listeners as it is: it is made once per partition.
+    """
+
+    topic: str
+    partition: int
+    error: SteleError | None = None
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    batches: bytes | bytearray = b""
+    origin: BatchOrigin | None = None
+
 
 class LogEngine(Protocol):
-    """Holds partitions. Methods that are not ``async`` are called on the event loop and do not wait."""
+    """Holds partitions. Methods that are not ``async`` are called on the event loop and do not wait.
+
+    The life of an engine: ``open``, then ``create`` with all partitions that exist, ``start``,
+    and ``close``, which may be called after any of them.
+    """
+
+    async def open(self) -> EngineStart:
+        """Take possession of what is stored; partitions are opened by ``create``.
+
+        Raises:
+            DataDirLocked: another broker has it.
+            OSError: it cannot be used.
+        """
+        ...
+
+    async def start(self) -> None:
+        """Finish interrupted deletions and begin background work, once all partitions are open.
+
+        Raises:
+            StorageError: what was being deleted cannot be removed.
+        """
+        ...
 
     @property
     def failure(self) -> StorageError | None:
-        """Why nothing is accepted any more, or None."""
+        """The error that stopped the engine: it accepts nothing any more. None while it works."""
         ...
 
     def observe_syncs(self, observer: Callable[[float], None]) -> None:
-        """Have ``observer`` called on the loop with the seconds of each sync."""
+        """Call ``observer`` on the loop with the seconds that each sync took."""
         ...
 
     async def create(self, specs: Sequence[PartitionSpec]) -> None:
-        """Open partitions, making those that are not there. Raises ``StorageError``."""
+        """Open partitions, and make those that do not exist. Raises ``StorageError``."""
         ...
 
-    def configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None: ...
+    def configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
+        """Put a partition's new configuration into effect."""
+        ...
 
     async def drop(self, topic_partitions: Sequence[TopicPartition]) -> None:
         """Delete partitions and all they hold."""
@@ -229,7 +283,10 @@ class LogEngine(Protocol):
         *,
         sync: bool,
     ) -> AppendTicket:
-        """Append checked batches; base offsets and leader epoch are written into them in place.
+        """Append checked batches, in the order of the calls.
+
+        Ownership of ``batches`` passes: the engine writes offsets and leader epoch into them, now
+        or later. With ``sync`` the ticket is done when they are synced.
 
         Raises:
             StorageFull: no space; nothing was appended, and it may be tried again.
@@ -238,86 +295,77 @@ class LogEngine(Protocol):
         ...
 
     def when_synced(self, topic_partition: TopicPartition, offset: int) -> asyncio.Future[None] | None:
-        """A future that ends when ``offset`` is synced; None if it is already."""
+        """Return a future that ends when ``offset`` is synced; None if it is already."""
         ...
 
     async def flush(self, topic_partitions: Sequence[TopicPartition] | None = None) -> None:
         """Sync all that was appended before the call (None: everywhere). Raises ``StorageError``."""
         ...
 
-    async def plan_fetch(self, specs: Sequence[FetchSpec], max_bytes: int) -> list[FetchPlan]:
-        """A plan for each spec, within its ``max_bytes`` and with all before it within ``max_bytes`` (KIP-74).
+    async def read(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead]:
+        """Read each partition that is asked for, in the order of the requests.
 
-        Only the first one with data may exceed both limits, by a single batch, so
-        that a reader always gets on.
+        A request gets at most its own ``max_bytes``, and all together at most ``max_bytes``
+        (KIP-74). Only the first with data may exceed both limits, by a single batch, so that a
+        reader always makes progress. What is wrong with one partition stands in its result.
         """
         ...
 
-    async def read(self, plan: FetchPlan) -> bytes | bytearray:
-        """The bytes of a plan. Raises ``StorageError``."""
-        ...
-
     async def wait(self, positions: Mapping[TopicPartition, int], min_bytes: int, timeout_ms: int) -> None:
-        """Return when ``min_bytes`` were appended in all behind the offsets, a partition vanished, or in time."""
+        """Return when ``min_bytes`` were appended in all at or after the offsets, or after ``timeout_ms``.
+
+        Returns at once if a partition has records there already, and when one is dropped.
+        """
         ...
 
     @property
     def waiters(self) -> Waiters:
-        """Who is told of changes: appends, log start offsets that moved, deletions.
+        """The waiters that are notified of appends, deletions, and log start offsets that moved.
 
-        Partitions that others serve beside the engine's may be told of here as well.
+        The broker notifies them too, of partitions that it serves beside the engine's.
         """
         ...
 
     def wake_all(self) -> None:
-        """End every ``wait`` now, those of watches too."""
+        """End every ``wait`` now, and those of watches."""
         ...
 
     def state(self, topic_partition: TopicPartition) -> LogState: ...
 
     def leader_epoch(self, topic_partition: TopicPartition) -> int:
-        """As in its state."""
+        """Return the leader epoch of ``state``, at less cost."""
         ...
 
     async def offset_for_time(
         self, topic_partition: TopicPartition, timestamp_ms: int
     ) -> tuple[int, int, int]:
-        """``(offset, timestamp, leader epoch)`` of the first record at or after it; (-1, -1, epoch) if none."""
-        ...
+        """Return ``(offset, timestamp, leader epoch)`` of the first record at or after a time in ms.
 
-    def max_timestamp(self, topic_partition: TopicPartition) -> int:
-        """The newest timestamp of any record, in ms; -1 if there is none."""
-        ...
-
-    def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:
-        """``(epoch, end offset)`` as KIP-101 asks for."""
-        ...
-
-    async def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> int:
-        """Move the log start offset up to ``before_offset``; returns the new one."""
-        ...
-
-    async def segments(self, topic_partition: TopicPartition) -> list[SegmentState]:
-        """Oldest first; none for a partition in memory."""
-        ...
-
-    async def verify(
-        self, topic_partition: TopicPartition, should_stop: Callable[[], bool]
-    ) -> Verification | None:
-        """Read and check every batch and index that is there when it begins.
-
-        None if ``should_stop``, which a thread asks now and then, said so. Raises ``StorageError``.
+        (-1, -1, epoch) if there is none.
         """
         ...
 
-    async def disk_space(self) -> DiskSpace:
-        """Raises ``StorageError``."""
+    def max_timestamp(self, topic_partition: TopicPartition) -> int:
+        """Return the newest timestamp of any record, in ms; -1 if there is none."""
+        ...
+
+    def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:
+        """Return ``(epoch, end offset)`` of the largest epoch up to ``epoch`` (KIP-101), or (-1, -1)."""
+        ...
+
+    async def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> int:
+        """Move the log start offset up to ``before_offset``; return the new one, which then lasts."""
         ...
 
     async def enforce_retention(self) -> int:
-        """Delete what the configurations no longer keep; returns segments deleted."""
+        """Delete what the configurations no longer keep; return how many pieces were deleted."""
         ...
 
     async def close(self) -> None:
-        """Sync everything, leave the clean-shutdown mark, release the data directory."""
+        """Sync everything, note that the shutdown was clean, and release what is stored."""
+        ...
+
+    @property
+    def disk_views(self) -> DiskViews | None:
+        """Views of the files on this machine; None if the engine keeps none."""
         ...

@@ -29,7 +29,7 @@ from uuid import UUID
 from stele.wire import record_batch as rb
 
 from ..clock import Clock
-from .age import Verdict, judge
+from .age import Verdict, retention_verdict
 from .checkpoint import LEADER_EPOCHS
 from .engine import PartitionSpec, ProducerState
 from .files import DISK_FULL, File, Files, write_file, write_files
@@ -118,10 +118,6 @@ class DiskLog:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.segments)
-
-    @property
-    def segment_count(self) -> int:
-        return len(self.segments)
 
     @property
     def max_timestamp(self) -> int:
@@ -292,16 +288,12 @@ class DiskLog:
         return None
 
     def _verdict(self, segment: Segment, now_ms: int) -> Verdict:
-        """What ``retention.ms`` says of ``segment``."""
-        if self.config.retention_ms < 0:
-            return Verdict.KEEP
-        return judge(
+        return retention_verdict(
+            self.config,
             claimed_ms=segment.max_timestamp,
             arrival_ms=segment.appended_ms,
             records=segment.record_age,
             now_ms=now_ms,
-            retention_ms=self.config.retention_ms,
-            after_max_ms=self.config.message_timestamp_after_max_ms,
         )
 
     def detach(self, segments: list[Segment]) -> list[Path]:

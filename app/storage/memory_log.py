@@ -13,12 +13,11 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from stele.wire import record_batch as rb
 
 from ..clock import Clock
-from .age import RecordAge, Verdict, age_of_batch, age_of_header, judge
+from .age import RecordAge, Verdict, age_of_batch, age_of_header, retention_verdict
 from .checkpoint import LeaderEpochs
 from .engine import PartitionSpec
 from .partition_log import Span, check_offset
@@ -46,15 +45,9 @@ class MemorySpan:
     """Batches that are in memory already."""
 
     __slots__ = ("_data",)
-    path: Path | None = None
-    position = 0
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-
-    @property
-    def size(self) -> int:
-        return len(self._data)
 
     def read_nowait(self) -> bytes:
         return self._data
@@ -76,10 +69,6 @@ class MemoryLog:
         self.size_bytes = 0
         self.deletions = 0
         self._batches: deque[StoredBatch] = deque()
-
-    @property
-    def segment_count(self) -> int:
-        return 0
 
     @property
     def recovery_point(self) -> int:
@@ -143,15 +132,12 @@ class MemoryLog:
         return found
 
     def _verdict(self, stored: StoredBatch, now_ms: int) -> Verdict:
-        if self.config.retention_ms < 0:
-            return Verdict.KEEP
-        return judge(
+        return retention_verdict(
+            self.config,
             claimed_ms=stored.header.max_timestamp,
             arrival_ms=stored.appended_ms,
             records=stored.age,
             now_ms=now_ms,
-            retention_ms=self.config.retention_ms,
-            after_max_ms=self.config.message_timestamp_after_max_ms,
         )
 
     def plan(

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 from stele.wire.record_batch import BatchHeader
@@ -19,20 +18,14 @@ from .topic_config import TopicConfig
 
 
 class Span(Protocol):
-    """Whole batches of one log, found and not yet read; ``path`` and ``position`` say where they lie on disk."""
+    """Whole batches of one log, found and not yet read."""
 
-    @property
-    def size(self) -> int: ...
-    @property
-    def path(self) -> Path | None: ...
-    @property
-    def position(self) -> int: ...
     def read_nowait(self) -> bytes | bytearray | None:
-        """The bytes, if that waits for no disk."""
+        """Return the bytes; None if a disk would be waited for."""
         ...
 
     def read(self) -> bytes | bytearray:
-        """The bytes; for threads. Raises ``OSError``."""
+        """Return the bytes; for threads. Raises ``OSError``."""
         ...
 
 
@@ -51,8 +44,6 @@ class PartitionLog(Protocol):
     def recovery_point(self) -> int: ...
     @property
     def size_bytes(self) -> int: ...
-    @property
-    def segment_count(self) -> int: ...
     @property
     def max_timestamp(self) -> int:
         """The newest that a batch header states, in ms; -1 if none does."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from stele.wire import record_batch as rb
 
 from app.storage.embedded import EmbeddedEngine, EngineOptions
-from app.storage.engine import AppendTicket, FetchSpec, PartitionSpec, TopicPartition
+from app.storage.engine import AppendTicket, PartitionFetch, PartitionSpec, TopicPartition
 from app.storage.files import Files
 
 from .batches import ORDERS, batch_of
@@ -39,8 +39,7 @@ async def open_engine(
     engine = EmbeddedEngine(files, path, clock=clock, options=options)
     await engine.open()
     await engine.create(specs)
-    await engine.remove_strays()
-    engine.start_background()
+    await engine.start()
     # The first checkpoint is made.
     await asyncio.sleep(0.1)
     return engine
@@ -72,15 +71,18 @@ async def append_synced(
     return ticket
 
 
+def fetch_of(name: TopicPartition, offset: int, max_bytes: int) -> PartitionFetch:
+    return PartitionFetch(topic=name.topic, partition=name.partition, offset=offset, max_bytes=max_bytes)
+
+
 async def read_batches(
     engine: EmbeddedEngine, offset: int, *, max_bytes: int = 1 << 30, name: TopicPartition = ORDERS
 ) -> bytes:
-    """One fetch. Raises whatever error stands in the plan."""
-    spec = FetchSpec(topic_partition=name, offset=offset, max_bytes=max_bytes)
-    (plan,) = await engine.plan_fetch([spec], max_bytes)
-    if plan.error is not None:
-        raise plan.error
-    return bytes(await engine.read(plan))
+    """One fetch. Raises whatever error stands in the result."""
+    (read,) = await engine.read([fetch_of(name, offset, max_bytes)], max_bytes)
+    if read.error is not None:
+        raise read.error
+    return bytes(read.batches)
 
 
 def records_of(raw: bytes, offset: int) -> list[tuple[int, bytes | None]]:

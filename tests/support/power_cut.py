@@ -19,10 +19,11 @@ from stele.wire import record_batch as rb
 
 from app.broker.producer_state import ProducerStates
 from app.storage.embedded import EmbeddedEngine, EngineOptions
-from app.storage.engine import AppendTicket, FetchSpec, PartitionSpec, TopicPartition
+from app.storage.engine import AppendTicket, PartitionSpec, TopicPartition
 from app.storage.topic_config import TopicConfig
 
 from .batches import batch_of
+from .engines import fetch_of
 from .simulated_files import SimulatedFiles
 from .simulated_time import SimulatedClock
 
@@ -199,7 +200,6 @@ class History:
         assert start.was_clean or not self._was_closed, "what was closed in order is found so"
         partitions = list(self._partitions.values())
         await engine.create([self._spec(partition) for partition in partitions])
-        await engine.remove_strays()
         if self._survivor is None or not may_end:
             for partition in partitions:
                 await self._check(engine, partition)
@@ -209,7 +209,7 @@ class History:
                     assert epoch > self._highest_epoch, "the leader epoch goes up with each crash"
                 assert epoch >= self._highest_epoch
             self._engine = engine
-        engine.start_background()
+        await engine.start()
         return engine
 
     async def _check(self, engine: EmbeddedEngine, partition: _Partition) -> None:
@@ -269,11 +269,10 @@ class History:
     async def _fetch(
         self, engine: EmbeddedEngine, partition: _Partition, offset: int, max_bytes: int
     ) -> bytes:
-        spec = FetchSpec(topic_partition=partition.name, offset=offset, max_bytes=max_bytes)
-        (plan,) = await engine.plan_fetch([spec], max_bytes)
-        if plan.error is not None:
-            raise AssertionError(f"{partition.name}: offset {offset} cannot be read: {plan.error}")
-        raw = bytes(await engine.read(plan))
+        (read,) = await engine.read([fetch_of(partition.name, offset, max_bytes)], max_bytes)
+        if read.error is not None:
+            raise AssertionError(f"{partition.name}: offset {offset} cannot be read: {read.error}")
+        raw = bytes(read.batches)
         assert raw, f"{partition.name}: nothing at offset {offset}"
         return raw
 
@@ -329,12 +328,12 @@ class History:
         if not partition.batches:
             return
         stored = self._random.choice(partition.batches)
-        spec = FetchSpec(topic_partition=partition.name, offset=stored.base_offset, max_bytes=1)
-        (plan,) = await engine.plan_fetch([spec], 1)
-        raw = await engine.read(plan)
+        (read,) = await engine.read([fetch_of(partition.name, stored.base_offset, 1)], 1)
         if engine.state(partition.name).log_start_offset <= stored.base_offset:
-            assert plan.error is None, f"{partition.name}: {plan.error}"
-            assert raw == stored.data, f"{partition.name}: offset {stored.base_offset} leads to another batch"
+            assert read.error is None, f"{partition.name}: {read.error}"
+            assert read.batches == stored.data, (
+                f"{partition.name}: offset {stored.base_offset} leads to another batch"
+            )
 
     def _append(self, engine: EmbeddedEngine, partition: _Partition) -> None:
         random = self._random

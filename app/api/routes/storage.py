@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ...broker.topics import Topic
 from ...errors import BrokerClosing
-from ...storage.engine import SegmentState
+from ...storage.disk_views import SegmentState
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError
 from ..openapi import storage as openapi

@@ -84,7 +84,7 @@ async def _described(broker: Broker, topic: Topic) -> dict[str, Any]:
                 "synced_offset": state.recovery_point,
                 "leader_epoch": state.leader_epoch,
                 "size_bytes": state.size_bytes,
-                "segments": state.segments,
+                "segments": broker.segment_count(topic.name, partition),
             }
         )
     return {

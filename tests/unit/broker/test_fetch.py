@@ -7,7 +7,7 @@ import random
 import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import crc32c
 import pytest
@@ -26,6 +26,11 @@ def batch(base_offset: int, count: int) -> bytearray:
     return made
 
 
+class Origin(NamedTuple):
+    path: Path
+    position: int
+
+
 def fetched(batches: bytearray, *, high_watermark: int) -> Fetched:
     return Fetched(
         topic="orders",
@@ -33,7 +38,7 @@ def fetched(batches: bytearray, *, high_watermark: int) -> Fetched:
         high_watermark=high_watermark,
         log_start_offset=0,
         batches=batches,
-        path=Path("orders-0/0.log"),
+        origin=Origin(Path("orders-0/0.log"), 0),
     )
 
 

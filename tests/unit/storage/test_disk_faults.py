@@ -80,8 +80,7 @@ class Run:
             await engine.close()
             return
         ledger.is_open = True
-        await ledger.attempt(engine.remove_strays())
-        engine.start_background()
+        await ledger.attempt(engine.start())
         for number in range(5):
             for name in names:
                 self.append(name, sync=False)

@@ -20,7 +20,7 @@ from stele.wire.messages import Durability
 from app.clock import SystemClock
 from app.errors import DataDirLocked, OffsetOutOfRange, UnknownTopic
 from app.storage.embedded import EmbeddedEngine, EngineOptions
-from app.storage.engine import FetchPlan, FetchSpec, LogEngine, PartitionSpec, TopicPartition
+from app.storage.engine import AppendTicket, LogEngine, PartitionRead, PartitionSpec, TopicPartition
 from app.storage.files import Files, RealFiles
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import ORDERS, batch_of, batch_of_times, spec_of
@@ -30,6 +30,7 @@ from tests.support.engines import (
     append,
     append_raw,
     append_synced,
+    fetch_of,
     open_engine,
     read_batches,
     read_from,
@@ -91,7 +92,127 @@ def the_engine_is_a(engine: EmbeddedEngine) -> LogEngine:
     return engine
 
 
+class LateAppends:
+    """Appends as an engine makes them that gives their offsets later, when its commit returns."""
+
+    def __init__(self, engine: LogEngine) -> None:
+        self._engine = engine
+        self._commits: list[asyncio.Task[None]] = []
+        self._order = asyncio.Lock()
+
+    def append(
+        self,
+        topic_partition: TopicPartition,
+        batches: bytearray | memoryview,
+        headers: list[rb.BatchHeader],
+        *,
+        sync: bool,
+    ) -> AppendTicket:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ticket = AppendTicket(durability=Durability.SYNCED, future=future)
+
+        async def commit() -> None:
+            async with self._order:
+                await asyncio.sleep(1)
+                placed = self._engine.append(topic_partition, batches, headers, sync=sync)
+                if placed.future is not None:
+                    await placed.future
+            ticket.place(
+                base_offset=placed.base_offset,
+                last_offset=placed.last_offset,
+                log_append_time_ms=placed.log_append_time_ms,
+                log_start_offset=placed.log_start_offset,
+            )
+            future.set_result(None)
+
+        self._commits.append(asyncio.create_task(commit()))
+        return ticket
+
+
 # ── append and read ──
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["placed at once", "placed later"])
+@simulated
+async def test_a_ticket_has_its_offsets_when_it_is_done_in_the_order_of_the_appends(
+    world: World, is_late: bool
+) -> None:
+    engine = await world.open()
+    append_to = LateAppends(engine).append if is_late else engine.append
+    tickets: list[AppendTicket] = []
+    for values in ([b"a", b"b"], [b"c"], [b"d"]):
+        batches = batch_of(values)
+        tickets.append(append_to(ORDERS, batches, rb.check_produced(batches), sync=True))
+    assert [ticket.is_placed for ticket in tickets] == [not is_late] * 3
+    for ticket in tickets:
+        if ticket.future is not None:
+            await ticket.future
+        assert ticket.done
+        assert ticket.is_placed
+    assert [(ticket.base_offset, ticket.last_offset) for ticket in tickets] == [(0, 1), (2, 2), (3, 3)]
+    assert [offset for offset, _ in await read_from(engine, 0)] == [0, 1, 2, 3]
+    await engine.close()
+
+
+@simulated
+async def test_a_read_answers_each_request_in_its_place(world: World) -> None:
+    engine: LogEngine = await world.open(world.spec(), world.spec(OTHER))
+    assert await engine.read([], 1000) == []
+    batches = batch_of([b"x"])
+    engine.append(OTHER, batches, rb.check_produced(batches), sync=False)
+    requests = [fetch_of(OTHER, 0, 1000), fetch_of(ORDERS, 0, 1000), fetch_of(OTHER, 1, 1000)]
+    reads = await engine.read(requests, 1000)
+    assert [(read.topic, read.partition) for read in reads] == [r.topic_partition for r in requests]
+    assert [len(read.batches) for read in reads] == [len(batches), 0, 0]
+    assert [(read.log_start_offset, read.high_watermark) for read in reads] == [(0, 1), (0, 0), (0, 1)]
+    assert all(read.error is None for read in reads)
+    await engine.close()
+
+
+@simulated
+async def test_only_batches_in_a_file_have_an_origin(world: World) -> None:
+    engine: LogEngine = await world.open()
+    for _ in range(2):
+        batches = batch_of([b"x"])
+        engine.append(ORDERS, batches, rb.check_produced(batches), sync=False)
+    (read,) = await engine.read([fetch_of(ORDERS, 1, 1000)], 1000)
+    if world.kind == "memory":
+        assert read.origin is None
+    else:
+        assert read.origin is not None
+        assert read.origin.path.name == segment_path(0).name
+        assert read.origin.position == len(batches)
+    await engine.close()
+
+
+@simulated
+async def test_an_engine_with_files_shows_them_and_none_of_a_partition_in_memory(world: World) -> None:
+    engine: LogEngine = await world.open()
+    views = engine.disk_views
+    assert views is not None
+    expected = 0 if world.kind == "memory" else 1
+    assert views.segment_count(ORDERS) == len(await views.segments(ORDERS)) == expected
+    if world.kind != "simulated disk":
+        # A check reads files as ``stele verify`` does, which knows the real disk only.
+        checked = await views.verify(ORDERS, lambda: False)
+        assert checked is not None
+        assert (checked.segments, checked.problems) == (expected, [])
+    await engine.close()
+
+
+@simulated
+async def test_an_engine_that_was_opened_can_be_closed_at_any_point(disk: World) -> None:
+    for steps in range(4):
+        engine: LogEngine = EmbeddedEngine(disk.files, DATA, clock=disk.clock, options=QUIET)
+        if steps > 0:
+            start = await engine.open()
+            # The first to open it finds it new; every one after that was closed.
+            assert start.was_clean or start.is_new
+        if steps > 1:
+            await engine.create([disk.spec()])
+        if steps > 2:
+            await engine.start()
+        await engine.close()
 
 
 @simulated
@@ -196,17 +317,15 @@ async def test_a_fetch_of_many_partitions_shares_its_bytes(world: World) -> None
             append(engine, b"x" * 100, name=name)
     size = len(await read_batches(engine, 0, max_bytes=1))
 
-    async def plan(max_bytes: int, *specs: tuple[TopicPartition, int]) -> list[FetchPlan]:
-        return await engine.plan_fetch(
-            [FetchSpec(topic_partition=name, offset=at, max_bytes=1 << 20) for name, at in specs], max_bytes
-        )
+    async def read(max_bytes: int, *offsets: tuple[TopicPartition, int]) -> list[PartitionRead]:
+        return await engine.read([fetch_of(name, at, 1 << 20) for name, at in offsets], max_bytes)
 
-    assert [p.size for p in await plan(1 << 20, (ORDERS, 0), (OTHER, 0))] == [3 * size, 3 * size]
-    assert [p.size for p in await plan(4 * size, (ORDERS, 0), (OTHER, 0))] == [3 * size, size]
+    assert [len(r.batches) for r in await read(1 << 20, (ORDERS, 0), (OTHER, 0))] == [3 * size, 3 * size]
+    assert [len(r.batches) for r in await read(4 * size, (ORDERS, 0), (OTHER, 0))] == [3 * size, size]
     # The first with data gets a batch, however small the limit; nobody else does.
-    assert [p.size for p in await plan(1, (ORDERS, 3), (OTHER, 0))] == [0, size]
-    assert [p.size for p in await plan(1, (ORDERS, 0), (OTHER, 0))] == [size, 0]
-    assert [p.high_watermark for p in await plan(1, (ORDERS, 0), (OTHER, 9))] == [3, 3]
+    assert [len(r.batches) for r in await read(1, (ORDERS, 3), (OTHER, 0))] == [0, size]
+    assert [len(r.batches) for r in await read(1, (ORDERS, 0), (OTHER, 0))] == [size, 0]
+    assert [r.high_watermark for r in await read(1, (ORDERS, 0), (OTHER, 9))] == [3, 3]
     await engine.close()
 
 
@@ -228,11 +347,11 @@ async def test_only_the_first_partition_with_data_exceeds_a_limit_and_by_one_bat
         boundaries |= {sum(batches) - 1, sum(batches), sum(batches) + 1}
     partition_limits = {1, 1 << 20} | {sum(s[:n]) + d for s in sizes for n in (1, 2, 3) for d in (-1, 0, 1)}
     for partition_max in sorted(partition_limits):
-        specs = [FetchSpec(topic_partition=name, offset=0, max_bytes=partition_max) for name in names]
+        requests = [fetch_of(name, 0, partition_max) for name in names]
         for max_bytes in sorted(boundaries):
-            plans = await engine.plan_fetch(specs, max_bytes)
-            assert [plan.size for plan in plans] == _sizes_fetched(sizes, partition_max, max_bytes)
-            assert all(plan.error is None for plan in plans)
+            reads = await engine.read(requests, max_bytes)
+            assert [len(read.batches) for read in reads] == _sizes_fetched(sizes, partition_max, max_bytes)
+            assert all(read.error is None for read in reads)
     await engine.close()
 
 
@@ -252,9 +371,8 @@ def _sizes_fetched(sizes: list[list[int]], partition_max: int, max_bytes: int) -
 async def test_an_offset_out_of_range_is_told_where_no_bytes_are_left(world: World) -> None:
     engine = await world.open(world.spec(), world.spec(OTHER))
     append(engine, b"x" * 100)
-    specs = [FetchSpec(topic_partition=n, offset=o, max_bytes=1) for n, o in ((ORDERS, 0), (OTHER, 9))]
-    there, out_of_range = await engine.plan_fetch(specs, 1)
-    assert there.size > 1
+    there, out_of_range = await engine.read([fetch_of(ORDERS, 0, 1), fetch_of(OTHER, 9, 1)], 1)
+    assert len(there.batches) > 1
     assert isinstance(out_of_range.error, OffsetOutOfRange)
     await engine.close()
 
@@ -264,11 +382,10 @@ async def test_a_fetch_of_a_partition_that_is_gone_says_so_in_its_place(world: W
     engine = await world.open(world.spec(), world.spec(OTHER))
     append(engine, b"a")
     await engine.drop([OTHER])
-    specs = [FetchSpec(topic_partition=name, offset=0, max_bytes=100) for name in (OTHER, ORDERS)]
-    gone, there = await engine.plan_fetch(specs, 1000)
+    gone, there = await engine.read([fetch_of(name, 0, 100) for name in (OTHER, ORDERS)], 1000)
     assert isinstance(gone.error, UnknownTopic)
     assert there.error is None
-    assert there.size > 0
+    assert there.batches
     await engine.close()
 
 
@@ -683,7 +800,7 @@ async def test_segments_roll_by_size_and_a_read_goes_across_them(world: World) -
     for number in range(10):
         append(engine, b"%02d" % number)
     if world.kind != "memory":
-        assert engine.state(ORDERS).segments == 4
+        assert engine.disk_views.segment_count(ORDERS) == 4
     expected = [(number, b"%02d" % number) for number in range(10)]
     for offset in range(10):
         for max_bytes in (1, 2 * size, 1 << 20):
@@ -699,10 +816,10 @@ async def test_segments_roll_by_age(disk: World) -> None:
     await append_synced_now(disk, engine)
     await asyncio.sleep(3590)
     await append_synced_now(disk, engine)
-    assert engine.state(ORDERS).segments == 1
+    assert engine.disk_views.segment_count(ORDERS) == 1
     await asyncio.sleep(10)
     await append_synced_now(disk, engine)
-    assert engine.state(ORDERS).segments == 2
+    assert engine.disk_views.segment_count(ORDERS) == 2
     assert len(await read_from(engine, 0)) == 3
     await engine.close()
 
@@ -716,7 +833,7 @@ async def test_a_sealed_segment_gives_its_file_back(disk: World) -> None:
     )
     for _ in range(100):
         await append_synced(engine, b"x" * 100)
-    assert engine.state(ORDERS).segments == 100
+    assert engine.disk_views.segment_count(ORDERS) == 100
     assert len(files.handles) <= 2
     assert len(await read_from(engine, 0)) == 100
     assert len(files.handles) <= 7
@@ -999,7 +1116,7 @@ async def test_real_threads_and_real_time_change_nothing(tmp_path: Path) -> None
         engine = EmbeddedEngine(files, tmp_path / "data", clock=clock, options=options)
         await engine.open()
         await engine.create([spec_of(name, clock=clock, config=config) for name in names])
-        engine.start_background()
+        await engine.start()
         return engine
 
     async def produce(engine: EmbeddedEngine, number: int) -> None:
@@ -1019,7 +1136,7 @@ async def test_real_threads_and_real_time_change_nothing(tmp_path: Path) -> None
     engine = await start()
     for name in names:
         assert await read_from(engine, 0, name=name) == list(enumerate(written[name]))
-        assert engine.state(name).segments > 1
+        assert engine.disk_views.segment_count(name) > 1
     await engine.close()
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from stele.wire.error_codes import ErrorCode
 from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
-from ....broker.broker import MAX_TIMESTAMP
+from ....broker.virtual import MAX_TIMESTAMP
 from ....errors import SteleError
 from ...errors import error_code_of
 from ..schemas.list_offsets import (

@@ -1,0 +1,215 @@
+"""Reading partitions: fetches, the waits for more, and what the log of a partition reports.
+
+``PartitionReader`` serves stored partitions from the engine and virtual ones from their
+owners, in one call. Callers use it through ``Broker``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from stele.wire import record_batch as rb
+from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+from ..clock import Clock
+from ..errors import InvalidRequest, SteleError, UnknownPartition, UnknownTopic
+from ..settings import Settings
+from ..storage.disk_views import DiskSpace, SegmentState, Verification
+from ..storage.engine import LogEngine, LogState, PartitionFetch, PartitionRead, TopicPartition
+from ..storage.waiters import PartitionWatch
+from .counts import Counts
+from .fetch import brings_all
+from .topics import Topics
+from .virtual import MAX_TIMESTAMP, VirtualTopics
+
+
+class PartitionReader:
+    """Reads the partitions of one broker; the methods that ``Broker`` has too are documented there."""
+
+    def __init__(
+        self,
+        *,
+        engine: LogEngine,
+        topics: Topics,
+        virtual: VirtualTopics,
+        clock: Clock,
+        settings: Settings,
+        counts: Counts,
+    ) -> None:
+        self._engine = engine
+        self._topics = topics
+        self._virtual = virtual
+        self._clock = clock
+        self._settings = settings
+        self._counts = counts
+        self._is_closing = False
+
+    def begin_close(self) -> None:
+        """End the waits under way; later ones return at once."""
+        self._is_closing = True
+        self._engine.wake_all()
+
+    # ── fetch ──
+
+    async def fetch(
+        self,
+        requests: Sequence[PartitionFetch],
+        *,
+        max_bytes: int,
+        min_bytes: int,
+        max_wait_ms: int,
+        is_scan: bool,
+        with_internal: bool,
+    ) -> list[PartitionRead]:
+        max_bytes = min(max_bytes, self._settings.fetch_bytes_max)
+        max_wait_ms = min(max_wait_ms, self._settings.fetch_wait_ms_max)
+        deadline_ms = self._clock.monotonic_ms() + max_wait_ms
+        while True:
+            reads = await self._read(requests, max_bytes, with_internal=with_internal)
+            have = sum(len(read.batches) for read in reads)
+            if not is_scan:
+                self._counts.fetched_bytes += have
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            if have >= min_bytes or left_ms <= 0 or self._is_closing or any(read.error for read in reads):
+                return reads
+            if not all(
+                brings_all(read, request.offset) for read, request in zip(reads, requests, strict=True)
+            ):
+                # As much as the limits allow: whole batches need not add up to ``min_bytes``.
+                return reads
+            positions = {TopicPartition(read.topic, read.partition): read.high_watermark for read in reads}
+            await self._wait(positions, min_bytes - have, left_ms)
+
+    async def _read(
+        self, requests: Sequence[PartitionFetch], max_bytes: int, *, with_internal: bool
+    ) -> list[PartitionRead]:
+        """Read stored and virtual partitions once, in the order of ``requests``."""
+        refused: dict[int, PartitionRead] = {}
+        virtual: list[int] = []
+        for index, request in enumerate(requests):
+            if with_internal and request.topic in self._virtual:
+                virtual.append(index)
+            elif (error := self._refuse_fetch(request)) is not None:
+                refused[index] = PartitionRead(topic=request.topic, partition=request.partition, error=error)
+        if not refused and not virtual:
+            return await self._engine.read(requests, max_bytes)
+        others = {*refused, *virtual}
+        stored = [index for index in range(len(requests)) if index not in others]
+        reads = await self._engine.read([requests[index] for index in stored], max_bytes)
+        left = max(0, max_bytes - sum(len(read.batches) for read in reads))
+        by_index = refused | dict(zip(stored, reads, strict=True))
+        if virtual:
+            made = await self._virtual.fetch(
+                [requests[index] for index in virtual], left, at_least_one=left == max_bytes
+            )
+            by_index |= zip(virtual, made, strict=True)
+        return [by_index[index] for index in range(len(requests))]
+
+    def _refuse_fetch(self, request: PartitionFetch) -> SteleError | None:
+        topic = self._topics.get(request.topic)
+        if topic is None:
+            try:
+                self._topics.topic(request.topic)
+            except SteleError as error:
+                return error
+            return UnknownTopic(request.topic)
+        if not 0 <= request.partition < topic.partitions:
+            return UnknownPartition(request.topic, request.partition, partitions=topic.partitions)
+        return None
+
+    async def _wait(self, positions: Mapping[TopicPartition, int], min_bytes: int, timeout_ms: int) -> None:
+        """``LogEngine.wait``, where some of the partitions may be virtual."""
+        virtual = {name: offset for name, offset in positions.items() if name.topic in self._virtual.names}
+        if not virtual:
+            await self._engine.wait(positions, min_bytes, timeout_ms)
+            return
+        stored = {name: offset for name, offset in positions.items() if name not in virtual}
+        waits = [asyncio.ensure_future(self._virtual.wait(virtual, timeout_ms))]
+        if stored:
+            waits.append(asyncio.ensure_future(self._engine.wait(stored, min_bytes, timeout_ms)))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def wait_for_append(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> None:
+        if not self._is_closing:
+            names = {TopicPartition(*name): offset for name, offset in positions.items()}
+            await self._engine.wait(names, 1, timeout_ms)
+
+    def watch(self) -> PartitionWatch:
+        return self._engine.waiters.watch()
+
+    # ── one partition's log ──
+
+    def partition(self, topic: str, partition: int) -> TopicPartition:
+        """Name a stored partition that exists. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        stored_topic = self._topics.topic(topic)
+        if not 0 <= partition < stored_topic.partitions:
+            raise UnknownPartition(topic, partition, partitions=stored_topic.partitions)
+        return TopicPartition(topic, partition)
+
+    async def list_offset(self, topic: str, partition: int, at: int) -> tuple[int, int, int]:
+        if topic in self._virtual:
+            return await self._virtual.list_offset(topic, partition, at)
+        name = self.partition(topic, partition)
+        state = self._engine.state(name)
+        if at == LATEST_TIMESTAMP:
+            return state.high_watermark, rb.NO_TIMESTAMP, state.leader_epoch
+        if at == EARLIEST_TIMESTAMP:
+            return state.log_start_offset, rb.NO_TIMESTAMP, state.leader_epoch
+        if at == MAX_TIMESTAMP:
+            at = self._engine.max_timestamp(name)
+            if at == rb.NO_TIMESTAMP:
+                return -1, rb.NO_TIMESTAMP, state.leader_epoch
+        return await self._engine.offset_for_time(name, at)
+
+    def epoch_end_offset(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
+        if topic in self._virtual:
+            return self._virtual.epoch_end_offset(topic, partition, epoch)
+        name = self.partition(topic, partition)
+        state = self._engine.state(name)
+        if epoch == state.leader_epoch:
+            # Nothing need have been appended in it yet.
+            return epoch, state.log_end_offset
+        if epoch > state.leader_epoch:
+            # It has not begun, so nobody knows where it will end.
+            return -1, -1
+        return self._engine.epoch_end_offset(name, epoch)
+
+    def log_state(self, topic: str, partition: int) -> LogState:
+        if topic in self._virtual:
+            return self._virtual.state(topic, partition)
+        return self._engine.state(self.partition(topic, partition))
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        if topic in self._virtual:
+            return self._virtual.state(topic, partition).leader_epoch
+        return self._engine.leader_epoch(self.partition(topic, partition))
+
+    # ── its files ──
+
+    def segment_count(self, topic: str, partition: int) -> int:
+        views = self._engine.disk_views
+        name = self.partition(topic, partition)
+        return 0 if views is None else views.segment_count(name)
+
+    async def segments(self, topic: str, partition: int) -> list[SegmentState]:
+        views = self._engine.disk_views
+        name = self.partition(topic, partition)
+        return [] if views is None else await views.segments(name)
+
+    async def verify(
+        self, topic: str, partition: int, should_stop: Callable[[], bool]
+    ) -> Verification | None:
+        views = self._engine.disk_views
+        name = self.partition(topic, partition)
+        if views is None:
+            raise InvalidRequest(f"{name} has no files on this broker; there is nothing to verify")
+        return await views.verify(name, should_stop)
+
+    async def disk_space(self) -> DiskSpace | None:
+        views = self._engine.disk_views
+        return None if views is None else await views.space()

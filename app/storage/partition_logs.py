@@ -1,0 +1,32 @@
+"""The open partitions of the embedded engine, wherever their bytes are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from .engine import TopicPartition
+from .log import DiskLog
+from .memory_log import MemoryLog
+from .partition_log import PartitionLog
+
+
+class PartitionLogs:
+    """Finds the log of a partition; ``disk`` belongs to the log manager, ``memory`` to the engine."""
+
+    def __init__(self, data_dir: Path, disk: Mapping[TopicPartition, DiskLog]) -> None:
+        self._data_dir = data_dir
+        self.disk = disk
+        self.memory: dict[TopicPartition, MemoryLog] = {}
+
+    def find(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        return self.disk.get(topic_partition) or self.memory.get(topic_partition)
+
+    def __getitem__(self, topic_partition: TopicPartition) -> PartitionLog:
+        """Raises ``KeyError`` for a partition that is not open."""
+        return self.disk.get(topic_partition) or self.memory[topic_partition]
+
+    def directory(self, topic_partition: TopicPartition) -> Path:
+        """The directory to name in an error of the disk."""
+        log = self.disk.get(topic_partition)
+        return self._data_dir if log is None else log.directory
