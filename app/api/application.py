@@ -31,8 +31,8 @@ from .errors import HttpError, error_response, http_problem, problem_response
 from .http_traffic import HttpTraffic
 from .metrics import HttpMetrics, metrics, observe_broker
 from .routes import cdc as cdc_routes
+from .routes import group_members, leases, overview, produce, records, search, status, storage, topics
 from .routes import groups as group_routes
-from .routes import leases, overview, produce, records, search, status, storage, topics
 from .state import ApiState, CdcView
 
 logger = logging.getLogger(__name__)
@@ -112,6 +112,7 @@ def create_application(
         search.router,
         storage.router,
         group_routes.router,
+        group_members.router,
         leases.router,
         cdc_routes.router,
         overview.router,

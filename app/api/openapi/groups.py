@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..bodies import CommitBody, HeartbeatBody, JoinBody, OwnerBody, ResetBody
 from .parts import (
     GROUP,
     INTEGER,
@@ -11,15 +12,14 @@ from .parts import (
     PARTITION,
     STRING,
     TOPIC_NAME,
-    TOPICS,
     Operation,
     answers,
-    json_body,
     json_content,
     list_of,
     object_of,
     query,
 )
+from .request_bodies import request_body
 
 GROUP_LAG_HISTORY: Operation = {
     "parameters": [GROUP],
@@ -45,7 +45,6 @@ _MEMBER = {
 }
 _OWNED = [GROUP, TOPIC_NAME, PARTITION]
 _GENERATION = {"type": "integer", "minimum": 0, "maximum": 2147483647}
-_OWNER_BODY = {"member_id": {"type": "string"}, "generation": _GENERATION}
 
 LIST_GROUPS: Operation = {
     "parameters": [
@@ -67,48 +66,19 @@ RESET_OFFSETS: Operation = {
         GROUP,
         query("dry_run", {"type": "boolean", "default": False}, "only say what would be"),
     ],
-    "requestBody": json_body(
-        {
-            "to": {"type": ["string", "integer"], "examples": ["earliest", "latest", 42, "-1h"]},
-            "topics": TOPICS,
-            "offsets": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "required": ["topic", "partition", "offset"],
-                    "properties": {
-                        "topic": {"type": "string"},
-                        "partition": {"type": "integer", "minimum": 0},
-                        "offset": {"type": "integer", "minimum": 0},
-                    },
-                },
-            },
-        },
-        {"to": "earliest", "topics": ["orders"]},
-        required=[],
-    ),
+    "requestBody": request_body(ResetBody, {"to": "earliest", "topics": ["orders"]}),
     "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT),
 }
 
 JOIN_GROUP: Operation = {
     "parameters": [GROUP],
-    "requestBody": json_body(
-        {
-            "topics": TOPICS,
-            "session_timeout_ms": {"type": "integer", "minimum": 6000, "maximum": 1800000, "default": 45000},
-            "member_id": {"type": "string"},
-            "client_id": {"type": "string"},
-        },
-        {"topics": ["orders"], "session_timeout_ms": 10000},
-        required=["topics"],
-    ),
+    "requestBody": request_body(JoinBody, {"topics": ["orders"], "session_timeout_ms": 10000}),
     "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT, ok_status=201),
 }
 
 HEARTBEAT: Operation = {
     "parameters": [GROUP, _MEMBER],
-    "requestBody": json_body({"generation": _GENERATION}, {"generation": 1}, required=["generation"]),
+    "requestBody": request_body(HeartbeatBody, {"generation": 1}),
     "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT),
 }
 
@@ -119,9 +89,7 @@ LEAVE_GROUP: Operation = {
 
 CLAIM: Operation = {
     "parameters": _OWNED,
-    "requestBody": json_body(
-        _OWNER_BODY, {"member_id": "http-0b5f", "generation": 1}, required=["member_id", "generation"]
-    ),
+    "requestBody": request_body(OwnerBody, {"member_id": "http-0b5f", "generation": 1}),
     "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT),
 }
 
@@ -136,15 +104,7 @@ RELEASE: Operation = {
 
 COMMIT: Operation = {
     "parameters": _OWNED,
-    "requestBody": json_body(
-        {
-            **_OWNER_BODY,
-            "offset": {"type": "integer", "minimum": 0, "description": "of the next record to read"},
-            "metadata": {"type": "string"},
-        },
-        {"member_id": "http-0b5f", "generation": 1, "offset": 42},
-        required=["member_id", "generation", "offset"],
-    ),
+    "requestBody": request_body(CommitBody, {"member_id": "http-0b5f", "generation": 1, "offset": 42}),
     "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT),
 }
 

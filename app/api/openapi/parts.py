@@ -136,15 +136,4 @@ STRING = {"type": "string"}
 BOOLEAN = {"type": "boolean"}
 
 
-def json_body(properties: dict[str, Any], example: object, *, required: list[str]) -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": properties,
-        "required": required,
-    }
-    return {"required": True, "content": json_content(schema, example)}
-
-
-TOPICS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 OBJECT = json_content({"type": "object"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..bodies import RangesBody
 from .parts import (
     FILTER,
     OFFSET_OR_TIME,
@@ -13,6 +14,7 @@ from .parts import (
     json_content,
     query,
 )
+from .request_bodies import request_body
 
 _SEARCH_FORM = [
     TOPIC_NAME,
@@ -54,20 +56,7 @@ SEARCH: Operation = {
 
 SEARCH_ON: Operation = {
     "parameters": _SEARCH_FORM,
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["ranges"],
-                    "properties": {"ranges": {"type": "string"}},
-                    "additionalProperties": False,
-                },
-                "example": {"ranges": "0:42-100,1:0-7"},
-            }
-        },
-    },
+    "requestBody": request_body(RangesBody, {"ranges": "0:42-100,1:0-7"}),
     "responses": answers(400, 404, 413, 415, 429, 500, ok=_FOUND),
 }
 

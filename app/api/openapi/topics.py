@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..bodies import TopicBody
 from .parts import (
     INTEGER,
     NULLABLE_STRING,
@@ -16,23 +17,11 @@ from .parts import (
     object_of,
     query,
 )
+from .request_bodies import request_body
 
-_TOPIC_BODY = {
-    "content": json_content(
-        {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {
-                "partitions": {"type": ["integer", "null"], "minimum": 1, "maximum": 100},
-                "configs": {
-                    "type": "object",
-                    "additionalProperties": {"type": ["string", "integer", "boolean", "null"]},
-                },
-            },
-        },
-        {"partitions": 3, "configs": {"retention.ms": 86400000}},
-    )
-}
+_TOPIC_BODY = request_body(
+    TopicBody, {"partitions": 3, "configs": {"retention.ms": 86400000}}, is_required=False
+)
 _TOPIC = json_content(
     {
         "type": "object",

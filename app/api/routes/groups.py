@@ -2,72 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 from fastapi import APIRouter
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...errors import InvalidRequest
-from ...groups.consumer_protocol import AssignedPartition
-from ...groups.group import Claimant
 from ...groups.lag import Target, group_lag, reset_offsets
-from ...groups.messages import NO_MEMBER, LeavingMember, ManagedJoin, Membership, OffsetToCommit
 from ...query.positions import parse_time
+from ..bodies import ResetBody
 from ..encoded_slash import EncodedSlashRoute
-from ..json_bodies import client_host, json_answer, json_body
+from ..group_json import by_topic, check_offset
+from ..json_bodies import json_answer, json_body
 from ..openapi import groups as openapi
-from ..requests import (
-    INT32_MAX,
-    INT64_MAX,
-    integer_parameter,
-    path_integer,
-)
+from ..requests import INT32_MAX, integer_parameter
 from ..state import api_state, broker_of, groups_of
 
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
 
-SESSION_TIMEOUT_MS = 45_000
 _PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
-
-
-class JoinBody(Struct, forbid_unknown_fields=True):
-    topics: list[str]
-    session_timeout_ms: int = SESSION_TIMEOUT_MS
-    member_id: str = NO_MEMBER
-    client_id: str = "http"
-
-
-class HeartbeatBody(Struct, forbid_unknown_fields=True):
-    generation: int
-
-
-class OwnerBody(Struct, forbid_unknown_fields=True):
-    member_id: str
-    generation: int
-
-
-class CommitBody(Struct, forbid_unknown_fields=True):
-    member_id: str
-    generation: int
-    offset: int
-    metadata: str = ""
-
-
-class OffsetBody(Struct, forbid_unknown_fields=True):
-    topic: str
-    partition: int
-    offset: int
-
-
-class ResetBody(Struct, forbid_unknown_fields=True):
-    """``to`` for all partitions of ``topics`` (those that the group has committed in), or ``offsets`` one by one."""
-
-    to: str | int | None = None
-    topics: list[str] | None = None
-    offsets: list[OffsetBody] | None = None
 
 
 # ── looking ──
@@ -161,8 +113,8 @@ async def get_group(request: Request) -> Response:
                     "client_host": member.client_host,
                     "is_managed": member.is_managed,
                     "topics": sorted(member.topics),
-                    "assignment": _by_topic(member.assigned),
-                    "owned": _by_topic(member.owned),
+                    "assignment": by_topic(member.assigned),
+                    "owned": by_topic(member.owned),
                 }
                 for member in described.members
             ],
@@ -198,13 +150,6 @@ async def get_group(request: Request) -> Response:
             ],
         }
     )
-
-
-def _by_topic(parts: Iterable[AssignedPartition]) -> list[dict[str, Any]]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(parts):
-        topics.setdefault(topic, []).append(partition)
-    return [{"topic": topic, "partitions": partitions} for topic, partitions in topics.items()]
 
 
 @router.delete(
@@ -261,7 +206,7 @@ def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
     broker, coordinator = broker_of(request), groups_of(request).coordinator
     if body.offsets is not None:
         for one in body.offsets:
-            _check_offset(one.offset)
+            check_offset(one.offset)
         return [Target(topic=one.topic, partition=one.partition, offset=one.offset) for one in body.offsets]
     text = str(body.to)
     offset = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
@@ -283,210 +228,3 @@ def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
         for topic in topics
         for partition in range(broker.topic(topic).partitions)
     ]
-
-
-def _check_offset(offset: int) -> None:
-    if not 0 <= offset <= INT64_MAX:
-        raise InvalidRequest(f"offset is {offset}; it is the number of the next record to read, from 0 on")
-
-
-# ── members ──
-
-
-def _membership(membership: Membership) -> dict[str, Any]:
-    return {
-        "member_id": membership.member_id,
-        "generation": membership.generation,
-        "assignment": _by_topic(membership.assigned),
-        "rebalancing": membership.is_rebalancing,
-    }
-
-
-@router.post(
-    "/v1/groups/{group}/members", status_code=201, openapi_extra=openapi.JOIN_GROUP, summary="Join a group"
-)
-async def join(request: Request) -> Response:
-    """Join a group, or with a `member_id` change its topics. The answer comes with the next generation.
-
-    The broker divides the partitions evenly; members of the Kafka listener share them. A member that sends no
-    heartbeat for `session_timeout_ms` is gone. Claim a partition before you read it.
-    """
-    body = await json_body(request, JoinBody, '{"topics": ["orders"], "session_timeout_ms": 10000}')
-    membership = await groups_of(request).coordinator.join_managed(
-        ManagedJoin(
-            group=str(request.path_params["group"]),
-            topics=body.topics,
-            member_id=body.member_id,
-            client_id=body.client_id,
-            client_host=client_host(request),
-            session_timeout_ms=body.session_timeout_ms,
-        )
-    )
-    return json_answer(_membership(membership), 201)
-
-
-@router.post(
-    "/v1/groups/{group}/members/{member_id}/heartbeat",
-    openapi_extra=openapi.HEARTBEAT,
-    summary="Stay in a group",
-)
-async def heartbeat(request: Request) -> Response:
-    """Stay, and hear what is assigned: a higher generation than one's own says that there was a rebalance.
-
-    While members of the Kafka listener rejoin, `rebalancing` is true, and the generation and its assignment are the
-    last ones.
-    """
-    body = await json_body(request, HeartbeatBody, '{"generation": 1}')
-    coordinator = groups_of(request).coordinator
-    group, member_id = str(request.path_params["group"]), str(request.path_params["member_id"])
-    await coordinator.settled(group)
-    membership = coordinator.membership(group, member_id, generation=body.generation)
-    return json_answer(_membership(membership))
-
-
-@router.delete(
-    "/v1/groups/{group}/members/{member_id}",
-    status_code=204,
-    openapi_extra=openapi.LEAVE_GROUP,
-    summary="Leave a group",
-)
-async def leave(request: Request) -> Response:
-    """Leave; the others get its partitions at once."""
-    member = LeavingMember(member_id=str(request.path_params["member_id"]))
-    coordinator, group = groups_of(request).coordinator, str(request.path_params["group"])
-    (error,) = coordinator.leave(group, [member])
-    if error is not None:
-        raise error
-    await coordinator.settled(group)
-    return Response(status_code=204)
-
-
-# ── ownership ──
-
-
-def _claimant(request: Request, member_id: str, generation: int) -> Claimant:
-    return Claimant(
-        group=str(request.path_params["group"]),
-        member_id=member_id,
-        generation=generation,
-        topic=str(request.path_params["topic"]),
-        partition=path_integer(request, "partition"),
-    )
-
-
-_OWNER_EXAMPLE = '{"member_id": "…", "generation": 1}'
-
-
-@router.put(
-    "/v1/groups/{group}/partitions/{topic}/{partition}/owner",
-    openapi_extra=openapi.CLAIM,
-    summary="Claim a partition",
-)
-async def claim(request: Request) -> Response:
-    """Become the owner of a partition that is assigned to the member in the current generation.
-
-    The owner stays it over a rebalance if the partition is still assigned to it.
-    """
-    body = await json_body(request, OwnerBody, _OWNER_EXAMPLE)
-    claimant = _claimant(request, body.member_id, body.generation)
-    await groups_of(request).coordinator.claim(claimant)
-    return json_answer(
-        {
-            "topic": claimant.topic,
-            "partition": claimant.partition,
-            "owner": claimant.member_id,
-            "generation": claimant.generation,
-        }
-    )
-
-
-@router.delete(
-    "/v1/groups/{group}/partitions/{topic}/{partition}/owner",
-    status_code=204,
-    openapi_extra=openapi.RELEASE,
-    summary="Release a partition",
-)
-async def release(request: Request) -> Response:
-    """Give a partition back; `member_id` and `generation` in the body or the query."""
-    member_id = request.query_params.get("member_id")
-    if member_id is None:
-        body = await json_body(request, OwnerBody, _OWNER_EXAMPLE)
-    else:
-        body = OwnerBody(member_id, integer_parameter(request, "generation", -1))
-    await groups_of(request).coordinator.release(_claimant(request, body.member_id, body.generation))
-    return Response(status_code=204)
-
-
-@router.put(
-    "/v1/groups/{group}/partitions/{topic}/{partition}/offset",
-    openapi_extra=openapi.COMMIT,
-    summary="Commit an offset",
-)
-async def commit(request: Request) -> Response:
-    """Commit the offset of the next record to read, as the owner in the current generation. Durable when answered."""
-    body = await json_body(request, CommitBody, '{"member_id": "…", "generation": 1, "offset": 42}')
-    claimant = _claimant(request, body.member_id, body.generation)
-    end = broker_of(request).log_state(claimant.topic, claimant.partition).high_watermark
-    _check_offset(body.offset)
-    if body.offset > end:
-        raise InvalidRequest(
-            f"offset {body.offset} cannot be committed: {claimant.topic}-{claimant.partition} ends at {end}"
-        )
-    offset = OffsetToCommit(
-        topic=claimant.topic, partition=claimant.partition, offset=body.offset, metadata=body.metadata
-    )
-    (error,) = await groups_of(request).coordinator.commit_owned(claimant, offset)
-    if error is not None:
-        raise error
-    return json_answer(
-        {
-            "topic": claimant.topic,
-            "partition": claimant.partition,
-            "offset": body.offset,
-            "metadata": body.metadata,
-        }
-    )
-
-
-@router.get(
-    "/v1/groups/{group}/partitions/{topic}/{partition}/offset",
-    openapi_extra=openapi.COMMITTED,
-    summary="See a committed offset",
-)
-async def committed(request: Request) -> Response:
-    """The offset from which the group reads on; null if it has committed none."""
-    topic = str(request.path_params["topic"])
-    partition = path_integer(request, "partition")
-    broker_of(request).log_state(topic, partition)
-    coordinator = groups_of(request).coordinator
-    (one,) = coordinator.committed(str(request.path_params["group"]), [(topic, partition)])
-    return json_answer(
-        {
-            "topic": topic,
-            "partition": partition,
-            "offset": one.offset if one.offset != -1 else None,
-            "metadata": one.metadata,
-        }
-    )
-
-
-def owner_check(request: Request, topic: str, partition: int) -> Claimant | None:
-    """Who reads as the owner, by the query of a read: checked now, and to be checked again before the answer.
-
-    Raises what ``GroupCoordinator.check_owner`` raises.
-    """
-    group = request.query_params.get("group")
-    if group is None:
-        return None
-    member_id = request.query_params.get("member_id")
-    if member_id is None or "generation" not in request.query_params:
-        raise InvalidRequest("to read as the owner give group, member_id and generation")
-    claimant = Claimant(
-        group=group,
-        member_id=member_id,
-        generation=integer_parameter(request, "generation", -1),
-        topic=topic,
-        partition=partition,
-    )
-    groups_of(request).coordinator.check_owner(claimant)
-    return claimant

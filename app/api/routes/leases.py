@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from msgspec import Raw, Struct
+from msgspec import Raw
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...groups.lease import Polled, PollRequest
 from ...groups.lease_manager import leased_records
 from ...work_budget import pause
+from ..bodies import ExtendBody, LeaseBody, PollBody
 from ..encoded_slash import EncodedSlashRoute
 from ..json_bodies import client_host, json_answer, json_body
 from ..openapi import leases as openapi
@@ -19,26 +20,6 @@ from ..state import groups_of
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
 
 _JSON = "application/json"
-
-
-class PollBody(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
-    topics: list[str]
-    max_records: int = 500
-    max_bytes: int = 1024 * 1024
-    max_partitions: int | None = None
-    wait_ms: int = 0
-    lease_ms: int = 30_000
-    start: str = "earliest"
-    poll_id: str | None = None
-
-
-class LeaseBody(Struct, forbid_unknown_fields=True):
-    lease: str
-
-
-class ExtendBody(Struct, forbid_unknown_fields=True):
-    lease: str
-    lease_ms: int = 30_000
 
 
 @router.post("/v1/groups/{group}/poll", openapi_extra=openapi.POLL, summary="Get records under a lease")

@@ -30,7 +30,7 @@ from ..showing import filter_of, preview_of
 from ..state import api_state, broker_of, groups_of
 from ..stream_slots import SlottedStream
 from ..tail_streams import Shown, events, lines
-from .groups import owner_check
+from .group_members import owner_check
 
 router = APIRouter(tags=["records"], route_class=EncodedSlashRoute)
 

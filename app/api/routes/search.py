@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from stele.wire.record_batch import RecordView
@@ -24,6 +23,7 @@ from ...query.filters import Filter
 from ...query.positions import offset_at
 from ...query.searching import Ending, OffsetRange, Order, Progress, Search, SearchTotals
 from ...work_budget import pause_among_partitions
+from ..bodies import RangesBody
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError, problem_of
 from ..openapi import search as openapi
@@ -46,12 +46,6 @@ _BLOCK_BYTES = 64 * 1024
 _ERRORS_SHOWN = 3
 _SPAN = re.compile(r"(\d{1,10}):(\d{1,19})-(\d{1,19})", re.ASCII)
 _COLUMNS = ("partition", "offset", "timestamp", "key", "value", "value_b64", "headers")
-
-
-class RangesBody(Struct, forbid_unknown_fields=True):
-    """``{"ranges": "0:42-100"}``: of an end, as they were."""
-
-    ranges: str
 
 
 _decode_ranges = msgspec.json.Decoder(RangesBody).decode

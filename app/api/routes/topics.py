@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,6 +16,7 @@ from ...broker.topics import Topic
 from ...errors import InvalidRequest, TopicDiffers, TopicExists, UnknownPartition, UnknownTopic
 from ...query.positions import offset_at
 from ...work_budget import pause, pause_among_partitions
+from ..bodies import TopicBody
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError
 from ..openapi import topics as openapi
@@ -37,13 +37,6 @@ _JSON = "application/json"
 _PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
 # Sizes are added up on the spot, some 10 µs for a partition.
 _SIZES_PAGE_MAX = 1000
-
-
-class TopicBody(Struct, forbid_unknown_fields=True):
-    """``{"partitions": 3, "configs": {"retention.ms": 1000}}``; a config of null goes back to its default."""
-
-    partitions: int | None = None
-    configs: dict[str, str | int | bool | None] = {}
 
 
 _decode_body = msgspec.json.Decoder(TopicBody).decode
