@@ -1,4 +1,4 @@
-"""Parts of group bodies and answers that several routes share."""
+"""Check and encode the parts that several group routes share."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from .requests import INT64_MAX
 
 
 def by_topic(parts: Iterable[AssignedPartition]) -> list[dict[str, Any]]:
+    """Encode partitions as one object per topic, both in order."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(parts):
         topics.setdefault(topic, []).append(partition)
@@ -18,5 +19,6 @@ def by_topic(parts: Iterable[AssignedPartition]) -> list[dict[str, Any]]:
 
 
 def check_offset(offset: int) -> None:
+    """Raise ``InvalidRequest`` unless ``offset`` can be committed."""
     if not 0 <= offset <= INT64_MAX:
-        raise InvalidRequest(f"offset is {offset}; it is the number of the next record to read, from 0 on")
+        raise InvalidRequest(f"offset is {offset}; give the offset of the next record to read, 0 or more")

@@ -104,7 +104,7 @@ def test_what_the_broker_refuses_is_told_with_the_record(open_page: Open) -> Non
     page.locator("select[name=kind]").select_option("base64")
     page.get_by_label("Value", exact=True).fill("###")
     page.get_by_role("button", name="Produce", exact=True).click()
-    expect(page.locator("#notice")).to_contain_text("value_b64 is not base64")
+    expect(page.locator("#notice")).to_contain_text("value_b64 is not valid base64")
 
 
 def test_a_selection_is_sent_again_to_another_topic_byte_for_byte(

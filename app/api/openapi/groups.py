@@ -48,11 +48,17 @@ _GENERATION = {"type": "integer", "minimum": 0, "maximum": 2147483647}
 
 LIST_GROUPS: Operation = {
     "parameters": [
-        query("search", {"type": "string"}, "names with this in them, in small or capital letters"),
-        query("page", {"type": "integer", "minimum": 1, "maximum": 2147483647, "default": 1}, "from 1 on"),
-        query("prefix", {"type": "string"}, "names that begin so"),
-        query("limit", {"type": "integer", "minimum": 1, "maximum": 10000, "default": 1000}, "of one page"),
-        query("after", {"type": "string"}, "next_after of the page before"),
+        query("search", {"type": "string"}, "only names that contain this text, ignoring case"),
+        query(
+            "page",
+            {"type": "integer", "minimum": 1, "maximum": 2147483647, "default": 1},
+            "page number, from 1",
+        ),
+        query("prefix", {"type": "string"}, "only names that start with this text"),
+        query(
+            "limit", {"type": "integer", "minimum": 1, "maximum": 10000, "default": 1000}, "groups per page"
+        ),
+        query("after", {"type": "string"}, "next_after of the previous page"),
     ],
     "responses": answers(400, 503, ok=OBJECT),
 }
@@ -64,7 +70,9 @@ DELETE_GROUP: Operation = {"parameters": [GROUP], "responses": answers(404, 409,
 RESET_OFFSETS: Operation = {
     "parameters": [
         GROUP,
-        query("dry_run", {"type": "boolean", "default": False}, "only say what would be"),
+        query(
+            "dry_run", {"type": "boolean", "default": False}, "report what would change, without changing it"
+        ),
     ],
     "requestBody": request_body(ResetBody, {"to": "earliest", "topics": ["orders"]}),
     "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT),
@@ -96,8 +104,8 @@ CLAIM: Operation = {
 RELEASE: Operation = {
     "parameters": [
         *_OWNED,
-        query("member_id", {"type": "string"}, "in the place of a body"),
-        query("generation", _GENERATION, "in the place of a body"),
+        query("member_id", {"type": "string"}, "instead of a body"),
+        query("generation", _GENERATION, "instead of a body"),
     ],
     "responses": answers(400, 404, 409, 413, 415, 503, ok_status=204),
 }

@@ -1,4 +1,4 @@
-"""Operations on leases: polls, and what becomes of their records."""
+"""Operations on leases: poll, acknowledge, give back, extend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request bodies, generated from the structs of ``app.api.bodies``."""
+"""Generate request bodies from the structs of ``app.api.bodies``."""
 
 from __future__ import annotations
 

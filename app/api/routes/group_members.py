@@ -1,4 +1,4 @@
-"""Members of consumer groups over HTTP: join, heartbeat, claim, commit, leave (ADR-0017)."""
+"""Serve members of consumer groups over HTTP: join, claim, commit, leave (ADR-0017)."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def _membership(membership: Membership) -> dict[str, Any]:
     "/v1/groups/{group}/members", status_code=201, openapi_extra=openapi.JOIN_GROUP, summary="Join a group"
 )
 async def join(request: Request) -> Response:
-    """Join a group, or with a `member_id` change its topics. The answer comes with the next generation.
+    """Join a group, or change the topics of the member with `member_id`. The answer comes with the next generation.
 
-    The broker divides the partitions evenly; members of the Kafka listener share them. A member that sends no
-    heartbeat for `session_timeout_ms` is gone. Claim a partition before you read it.
+    The broker divides the partitions evenly among these members and those that use the Kafka protocol. It removes a
+    member that sends no heartbeat within `session_timeout_ms`. Claim a partition before you read it.
     """
     body = await json_body(request, JoinBody, '{"topics": ["orders"], "session_timeout_ms": 10000}')
     membership = await groups_of(request).coordinator.join_managed(
@@ -60,13 +60,13 @@ async def join(request: Request) -> Response:
 @router.post(
     "/v1/groups/{group}/members/{member_id}/heartbeat",
     openapi_extra=openapi.HEARTBEAT,
-    summary="Stay in a group",
+    summary="Send a heartbeat",
 )
 async def heartbeat(request: Request) -> Response:
-    """Stay, and hear what is assigned: a higher generation than one's own says that there was a rebalance.
+    """Stay in the group, and get the current assignment. A higher generation means that a rebalance has taken place.
 
-    While members of the Kafka listener rejoin, `rebalancing` is true, and the generation and its assignment are the
-    last ones.
+    While members that use the Kafka protocol rejoin, `rebalancing` is true, and the generation and the assignment are
+    the previous ones.
     """
     body = await json_body(request, HeartbeatBody, '{"generation": 1}')
     coordinator = groups_of(request).coordinator
@@ -83,7 +83,7 @@ async def heartbeat(request: Request) -> Response:
     summary="Leave a group",
 )
 async def leave(request: Request) -> Response:
-    """Leave; the others get its partitions at once."""
+    """Leave the group. The broker assigns the partitions of the member to the others at once."""
     member = LeavingMember(member_id=str(request.path_params["member_id"]))
     coordinator, group = groups_of(request).coordinator, str(request.path_params["group"])
     (error,) = coordinator.leave(group, [member])
@@ -117,7 +117,7 @@ _OWNER_EXAMPLE = '{"member_id": "…", "generation": 1}'
 async def claim(request: Request) -> Response:
     """Become the owner of a partition that is assigned to the member in the current generation.
 
-    The owner stays it over a rebalance if the partition is still assigned to it.
+    The member keeps the ownership over a rebalance if the partition remains assigned to it.
     """
     body = await json_body(request, OwnerBody, _OWNER_EXAMPLE)
     claimant = _claimant(request, body.member_id, body.generation)
@@ -139,7 +139,7 @@ async def claim(request: Request) -> Response:
     summary="Release a partition",
 )
 async def release(request: Request) -> Response:
-    """Give a partition back; `member_id` and `generation` in the body or the query."""
+    """Give up the ownership of a partition. Send `member_id` and `generation` in the body or in the query."""
     member_id = request.query_params.get("member_id")
     if member_id is None:
         body = await json_body(request, OwnerBody, _OWNER_EXAMPLE)
@@ -155,14 +155,17 @@ async def release(request: Request) -> Response:
     summary="Commit an offset",
 )
 async def commit(request: Request) -> Response:
-    """Commit the offset of the next record to read, as the owner in the current generation. Durable when answered."""
+    """Commit the offset of the next record to read, as the owner in the current generation.
+
+    The commit is durable when the answer arrives.
+    """
     body = await json_body(request, CommitBody, '{"member_id": "…", "generation": 1, "offset": 42}')
     claimant = _claimant(request, body.member_id, body.generation)
     end = broker_of(request).log_state(claimant.topic, claimant.partition).high_watermark
     check_offset(body.offset)
     if body.offset > end:
         raise InvalidRequest(
-            f"offset {body.offset} cannot be committed: {claimant.topic}-{claimant.partition} ends at {end}"
+            f"offset {body.offset} is past the end of {claimant.topic}-{claimant.partition}; commit {end} at most"
         )
     offset = OffsetToCommit(
         topic=claimant.topic, partition=claimant.partition, offset=body.offset, metadata=body.metadata
@@ -183,36 +186,40 @@ async def commit(request: Request) -> Response:
 @router.get(
     "/v1/groups/{group}/partitions/{topic}/{partition}/offset",
     openapi_extra=openapi.COMMITTED,
-    summary="See a committed offset",
+    summary="Get a committed offset",
 )
 async def committed(request: Request) -> Response:
-    """The offset from which the group reads on; null if it has committed none."""
+    """Return the offset at which the group continues to read, or null if it has committed none."""
     topic = str(request.path_params["topic"])
     partition = path_integer(request, "partition")
     broker_of(request).log_state(topic, partition)
     coordinator = groups_of(request).coordinator
-    (one,) = coordinator.committed(str(request.path_params["group"]), [(topic, partition)])
+    (stored,) = coordinator.committed(str(request.path_params["group"]), [(topic, partition)])
     return json_answer(
         {
             "topic": topic,
             "partition": partition,
-            "offset": one.offset if one.offset != -1 else None,
-            "metadata": one.metadata,
+            "offset": stored.offset if stored.offset != -1 else None,
+            "metadata": stored.metadata,
         }
     )
 
 
 def owner_check(request: Request, topic: str, partition: int) -> Claimant | None:
-    """Who reads as the owner, by the query of a read: checked now, and to be checked again before the answer.
+    """Return the member that reads as the owner, or None if the read names no group.
 
-    Raises what ``GroupCoordinator.check_owner`` raises.
+    The caller checks the ownership again before it answers, because a read may wait.
+
+    Raises:
+        InvalidRequest: ``member_id`` or ``generation`` is missing.
+        SteleError: whatever ``GroupCoordinator.check_owner`` raises.
     """
     group = request.query_params.get("group")
     if group is None:
         return None
     member_id = request.query_params.get("member_id")
     if member_id is None or "generation" not in request.query_params:
-        raise InvalidRequest("to read as the owner give group, member_id and generation")
+        raise InvalidRequest("to read as the owner, give group, member_id and generation")
     claimant = Claimant(
         group=group,
         member_id=member_id,

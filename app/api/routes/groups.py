@@ -1,4 +1,4 @@
-"""Consumer groups over HTTP: membership and ownership, lag and resets (ADR-0017)."""
+"""Serve consumer groups over HTTP: list, describe, lag, resets, deletion (ADR-0017)."""
 
 from __future__ import annotations
 
@@ -22,44 +22,42 @@ router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
 _PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
 
 
-# ── looking ──
-
-
 @router.get("/v1/groups", openapi_extra=openapi.LIST_GROUPS, summary="List groups")
 async def list_groups(request: Request) -> Response:
-    """Groups by name, a page at a time.
+    """List groups in the order of their names, one page at a time.
 
-    `search` finds a text anywhere in a name, `prefix` at its beginning. `page` counts from 1; or `after` goes on
-    behind the last name of a page. `members` and `lag` are those of the last sample, null for a group without one;
-    where there are more than some thousand groups, a sample takes them in turn.
+    `search` selects names that contain a text, `prefix` names that start with one. Pages are numbered from 1;
+    alternatively, `after` continues after the last name of a page. `members` and `lag` are the values of the last
+    sample, or null if the group has not been sampled yet. With more than a few thousand groups, a sample covers only
+    some of them.
     """
     state = api_state(request)
     limit = integer_parameter(request, "limit", _PAGE_DEFAULT, minimum=1, maximum=_PAGE_MAX)
     number = integer_parameter(request, "page", 1, minimum=1, maximum=INT32_MAX)
     prefix, after = request.query_params.get("prefix", ""), request.query_params.get("after", "")
     wanted = request.query_params.get("search", "").lower()
-    found = [
+    matching = [
         group
         for group in state.groups.coordinator.list_groups()
         if group.group.startswith(prefix) and group.group > after and wanted in group.group.lower()
     ]
     begin = (number - 1) * limit
-    page = found[begin : begin + limit]
+    page = matching[begin : begin + limit]
     sampled = state.sampler.groups.lags
     return json_answer(
         {
             "groups": [
                 {
-                    "group": one.group,
-                    "state": one.state.value,
-                    "protocol_type": one.protocol_type,
-                    "members": sampled[one.group].members if one.group in sampled else None,
-                    "lag": sampled[one.group].lag if one.group in sampled else None,
+                    "group": group.group,
+                    "state": group.state.value,
+                    "protocol_type": group.protocol_type,
+                    "members": sampled[group.group].members if group.group in sampled else None,
+                    "lag": sampled[group.group].lag if group.group in sampled else None,
                 }
-                for one in page
+                for group in page
             ],
-            "next_after": page[-1].group if len(found) > begin + limit else None,
-            "total": len(found),
+            "next_after": page[-1].group if len(matching) > begin + limit else None,
+            "total": len(matching),
         }
     )
 
@@ -67,12 +65,12 @@ async def list_groups(request: Request) -> Response:
 @router.get(
     "/v1/groups/{group}/lag/history",
     openapi_extra=openapi.GROUP_LAG_HISTORY,
-    summary="See a group's lag over the last hour",
+    summary="Get the lag of a group over the last hour",
 )
 async def lag_history(request: Request) -> Response:
-    """The lag of each partition at each sample, the newest last; null where it was not known yet.
+    """Return the lag of each partition at each sample, newest last, or null where it was not known yet.
 
-    It is kept for groups that have series of their own in `/metrics`: all, unless there are many.
+    The broker keeps a history for each group that has its own series in `/metrics`, see `STELE_METRICS_GROUPS_MAX`.
     """
     state = api_state(request)
     name = str(request.path_params["group"])
@@ -92,7 +90,7 @@ async def lag_history(request: Request) -> Response:
 
 @router.get("/v1/groups/{group}", openapi_extra=openapi.GET_GROUP, summary="Describe a group")
 async def get_group(request: Request) -> Response:
-    """Its members with what they are assigned and own, the lag of each partition, and the leases in force."""
+    """Return the members with their assigned and owned partitions, the lag of each partition, and the open leases."""
     groups = groups_of(request)
     name = str(request.path_params["group"])
     described = groups.coordinator.describe(name)
@@ -104,7 +102,7 @@ async def get_group(request: Request) -> Response:
             "generation": described.generation,
             "protocol_type": described.protocol_type,
             "protocol": described.protocol_name,
-            "lag": sum(one.lag for one in lags),
+            "lag": sum(partition.lag for partition in lags),
             "members": [
                 {
                     "member_id": member.member_id,
@@ -120,17 +118,17 @@ async def get_group(request: Request) -> Response:
             ],
             "partitions": [
                 {
-                    "topic": one.topic,
-                    "partition": one.partition,
-                    "committed": one.committed if one.committed != -1 else None,
-                    "metadata": one.metadata,
-                    "log_start_offset": one.log_start_offset,
-                    "high_watermark": one.high_watermark,
-                    "lag": one.lag,
-                    "member_id": one.member_id,
-                    "owner": one.owner,
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "committed": partition.committed if partition.committed != -1 else None,
+                    "metadata": partition.metadata,
+                    "log_start_offset": partition.log_start_offset,
+                    "high_watermark": partition.high_watermark,
+                    "lag": partition.lag,
+                    "member_id": partition.member_id,
+                    "owner": partition.owner,
                 }
-                for one in lags
+                for partition in lags
             ],
             "leases": [
                 {
@@ -156,7 +154,7 @@ async def get_group(request: Request) -> Response:
     "/v1/groups/{group}", status_code=204, openapi_extra=openapi.DELETE_GROUP, summary="Delete a group"
 )
 async def delete_group(request: Request) -> Response:
-    """Delete a group that has no members, with its offsets."""
+    """Delete a group that has no members, and its committed offsets."""
     groups = groups_of(request)
     name = str(request.path_params["group"])
     groups.leases.retire(name)
@@ -166,7 +164,7 @@ async def delete_group(request: Request) -> Response:
 
 @router.put("/v1/groups/{group}/offsets", openapi_extra=openapi.RESET_OFFSETS, summary="Reset offsets")
 async def put_offsets(request: Request) -> Response:
-    """Set where a group without members goes on; with `dry_run=true` only say what would be.
+    """Set the offsets at which a group without members continues; `dry_run=true` only reports the change.
 
     `to` is `earliest`, `latest`, an offset, a time like `2026-11-20T10:00Z` or a time ago like `-1h`.
     """
@@ -178,7 +176,7 @@ async def put_offsets(request: Request) -> Response:
     body = await json_body(request, ResetBody, '{"to": "earliest", "topics": ["orders"]}')
     if (body.to is None) == (body.offsets is None):
         raise InvalidRequest(
-            'give "to", or "offsets" with a topic, partition and offset each; one of the two'
+            'give either "to" or "offsets"; each of "offsets" has a topic, a partition and an offset'
         )
     is_dry = dry_run not in ("false", "0")
     resets = await reset_offsets(
@@ -190,13 +188,13 @@ async def put_offsets(request: Request) -> Response:
             "dry_run": is_dry,
             "offsets": [
                 {
-                    "topic": one.topic,
-                    "partition": one.partition,
-                    "before": one.before if one.before != -1 else None,
-                    "after": one.after,
-                    "lag": one.lag,
+                    "topic": reset.topic,
+                    "partition": reset.partition,
+                    "before": reset.before if reset.before != -1 else None,
+                    "after": reset.after,
+                    "lag": reset.lag,
                 }
-                for one in resets
+                for reset in resets
             ],
         }
     )
@@ -205,23 +203,26 @@ async def put_offsets(request: Request) -> Response:
 def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
     broker, coordinator = broker_of(request), groups_of(request).coordinator
     if body.offsets is not None:
-        for one in body.offsets:
-            check_offset(one.offset)
-        return [Target(topic=one.topic, partition=one.partition, offset=one.offset) for one in body.offsets]
+        for target in body.offsets:
+            check_offset(target.offset)
+        return [
+            Target(topic=target.topic, partition=target.partition, offset=target.offset)
+            for target in body.offsets
+        ]
     text = str(body.to)
     offset = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
     at = None if offset is not None else parse_time(text, broker.now_ms())
     if offset is None and at is None:
         raise InvalidRequest(
-            f"to is {text[:60]!r}; it must be earliest, latest, an offset, a time like 2026-11-20T10:00Z, "
+            f"to is {text[:60]!r}; give earliest, latest, an offset, a time like 2026-11-20T10:00Z, "
             "or a time ago like -1h (ms, s, m, h, d)"
         )
     topics = body.topics
     if topics is None:
-        topics = sorted({one.topic for one in coordinator.committed(group)})
+        topics = sorted({committed.topic for committed in coordinator.committed(group)})
         if not topics:
             raise InvalidRequest(
-                f"group {group[:200]!r} has committed nothing; say which topics to set it on"
+                f'group {group[:200]!r} has no committed offsets; list the topics to reset in "topics"'
             )
     return [
         Target(topic=topic, partition=partition, at=at, offset=offset)

@@ -93,7 +93,7 @@ async def test_a_client_that_takes_nothing_loses_its_place_to_one_that_waits_for
     await first_task
     # Broken off: what ends an answer was not sent.
     assert (first.is_whole, streams.ended) == (False, 1)
-    assert "/stream was broken off" in caplog.text
+    assert "/stream was aborted" in caplog.text
     for client, task in ((second, second_task), (third, third_task)):
         client.takes.set()
         await task

@@ -101,4 +101,4 @@ async def test_a_partition_that_is_not_there_fails_the_search_and_not_the_others
     matches, search = await run(broker, [OffsetRange(0, 0, COUNT), OffsetRange(7, 0, COUNT)])
     assert {partition for partition, _ in matches} == {0}
     assert search.ending == "failed"
-    assert len(search.progress.corrupt_ranges) == 1
+    assert len(search.progress.errors) == 1
