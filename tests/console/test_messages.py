@@ -51,7 +51,7 @@ def test_nothing_is_asked_of_the_broker_before_the_question_is_complete(open_pag
     assert asked == []
     page.get_by_label("Offset", exact=True).fill("41")
     page.get_by_label("Partitions").fill("1")
-    page.get_by_label("Most").fill("3")
+    page.get_by_label("Limit").fill("3")
     page.get_by_role("button", name="Search").click()
     expect(page.locator("tr.record")).to_have_count(3)
     assert rows(page) == ["flights/1/41", "flights/1/42", "flights/1/43"]
@@ -71,7 +71,7 @@ def test_a_link_opens_what_was_seen_and_going_on_shows_what_follows(
     expect(again.locator("tr.record")).to_have_count(5)
     assert rows(again) == newest
 
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Continue").click()
     expect(page.locator("tr.record")).to_have_count(10)
     assert rows(page)[5] == f"flights/2/{offsets[-1] - 1}"
 
@@ -88,7 +88,7 @@ def test_a_time_is_jumped_to(open_page: Open, http: httpx.Client) -> None:
     page = open_page("/console/messages?topic=timed", timezone_id="Europe/Berlin")
     page.locator("select[name=start]").select_option("time")
     # 19:00 in Berlin is 18:00 UTC: the second record.
-    page.get_by_label("Time (yours)").fill("2025-11-20T19:00:00")
+    page.get_by_label("Time (local)").fill("2025-11-20T19:00:00")
     page.get_by_role("button", name="Search").click()
     expect(page.locator("tr.record")).to_have_count(4)
     expect(page.locator("tr.record").first).to_contain_text("2025-11-20 19:00:00")
@@ -97,8 +97,8 @@ def test_a_time_is_jumped_to(open_page: Open, http: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("label", "text"),
     [
-        ("Key has", "=N14228"),
-        ("Value has", '"carrier":"B6"'),
+        ("Key contains", "=N14228"),
+        ("Value contains", '"carrier":"B6"'),
         ("Header", "row:=17"),
         ("JSON path", "dep_delay > 60"),
         ("JSON path", "carrier == UA"),
@@ -117,11 +117,11 @@ def test_records_are_filtered_on_the_server(open_page: Open, label: str, text: s
 
     page = open_page("/console/messages?topic=flights")
     page.get_by_label(label).fill(text)
-    page.get_by_label("Most").fill("10000")
+    page.get_by_label("Limit").fill("10000")
     page.get_by_role("button", name="Search").click()
-    expect(page.locator("#status")).to_contain_text("all of it was looked at")
+    expect(page.locator("#status")).to_contain_text("all records scanned")
     expect(page.locator("#status")).to_contain_text(
-        f"{expected:,} found · {FLIGHTS:,} of {FLIGHTS:,} looked at"
+        f"{expected:,} found · {FLIGHTS:,} of {FLIGHTS:,} scanned"
     )
     expect(page.locator("tr.record")).to_have_count(expected)
 
@@ -131,7 +131,7 @@ def test_a_live_tail_shows_a_record_produced_over_the_kafka_listener(
 ) -> None:
     http.put("/v1/topics/live", json={"partitions": 2})
     page = open_page("/console/messages?topic=live")
-    page.get_by_label("Key has").fill("wanted")
+    page.get_by_label("Key contains").fill("wanted")
     page.get_by_role("button", name="Live tail").click()
     expect(page.locator("#status")).to_have_text("Live: waiting for records")
 

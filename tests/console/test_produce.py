@@ -35,7 +35,7 @@ def test_a_record_is_produced_with_key_headers_and_partition(open_page: Open, ht
     assert (record["key"], record["value"]) == ("N14228", "grüße")
     assert record["headers"] == [{"key": "source", "value": "console"}]
 
-    page.get_by_role("link", name="look").click()
+    page.get_by_role("link", name="view").click()
     expect(page.locator("tr.record")).to_contain_text("grüße")
 
 
@@ -122,7 +122,7 @@ def test_a_selection_is_sent_again_to_another_topic_byte_for_byte(
     page.get_by_role("link", name="Send 3 again…").click()
     expect(page.locator("#replay tbody tr")).to_have_count(3)
     page.locator("#replay").get_by_label("To topic").fill("second")
-    page.locator("#replay").get_by_label("Add a header with where they were").uncheck()
+    page.locator("#replay").get_by_label("Add a header with the original position").uncheck()
     page.get_by_role("button", name="Send again").click()
     expect(page.locator("#receipt")).to_contain_text("3 records stored")
     fields = ("key", "key_b64", "value", "value_b64", "headers")
@@ -133,7 +133,7 @@ def test_a_selection_is_sent_again_to_another_topic_byte_for_byte(
 
     assert contents("second") == contents("first")
 
-    page.locator("#replay").get_by_label("Add a header with where they were").check()
+    page.locator("#replay").get_by_label("Add a header with the original position").check()
     page.get_by_role("button", name="Send again").click()
     expect(page.locator("#receipt td.mono").nth(1)).to_have_text(re.compile("3"))
     marked = http.get("/v1/topics/second/partitions/0/records?from=3").json()["records"]

@@ -192,21 +192,21 @@ def test_topics_are_made_edited_purged_and_deleted_with_the_name_typed(
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert http.get("/v1/topics/crews").json()["configs"]["segment.ms"] == "70000"
 
-    page.get_by_role("button", name="Back to the default of segment.ms").click()
-    expect(page.get_by_role("button", name="Back to the default of segment.ms")).to_have_count(0)
+    page.get_by_role("button", name="Reset segment.ms to its default").click()
+    expect(page.get_by_role("button", name="Reset segment.ms to its default")).to_have_count(0)
 
     page.get_by_role("button", name="Purge…").click()
     confirm = page.get_by_role("button", name="Purge", exact=True)
     expect(confirm).to_be_disabled()
-    page.get_by_label("Type crews to go on").fill("crew")
+    page.get_by_label("Type crews to confirm").fill("crew")
     expect(confirm).to_be_disabled()
-    page.get_by_label("Type crews to go on").fill("crews")
+    page.get_by_label("Type crews to confirm").fill("crews")
     confirm.click()
     expect(page.get_by_text("2 records deleted")).to_be_visible()
     assert http.get("/v1/topics/crews/partitions/0/records").json()["records"] == []
 
     page.get_by_role("button", name="Delete…").click()
-    page.get_by_label("Type crews to go on").fill("crews")
+    page.get_by_label("Type crews to confirm").fill("crews")
     page.get_by_role("button", name="Delete", exact=True).click()
     page.wait_for_url("**/console/topics")
     assert http.get("/v1/topics/crews").status_code == 404
@@ -274,7 +274,7 @@ def test_a_group_is_opened_from_the_list_whatever_its_id_is(open_page: Open, bro
 
     page = open_page("/console/groups?group=..")
     expect(page.locator("#notice")).to_contain_text("stele groups describe ..")
-    expect(page.locator("#one")).to_be_hidden()
+    expect(page.locator("#group")).to_be_hidden()
 
 
 def test_storage_shows_clients_segments_and_what_a_check_found(
@@ -291,14 +291,14 @@ def test_storage_shows_clients_segments_and_what_a_check_found(
     expect(page.locator("#segments tbody tr")).to_have_count(5)
     expect(page.locator("#segments tbody tr").first).to_contain_text(re.compile(r"in 7 d"))
 
-    page.get_by_role("button", name="Check all bytes").click()
-    expect(page.get_by_text("all CRCs and indexes are good")).to_be_visible()
+    page.get_by_role("button", name="Verify").click()
+    expect(page.get_by_text("all CRCs and indexes are valid")).to_be_visible()
 
     first = broker.data_dir / "rolled-0" / f"{0:020}.log"
     raw = bytearray(first.read_bytes())
     raw[-10] ^= 1
     first.write_bytes(raw)
-    page.get_by_role("button", name="Check all bytes").click()
+    page.get_by_role("button", name="Verify").click()
     expect(page.get_by_text("2 problems")).to_be_visible()
     expect(page.locator("#segments li").first).to_contain_text("corrupt from byte 0")
 
@@ -307,7 +307,7 @@ def test_the_console_is_steered_with_the_keyboard_alone(open_page: Open) -> None
     page = open_page("/console/messages?topic=flights")
     page.wait_for_selector("#search:enabled")
     page.locator("body").press("Tab")
-    expect(page.get_by_role("link", name="To the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     expect(page.get_by_label("Topic", exact=True)).to_be_focused()

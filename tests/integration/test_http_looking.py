@@ -52,7 +52,9 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def fill(http: httpx.Client, topic: str, number: int, *, partitions: int = 1) -> None:
-    assert http.put(f"/v1/topics/{topic}", json={"partitions": partitions}).status_code == 201
+    # The timestamps are in the past, and retention would delete the records.
+    shape = {"partitions": partitions, "configs": {"retention.ms": -1}}
+    assert http.put(f"/v1/topics/{topic}", json=shape).status_code == 201
     for start in range(0, number, 100):
         records = [
             {

@@ -53,6 +53,11 @@ PRODUCE: Operation = {
         ),
         header("Record-Key", {"type": "string"}, "octet-stream: key of the record"),
         header(
+            "Record-Key-B64",
+            {"type": "string", "contentEncoding": "base64"},
+            "octet-stream: key of the record, in base64",
+        ),
+        header(
             "Record-Timestamp",
             {"type": "integer", "minimum": 0},
             "octet-stream: timestamp in ms since 1970-01-01 UTC",

@@ -15,6 +15,12 @@ from .parts import (
     query,
 )
 
+_MAX_PER_S = query(
+    "max_per_s",
+    {"type": "integer", "minimum": 0, "maximum": 2147483647, "default": 0},
+    "server-sent events: maximum records per second, of which the newest are sent; 0 means no limit",
+)
+_LAST_EVENT_ID = header("Last-Event-ID", {"type": "string"}, "resume after this event")
 _AS = query(
     "as",
     {"type": "string", "enum": ["json"]},
@@ -42,6 +48,12 @@ READ: Operation = {
         query("group", {"type": "string"}, "read as the owner of the partition in this group"),
         query("member_id", {"type": "string"}, "with group: id of the member"),
         query("generation", {"type": "integer", "minimum": 0}, "with group: generation of the member"),
+        *(
+            {**parameter, "description": f"server-sent events: {parameter['description']}"}
+            for parameter in FILTER
+        ),
+        _MAX_PER_S,
+        _LAST_EVENT_ID,
     ],
     "responses": answers(
         400,
@@ -79,12 +91,8 @@ TAIL: Operation = {
         query("from", OFFSET_OR_TIME, "latest (default), earliest, RFC 3339 time or time ago"),
         _AS,
         *FILTER,
-        query(
-            "max_per_s",
-            {"type": "integer", "minimum": 0, "maximum": 2147483647, "default": 0},
-            "server-sent events: maximum records per second, of which the newest are sent; 0 means no limit",
-        ),
-        header("Last-Event-ID", {"type": "string"}, "resume after this event"),
+        _MAX_PER_S,
+        _LAST_EVENT_ID,
     ],
     "responses": answers(
         400,
