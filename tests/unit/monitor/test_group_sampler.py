@@ -1,4 +1,4 @@
-"""Which groups are looked at in a round, what is known of the others, and who has series of its own."""
+"""Rounds measure all groups in turn, and assign series of their own."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_groups_with_many_partitions_take_turns_as_well() -> None:
     seen: set[str] = set()
     for _ in range(6):
         bench.sample()
-        # The last one of a turn may be begun with little that is left of it.
+        # The last group of a round may start with little of the budget left.
         assert bench.cost() <= most + 2 * 1000
         seen |= set(bench.measured)
     assert seen >= bench.sampler.own.keys()

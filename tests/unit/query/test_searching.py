@@ -1,4 +1,4 @@
-"""Searches of a broker in this process: their order, their limit, and where another search goes on."""
+"""Searches over a broker in this process: order, limit, continuation."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ async def run(
     """Partition and offset of each match, and the search after its end."""
     search = Search(broker, "orders", ranges, wanted=make_filter(value=[value]), order=order, limit=limit)
     matches: list[tuple[int, int]] = []
-    async with aclosing(search.found()) as found:
-        async for some in found:
-            if not isinstance(some, Progress):
-                matches += [(match.partition, match.record.offset) for match in some]
+    async with aclosing(search.found()) as steps:
+        async for step in steps:
+            if not isinstance(step, Progress):
+                matches += [(match.partition, match.record.offset) for match in step]
     return matches, search
 
 
