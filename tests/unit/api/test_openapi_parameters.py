@@ -77,7 +77,7 @@ async def send(
         if message["type"] == "http.response.start":
             statuses.append(message["status"])
 
-    scope = {
+    scope: dict[str, Any] = {
         "type": "http",
         "http_version": "1.1",
         "method": method,
