@@ -1,4 +1,4 @@
-# The broker in a container: built as the wheel that users install, run without root.
+# The broker in a container: built as the wheel that users install, and run as a non-root user.
 #   docker build -t stele . && docker run -p 8080:8080 -p 9009:9009 -p 9092:9092 -v stele:/data stele
 
 FROM python:3.11-slim AS build
@@ -13,7 +13,7 @@ RUN python -m venv /opt/stele \
 
 # Spark with the data source and the pipelines: docker build --target spark -t stele-spark .
 FROM python:3.11-slim AS spark
-# A release of Debian has one version of it, with its security updates.
+# Versions are not pinned, because a Debian release has one version with security updates.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
@@ -39,7 +39,7 @@ RUN groupadd --system --gid 10001 stele \
     && install --directory --owner=stele --group=stele /data
 COPY --from=build /opt/stele /opt/stele
 
-# Inside a container loopback would be out of reach; publish the ports only where they may be seen.
+# Loopback of a container cannot be reached from outside. Publish the ports only to trusted networks.
 ENV PATH=/opt/stele/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     STELE_HOST=0.0.0.0 \
@@ -47,7 +47,7 @@ ENV PATH=/opt/stele/bin:$PATH \
 USER 10001:10001
 VOLUME /data
 EXPOSE 8080 9009 9092
-# The broker ends a shutdown within STELE_SHUTDOWN_TIMEOUT_MS (10 s) after SIGTERM.
+# After SIGTERM the broker waits at most STELE_SHUTDOWN_TIMEOUT_MS (10 s) for answers in progress.
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \
     CMD ["python", "-c", "import os, urllib.request as u; u.urlopen(f\"http://127.0.0.1:{os.environ.get('STELE_HTTP_PORT', '8080')}/readyz\", timeout=2)"]

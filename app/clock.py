@@ -1,4 +1,4 @@
-"""Time, injected: everything that asks for it is given a ``Clock``, so that a test may turn it."""
+"""Inject time: code that needs it gets a ``Clock``, so that tests can set it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from typing import Protocol
 
 
 class Clock(Protocol):
+    """A source of time."""
+
     def now_ms(self) -> int:
-        """Wall clock, ms since the epoch; it may jump."""
+        """Return the wall clock in ms since 1970-01-01 UTC; it may jump."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Never goes back; from an arbitrary start."""
+        """Return ms since an arbitrary start; never goes back."""
         ...
 
 
 class PatientClock:
-    """The wall clock, but never ahead of the time that really passed since this was made.
+    """The wall clock, but never faster than the monotonic clock since it was created.
 
-    For what deletes by age: a clock that jumps years ahead must not take anything early.
+    Deletion by age uses it, so that a wall clock that jumps ahead deletes nothing early.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -33,6 +35,8 @@ class PatientClock:
 
 
 class SystemClock:
+    """The clocks of the operating system."""
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 

@@ -1,4 +1,4 @@
-"""Log lines for people, or as JSON for machines, each with the id of the request that it belongs to."""
+"""Write log lines as text or JSON, each with the id of its request."""
 
 from __future__ import annotations
 
@@ -9,25 +9,30 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Literal
 
-# Set by a listener while it serves a request; empty outside of one.
+# Set by a listener while it serves a request, otherwise empty.
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 LogFormat = Literal["text", "json"]
 
 
 class TextFormatter(logging.Formatter):
+    """Formats lines for people to read."""
+
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the base's name)
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (name of the base class)
         line = super().formatMessage(record)
         current = request_id.get()
         return f"{line} [request {current}]" if current else line
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: ``time`` (RFC 3339), ``level``, ``logger``, ``message``; ``request_id`` and ``exception``
-    where there is one."""
+    """Formats one JSON object per line.
+
+    Fields: ``time`` (RFC 3339), ``level``, ``logger``, ``message``, and if present
+    ``request_id`` and ``exception``.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC)
@@ -49,14 +54,14 @@ def configure(*, level: str, log_format: LogFormat) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])
-    # Of requests it says what our own line says.
+    # Its lines per request repeat those of RequestIds.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
 
 
-# ── levels, changed while the process runs ──
+# ── levels that can be changed while the process runs ──
 
 ROOT = "root"
-# Kafka's names; FATAL and TRACE are those next to them here.
+# Names of Kafka; Python has no TRACE and FATAL, so these map to the nearest levels.
 LEVELS = {
     "TRACE": logging.DEBUG,
     "DEBUG": logging.DEBUG,
@@ -69,8 +74,8 @@ _LEVEL_NAMES = {level: name for name, level in LEVELS.items() if name != "TRACE"
 
 
 def levels() -> dict[str, str]:
-    """The level of every logger there is, its own or the one it inherits."""
-    # A copy, for a thread may make a logger meanwhile.
+    """Return the effective level of every logger."""
+    # A copy, because a thread may create a logger meanwhile.
     known = list(logging.root.manager.loggerDict.items())
     loggers = {name: logger for name, logger in known if isinstance(logger, logging.Logger)}
     return {
@@ -84,6 +89,6 @@ def _level_name(level: int) -> str:
 
 
 def set_level(logger: str, level: str | None) -> None:
-    """Have ``logger`` write from ``level`` (a key of ``LEVELS``) on; None: what it inherits. Until the next start."""
+    """Set the level of ``logger`` to a key of ``LEVELS``, or None to inherit it, until the next start."""
     known = logging.root if logger == ROOT else logging.getLogger(logger)
     known.setLevel(logging.NOTSET if level is None else LEVELS[level])

@@ -91,7 +91,7 @@ async def open_broker(settings: Settings) -> Broker:
     engine = _embedded_engine(settings, path, clock)
     start = await engine.open()
     if not start.was_clean and not start.is_new:
-        logger.warning("the last run did not close %s: its logs are checked", path)
+        logger.warning("the last run did not shut down cleanly; recovering the logs in %s", path)
     broker = Broker(engine=engine, catalog=SqliteCatalog(path / CATALOG), clock=clock, settings=settings)
     await broker.open()
     await engine.start()
@@ -138,7 +138,8 @@ def _listen(host: str, port: int, listener: str) -> socket.socket:
         listening.close()
         raise OSError(
             error.errno,
-            f"the {listener} listener cannot listen on {host}:{port}: {error.strerror}; choose another port",
+            f"the {listener} listener cannot listen on {host}:{port}: {error.strerror}; "
+            "choose another port or address",
         ) from error
     return listening
 
@@ -165,8 +166,8 @@ def _warn_if_open(host: str) -> None:
         is_loopback = host == "localhost"
     if not is_loopback:
         logger.warning(
-            "LISTENING ON %s WITHOUT AUTHENTICATION OR ENCRYPTION: whoever reaches this address can read, "
-            "write and delete every topic; bind to 127.0.0.1 or keep it behind a firewall",
+            "LISTENING ON %s WITHOUT AUTHENTICATION OR ENCRYPTION: every client that reaches this address can "
+            "read, write and delete all topics; bind to 127.0.0.1, or restrict access with a firewall",
             host,
         )
 
@@ -175,8 +176,8 @@ def _warn_of_few_files(limit: int, connections_max: int) -> None:
     allowed = open_files_for_connections(limit)
     if allowed < connections_max:
         logger.warning(
-            "at most %d files may be open, so connections are refused when %d are, although connections_max "
-            "is %d: raise the limit (ulimit -Hn, LimitNOFILE= of systemd), or lower connections_max",
+            "the process may open %d files, so each listener refuses connections once %d files are open, although "
+            "connections_max is %d; raise the limit (ulimit -Hn, LimitNOFILE= of systemd) or lower connections_max",
             limit,
             allowed,
             connections_max,
@@ -259,7 +260,7 @@ async def run(settings: Settings) -> None:
     http_task = asyncio.create_task(http.serve(sockets=[http_socket]))
     listening = asyncio.create_task(http.listening.wait())
     await asyncio.wait((listening, http_task), return_when=asyncio.FIRST_COMPLETED)
-    # What was built so far stays for good: a collection that walks all of it takes 20 ms of everybody's time.
+    # The objects created so far live as long as the process; a collection that visits them blocks the loop for 20 ms.
     gc.collect()
     gc.freeze()
     if http.listening.is_set():
@@ -272,8 +273,8 @@ async def run(settings: Settings) -> None:
     waiting = asyncio.create_task(stopping.wait())
     await asyncio.wait((waiting, http_task), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
-    logger.info("closing")
-    # It is a client of the listeners: it goes first.
+    logger.info("shutting down")
+    # The CDC connector is a client of the listeners, so it stops first.
     await cdc.close()
     broker.begin_close()
     groups.begin_close()
@@ -292,9 +293,7 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
     try:
         settings = Settings.model_validate({**Settings().model_dump(), **(overrides or {})})
     except ValidationError as error:
-        problems = [
-            f"setting {'.'.join(map(str, p['loc']))} is not valid: {p['msg']}" for p in error.errors()
-        ]
+        problems = [f"setting {'.'.join(map(str, p['loc']))} is invalid: {p['msg']}" for p in error.errors()]
         return _fail("; ".join(problems), 2)
     logs.configure(level=settings.log_level, log_format=settings.log_format)
     try:

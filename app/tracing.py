@@ -1,6 +1,7 @@
-"""Traces with OpenTelemetry, for who has a collector: the extra ``otel``, and the standard's own ``OTEL_…`` variables.
+"""Export traces with OpenTelemetry; needs the extra ``otel``.
 
-Nothing here is imported by a broker that does not export traces.
+The standard ``OTEL_…`` variables configure the exporter. A broker that does not export
+traces imports none of its packages.
 """
 
 from __future__ import annotations
@@ -20,33 +21,34 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NAME = "stele"
-# What is left at the end is sent for this long, in all: there may be many requests of it, and each may hang.
+# Limit of the final export in total; it may take several requests, each of which may hang.
 CLOSE_S = 2.0
-# Asked for all the time, and of no interest in a trace. Whole addresses, with the name of the host before the path.
+# Paths that are requested too often to be traced. The patterns match whole URLs.
 _LEFT_OUT = r"^\w+://[^/]*/(?:healthz|readyz|metrics)$,^\w+://[^/]*/console/static/"
 
 
 class TracesMissingError(Exception):
-    """Traces were asked for, and the packages are not there."""
+    """``otel_enable`` is set, but the packages of the extra ``otel`` are not installed."""
 
     def __init__(self) -> None:
         super().__init__(
-            "otel_enable needs packages that are not installed: pip install 'stele-broker[otel]'"
+            "otel_enable needs packages that are not installed; run pip install 'stele-broker[otel]'"
         )
 
 
 class Traces:
-    """An exporter that sends spans in the background, and drops them rather than hold anybody up."""
+    """Sends spans in the background, and drops them instead of delaying requests."""
 
     def __init__(self, provider: TracerProvider, instrumentor: type[FastAPIInstrumentor]) -> None:
         self._provider = provider
         self._instrumentor = instrumentor
 
     def tracer(self) -> Tracer:
+        """Return the tracer for spans outside of HTTP."""
         return self._provider.get_tracer(_NAME)
 
     def instrument(self, app: FastAPI) -> None:
-        """A span for each HTTP request, within the trace that its ``traceparent`` names."""
+        """Record a span per HTTP request, in the trace that its ``traceparent`` names."""
         self._instrumentor.instrument_app(
             app,
             tracer_provider=self._provider,
@@ -55,16 +57,18 @@ class Traces:
         )
 
     def close(self) -> None:
-        """Send what there is, for ``CLOSE_S`` at most; blocks."""
+        """Send the remaining spans, for at most ``CLOSE_S``; blocks."""
         ending = threading.Thread(target=self._provider.shutdown, name="stele-traces", daemon=True)
         ending.start()
         ending.join(CLOSE_S)
         if ending.is_alive():
-            logger.warning("the collector did not take all spans within %g s: the rest is lost", CLOSE_S)
+            logger.warning(
+                "the collector did not take all spans within %g s; the remaining ones are dropped", CLOSE_S
+            )
 
 
 def start_traces() -> Traces:
-    """Begin to export. Raises ``TracesMissingError``."""
+    """Start the exporter. Raises ``TracesMissingError``."""
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
@@ -80,7 +84,7 @@ def start_traces() -> Traces:
     resource = Resource.create(
         {"service.name": os.environ.get("OTEL_SERVICE_NAME", _NAME), "service.version": release}
     )
-    # The end of the process must not wait again for what ``close`` has given up.
+    # ``close`` already waits; the exit of the process must not wait again.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return Traces(provider, FastAPIInstrumentor)

@@ -1,6 +1,6 @@
-"""How long one task may work before it lets the event loop serve the others.
+"""Limit how long one task may hold the event loop.
 
-Everything runs on one loop (ADR-0006), so whatever walks over many records or
+Everything runs on one loop (ADR-0006), so code that walks over many records or
 partitions pauses after a bounded amount of work.
 """
 
@@ -8,26 +8,26 @@ from __future__ import annotations
 
 import asyncio
 
-# Records decoded in one turn of the loop, some 10 µs of work, unless they are large.
+# Records decoded in one turn of the loop; unless they are large, this takes some 10 µs.
 RECORDS_PER_TURN = 64
 TURN_BYTES = 256 * 1024
-# Partitions looked at in one turn of the loop, at most some 10 µs of work each.
+# Partitions visited in one turn of the loop; each takes at most some 10 µs.
 PARTITIONS_PER_TURN = 50
 
 
 async def pause() -> None:
-    """Let the loop serve the others."""
+    """Let the loop run other tasks."""
     await asyncio.sleep(0)
 
 
 async def pause_among_partitions(done: int) -> None:
-    """Pause after every ``PARTITIONS_PER_TURN`` of the ``done`` partitions."""
+    """Pause if ``done`` is a multiple of ``PARTITIONS_PER_TURN``."""
     if done % PARTITIONS_PER_TURN == 0:
         await pause()
 
 
 class WorkBudget:
-    """What a long work may do until it lets the loop serve the others."""
+    """The bytes and records that a task may process before it pauses."""
 
     __slots__ = ("_bytes", "_records")
 
@@ -36,16 +36,17 @@ class WorkBudget:
         self._records = RECORDS_PER_TURN
 
     def is_over(self, size: int, records: float = 1) -> bool:
-        """Count work on ``records`` of ``size`` bytes together; true when that was enough."""
+        """Count work on ``records`` of ``size`` bytes in total; True if the budget is used up."""
         self._bytes -= size
         self._records -= records
         return self._bytes <= 0 or self._records <= 0
 
     async def pause(self) -> None:
+        """Let the loop run other tasks, and renew the budget."""
         self._bytes, self._records = TURN_BYTES, RECORDS_PER_TURN
         await pause()
 
     async def spend(self, size: int, records: float = 1) -> None:
-        """Count work, and pause when it was enough."""
+        """Count work, and pause if the budget is used up."""
         if self.is_over(size, records):
             await self.pause()

@@ -1,7 +1,7 @@
-"""A topic as Parquet, by date: one sorted file a day, for whoever wants to ask questions of years.
+"""Write a topic as Parquet by date: one sorted file per day, for queries over years.
 
-Each run writes all of what the topic holds now into a directory of its own, and
-puts that in the place of the last one when it is whole.
+Each run writes everything that the topic holds into a new directory, and replaces the
+previous one when the new one is complete.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = "compaction"
 
 
 def by_date(flights: DataFrame) -> DataFrame:
-    """One file for each date, its flights in the order of departure."""
+    """Repartition into one file per date, with flights in the order of departure."""
     from pyspark.sql import functions as f
 
     dated = flights.withColumn("date", f.to_date("scheduled"))
@@ -31,7 +31,7 @@ def by_date(flights: DataFrame) -> DataFrame:
 
 
 def replace(new: str, old: str) -> None:
-    """Put ``new`` in the place of ``old``; a run that was killed in between is made up for by the next one."""
+    """Replace directory ``old`` by ``new``; if a run is killed in between, the next one repairs it."""
     from pyarrow import fs
 
     (system, target), (_, source) = file_system(old), file_system(new)
@@ -59,7 +59,7 @@ def show(spark: SparkSession, run: Run) -> None:
 @click.command()
 @pipeline_options(out="data/flights-by-date", is_stream=False)
 def main(run: Run) -> None:
-    """A topic as Parquet files, one for each date."""
+    """Write a topic as Parquet files, one per date."""
     spark = open_session(run, NAME)
     records = spark.read.format("stele").option("url", run.url).option("subscribe", run.topic).load()
     new = f"{run.out}.new"

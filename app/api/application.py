@@ -1,7 +1,7 @@
-"""The HTTP listener: a FastAPI application over a broker that somebody else owns.
+"""Build the HTTP listener: a FastAPI application over an open broker.
 
-Routes take the bare request and give a response: FastAPI routes and documents,
-and stays out of the way of the records.
+Routes take the bare request and return a response. FastAPI does the routing and
+the documentation; it does not parse or encode records.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from .errors import HttpError, error_response, http_problem, problem_response
 from .http_traffic import HttpTraffic
 from .metrics import HttpMetrics, metrics, observe_broker
 from .routes import cdc as cdc_routes
+from .routes import group_members, leases, overview, produce, records, search, status, storage, topics
 from .routes import groups as group_routes
-from .routes import leases, overview, produce, records, search, status, storage, topics
 from .state import ApiState, CdcView
 
 logger = logging.getLogger(__name__)
 
 
-class _FramedByNobody:
-    """An ASGI application that answers with headers which keep its page to itself."""
+class _ProtectedPage:
+    """ASGI application that adds the security headers of the documentation pages."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_kept(message: Message) -> None:
+        async def send_protected(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *_DOCUMENTATION_HEADERS]
             await send(message)
 
-        await self._app(scope, receive, send_kept)
+        await self._app(scope, receive, send_protected)
 
 
-# The pages of the documentation are not ours: their scripts stand in them, and Redoc's search is a worker.
+# FastAPI writes these pages: they have inline scripts, and the search of Redoc runs in a worker.
 _DOCUMENTATION_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -83,7 +83,10 @@ def create_application(
     *,
     listeners: Sequence[ListenerView] = (),
 ) -> FastAPI:
-    """The application; ``/docs`` and ``/redoc`` work without a network. ``listeners`` are those beside HTTP."""
+    """Return the application. ``listeners`` are those other than HTTP, for metrics and the overview.
+
+    ``/docs`` and ``/redoc`` work without access to the internet.
+    """
     app: FastAPI = FastAPIOffline(
         title="Stele",
         version=status.VERSION,
@@ -91,9 +94,9 @@ def create_application(
         license_info={"name": "Apache-2.0"},
     )
     for route in app.router.routes:
-        # So far there are those of the documentation alone, its schema among them.
+        # At this point only the routes of the documentation and its schema exist.
         if isinstance(route, Route):
-            route.app = _FramedByNobody(route.app)
+            route.app = _ProtectedPage(route.app)
     registry = CollectorRegistry()
     traffic = HttpTraffic()
     sampler = Sampler(broker, groups, (traffic, *listeners))
@@ -112,6 +115,7 @@ def create_application(
         search.router,
         storage.router,
         group_routes.router,
+        group_members.router,
         leases.router,
         cdc_routes.router,
         overview.router,
@@ -142,8 +146,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _framework_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     details = {
-        404: f"there is nothing at {request.url.path[:200]}; /docs shows what there is",
-        405: f"{request.method} is not served at {request.url.path[:200]}; /docs shows what is",
+        404: f"{request.url.path[:200]} does not exist; /docs lists the API",
+        405: f"{request.url.path[:200]} does not support {request.method}; /docs lists the API",
     }
     detail = details.get(error.status_code, str(error.detail))
     return problem_response(http_problem(error.status_code, detail), headers=error.headers)
@@ -151,5 +155,5 @@ async def _framework_error(request: Request, error: Exception) -> Response:
 
 async def _bug(request: Request, error: Exception) -> Response:
     logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    detail = "the broker failed to answer this; its log says why"
+    detail = "the broker failed to process the request; its log has the error under this request_id"
     return problem_response(http_problem(500, detail, request_id=request_id.get()))

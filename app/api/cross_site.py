@@ -1,14 +1,14 @@
-"""Refuses what another site's page asks through the reader's browser.
+"""Protect the broker against CSRF and DNS rebinding.
 
-The broker has no login, so whatever a browser beside it can be made to send
-would be done. Two ways lead there, and programs are on neither:
+The broker has no login, so it would carry out any request that another site's page
+sends through a browser on this machine. Requests of programs are not affected.
 
-- A page posts to the broker's address. Browsers say where a request comes from,
-  with ``Sec-Fetch-Site`` where the address is https or of this machine, else with
-  ``Origin``. What changes something must come from the broker's own pages.
-- The name of a page's own site is made to point to this machine (DNS rebinding).
-  Then the browser sees one site, and the name in ``Host`` gives it away: over
-  loopback the broker answers to its own names alone (``http_allowed_hosts``).
+- CSRF: a page posts to the broker's address. Browsers name the site that a request
+  comes from: in ``Sec-Fetch-Site`` if the target is https or this machine, otherwise
+  in ``Origin``. Requests that change something must come from the broker's own pages.
+- DNS rebinding: a site makes its own name point to this machine, so that the browser
+  sees one site. ``Host`` then holds a foreign name. Over loopback the broker answers
+  only to its own names and those of ``http_allowed_hosts``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ..settings import Settings
 from .errors import http_problem, problem_response
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-# "none" is somebody who typed the address.
+# Browsers send "none" for an address that the user typed.
 _OWN = frozenset({b"same-origin", b"none"})
 _ANY = "*"
 
 
 class RefuseCrossSite:
-    """An ASGI middleware."""
+    """ASGI middleware that refuses cross-site requests with 403."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
@@ -46,7 +46,7 @@ class RefuseCrossSite:
     def _refusal(self, scope: Scope) -> str | None:
         site = origin = None
         hosts: list[bytes] = []
-        # Only a proxy sets this: no page can, for another site.
+        # Only a proxy sets this header; a page cannot set it on a request to another site.
         forwarded: list[bytes] = []
         for name, value in scope["headers"]:
             if name == b"host":
@@ -58,15 +58,15 @@ class RefuseCrossSite:
             elif name == b"origin":
                 origin = value
         if scope["method"] not in _SAFE_METHODS and not _is_own(site, origin, hosts + forwarded):
-            return "a page of another site asked for a change; only this broker's own pages may"
+            return "a page of another site tried to change something; only the broker's own pages may"
         server = scope.get("server")
         if server is not None and _is_loopback(server[0]):
             for host in hosts:
                 name = _name_of(host)
                 if not self._is_known(name):
                     return (
-                        f"{name!r} is no name of this broker, so this may come from another site's page; "
-                        "use localhost or the address, or allow the name with "
+                        f"{name!r} is not a name of this broker, so a page of another site may have sent the request; "
+                        "use localhost or the address of the broker, or allow the name with "
                         f"--set http_allowed_hosts={name}"
                     )
         return None
@@ -82,7 +82,7 @@ def _is_own(site: bytes | None, origin: bytes | None, hosts: list[bytes]) -> boo
 
 
 def _name_of(host: bytes) -> str:
-    """``Host`` without its port, in small letters; an IPv6 address without its brackets."""
+    """Return ``Host`` in lower case, without the port and without the brackets of an IPv6 address."""
     text = host.decode("latin-1").lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]
@@ -90,7 +90,7 @@ def _name_of(host: bytes) -> str:
 
 
 def _is_address(name: str) -> bool:
-    # No name of a site is one, so it cannot be made to point elsewhere.
+    # An address is not resolved, so DNS rebinding cannot redirect it.
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -101,7 +101,7 @@ def _is_address(name: str) -> bool:
 def _is_loopback(address: str) -> bool:
     if not _is_address(address):
         return False
-    found = ipaddress.ip_address(address)
-    # So a socket for both families sees an address of IPv4.
-    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
-    return (mapped or found).is_loopback
+    parsed = ipaddress.ip_address(address)
+    # A socket for both families reports an IPv4 address as a mapped IPv6 address.
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return (mapped or parsed).is_loopback

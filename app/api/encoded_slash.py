@@ -1,8 +1,8 @@
-"""Routes on which an encoded slash is part of a name, not the end of it.
+"""Match routes so that an encoded slash is part of a name.
 
-A server decodes the path before it is matched, and then ``/v1/groups/a%2Fmembers%2Fb``
-looks like the address of a member of ``a``. Ids of groups and of members may
-have slashes, and what is meant for a name that cannot be must not reach another.
+The server decodes the path before routing, so ``/v1/groups/a%2Fmembers%2Fb`` would
+match the route of a member of group ``a``. Ids of groups and members may contain
+slashes, and a request for one object must never reach another.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 _SLASH = re.compile("%2f", re.IGNORECASE)
-# What is decoded only after the match: a slash, and the sign that says that something is encoded.
+# Decoded only after the match: an encoded slash, and an encoded percent sign.
 _LATER = re.compile("%(?=2[f5])", re.IGNORECASE)
 
 
 class EncodedSlashRoute(APIRoute):
-    """Its path parameters are whole segments of the path as it was sent."""
+    """Route whose path parameters are whole segments of the path as sent."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         sent = scope.get("raw_path", b"").decode("latin-1")

@@ -1,8 +1,8 @@
-"""The error tree as RFC 9457 problem documents: the one table of the HTTP listener.
+"""Translate the error tree into RFC 9457 problem documents.
 
-A problem's ``type`` is stable and is what a program should look at; ``kafka_code``
-is the number that the other listeners answer with; ``retriable`` says whether the
-same request may succeed later without being changed.
+The ``type`` of a problem is stable, and programs should test it. ``kafka_code`` is
+the error code that the other protocols return. ``retriable`` tells whether the same
+request may succeed later, unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RETRY_AFTER_S = 1
 
 @dataclass(frozen=True, slots=True)
 class ProblemKind:
-    """What is the same for every problem of one kind of error."""
+    """The fields shared by all problems of one error class."""
 
     status: int
     slug: str
@@ -33,7 +33,7 @@ class ProblemKind:
     retriable: bool = False
 
 
-# A test proves that every leaf of the tree stands here.
+# A test checks that every leaf of the error tree has an entry.
 PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.InvalidRequest: ProblemKind(400, "invalid-request", "Invalid request", ErrorCode.INVALID_REQUEST),
     errors.UnknownTopic: ProblemKind(
@@ -84,7 +84,7 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
         409, "out-of-order-sequence", "Sequence out of order", ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     ),
     errors.DuplicateSequence: ProblemKind(
-        409, "duplicate-sequence", "Stored already", ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+        409, "duplicate-sequence", "Already stored", ErrorCode.DUPLICATE_SEQUENCE_NUMBER
     ),
     errors.ProducerFenced: ProblemKind(
         409, "producer-fenced", "Producer is fenced", ErrorCode.INVALID_PRODUCER_EPOCH
@@ -99,7 +99,10 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
         400, "invalid-session-timeout", "Invalid session timeout", ErrorCode.INVALID_SESSION_TIMEOUT
     ),
     errors.InconsistentGroupProtocol: ProblemKind(
-        409, "inconsistent-group-protocol", "Protocols do not fit", ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        409,
+        "inconsistent-group-protocol",
+        "Inconsistent group protocol",
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
     ),
     errors.UnknownMember: ProblemKind(404, "unknown-member", "Unknown member", ErrorCode.UNKNOWN_MEMBER_ID),
     errors.IllegalGeneration: ProblemKind(
@@ -158,7 +161,7 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.CoordinatorFenced: ProblemKind(
         503,
         "not-coordinator",
-        "Another coordinator has the groups",
+        "Not the coordinator",
         ErrorCode.NOT_COORDINATOR,
         retriable=True,
     ),
@@ -172,7 +175,7 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.GroupStoreFailed: ProblemKind(
         503,
         "group-store-failed",
-        "Groups cannot be kept",
+        "Group store failed",
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         retriable=True,
     ),
@@ -186,7 +189,7 @@ _UNKNOWN = ProblemKind(500, "internal-error", "Internal error", ErrorCode.UNKNOW
 
 _HTTP_CODES = {413: ErrorCode.MESSAGE_TOO_LARGE, 500: ErrorCode.UNKNOWN_SERVER_ERROR}
 
-# Fields of an error that a program can act on.
+# Fields of errors that a program can act on; they become fields of the problem.
 _FIELDS = (
     "topic",
     "group",
@@ -204,13 +207,14 @@ _FIELDS = (
 
 
 def kind_of(error: errors.SteleError) -> ProblemKind:
+    """Return the kind of problem that ``error`` becomes."""
     if isinstance(error, errors.OffsetOutOfRange) and error.is_gone:
         return _GONE
     return PROBLEM_KINDS.get(type(error), _UNKNOWN)
 
 
 def problem_of(error: errors.SteleError) -> dict[str, Any]:
-    """The problem document of ``error``."""
+    """Return the problem document of ``error``."""
     kind = kind_of(error)
     document: dict[str, Any] = {
         "type": f"/problems/{kind.slug}",
@@ -225,6 +229,7 @@ def problem_of(error: errors.SteleError) -> dict[str, Any]:
 
 
 def problem_response(document: Mapping[str, Any], *, headers: Mapping[str, str] | None = None) -> Response:
+    """Encode a problem document, with ``Retry-After`` if the request may be retried."""
     status = int(document["status"])
     all_headers = dict(headers or {})
     if document.get("retriable") or status in (429, 503):
@@ -233,11 +238,12 @@ def problem_response(document: Mapping[str, Any], *, headers: Mapping[str, str] 
 
 
 def error_response(error: errors.SteleError) -> Response:
+    """Return the response for ``error``."""
     return problem_response(problem_of(error))
 
 
 def http_problem(status: int, detail: str, **fields: object) -> dict[str, Any]:
-    """A problem that belongs to HTTP itself: no such route, method, media type."""
+    """Return a problem of HTTP itself, such as an unknown route, method or media type."""
     title = HTTPStatus(status).phrase
     return {
         "type": f"/problems/{title.lower().replace(' ', '-')}",
@@ -251,7 +257,7 @@ def http_problem(status: int, detail: str, **fields: object) -> dict[str, Any]:
 
 
 class HttpError(Exception):
-    """Ends a request with ``http_problem``."""
+    """Raised by a route to answer with ``http_problem``."""
 
     def __init__(self, status: int, detail: str, **fields: object) -> None:
         super().__init__(detail)

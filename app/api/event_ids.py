@@ -1,7 +1,8 @@
-"""The ids of a live tail: the offset of the last record of each partition, as text that fits into a header.
+"""Encode the event ids of a live tail: the last offset of each partition.
 
-``0:41,1:7`` for few partitions. For many, ``z`` and base64 of the compressed
-offsets of all of them: some three bytes for a partition.
+``0:41,1:7`` for few partitions. For many, ``z`` and the base64 of the compressed
+offsets of all partitions, about three bytes per partition, so that an id always
+fits into a header.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from collections.abc import Mapping
 
 from ..errors import InvalidRequest
 
-# Of more, an id would be larger than most records: then it does not come with each of them.
+# With more partitions an id would be larger than most records, so not every event has one.
 PLAIN_PARTITIONS_MAX = 64
 _PACKED = "z"
 
 
 def event_id(seen: Mapping[int, int]) -> bytes:
-    """``seen`` is the last offset by partition; a partition that nothing was seen of is left out."""
+    """Encode ``seen``, the last offset sent per partition; partitions without one are absent."""
     if len(seen) <= PLAIN_PARTITIONS_MAX:
         return ",".join(f"{partition}:{offset}" for partition, offset in seen.items()).encode()
     offsets = array("Q", bytes(8 * (max(seen) + 1)))
@@ -30,17 +31,21 @@ def event_id(seen: Mapping[int, int]) -> bytes:
     if sys.byteorder == "big":
         offsets.byteswap()
     raw = offsets.tobytes()
-    # The high bytes are alike, and together they take no room.
-    planes = b"".join(raw[place::8] for place in range(8))
+    # The high bytes of all offsets are similar, and compress well when they are adjacent.
+    planes = b"".join(raw[byte::8] for byte in range(8))
     return _PACKED.encode() + base64.urlsafe_b64encode(zlib.compress(planes, 1)).rstrip(b"=")
 
 
 def parse_event_id(text: str, *, partitions: int) -> dict[int, int]:
-    """What ``event_id`` was made of, for a topic of so many partitions. Raises ``InvalidRequest``."""
-    found = _unpacked(text, partitions) if text.startswith(_PACKED) else _parsed(text)
-    if found is None:
-        raise InvalidRequest(f"Last-Event-ID is {text[:100]!r}; send back an id of this stream as it was")
-    return found
+    """Decode an id of a topic with ``partitions`` partitions: the last offset per partition.
+
+    Raises:
+        InvalidRequest: ``text`` is not such an id.
+    """
+    seen = _unpacked(text, partitions) if text.startswith(_PACKED) else _parsed(text)
+    if seen is None:
+        raise InvalidRequest(f"Last-Event-ID is {text[:100]!r}; send an id of this stream, unchanged")
+    return seen
 
 
 def _parsed(text: str) -> dict[int, int] | None:
@@ -66,8 +71,8 @@ def _unpacked(text: str, partitions: int) -> dict[int, int] | None:
         return None
     count = len(planes) // 8
     raw = bytearray(len(planes))
-    for place in range(8):
-        raw[place::8] = planes[place * count : (place + 1) * count]
+    for byte in range(8):
+        raw[byte::8] = planes[byte * count : (byte + 1) * count]
     offsets = array("Q", bytes(raw))
     if sys.byteorder == "big":
         offsets.byteswap()

@@ -1,7 +1,8 @@
-"""The HTTP listener's own traffic: who is connected, from uvicorn's connections, and bytes of bodies, in a middleware.
+"""Count the connections of the HTTP listener and the bytes of its bodies.
 
-A connection is known by itself, from when it is made until it is lost. Its address
-is no name for it: another may have it next, and behind a proxy a request has another one.
+The protocol class of uvicorn reports connections; a middleware counts bytes. A
+connection is identified by its object, not by its address, because the address may be
+reused, and because uvicorn replaces it with that of the client if a proxy names one.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from ..broker.admission import Admission
 from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, Traffic
 
-# In the ``state`` of each request of a connection.
+# Key of the connection in the ``state`` of each of its requests.
 _STATE = "stele.connection"
-# Refused connections that may wait for their 503, and how long; beyond that they are cut off.
+# Refused connections that may wait for their 503, and how long; further ones are aborted.
 _REFUSED_MAX = 100
 _REFUSED_S = 2.0
 
 
 @dataclass(slots=True, eq=False)
 class HttpPeer:
-    """One connection, and what its requests said of their client."""
+    """One connection, with the ``User-Agent`` of its last request."""
 
     address: tuple[str, int] | None
     since_s: float
@@ -50,17 +51,17 @@ class HttpPeer:
 
 
 class HttpTraffic:
-    """Implements ``ListenerView``."""
+    """Connections and byte counts of the HTTP listener; a ``ListenerView``."""
 
     name = "http"
 
     def __init__(self) -> None:
-        # Of the server in front of the application, if that is ours.
+        # Set by ``counted_protocol``; None under a server other than ours.
         self.admission: Admission | None = None
         self._opened = 0
         self._bytes_in = 0
         self._bytes_out = 0
-        # In the order in which they came.
+        # In the order in which they were opened.
         self._peers: dict[HttpPeer, None] = {}
 
     @property
@@ -94,7 +95,7 @@ class HttpTraffic:
             if scope["type"] != "http":
                 await app(scope, receive, send)
                 return
-            # Another server than ours has no connections to tell of.
+            # A server other than ours does not report connections.
             state = cast("dict[str, HttpPeer]", scope.get("state", {}))
             peer = state.get(_STATE) or HttpPeer(None, time.monotonic())
             for name, value in scope["headers"]:
@@ -122,11 +123,12 @@ class HttpTraffic:
 def counted_protocol(
     traffic: HttpTraffic, admission: Admission, *, idle_timeout_ms: int
 ) -> type[HttpToolsProtocol]:
-    """uvicorn's connection, told to ``traffic`` and let in by ``admission``.
+    """Return a uvicorn protocol that reports to ``traffic`` and asks ``admission``.
 
-    A refused one gets 503 as the answer to its request, if that comes soon. uvicorn
-    itself closes a connection that is silent after a request; here one is closed that
-    has not sent the head of its first request within ``idle_timeout_ms``.
+    A refused connection gets 503 as the answer to its first request, if that arrives
+    within two seconds. uvicorn closes a connection that is idle after a request; this
+    class also closes one that has not sent the head of its first request within
+    ``idle_timeout_ms``.
     """
     refused_now: set[HttpToolsProtocol] = set()
 
@@ -146,7 +148,7 @@ def counted_protocol(
                 self.app_state: dict[str, Any] = {**self.app_state, _STATE: self._peer}
             elif len(refused_now) < _REFUSED_MAX:
                 refused_now.add(self)
-                # uvicorn's own words for "too many", whatever the request is.
+                # Makes uvicorn answer any request with 503.
                 self.limit_concurrency = 0
                 wait_s = _REFUSED_S
             else:

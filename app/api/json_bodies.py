@@ -1,4 +1,4 @@
-"""JSON bodies of requests as typed structs, and JSON answers."""
+"""Decode JSON bodies into typed structs, and encode JSON answers."""
 
 from __future__ import annotations
 
@@ -22,20 +22,27 @@ _T = TypeVar("_T", bound=Struct)
 
 
 async def json_body(request: Request, kind: type[_T], example: str) -> _T:
-    """Read the body as a ``kind``; an error shows ``example``. Raises ``InvalidRequest``, ``HttpError``."""
+    """Read the body as a ``kind``.
+
+    Raises:
+        InvalidRequest: the body is not a ``kind``; the message shows ``example``.
+        HttpError: 413 if the body is too large, 415 if it is not JSON.
+    """
     raw = await read_body(request, api_state(request).settings.request_body_bytes_max)
     media_type = content_type(request, _JSON)
     if media_type not in (_JSON, _FORM):
-        raise HttpError(415, f"{media_type[:100]!r} is not taken; send {_JSON}")
+        raise HttpError(415, f"media type {media_type[:100]!r} is not supported; send {_JSON}")
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"the body is not like {example}: {error}") from error
+        raise InvalidRequest(f"the body is not valid, expected one like {example}: {error}") from error
 
 
 def json_answer(document: object, status: int = 200) -> Response:
+    """Encode ``document`` as a JSON response."""
     return Response(encode(document), status, media_type=_JSON)
 
 
 def client_host(request: Request) -> str:
+    """Return the address of the client, empty if the server does not know it."""
     return request.client.host if request.client is not None else ""

@@ -1,7 +1,7 @@
-"""Metrics of the HTTP listener and the broker, for Prometheus, with a bounded number of series.
+"""Export the metrics of the broker for Prometheus, with a bounded number of series.
 
-Labels are route templates, methods, status classes and listeners. Topics and groups
-have series of their own up to a limit each; what is beyond it is added up.
+Labels are route templates, methods, status classes and protocols. A limited number of
+topics and groups have their own series; the others are summed up as ``(others)``.
 """
 
 from __future__ import annotations
@@ -24,22 +24,25 @@ from .state import ApiState
 GROUP_TOPICS_MAX = 20
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-# From a record in memory to a long upload.
+# From a read of cached data to a long upload.
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 _SYNC_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1)
 
 
 class HttpMetrics:
-    """Counts and times every request; an ASGI middleware."""
+    """ASGI middleware that counts and times every request."""
 
     def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
         self._app = app
         self._requests = Counter(
-            "stele_http_requests", "HTTP requests answered.", ("method", "route", "status"), registry=registry
+            "stele_http_requests",
+            "HTTP requests answered, by method, route and status class.",
+            ("method", "route", "status"),
+            registry=registry,
         )
         self._seconds = Histogram(
             "stele_http_request_seconds",
-            "Time to the end of the answer.",
+            "Time from the start of an HTTP request to the end of the answer.",
             ("method", "route"),
             buckets=_BUCKETS,
             registry=registry,
@@ -68,25 +71,28 @@ class HttpMetrics:
 
 
 def observe_broker(state: ApiState, registry: CollectorRegistry) -> None:
-    """Gauges that are read when Prometheus asks, and the time of each sync."""
+    """Register the metrics of the broker: gauges read per scrape, and the time of each sync."""
     broker = state.broker
-    topics = Gauge("stele_topics", "Topics.", registry=registry)
+    topics = Gauge("stele_topics", "Number of topics.", registry=registry)
     topics.set_function(lambda: len(broker.topics()))
-    partitions = Gauge("stele_partitions", "Partitions of all topics.", registry=registry)
+    partitions = Gauge("stele_partitions", "Number of partitions of all topics.", registry=registry)
     partitions.set_function(lambda: sum(topic.partitions for topic in broker.topics()))
-    groups = Gauge("stele_groups", "Groups.", registry=registry)
+    groups = Gauge("stele_groups", "Number of consumer groups.", registry=registry)
     groups.set_function(lambda: state.groups.coordinator.group_count)
     failed = Gauge(
-        "stele_log_dir_failed", "1 when the log has stopped after an error of the disk.", registry=registry
+        "stele_log_dir_failed", "1 if the log has stopped after a disk error, otherwise 0.", registry=registry
     )
     failed.set_function(lambda: 1 if broker.failure else 0)
-    resident = Gauge("stele_resident_bytes", "Memory of the process.", registry=registry)
+    resident = Gauge("stele_resident_bytes", "Resident memory of the process.", registry=registry)
     resident.set_function(resident_bytes)
     registry.register(_BrokerCounters(state))
     registry.register(_Topics(state))
     registry.register(_Groups(state))
     syncs = Histogram(
-        "stele_sync_seconds", "Time of one sync of a partition.", buckets=_SYNC_BUCKETS, registry=registry
+        "stele_sync_seconds",
+        "Time of each fdatasync of a partition.",
+        buckets=_SYNC_BUCKETS,
+        registry=registry,
     )
     noted = state.sampler.syncs.observe
 
@@ -98,7 +104,10 @@ def observe_broker(state: ApiState, registry: CollectorRegistry) -> None:
 
 
 class _BrokerCounters(Collector):
-    """The broker and the listeners count in plain integers, which costs their hot path nothing; they are read here."""
+    """Read the counters of the broker and the listeners per scrape.
+
+    They are plain integers, so that counting costs the hot path almost nothing.
+    """
 
     def __init__(self, state: ApiState) -> None:
         self._state = state
@@ -107,12 +116,16 @@ class _BrokerCounters(Collector):
         state = self._state
         counts, searches = state.broker.counts, state.searches
         for name, text, value in (
-            ("stele_appended_batches", "Batches appended, over all protocols.", counts.appended_batches),
-            ("stele_appended_records", "Records appended, over all protocols.", counts.appended_records),
-            ("stele_appended_bytes", "Bytes of batches appended, over all protocols.", counts.appended_bytes),
-            ("stele_fetched_bytes", "Bytes of batches read, over all protocols.", counts.fetched_bytes),
-            ("stele_search_scanned_records", "Records looked at by searches.", searches.scanned_records),
-            ("stele_search_scanned_bytes", "Bytes of batches looked at by searches.", searches.scanned_bytes),
+            ("stele_appended_batches", "Batches appended over all protocols.", counts.appended_batches),
+            ("stele_appended_records", "Records appended over all protocols.", counts.appended_records),
+            ("stele_appended_bytes", "Bytes of batches appended over all protocols.", counts.appended_bytes),
+            (
+                "stele_fetched_bytes",
+                "Bytes of batches read over all protocols, searches excluded.",
+                counts.fetched_bytes,
+            ),
+            ("stele_search_scanned_records", "Records scanned by searches.", searches.scanned_records),
+            ("stele_search_scanned_bytes", "Bytes of batches scanned by searches.", searches.scanned_bytes),
         ):
             yield CounterMetricFamily(name, text, value=value)
         queue = state.broker.produce_queue
@@ -126,10 +139,12 @@ class _BrokerCounters(Collector):
             "Memory they hold; STELE_PRODUCE_QUEUE_BYTES_MAX limits it.",
             value=queue.size_bytes,
         )
-        yield GaugeMetricFamily("stele_searches_active", "Searches that run.", value=state.search_slots.taken)
+        yield GaugeMetricFamily(
+            "stele_searches_active", "Searches in progress.", value=state.search_slots.taken
+        )
         ended = CounterMetricFamily(
             "stele_searches",
-            "Searches by how they ended; stopped: the client went away, or the broker stopped.",
+            "Searches by how they ended; stopped means that the client disconnected or the broker stopped.",
             labels=("end",),
         )
         for end, number in searches.ended.items():
@@ -138,9 +153,13 @@ class _BrokerCounters(Collector):
         yield from self._listeners()
         disk = state.sampler.disk
         if disk is not None:
-            yield GaugeMetricFamily("stele_disk_bytes", "Size of the file system.", value=disk.total_bytes)
             yield GaugeMetricFamily(
-                "stele_disk_free_bytes", "Free on the file system.", value=disk.free_bytes
+                "stele_disk_bytes", "Size of the file system of the data directory.", value=disk.total_bytes
+            )
+            yield GaugeMetricFamily(
+                "stele_disk_free_bytes",
+                "Free space on the file system of the data directory.",
+                value=disk.free_bytes,
             )
 
     def _listeners(self) -> Iterable[Metric]:
@@ -148,15 +167,19 @@ class _BrokerCounters(Collector):
             "stele_listener_connections", "Open connections.", labels=("protocol",)
         )
         opened = CounterMetricFamily(
-            "stele_listener_connections_opened", "Connections made.", labels=("protocol",)
+            "stele_listener_connections_opened", "Connections accepted.", labels=("protocol",)
         )
         refused = CounterMetricFamily(
             "stele_listener_connections_refused",
-            "Connections refused: too many of them, or too many open files.",
+            "Connections refused because of connections_max or the limit of open files.",
             labels=("protocol",),
         )
-        bytes_in = CounterMetricFamily("stele_listener_bytes_in", "Bytes that came.", labels=("protocol",))
-        bytes_out = CounterMetricFamily("stele_listener_bytes_out", "Bytes that left.", labels=("protocol",))
+        bytes_in = CounterMetricFamily(
+            "stele_listener_bytes_in", "Bytes received; over HTTP, of request bodies.", labels=("protocol",)
+        )
+        bytes_out = CounterMetricFamily(
+            "stele_listener_bytes_out", "Bytes sent; over HTTP, of response bodies.", labels=("protocol",)
+        )
         for listener in self._state.sampler.listeners:
             traffic = listener.traffic()
             connections.add_metric((listener.name,), traffic.connections)
@@ -168,7 +191,7 @@ class _BrokerCounters(Collector):
 
 
 class _Topics(Collector):
-    """Sizes of topics as they were last sampled; topics beyond the limit are added up under ``OTHERS``."""
+    """Export the sizes of topics as of the last sample; topics beyond the limit are summed up as ``OTHERS``."""
 
     def __init__(self, state: ApiState) -> None:
         self._sampler = state.sampler
@@ -194,7 +217,9 @@ class _Topics(Collector):
             "stele_topic_end_offset", "Sum of the end offsets of a topic's partitions.", labels=("topic",)
         )
         records = GaugeMetricFamily("stele_topic_records", "Records in a topic.", labels=("topic",))
-        size_bytes = GaugeMetricFamily("stele_topic_size_bytes", "Bytes of a topic's log.", labels=("topic",))
+        size_bytes = GaugeMetricFamily(
+            "stele_topic_size_bytes", "Bytes of the log of a topic.", labels=("topic",)
+        )
         for name, size in rows:
             end.add_metric((name,), size.end_offsets)
             records.add_metric((name,), size.records)
@@ -203,15 +228,18 @@ class _Topics(Collector):
 
 
 class _Groups(Collector):
-    """Lag as it was last sampled. A group with many topics has its first ones, and the rest added up."""
+    """Export the lag of groups as of the last sample.
+
+    A group has series for its first ``GROUP_TOPICS_MAX`` topics, and one for the sum of the others.
+    """
 
     def __init__(self, state: ApiState) -> None:
         self._groups = state.sampler.groups
 
     def collect(self) -> Iterable[Metric]:
-        members = GaugeMetricFamily("stele_group_members", "Members of a group.", labels=("group",))
+        members = GaugeMetricFamily("stele_group_members", "Members of a consumer group.", labels=("group",))
         lag = GaugeMetricFamily(
-            "stele_group_lag", "Records that a group is behind in a topic.", labels=("group", "topic")
+            "stele_group_lag", "Lag of a consumer group in a topic, in records.", labels=("group", "topic")
         )
         for name, lags in self._groups.own.items():
             members.add_metric((name,), self._groups.lags[name].members)
@@ -228,6 +256,6 @@ class _Groups(Collector):
 
 
 async def metrics(request: Request) -> Response:
-    """Everything measured, in Prometheus' text format."""
+    """Answer with all metrics in the text format of Prometheus."""
     registry: CollectorRegistry = request.app.state.registry
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

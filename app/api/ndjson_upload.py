@@ -1,10 +1,10 @@
-"""NDJSON in and NDJSON out on one request, while both are still going on.
+"""Stream an NDJSON upload: read the body and send results at the same time.
 
-The answer begins when the body has ended, and then its status is exact; or
-earlier, with 200 and errors in their lines, once enough results wait: then
-reading and answering go on side by side. A client that reads only after it has
-sent everything is never blocked: results are kept in a compact form until it
-does, up to ``SPOOLED_RECORDS_MAX``.
+If the body ends early enough, the answer begins after it, with an exact status.
+Otherwise the answer begins once enough results are waiting, with status 200 and errors
+in their lines, while the rest of the body is read. A client that reads only after it
+has sent everything is not blocked, because the broker keeps up to
+``SPOOLED_RECORDS_MAX`` results in a compact form.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from .upload import Chunk, Upload, errors_of, results_of, settle_all
 
 logger = logging.getLogger(__name__)
 
-# The answer begins before the body has ended when so many results wait, or the first has waited so long.
+# The answer begins before the end of the body once this many results wait, or the first has waited this long.
 EARLY_RESULTS = 10_000
 EARLY_AFTER_S = 1.0
-# About 12 bytes each: what a client may send without reading a single result.
+# Records that a client may send without reading a result; the broker keeps about 12 bytes for each.
 SPOOLED_RECORDS_MAX = 8_000_000
-# Bytes of lines taken in one turn of the loop, some 40 µs of work.
+# Bytes of lines processed in one turn of the loop, which takes about 40 µs.
 BLOCK_BYTES = 4 * 1024
 
 
 class NdjsonUpload(Response):
-    """Reads the request's body while it answers; used as the response of its route."""
+    """Response of the produce route that reads the body while it sends results."""
 
     media_type = "application/x-ndjson"
 
@@ -48,7 +48,7 @@ class NdjsonUpload(Response):
         self._upload = upload
         self._line_bytes_max = line_bytes_max
         self._timeout_ms = timeout_ms
-        # An idempotent producer's records form one batch: appended when all are there.
+        # The records of an idempotent producer form one batch, appended when all have arrived.
         self._is_whole = is_whole
         self._is_read = False
         self._failure: HttpError | SteleError | None = None
@@ -66,7 +66,7 @@ class NdjsonUpload(Response):
             else:
                 await self._answer_meanwhile(send)
         except ClientDisconnect:
-            logger.debug("an upload was broken off; what was complete is stored")
+            logger.debug("the client disconnected during an upload; the complete lines are stored")
         finally:
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
@@ -96,7 +96,7 @@ class NdjsonUpload(Response):
                 self._upload.append()
             self._failure = error
         except ClientDisconnect:
-            # A part of an idempotent batch would stand in the way of its retry.
+            # A part of an idempotent batch would make its retry fail.
             if not self._is_whole:
                 self._upload.append()
         finally:
@@ -104,7 +104,7 @@ class NdjsonUpload(Response):
             self._progress.set()
 
     def _take(self, block: bytes) -> None:
-        """Whole lines: decoded together, or one by one if any of them is not valid."""
+        """Add whole lines: decoded together, or one by one if one of them is special or invalid."""
         if self._upload.add_lines(block):
             return
         for line in block.split(b"\n"):
@@ -118,7 +118,7 @@ class NdjsonUpload(Response):
                 self._upload.add(record)
 
     async def _lines(self) -> AsyncGenerator[bytes]:
-        """Whole lines, as many as arrived together."""
+        """Yield whole lines, as many as arrived together."""
         rest: list[bytes] = []
         rest_bytes = 0
         async for chunk in self._request.stream():
@@ -172,7 +172,7 @@ class NdjsonUpload(Response):
         total = sum(map(len, chunks))
         if self._is_whole and self._upload.has_errors:
             document = http_problem(
-                400, "nothing was stored: see errors", errors=self._upload.unsent_errors()
+                400, "no record was stored; see errors", errors=self._upload.unsent_errors()
             )
             await problem_response(document)(scope, receive, send)
         elif self._failure is not None and not total:
@@ -203,7 +203,7 @@ class NdjsonUpload(Response):
 
     async def _start(self, send: Send, status: int, chunks: list[Chunk]) -> None:
         headers = [(b"content-type", b"application/x-ndjson")]
-        # Results are sent when they are true: before the first of them the promise is known already.
+        # Results follow when they are final; the durability that they will have is already known.
         receipts = [receipt for chunk in chunks if (receipt := chunk.durability()) is not None]
         receipt = min(receipts, default=self._upload.promised_durability)
         headers.append((b"durability", receipt.label.encode()))
@@ -226,6 +226,6 @@ def _problem(failure: HttpError | SteleError) -> dict[str, object]:
 
 
 def all_refused(chunks: list[Chunk]) -> dict[str, object]:
-    """The problem of a request of which no record was stored: the first error's, and all by index."""
-    first = next(error for chunk in chunks for place in range(len(chunk)) if (error := chunk.error_at(place)))
+    """Return the problem of a request without a stored record: the first error, and all of them by index."""
+    first = next(error for chunk in chunks for index in range(len(chunk)) if (error := chunk.error_at(index)))
     return {**problem_of(first), "errors": errors_of(chunks)}

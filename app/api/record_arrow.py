@@ -1,4 +1,7 @@
-"""Records of a page as an Arrow IPC stream, for pyarrow, pandas, polars and DuckDB; needs the extra ``arrow``."""
+"""Encode the records of a page as an Arrow IPC stream; needs the extra ``arrow``.
+
+pyarrow, pandas, polars and DuckDB read such streams.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,25 @@ if TYPE_CHECKING:
     from stele.wire.arrow import Decoder
 
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
-# Arrow columnar format, IPC streaming: a continuation mark and a length of 0.
+# Arrow columnar format, IPC streaming format: a continuation marker and a length of 0.
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 async def decoder_of(topic: str, partition: int) -> Decoder:
-    """Makes all columns. pyarrow is loaded at the first request, beside the loop: it takes a while, and memory.
+    """Return a decoder for all columns of a partition.
 
-    Raises ``HttpError`` 406 if it is not installed.
+    The first request imports pyarrow, in a thread because the import takes long.
+
+    Raises:
+        HttpError: 406 if pyarrow is not installed.
     """
     try:
         return await asyncio.to_thread(_decoder, topic, partition)
     except ModuleNotFoundError as missing:
         raise HttpError(
             406,
-            f"{MEDIA_TYPE} needs {missing.name}, which the broker does not have: "
-            "pip install 'stele-broker[arrow]', or ask for application/x-ndjson",
+            f"{MEDIA_TYPE} needs {missing.name}, which is not installed on the broker; "
+            "run pip install 'stele-broker[arrow]' there, or accept application/x-ndjson",
         ) from missing
 
 
@@ -42,9 +48,10 @@ def _decoder(topic: str, partition: int) -> Decoder:
 async def arrow_body(
     decoder: Decoder, pieces: Sequence[Fetched], *, start: int, end: int
 ) -> AsyncGenerator[bytes]:
-    """The stream of the records from offset ``start`` on and before ``end``.
+    """Yield the stream of the records at offsets ``[start, end)``.
 
-    Batches that do not decode, CRC or no, break it off before its end mark, so that no reader takes it for whole.
+    A batch that cannot be decoded ends the stream without its end marker, so that no
+    reader takes it for complete.
     """
     yield bytes(decoder.schema.serialize())
     for piece in pieces:

@@ -1,9 +1,9 @@
-"""RECORD in JSON, both ways, with nothing lost: bytes → JSON → bytes is exact.
+"""Convert records from and to JSON without loss: bytes → JSON → bytes is exact.
 
-In: a JSON string is stored as its UTF-8 text without the quotes; any other JSON
-value as its compact text, numbers exactly as they were written; ``null`` is a
-tombstone; ``value_b64`` carries arbitrary bytes. Out: bytes that are UTF-8 come
-back as a string in ``value``, all others in ``value_b64``.
+Input: a JSON string is stored as its UTF-8 text without the quotes, any other JSON
+value as its compact text, with numbers as the client wrote them. ``null`` is a
+tombstone. ``value_b64`` carries arbitrary bytes. Output: bytes that are valid UTF-8
+are a string in ``value``, all others are in ``value_b64``.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ class HeaderIn(Struct, forbid_unknown_fields=True):
 
 
 class RecordIn(Struct, forbid_unknown_fields=True, gc=False):
-    """A record as a producer sends it; ``topic`` and ``offset`` are taken and ignored, so that
-    what was read can be sent again as it is."""
+    """A record as a producer sends it.
+
+    ``topic`` and ``offset`` are accepted and ignored, so that a record that was read
+    can be produced again unchanged.
+    """
 
     value: Raw | UnsetType = UNSET
     value_b64: str | UnsetType = UNSET
@@ -47,14 +50,14 @@ class RecordIn(Struct, forbid_unknown_fields=True, gc=False):
 
 
 class PlainRecordIn(Struct, forbid_unknown_fields=True, gc=False):
-    """What most records are: the quick way in, see ``decode_lines``."""
+    """A record without optional fields, which ``decode_lines`` decodes faster."""
 
     value: Raw
     key: str | None = None
 
 
 class ProduceBody(Struct, forbid_unknown_fields=True):
-    """``{"records": [RECORD…]}``; each is decoded on its own, so that its error has its index."""
+    """``{"records": [RECORD…]}``; records are decoded one by one, so that an error has an index."""
 
     records: list[Raw]
 
@@ -79,7 +82,7 @@ class RecordOut(Struct, omit_defaults=True):
 
 
 class NewRecord(NamedTuple):
-    """A record as it will be stored. ``partition`` None leaves it to the partitioner."""
+    """A record to append; without ``partition`` the partitioner chooses one."""
 
     value: bytes | None
     key: bytes | None
@@ -102,10 +105,10 @@ _PREVIEW_HEADERS = 100
 
 
 def decode_record(text: bytes | Raw) -> NewRecord:
-    """A record from its JSON text.
+    """Decode the JSON text of a record.
 
     Raises:
-        InvalidRequest: with what is wrong with it.
+        InvalidRequest: the text is not a valid record.
     """
     try:
         return _new_record(_decode_record(text))
@@ -118,11 +121,12 @@ def _new_record(record: RecordIn) -> NewRecord:
 
 
 def decode_lines(block: bytes, now_ms: int) -> list[Row] | None:
-    """The rows of whole NDJSON lines that ask for nothing special, at a fifth of the cost of one at a time.
+    """Decode whole NDJSON lines of records that have only a value and a key.
 
-    None if a line is not valid, or has more than a value and a key: then decode
-    them one by one. Blank lines are left out. A row never takes more bytes than
-    its line.
+    This costs a fifth of decoding the lines one by one. Blank lines are skipped. A row
+    never takes more bytes than its line.
+
+    Returns None if a line is invalid or has other fields; decode them one by one then.
     """
     try:
         block.decode()
@@ -150,10 +154,12 @@ def _value(record: RecordIn) -> bytes | None:
     raw, b64 = record.value, record.value_b64
     if b64 is not UNSET:
         if raw is not UNSET:
-            raise InvalidRequest("the record has value and value_b64; give one of the two")
+            raise InvalidRequest("the record has both value and value_b64; give one of the two")
         return _from_b64(b64, "value_b64")
     if raw is UNSET:
-        raise InvalidRequest("the record has no value; null makes a tombstone")
+        raise InvalidRequest(
+            "the record has no value; give value or value_b64, or value null for a tombstone"
+        )
     text = bytes(raw)
     first = text[:1]
     if first == b'"':
@@ -161,7 +167,7 @@ def _value(record: RecordIn) -> bytes | None:
     if first == b"n":
         return None
     if _find_blank(text):
-        # Compact: the text of numbers and strings stays as it was written.
+        # Compacts the text; numbers and strings stay as the client wrote them.
         return msgspec.json.format(text, indent=-1)
     text.decode()
     return text
@@ -170,7 +176,7 @@ def _value(record: RecordIn) -> bytes | None:
 def _key(record: RecordIn) -> bytes | None:
     if record.key_b64 is not UNSET:
         if record.key is not None:
-            raise InvalidRequest("the record has key and key_b64; give one of the two")
+            raise InvalidRequest("the record has both key and key_b64; give one of the two")
         return _from_b64(record.key_b64, "key_b64")
     return None if record.key is None else record.key.encode()
 
@@ -182,7 +188,7 @@ def _headers(record: RecordIn) -> list[tuple[str, bytes | None]]:
     for header in record.headers:
         if header.value_b64 is not UNSET:
             if header.value is not UNSET:
-                raise InvalidRequest("a header has value and value_b64; give one of the two")
+                raise InvalidRequest("a header has both value and value_b64; give one of the two")
             headers.append((header.key, _from_b64(header.value_b64, "header value_b64")))
         elif header.value is UNSET or header.value is None:
             headers.append((header.key, None))
@@ -193,7 +199,7 @@ def _headers(record: RecordIn) -> list[tuple[str, bytes | None]]:
 
 def _timestamp(record: RecordIn) -> int | None:
     if record.timestamp is not None and not 0 <= record.timestamp <= TIMESTAMP_MAX_MS:
-        raise InvalidRequest(f"timestamp is {record.timestamp}; it is in ms since the epoch")
+        raise InvalidRequest(f"timestamp is {record.timestamp}; give ms since 1970-01-01 UTC")
     return record.timestamp
 
 
@@ -201,11 +207,11 @@ def _from_b64(text: str, name: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InvalidRequest(f"{name} is not base64: {error}") from error
+        raise InvalidRequest(f"{name} is not valid base64: {error}") from error
 
 
 def record_out(partition: int, record: RecordView, *, parse_values: bool) -> RecordOut:
-    """A stored record as it is shown; ``parse_values`` shows values that are JSON as JSON."""
+    """Encode a stored record; with ``parse_values`` a value that is valid JSON appears as JSON."""
     key = record.key
     shown = RecordOut(partition, record.offset, record.timestamp, None, headers=_NO_HEADERS_OUT)
     if key is not None:
@@ -239,9 +245,9 @@ class _Cut(NamedTuple):
 
 
 def preview_out(partition: int, record: RecordView, *, bytes_max: int) -> RecordOut:
-    """A stored record for a glance: value, key and headers with ``bytes_max`` bytes each at most.
+    """Encode a preview of a stored record: ``bytes_max`` bytes at most of value, key and each header.
 
-    ``value_bytes`` is the whole size of the value; ``is_cut`` is there when something was cut off.
+    ``value_bytes`` is the full size of the value. ``is_cut`` is present if anything was cut off.
     """
     key, value, headers = record.key, record.value, record.headers
     is_cut = any(part is not None and len(part) > bytes_max for part in (key, value))
@@ -263,7 +269,7 @@ def preview_out(partition: int, record: RecordView, *, bytes_max: int) -> Record
 
 
 def _head(data: bytes | None, size: int) -> bytes | None:
-    """The first ``size`` bytes, fewer if that would cut a character of UTF-8."""
+    """Return the first ``size`` bytes, or fewer, to end between two UTF-8 characters."""
     if data is None or len(data) <= size:
         return data
     end = size
@@ -290,12 +296,12 @@ def _is_json(value: bytes) -> bool:
 
 
 def encode_records(partition: int, records: Sequence[RecordView], *, parse_values: bool) -> bytes:
-    """Records as JSON with commas between them, without brackets around them."""
+    """Encode records as JSON objects separated by commas, without the brackets of a list."""
     shown = [record_out(partition, record, parse_values=parse_values) for record in records]
     return encode(shown)[1:-1]
 
 
 def encode_record_lines(partition: int, records: Sequence[RecordView], *, parse_values: bool) -> bytes:
-    """Records as NDJSON."""
+    """Encode records as NDJSON."""
     shown = [record_out(partition, record, parse_values=parse_values) for record in records]
     return encode_lines(shown)

@@ -1,4 +1,4 @@
-"""Gives every request an id: in the answer's ``X-Request-Id``, in each line that is logged for it, in a problem."""
+"""Assign an id to every request, for its answer, its log lines and its problem document."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..logs import request_id
 
 logger = logging.getLogger(__name__)
 
-# What a proxy or a client may choose; anything else would not be safe in a log.
+# Ids that a proxy or a client may choose; other characters would not be safe in a log.
 _GIVEN = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _HEADER = b"x-request-id"
 
 
 class RequestIds:
-    """An ASGI middleware. An id that comes with a request is kept."""
+    """ASGI middleware; keeps the ``X-Request-Id`` of the request if it is valid."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -46,7 +46,7 @@ class RequestIds:
         finally:
             if logger.isEnabledFor(logging.DEBUG):
                 spent_ms = (time.perf_counter() - begin_s) * 1000
-                # A path is the client's own text.
+                # The client chose the path, so it may contain control characters.
                 path = scope["path"][:500].encode("unicode_escape").decode()
                 logger.debug("%s %s %d %.1f ms", scope["method"], path, status, spent_ms)
             request_id.reset(token)

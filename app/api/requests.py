@@ -1,4 +1,4 @@
-"""Reading requests: bodies within their bounds, parameters with their errors, media types."""
+"""Read parameters, bodies and media types of requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INT32_MAX = 2**31 - 1
 def integer_parameter(
     request: Request, name: str, default: int, *, minimum: int = 0, maximum: int = INT64_MAX
 ) -> int:
-    """A whole number of the query. Raises ``InvalidRequest``."""
+    """Return a whole number from the query. Raises ``InvalidRequest``."""
     text = request.query_params.get(name)
     if text is None:
         return default
@@ -29,7 +29,7 @@ def integer_parameter(
 
 
 def boolean_parameter(request: Request, name: str) -> bool:
-    """``true`` or ``false`` of the query, false if it is not there. Raises ``InvalidRequest``."""
+    """Return a ``true`` or ``false`` from the query, False if absent. Raises ``InvalidRequest``."""
     text = request.query_params.get(name, "false")
     if text not in ("true", "false"):
         raise InvalidRequest(f"{name} is {text[:40]!r}; it must be true or false")
@@ -37,19 +37,21 @@ def boolean_parameter(request: Request, name: str) -> bool:
 
 
 def path_integer(request: Request, name: str) -> int:
-    """A whole number of the path; anything else is an address that does not exist. Raises ``HttpError``."""
+    """Return a whole number from the path. Raises ``HttpError`` 404 if it is not one."""
     text = str(request.path_params[name])
     if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > INT32_MAX:
-        raise HttpError(404, f"{name} is {text[:40]!r}; it must be a number from 0 on")
+        raise HttpError(404, f"{name} is {text[:40]!r}; it must be a whole number from 0 to {INT32_MAX}")
     return int(text)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body, refused as soon as it is known to be larger than ``limit`` bytes. Raises ``HttpError``."""
+    """Return the whole body. Raises ``HttpError`` 413 as soon as it is known to exceed ``limit`` bytes."""
     declared = request.headers.get("content-length")
     if declared and declared.isdigit() and int(declared) > limit:
         raise HttpError(
-            413, f"the body has {declared} bytes; the limit is {limit}, or stream NDJSON", limit=limit
+            413,
+            f"the body has {declared} bytes, more than the limit of {limit}; send less, or stream NDJSON",
+            limit=limit,
         )
     parts: list[bytes] = []
     size = 0
@@ -64,12 +66,12 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def content_type(request: Request, default: str) -> str:
-    """The media type of the body, without parameters."""
+    """Return the media type of the body in lower case, without parameters."""
     return request.headers.get("content-type", default).partition(";")[0].strip().lower() or default
 
 
 def negotiate(request: Request, offered: tuple[str, ...]) -> str:
-    """The first of ``offered`` that the client prefers; it must name one or take anything. Raises ``HttpError``."""
+    """Return the media type of ``offered`` that ``Accept`` prefers. Raises ``HttpError`` 406 if none matches."""
     accept = request.headers.get("accept", "*/*")
     ranked: list[tuple[float, int, str]] = []
     for part in accept.split(","):
@@ -81,13 +83,13 @@ def negotiate(request: Request, offered: tuple[str, ...]) -> str:
                     quality = float(parameter[2:])
                 except ValueError:
                     quality = 0.0
-        for place, candidate in enumerate(offered):
+        for rank, candidate in enumerate(offered):
             is_match = media in ("*/*", candidate) or (
                 media.endswith("/*") and candidate.startswith(media[:-1])
             )
             if is_match and quality > 0:
-                # A name is preferred to a wildcard of the same quality.
-                ranked.append((-quality, place + (len(offered) if "*" in media else 0), candidate))
+                # A full name precedes a wildcard of the same quality.
+                ranked.append((-quality, rank + (len(offered) if "*" in media else 0), candidate))
     if not ranked:
-        raise HttpError(406, f"none of {accept[:200]!r} is served here; ask for one of: {', '.join(offered)}")
+        raise HttpError(406, f"Accept is {accept[:200]!r}; accept one of: {', '.join(offered)}")
     return min(ranked)[2]

@@ -1,4 +1,4 @@
-"""The HTTP listener's server: uvicorn on a socket that is bound already, beside the other listeners on one loop."""
+"""Run uvicorn on a bound socket, on the same event loop as the other listeners."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .http_traffic import counted_protocol
 from .request_ids import RequestIds
 from .state import CdcView
 
-# What ``places`` does on purpose, and logs itself: an answer that is broken off. What ``Admission`` logs.
+# Events that ``stream_slots`` (an aborted answer) and ``Admission`` (a refused connection) log themselves.
 _KNOWN = frozenset({"ASGI callable returned without completing response.", "Exceeded concurrency limit."})
 
 
@@ -31,7 +31,7 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn, with the signals left to the composition root, since the listeners close together."""
+    """uvicorn without its signal handlers, because ``app.main`` closes all listeners together."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class HttpServer(uvicorn.Server):
             traces.instrument(application)
         super().__init__(
             uvicorn.Config(
-                # Around all of it: a failure is answered by the outermost part of the application.
+                # Outermost, because the application answers a failure in its outermost layer.
                 RequestIds(RefuseCrossSite(application, settings)),
                 log_config=None,
                 access_log=False,

@@ -1,4 +1,4 @@
-"""What a request says of the records it wants to see: which of them, and how much of each."""
+"""Read from a request which records to return, and how much of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .requests import INT32_MAX, integer_parameter
 
 
 def filter_of(request: Request) -> Filter:
-    """The conditions ``key``, ``value``, ``header`` and ``json`` of the query. Raises ``InvalidRequest``."""
+    """Return the filter of ``key``, ``value``, ``header`` and ``json`` in the query. Raises ``InvalidRequest``."""
     query = request.query_params
     return make_filter(
         key=query.getlist("key"),
@@ -24,7 +24,7 @@ def filter_of(request: Request) -> Filter:
 
 
 def preview_of(request: Request, *, parse_values: bool = False) -> Callable[[int, RecordView], RecordOut]:
-    """How records are shown: whole, or with ``preview`` bytes of each part. Raises ``InvalidRequest``."""
+    """Return the encoder of records: whole, or ``preview`` bytes of each part. Raises ``InvalidRequest``."""
     bytes_max = integer_parameter(request, "preview", 0, maximum=INT32_MAX)
     if bytes_max:
         return lambda partition, record: preview_out(partition, record, bytes_max=bytes_max)

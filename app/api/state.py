@@ -1,4 +1,4 @@
-"""What every route knows: the broker, its groups, the settings, and what is counted beside them."""
+"""Hold the state that all routes share: the broker, its groups, the settings and counters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .stream_slots import StreamSlots
 
 
 class CdcView(Protocol):
-    """What the HTTP listener shows of the connectors to databases."""
+    """The state of the CDC connectors, for the API and the metrics."""
 
     @property
     def collector(self) -> Collector: ...
@@ -29,10 +29,12 @@ class CdcView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ApiState:
+    """State of the HTTP listener; see ``api_state``."""
+
     broker: Broker
     groups: Groups
     settings: Settings
-    # What connectors to databases say of themselves.
+    # Returns the state of each CDC connector.
     connectors: Callable[[], Sequence[Mapping[str, Any]]]
     sampler: Sampler
     searches: SearchTotals = field(default_factory=SearchTotals)
@@ -44,12 +46,15 @@ class ApiState:
 
 
 def api_state(request: Request) -> ApiState:
+    """Return the state of the application that serves ``request``."""
     return cast("ApiState", request.app.state.stele)
 
 
 def broker_of(request: Request) -> Broker:
+    """Return the broker of the application that serves ``request``."""
     return api_state(request).broker
 
 
 def groups_of(request: Request) -> Groups:
+    """Return the consumer groups of the application that serves ``request``."""
     return api_state(request).groups

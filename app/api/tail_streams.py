@@ -1,4 +1,4 @@
-"""Live tails as HTTP sends them: server-sent events that are resumable by their ids, or NDJSON."""
+"""Encode live tails as server-sent events, which can be resumed by their ids, or as NDJSON."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from .errors import problem_of
 from .event_ids import PLAIN_PARTITIONS_MAX, event_id
 from .record_json import RecordOut, encode, encode_lines
 
-# A comment this often keeps proxies from closing a silent stream, and finds out who is gone.
+# A comment at this interval keeps proxies from closing an idle stream, and detects disconnected clients.
 HEARTBEAT_S = 15.0
-# An id of many partitions comes this often at most: what was sent since is sent again to who resumes.
+# Shortest interval between packed ids; a client that resumes gets the records since the last one again.
 _ID_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Which records of a tail are sent, and how."""
+    """Which records of a tail are sent, and how they are encoded."""
 
     wanted: Filter
     show: Callable[[int, RecordView], RecordOut]
-    # Records a second at most; 0: all of them.
+    # Maximum records per second; 0 means no limit.
     per_s_max: int
 
 
 class _Ids:
-    """What the next id says, and whether it is due: with each event, or once in a while where it is large."""
+    """The next event id, and whether it is due: per event, or per ``_ID_S`` if it is large."""
 
     def __init__(self, positions: dict[int, int]) -> None:
         self._seen = {partition: offset - 1 for partition, offset in positions.items() if offset}
@@ -49,11 +49,11 @@ class _Ids:
 
     @property
     def is_late(self) -> bool:
-        """True when something was sent that no id says yet."""
+        """True if records have been sent that no packed id covers yet."""
         return self._is_new and len(self._seen) > PLAIN_PARTITIONS_MAX
 
     def line(self) -> bytes:
-        """The field of an event, empty if it says nothing new or is not due."""
+        """Return the ``id`` field of an event, empty if it has not changed or is not due."""
         now_s = asyncio.get_running_loop().time()
         if not self._is_new or (self.is_late and now_s < self._due_s):
             return b""
@@ -64,16 +64,16 @@ class _Ids:
 async def events(
     broker: Broker, topic: str, positions: dict[int, int], *, only: int | None, shown: Shown
 ) -> AsyncGenerator[bytes]:
-    """Server-sent events, without an end: records, errors, and how many records were left out."""
+    """Yield server-sent events without end: records, errors, and numbers of skipped records."""
     loop = asyncio.get_running_loop()
     ids, turn = _Ids(positions), WorkBudget()
     tail = Tail(broker, topic, positions, only=only, is_scan=not shown.wanted.is_empty, idle_s=HEARTBEAT_S)
     pace = Pace(tail, shown.per_s_max) if shown.per_s_max else None
-    # With an id, so that a connection that is lost before the first event is resumed too.
+    # With an id, so that a connection lost before the first event can be resumed, too.
     yield b": stele\n" + ids.line() + b"\n"
     sent_s = loop.time()
-    async with aclosing(tail.records()) as found:
-        async for partition, records in found:
+    async with aclosing(tail.records()) as steps:
+        async for partition, records in steps:
             block = bytearray()
             count = 0
             if isinstance(records, SteleError):
@@ -91,26 +91,26 @@ async def events(
             if block:
                 yield bytes(block)
                 sent_s = loop.time()
-            if pace is not None and (left_out := await pace.spend(count)):
-                for one in left_out:
-                    ids.saw(one, positions[one] - 1)
-                yield b'event: skipped\ndata: {"records":%d}\n\n' % sum(left_out.values())
+            if pace is not None and (skipped_by_partition := await pace.spend(count)):
+                for skipped in skipped_by_partition:
+                    ids.saw(skipped, positions[skipped] - 1)
+                yield b'event: skipped\ndata: {"records":%d}\n\n' % sum(skipped_by_partition.values())
             tail.idle_s = _ID_S if ids.is_late else HEARTBEAT_S
 
 
 def _data(shown: RecordOut) -> bytes:
-    # A value shown as JSON may hold line ends, which would end the field.
+    # A value shown as JSON may contain newlines, which would end the field.
     return b"data: %s\n\n" % encode(shown).replace(b"\n", b"\ndata: ")
 
 
 async def lines(
     broker: Broker, topic: str, positions: dict[int, int], *, shown: Shown
 ) -> AsyncGenerator[bytes]:
-    """NDJSON, without an end."""
+    """Yield records and errors as NDJSON, without end."""
     turn = WorkBudget()
     tail = Tail(broker, topic, positions, only=None, is_scan=not shown.wanted.is_empty, idle_s=HEARTBEAT_S)
-    async with aclosing(tail.records()) as found:
-        async for partition, records in found:
+    async with aclosing(tail.records()) as steps:
+        async for partition, records in steps:
             if isinstance(records, SteleError):
                 yield encode({"error": problem_of(records)}) + b"\n"
             elif matching := await shown.wanted.matching(records, turn):

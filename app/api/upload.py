@@ -1,9 +1,8 @@
-"""Records on their way from a request into the log, and their results on the way back.
+"""Append the records of one request, and encode their results.
 
-Records are gathered in *chunks*: at most one batch for each partition, appended
-together. What is kept of a chunk until its results are sent is small (a
-partition and a timestamp for each record), so a client may send all before it
-reads anything.
+Records are gathered in *chunks* of at most one batch per partition, appended together.
+Until its results are sent, a chunk keeps only a partition and a timestamp per record,
+so a client may send all its records before it reads a result.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from ..errors import (
 from .errors import problem_of
 from .record_json import NewRecord, decode_lines
 
-# Records of one chunk: its batches are built and appended in one turn of the loop, some 70 µs of work.
+# Records per chunk: its batches are built and appended in one turn of the loop, which takes about 70 µs.
 CHUNK_RECORDS_MAX = 256
 _RECORD_OVERHEAD_BYTES = 32
 _ERROR = -1
-# Results written in one turn of the loop.
+# Results encoded in one turn of the loop.
 RESULTS_PER_TURN = 128
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """The idempotent producer of a request: Kafka's three numbers, from three headers."""
+    """The idempotent producer of a request, from its three headers."""
 
     producer_id: int
     producer_epoch: int
@@ -52,7 +51,7 @@ class ProducerIdentity:
 
 @dataclass(slots=True)
 class Chunk:
-    """Records appended together; ``partitions`` holds -1 for a record that was refused."""
+    """Records appended together; ``partitions`` has -1 for a record that was refused."""
 
     first_index: int
     partitions: array[int] = field(default_factory=lambda: array("i"))
@@ -65,7 +64,7 @@ class Chunk:
         return len(self.partitions)
 
     async def settle(self, timeout_ms: int) -> None:
-        """Wait until every batch has the durability that was asked for, or an error."""
+        """Wait until every batch has the requested durability, or an error."""
         for partition, pending in list(self.appended.items()):
             try:
                 await pending.wait(timeout_ms)
@@ -73,23 +72,24 @@ class Chunk:
                 del self.appended[partition]
                 self.refused[partition] = error
 
-    def error_at(self, place: int) -> SteleError | None:
-        partition = self.partitions[place]
-        return self.errors[place] if partition == _ERROR else self.refused.get(partition)
+    def error_at(self, index: int) -> SteleError | None:
+        """Return the error of the record at ``index`` in this chunk, None if it was stored."""
+        partition = self.partitions[index]
+        return self.errors[index] if partition == _ERROR else self.refused.get(partition)
 
     @property
     def error_count(self) -> int:
         if not self.refused:
             return len(self.errors)
-        return sum(1 for place in range(len(self)) if self.error_at(place))
+        return sum(1 for index in range(len(self)) if self.error_at(index))
 
     def durability(self) -> Durability | None:
-        """The least of its batches; None if nothing was stored."""
+        """Return the lowest durability of the batches, None if no record was stored."""
         return min((pending.result().durability for pending in self.appended.values()), default=None)
 
 
 async def settle_all(chunks: list[Chunk], timeout_ms: int) -> None:
-    """Settle chunks in as few syncs as there can be: the last one's covers those before it."""
+    """Settle chunks, last one first, because the sync of a chunk covers those before it."""
     for chunk in reversed(chunks):
         await chunk.settle(timeout_ms)
 
@@ -119,18 +119,20 @@ class Upload:
         self.records = 0
 
     def partition_of(self, record: NewRecord) -> int:
-        """Raises ``UnknownPartition``, ``InvalidRequest``."""
+        """Return the partition of ``record``. Raises ``UnknownPartition``, ``InvalidRequest``."""
         partition = record.partition if record.partition is not None else self._partition
         if partition is None:
             return self._broker.choose_partition(self._topic, record.key)
         if self._partition is not None and partition != self._partition:
-            raise InvalidRequest(f"the record says partition {partition}, the request {self._partition}")
+            raise InvalidRequest(
+                f"the record names partition {partition}, but the request names {self._partition}"
+            )
         if not 0 <= partition < self._topic.partitions:
             raise UnknownPartition(self._topic.name, partition, partitions=self._topic.partitions)
         return partition
 
     def size_of(self, record: NewRecord) -> int:
-        """An upper bound of the record's bytes in a batch. Raises ``BatchTooLarge``."""
+        """Return an upper bound of the bytes of ``record`` in a batch. Raises ``BatchTooLarge``."""
         size = _RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
         for name, content in record.headers:
             size += 10 + len(name) * 4 + len(content or b"")
@@ -139,10 +141,10 @@ class Upload:
         return size
 
     def check_timestamp(self, record: NewRecord) -> None:
-        """Refuse one record, before its neighbours are refused with it.
+        """Check the timestamp of one record, because a bad one would refuse the whole batch.
 
         Raises:
-            InvalidTimestamp: the topic does not accept its timestamp; its index is that in the request.
+            InvalidTimestamp: the topic does not accept the timestamp; the index counts from the start of the request.
         """
         if record.timestamp_ms is None:
             return
@@ -151,12 +153,12 @@ class Upload:
             raise InvalidTimestamp([RecordError(self.records, bounds.describe(record.timestamp_ms))])
 
     async def room(self) -> None:
-        """Wait until the broker takes more of what must be compressed or looked at before it is appended."""
+        """Wait until the produce queue has room, if batches of this topic may go through it."""
         if self._broker.is_produce_queue_full and self._broker.may_queue(self._topic):
             await self._broker.produce_room()
 
     def add(self, record: NewRecord) -> None:
-        """Take a record; what is wrong with it becomes its result."""
+        """Add a record; an error becomes its result."""
         try:
             partition, size = self.partition_of(record), self.size_of(record)
             self.check_timestamp(record)
@@ -167,7 +169,7 @@ class Upload:
         self._add_row(partition, (timestamp_ms, record.key, record.value, record.headers), size)
 
     def add_lines(self, block: bytes) -> bool:
-        """Take whole NDJSON lines together; False if they must be taken one by one (``decode_lines``)."""
+        """Add whole NDJSON lines; False if they must be added one by one, see ``decode_lines``."""
         now_ms = self._broker.now_ms()
         rows = decode_lines(block, now_ms)
         size = len(block) + _RECORD_OVERHEAD_BYTES * len(rows or ())
@@ -191,7 +193,7 @@ class Upload:
         return True
 
     def _make_room(self, partition: int, size: int, count: int) -> bool:
-        """Begin a new chunk where ``count`` records more would not fit; False if that is not allowed."""
+        """Begin a new chunk if ``count`` records more do not fit; False if that is not allowed."""
         if self._sizes.get(partition, HEADER_BYTES) + size > self._limit:
             if self._identity is not None:
                 return False
@@ -212,6 +214,7 @@ class Upload:
         self.records += 1
 
     def add_error(self, error: SteleError) -> None:
+        """Add ``error`` as the result of the next record."""
         chunk = self._chunk
         chunk.errors[len(chunk)] = error
         chunk.partitions.append(_ERROR)
@@ -219,7 +222,7 @@ class Upload:
         self.records += 1
 
     def append(self) -> None:
-        """Append what was gathered; errors stand in the chunk."""
+        """Append the gathered records; the chunk keeps the errors."""
         chunk = self._chunk
         if not len(chunk):
             return
@@ -248,7 +251,7 @@ class Upload:
 
     @property
     def promised_durability(self) -> Durability:
-        """What every result of this upload will at least be worth."""
+        """The lowest durability that the results of this upload will have."""
         if self._acks is Acks.NONE or self._topic.config.storage == "memory":
             return Durability.NONE
         return Durability.SYNCED if self._acks is Acks.ALL else Durability.APPENDED
@@ -259,22 +262,24 @@ class Upload:
 
     @property
     def has_errors(self) -> bool:
-        """True when a record gathered since the last ``append`` was refused."""
+        """True if a record gathered since the last ``append`` was refused."""
         return bool(self._chunk.errors)
 
     def unsent_errors(self) -> list[dict[str, Any]]:
-        """``errors[]`` of what was gathered and not appended."""
+        """Return ``errors[]`` of the records that have been gathered and not appended."""
         return errors_of([self._chunk])
 
     def take_chunks(self) -> list[Chunk]:
-        """The chunks appended since the last call, in order."""
+        """Return the chunks appended since the last call, in order."""
         chunks, self.chunks = self.chunks, []
         return chunks
 
 
 def results_of(chunk: Chunk, separator: bytes) -> Iterator[bytes]:
-    """The results of a settled chunk in the order of its records, JSON texts with ``separator`` behind each,
-    as many at a time as are made in one turn of the loop."""
+    """Yield the results of a settled chunk in order, as JSON texts, each followed by ``separator``.
+
+    Each item has as many results as are encoded in one turn of the loop.
+    """
     receipts = {partition: pending.result() for partition, pending in chunk.appended.items()}
     next_offsets = {partition: receipt.base_offset for partition, receipt in receipts.items()}
     stamps = {p: r.log_append_time_ms for p, r in receipts.items() if r.log_append_time_ms >= 0}
@@ -290,7 +295,7 @@ def results_of(chunk: Chunk, separator: bytes) -> Iterator[bytes]:
             and partitions.count(first) == count
             and (stamps or timestamps.count(first_ms) == count)
         ):
-            # One partition and one time, as most often: only the offset differs.
+            # The usual case: one partition and one timestamp, so that only the offset differs.
             offset = next_offsets[first]
             next_offsets[first] = offset + count
             tail = f',"timestamp":{stamps.get(first, first_ms)}}}{end}'
@@ -298,10 +303,10 @@ def results_of(chunk: Chunk, separator: bytes) -> Iterator[bytes]:
             yield (heads[first] + between.join(map(str, range(offset, offset + count))) + tail).encode()
             continue
         texts: list[str] = []
-        for place, (partition, timestamp_ms) in enumerate(zip(partitions, timestamps, strict=True), start):
+        for index, (partition, timestamp_ms) in enumerate(zip(partitions, timestamps, strict=True), start):
             offset = next_offsets.get(partition)
             if offset is None:
-                texts.append(_error_result(chunk, place) + end)
+                texts.append(_error_result(chunk, index) + end)
                 continue
             next_offsets[partition] = offset + 1
             texts.append(
@@ -310,27 +315,27 @@ def results_of(chunk: Chunk, separator: bytes) -> Iterator[bytes]:
         yield "".join(texts).encode()
 
 
-def _error_result(chunk: Chunk, place: int) -> str:
-    error = chunk.error_at(place)
+def _error_result(chunk: Chunk, index: int) -> str:
+    error = chunk.error_at(index)
     assert error is not None
-    return msgspec.json.encode({"index": chunk.first_index + place, "error": problem_of(error)}).decode()
+    return msgspec.json.encode({"index": chunk.first_index + index, "error": problem_of(error)}).decode()
 
 
 def errors_of(chunks: list[Chunk]) -> list[dict[str, Any]]:
-    """``errors[]`` of a problem or of a mixed answer: the index of each refused record, and why."""
-    found: list[dict[str, Any]] = []
+    """Return ``errors[]`` of an answer: index and error of each refused record."""
+    errors: list[dict[str, Any]] = []
     for chunk in chunks:
-        for place in range(len(chunk)):
-            error = chunk.error_at(place)
+        for index in range(len(chunk)):
+            error = chunk.error_at(index)
             if error is not None:
                 document = problem_of(error)
-                found.append(
+                errors.append(
                     {
-                        "index": chunk.first_index + place,
+                        "index": chunk.first_index + index,
                         "type": document["type"],
                         "detail": document["detail"],
                         "kafka_code": document["kafka_code"],
                         "retriable": document["retriable"],
                     }
                 )
-    return found
+    return errors

@@ -1,7 +1,6 @@
-"""What the broker notes about itself, for the console, ``stele top`` and ``/metrics``.
+"""Sample the state of the broker for the console, ``stele top`` and ``/metrics``.
 
-In reading order: ``sampler`` (totals and sizes, at an interval),
-``group_sampler`` (lag of consumer groups, all of them in turn), ``histories``
-(what is kept of both for an hour), ``verifications`` (checks of the bytes of
-partitions).
+In reading order: ``sampler`` (totals and sizes at an interval), ``group_sampler``
+(lag of consumer groups, in rounds), ``histories`` (the samples of the last hour),
+``verifications`` (checks of the bytes of partitions).
 """

@@ -1,8 +1,8 @@
-"""How far groups are behind, noted at an interval: all of them in turn, and some of them each time.
+"""Sample the lag of consumer groups, in rounds of bounded cost.
 
-However many groups there are, one round costs the same. Groups with series of
-their own are looked at in each round, and so is a number of the others, so that
-nobody is left out: only what is known of them is older.
+A round measures the groups that have their own series, and some of the others, until
+its budget is used up. The next round continues with the next groups, so every group
+is measured; with many groups, the values of some are older.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from ..groups.lag import PartitionLag
 from ..work_budget import pause
 from .histories import LagHistory
 
-# What one round may cost, in groups and their partitions looked at, each some 10 µs: for groups with series of
-# their own, and for the others.
+# Budget of one round, in groups and partitions measured (each takes some 10 µs): for groups with their own series,
+# and for the others.
 OWN_COST_MAX = 10_000
-TURN_COST_MAX = 4_000
+OTHERS_COST_MAX = 4_000
 
-# No series of its own is for a group of this name; it is what the others are called.
+# Label of the sum of the other groups; a group with this name gets no series of its own.
 OTHERS = "(others)"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
+    """Members of a group, and its lag summed over all partitions."""
+
     members: int
-    # In all its partitions.
     lag: int
 
     @property
@@ -37,10 +38,12 @@ class GroupLag:
 
 
 class GroupSampler:
-    """``names``: all groups, none while they cannot be served. ``measure``: members and lags of one.
+    """Samples all groups, and keeps a history of those with their own series.
 
-    ``own_max`` groups have series of their own, for as long as they exist, but for
-    one that is idle: it gives its place to one that is not.
+    ``names`` returns all groups, or none while the coordinator is unavailable.
+    ``measure`` returns the members and the lags of one group. At most ``own_max``
+    groups have their own series; a group keeps them as long as it exists, unless it
+    is idle and another group needs them.
     """
 
     def __init__(
@@ -53,18 +56,18 @@ class GroupSampler:
         self._names = names
         self._measure = measure
         self._own_max = own_max
-        # As each was when it was looked at last.
+        # The last measurement of each group.
         self.lags: dict[str, GroupLag] = {}
-        # Of groups with series of their own, by topic.
+        # Lag per topic of the groups with their own series.
         self.own: dict[str, dict[str, int]] = {}
         self._members_sum = self._lag_sum = 0
-        # Who is to be looked at next.
-        self._own_turn: deque[str] = deque()
-        self._turn: deque[str] = deque()
+        # Groups that are still to be measured, next one first.
+        self._own_pending: deque[str] = deque()
+        self._pending: deque[str] = deque()
         self._history = LagHistory()
 
     def others(self) -> GroupLag | None:
-        """Those without series of their own, added up; None if there is none."""
+        """Return the sum of the groups without their own series, None if there are none."""
         if len(self.lags) == len(self.own):
             return None
         own = [self.lags[name] for name in self.own]
@@ -74,36 +77,36 @@ class GroupSampler:
         )
 
     async def sample(self, now_ms: Callable[[], int]) -> None:
-        """One round, a group in each turn of the loop."""
+        """Run one round, measuring one group per turn of the loop."""
         measured: dict[str, Sequence[PartitionLag]] = {}
-        if not self._own_turn:
-            self._own_turn.extend(self.own)
-        await self._take_turns(self._own_turn, measured, OWN_COST_MAX)
-        if not self._turn:
-            # Who was known and is gone has a turn as well: there it is noticed.
-            self._turn.extend(dict.fromkeys((*self.lags, *self._names())))
-        await self._take_turns(self._turn, measured, TURN_COST_MAX)
+        if not self._own_pending:
+            self._own_pending.extend(self.own)
+        await self._measure_pending(self._own_pending, measured, OWN_COST_MAX)
+        if not self._pending:
+            # Includes known groups, because measuring one that has been deleted removes it.
+            self._pending.extend(dict.fromkeys((*self.lags, *self._names())))
+        await self._measure_pending(self._pending, measured, OTHERS_COST_MAX)
         for name in self.own.keys() & measured.keys():
             self.own[name] = _by_topic(measured[name])
         self._history.keep(now_ms(), self.own, measured)
 
-    async def _take_turns(
-        self, turn: deque[str], measured: dict[str, Sequence[PartitionLag]], cost_left: int
+    async def _measure_pending(
+        self, pending: deque[str], measured: dict[str, Sequence[PartitionLag]], cost_left: int
     ) -> None:
         idle = [name for name in self.own if self.lags[name].is_idle]
-        while turn and cost_left > 0:
-            name = turn.popleft()
+        while pending and cost_left > 0:
+            name = pending.popleft()
             if name in measured:
                 continue
             try:
                 members, lags = self._measure(name)
             except (GroupNotFound, CoordinatorNotAvailable, CoordinatorFenced):
-                # Gone since, or none can be served any more: then there is nothing to note of it.
+                # Deleted, or the coordinator has become unavailable.
                 self._forget(name)
             else:
                 measured[name] = lags
-                self._note(name, GroupLag(members, sum(one.lag for one in lags)))
-                self._give_place(name, idle)
+                self._note(name, GroupLag(members, sum(partition.lag for partition in lags)))
+                self._assign_series(name, idle)
                 cost_left -= len(lags)
             cost_left -= 1
             await pause()
@@ -119,8 +122,11 @@ class GroupSampler:
         del self.lags[name]
         self.own.pop(name, None)
 
-    def _give_place(self, name: str, idle: list[str]) -> None:
-        """``idle``: who may lose its own; it is taken out of it."""
+    def _assign_series(self, name: str, idle: list[str]) -> None:
+        """Give ``name`` its own series if possible.
+
+        A group of ``idle`` may lose its own for it, and is then removed from the list.
+        """
         if name in self.own or name == OTHERS:
             return
         if len(self.own) >= self._own_max and not self.lags[name].is_idle:
@@ -133,12 +139,12 @@ class GroupSampler:
             self.own[name] = {}
 
     def history(self, group: str) -> tuple[list[int], list[tuple[str, int, list[int | None]]]]:
-        """``(times in ms, [(topic, partition, lags)])``; None where a partition was not known yet."""
+        """Return ``(times in ms, [(topic, partition, lags)])``; None where the lag was not known yet."""
         return self._history.of_group(group)
 
 
 def _by_topic(lags: Iterable[PartitionLag]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    topics: dict[str, int] = {}
     for partition in lags:
-        found[partition.topic] = found.get(partition.topic, 0) + partition.lag
-    return found
+        topics[partition.topic] = topics.get(partition.topic, 0) + partition.lag
+    return topics

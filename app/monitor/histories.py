@@ -1,4 +1,4 @@
-"""Samples of the last hour: totals of the broker, and the lag of consumer groups."""
+"""Keep the samples of the last hour: totals of the broker, and the lag of groups."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from dataclasses import dataclass
 
 from ..groups.lag import PartitionLag
 
-# Samples that are kept: an hour of the default interval.
+# Samples kept: one hour at the default interval.
 POINTS_MAX = 720
-# Lag over time is kept for so many partitions of groups, with 8 bytes per point: 6 MB at most.
+# Partitions of groups whose lag is kept over time, with 8 bytes per point: 6 MB at most.
 LAG_SERIES_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Totals at one moment; the times of the syncs are those since the point before, in ms."""
+    """Totals at one moment; sync percentiles are in ms, since the previous point."""
 
     at_ms: int
-    # From an arbitrary start: what the time between two points is measured with.
+    # From an arbitrary start; measures the time between two points.
     monotonic_ms: int
     records_in: int
     bytes_in: int
     bytes_out: int
-    # By the order of the listeners.
+    # In the order of the listeners.
     listener_bytes_in: tuple[int, ...]
     listener_bytes_out: tuple[int, ...]
     listener_connections: tuple[int, ...]
@@ -36,11 +36,12 @@ class Point:
     free_bytes: int | None
 
     def ms_since(self, earlier: Point) -> int:
+        """Return the ms since ``earlier``, at least 1."""
         return max(self.monotonic_ms - earlier.monotonic_ms, 1)
 
 
 class PointHistory:
-    """The last ``POINTS_MAX`` points, the newest last."""
+    """The last ``POINTS_MAX`` points."""
 
     def __init__(self) -> None:
         self._points: deque[Point] = deque(maxlen=POINTS_MAX)
@@ -53,11 +54,11 @@ class PointHistory:
         return self._points[-1] if self._points else None
 
     def last(self, count: int) -> list[Point]:
-        """At most ``count`` points, the newest last."""
+        """Return at most ``count`` points, newest last."""
         return list(self._points)[-count:]
 
     def rates(self, over_ms: int = 10_000) -> tuple[Point, Point] | None:
-        """Two points about ``over_ms`` apart, the newer last; None before there are two."""
+        """Return two points about ``over_ms`` apart, newer one last; None if there are not two."""
         if len(self._points) < 2:
             return None
         newest = self._points[-1]
@@ -69,24 +70,26 @@ class PointHistory:
         return oldest, newest
 
     def last_with_syncs(self) -> Point | None:
-        """The newest point since whose predecessor something was synced."""
+        """Return the newest point that has syncs, None if there is none."""
         return next((point for point in reversed(self._points) if point.sync_p50_ms is not None), None)
 
 
 class LagHistory:
-    """Lag over time of the groups that have series of their own: ``LAG_SERIES_MAX`` series at most."""
+    """Lag over time of groups with their own series, for at most ``LAG_SERIES_MAX`` partitions."""
 
     def __init__(self) -> None:
-        # Times of the rounds, and for each group and partition its lags, the newest last.
+        # Times of the rounds, and the lags per group and partition, newest last.
         self._times: deque[int] = deque(maxlen=POINTS_MAX)
         self._series: dict[str, dict[tuple[str, int], array[int]]] = {}
 
     def keep(
         self, at_ms: int, groups: Collection[str], measured: Mapping[str, Sequence[PartitionLag]]
     ) -> None:
-        """Add one round: ``groups`` are kept, others are forgotten; those not ``measured`` repeat their last lag.
+        """Add one round.
 
-        All at once, so that nobody sees one series with more points than another.
+        Groups other than ``groups`` are dropped. Groups that were not ``measured``
+        repeat their last lag. The method does not await, so that all series always
+        have the same number of points.
         """
         self._times.append(at_ms)
         for gone in self._series.keys() - groups:
@@ -96,7 +99,7 @@ class LagHistory:
             lags = measured.get(name)
             series = self._series.setdefault(name, {})
             if lags is None:
-                # It was not its turn.
+                # Not measured in this round.
                 for kept in series.values():
                     kept.append(kept[-1])
             else:
@@ -115,7 +118,7 @@ class LagHistory:
                 del kept[:-POINTS_MAX]
 
     def of_group(self, group: str) -> tuple[list[int], list[tuple[str, int, list[int | None]]]]:
-        """``(times in ms, [(topic, partition, lags)])``; None where a partition was not known yet."""
+        """Return ``(times in ms, [(topic, partition, lags)])``; None where the lag was not known yet."""
         times = list(self._times)
         series: list[tuple[str, int, list[int | None]]] = []
         for (topic, partition), kept in sorted(self._series.get(group, {}).items()):

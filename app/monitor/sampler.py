@@ -1,7 +1,7 @@
-"""What happened lately: totals and sizes taken at an interval, kept for an hour, at a bounded cost.
+"""Sample totals and sizes of the broker at an interval, at a bounded cost.
 
-The console, ``stele top`` and ``/metrics`` read what is kept here, so that no
-scrape and no open page walks thousands of partitions on the event loop.
+The console, ``stele top`` and ``/metrics`` read the samples, so that no scrape and no
+open page walks over thousands of partitions on the event loop.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from .histories import Point, PointHistory
 
 logger = logging.getLogger(__name__)
 
-# Syncs between two samples whose times are kept; more of them are counted only.
+# Sync times kept between two samples; further syncs are only counted.
 _SYNCS_KEPT = 4096
 _PAGE_BYTES = resource.getpagesize()
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSize:
-    """``end_offsets`` is the sum over all partitions: what was ever appended."""
+    """Size of a topic; ``end_offsets`` is the sum of the end offsets of its partitions."""
 
     end_offsets: int
     records: int
@@ -43,18 +43,19 @@ class TopicSize:
 
 
 class SyncTimes:
-    """The seconds of each sync since they were last asked for."""
+    """Counts syncs, and keeps the times of those since the last ``take``."""
 
     def __init__(self) -> None:
         self.count = 0
         self._recent: deque[float] = deque(maxlen=_SYNCS_KEPT)
 
     def observe(self, seconds: float) -> None:
+        """Add the time of one sync."""
         self.count += 1
         self._recent.append(seconds)
 
     def take(self) -> tuple[float | None, float | None]:
-        """The median and the 99th percentile in ms, None if there was no sync."""
+        """Return the median and the 99th percentile in ms, None if there was no sync, and reset."""
         if not self._recent:
             return None, None
         ordered = sorted(self._recent)
@@ -64,7 +65,7 @@ class SyncTimes:
 
 
 class Sampler:
-    """Takes a ``Point`` each ``interval_ms``; ``start`` begins, ``stop`` ends it."""
+    """Samples the broker every ``interval_ms``, from ``start`` to ``stop``."""
 
     def __init__(self, broker: Broker, groups: Groups, listeners: Sequence[ListenerView]) -> None:
         self._broker = broker
@@ -101,19 +102,20 @@ class Sampler:
             begin_s = time.monotonic()
             try:
                 await self.sample()
-            except Exception:  # the edge of a task: a picture less is no reason to have none any more
-                logger.exception("a sample could not be taken")
+            except Exception:  # the edge of a task: one failed sample must not end sampling
+                logger.exception("taking a sample failed; the next one follows at the usual interval")
             spent_s = time.monotonic() - begin_s
             await asyncio.sleep(max(self.interval_ms / 1000 - spent_s, 0.05))
 
     async def sample(self) -> None:
+        """Take one sample of topics, groups, disk and traffic."""
         broker = self._broker
         log_bytes = await self._measure_topics()
         await self.groups.sample(broker.now_ms)
         try:
             self.disk = await broker.disk_space()
         except StorageError as error:
-            logger.warning("the space of the disk cannot be read: %s", error)
+            logger.warning("cannot read the free space of the disk: %s", error)
             self.disk = None
         traffic = [listener.traffic() for listener in self.listeners]
         p50_ms, p99_ms = self.syncs.take()
@@ -125,9 +127,9 @@ class Sampler:
                 records_in=counts.appended_records,
                 bytes_in=counts.appended_bytes,
                 bytes_out=counts.fetched_bytes,
-                listener_bytes_in=tuple(one.bytes_in for one in traffic),
-                listener_bytes_out=tuple(one.bytes_out for one in traffic),
-                listener_connections=tuple(one.connections for one in traffic),
+                listener_bytes_in=tuple(listener.bytes_in for listener in traffic),
+                listener_bytes_out=tuple(listener.bytes_out for listener in traffic),
+                listener_connections=tuple(listener.connections for listener in traffic),
                 syncs=self.syncs.count,
                 sync_p50_ms=p50_ms,
                 sync_p99_ms=p99_ms,
@@ -152,7 +154,7 @@ class Sampler:
                         left = PARTITIONS_PER_TURN
                         await pause()
             except TopicError:
-                # Deleted between two turns.
+                # Deleted during a pause.
                 continue
             sizes[topic.name] = TopicSize(end_offsets, records, size_bytes)
         self.topic_sizes = sizes
@@ -164,7 +166,7 @@ class Sampler:
 
 
 def resident_bytes() -> int:
-    """Memory that the process takes now; its peak where the system does not tell."""
+    """Return the resident memory of the process; its peak on systems without /proc."""
     try:
         return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
     except (OSError, ValueError, IndexError):
@@ -173,9 +175,10 @@ def resident_bytes() -> int:
 
 
 class StickyNames:
-    """At most ``limit`` names get a label of their own; who has one keeps it as long as it exists.
+    """Chooses at most ``limit`` names that get their own label.
 
-    So the series of a topic do not come and go with those of its neighbours.
+    A name keeps its label as long as it exists, so that the series of a topic do not
+    depend on other topics that are created or deleted.
     """
 
     def __init__(self, limit: int) -> None:
@@ -183,6 +186,7 @@ class StickyNames:
         self._names: dict[str, None] = {}
 
     def choose(self, existing: Iterable[str]) -> list[str]:
+        """Return the names of ``existing`` that have their own label."""
         names = dict.fromkeys(existing)
         for gone in self._names.keys() - names.keys():
             del self._names[gone]

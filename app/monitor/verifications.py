@@ -1,4 +1,4 @@
-"""The last check of each partition's bytes, as long as the broker runs."""
+"""Run checks of the bytes of partitions, and remember the last result of each."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from ..broker.broker import Broker
 from ..storage.disk_views import Verification
 
-# Partitions whose last check is remembered.
+# Partitions whose last result is remembered, and problems kept per result.
 _KEPT_MAX = 1000
 _PROBLEMS_MAX = 100
 
 
 class Verifications:
-    """The last check of each partition, as it was answered."""
+    """The results of checks since the broker started, as JSON objects."""
 
     def __init__(self) -> None:
         self.running = ""
@@ -25,41 +25,42 @@ class Verifications:
         return bool(self.running)
 
     def last(self, topic: str, partition: int) -> dict[str, Any] | None:
+        """Return the last result for a partition, None if it has not been checked."""
         return self._last.get((topic, partition))
 
     async def run(
         self, broker: Broker, topic: str, partition: int, is_stopped: Callable[[], bool]
     ) -> dict[str, Any] | None:
-        """Check a partition and keep the result; None if it was stopped. The caller asks ``is_running`` first.
+        """Check a partition and keep the result; None if the check was stopped.
 
-        ``is_stopped`` is asked in a thread.
+        Must not be called while ``is_running``. A thread calls ``is_stopped``.
         """
         assert not self.is_running
         self.running = f"{topic}-{partition}"
         begin_ms = broker.now_ms()
         try:
-            found = await broker.verify(topic, partition, is_stopped)
+            verification = await broker.verify(topic, partition, is_stopped)
         finally:
             self.running = ""
-        if found is None:
+        if verification is None:
             return None
-        return self._keep(topic, partition, found, at_ms=begin_ms, end_ms=broker.now_ms())
+        return self._keep(topic, partition, verification, at_ms=begin_ms, end_ms=broker.now_ms())
 
     def _keep(
-        self, topic: str, partition: int, found: Verification, *, at_ms: int, end_ms: int
+        self, topic: str, partition: int, verification: Verification, *, at_ms: int, end_ms: int
     ) -> dict[str, Any]:
         document = {
             "topic": topic,
             "partition": partition,
-            "is_good": not found.problems,
+            "is_good": not verification.problems,
             "at": at_ms,
             "took_ms": max(0, end_ms - at_ms),
-            "segments": found.segments,
-            "batches": found.batches,
-            "records": found.records,
-            "size_bytes": found.size_bytes,
-            "problem_count": len(found.problems),
-            "problems": found.problems[:_PROBLEMS_MAX],
+            "segments": verification.segments,
+            "batches": verification.batches,
+            "records": verification.records,
+            "size_bytes": verification.size_bytes,
+            "problem_count": len(verification.problems),
+            "problems": verification.problems[:_PROBLEMS_MAX],
         }
         self._last.pop((topic, partition), None)
         self._last[topic, partition] = document
@@ -68,5 +69,6 @@ class Verifications:
         return document
 
     def forget(self, topic: str) -> None:
+        """Drop the results for a topic that has been deleted."""
         for key in [key for key in self._last if key[0] == topic]:
             del self._last[key]

@@ -1,6 +1,6 @@
-"""Queries over the broker, without a protocol: what a listener encodes, it is given as records.
+"""Search and follow records, independently of a protocol; a listener encodes the results.
 
-In reading order: ``filters`` (which records match), ``searching`` (a scan that
-ends), ``tailing`` (the records of a topic as they are appended), ``positions``
-(offsets and times in the words of a request).
+In reading order: ``filters`` (which records match), ``searching`` (a scan over
+existing records), ``tailing`` (records as they are appended), ``positions`` (offsets
+and times as requests write them).
 """

@@ -1,11 +1,12 @@
-"""Which records a search or a tail shows: by key, value, header and path into JSON, decided on the server.
+"""Decide which records a search or a tail returns, by key, value, header and JSON path.
 
-All conditions must hold. A text is found anywhere in the bytes; with ``=`` before it, it must be all of them::
+All conditions must hold. A text matches anywhere in the bytes; with ``=`` in front it
+must equal all of them::
 
     key=N142   key==N14228   header=source   header=source:demo   header=source:=demo
     json=dep_delay > 60   json=carrier == "UA"   json=legs[0].from ~ EW   json=tailnum
 
-There are no regular expressions: one that does not end would hold the loop that everybody shares.
+Regular expressions are not supported, because a slow one would block the event loop.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from ..errors import InvalidRequest
 from ..work_budget import WorkBudget
 
 CONDITIONS_MAX = 16
-# Decoding JSON is work of the loop that everybody shares: some 5 ms for this much.
+# Decoding this many bytes of JSON blocks the event loop for about 5 ms.
 JSON_BYTES_MAX = 1024 * 1024
 _STEPS_MAX = 32
 _TEXT_CHARACTERS_MAX = 1000
 
 _Condition = Callable[[RecordView], bool]
-# On a value that was decoded: once, however many look into it.
+# Takes the decoded value, which all JSON conditions share.
 _JsonCondition = Callable[[Any], bool]
 
 _SIGN = re.compile(r"==|!=|>=|<=|>|<|~")
@@ -44,14 +45,17 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Filter:
-    """Conditions on a record. ``too_large`` counts values that were not looked into for their size."""
+    """Conditions on a record.
+
+    ``too_large`` counts values that JSON conditions skipped because of their size.
+    """
 
     def __init__(
         self, conditions: Sequence[_Condition] = (), json_conditions: Sequence[_JsonCondition] = ()
     ) -> None:
         self._conditions = conditions
         self._json_conditions = json_conditions
-        # Of one record, in records that are only decoded.
+        # Cost of checking one record, in units of decoding one.
         self._weight = len(json_conditions) / 4
         self.too_large = 0
 
@@ -60,6 +64,7 @@ class Filter:
         return not (self._conditions or self._json_conditions)
 
     def matches(self, record: RecordView) -> bool:
+        """Return whether all conditions hold for ``record``."""
         if not all(condition(record) for condition in self._conditions):
             return False
         return not self._json_conditions or self._holds_json(record.value)
@@ -71,22 +76,22 @@ class Filter:
             self.too_large += 1
             return False
         try:
-            found = _decode(value)
+            document = _decode(value)
         except (msgspec.DecodeError, RecursionError):
             return False
-        return all(condition(found) for condition in self._json_conditions)
+        return all(condition(document) for condition in self._json_conditions)
 
     async def matching(self, records: list[RecordView], turn: WorkBudget) -> list[RecordView]:
-        """Those of ``records`` that match, found in as many turns of the loop as their sizes ask for."""
+        """Return the matching ones of ``records``, pausing whenever ``turn`` is used up."""
         if self.is_empty:
             return records
-        found: list[RecordView] = []
+        matching: list[RecordView] = []
         for record in records:
             if self.matches(record):
-                found.append(record)
+                matching.append(record)
             if turn.is_over(len(record.value or b""), self._weight):
                 await turn.pause()
-        return found
+        return matching
 
 
 def make_filter(
@@ -96,14 +101,14 @@ def make_filter(
     header: Sequence[str] = (),
     json: Sequence[str] = (),
 ) -> Filter:
-    """A filter from the texts of a request. Raises ``InvalidRequest`` with what is wrong with one."""
+    """Build a filter from the conditions of a request. Raises ``InvalidRequest``."""
     given = [*key, *value, *header, *json]
     if len(given) > CONDITIONS_MAX:
-        raise InvalidRequest(f"there are {len(given)} conditions; give {CONDITIONS_MAX} at most")
+        raise InvalidRequest(f"the request has {len(given)} conditions; give {CONDITIONS_MAX} at most")
     for text in given:
         if len(text) > _TEXT_CHARACTERS_MAX:
             raise InvalidRequest(
-                f"a condition has {len(text)} characters; it may have {_TEXT_CHARACTERS_MAX}"
+                f"a condition has {len(text)} characters; give {_TEXT_CHARACTERS_MAX} at most"
             )
     return Filter(
         [
@@ -149,7 +154,8 @@ def _steps(path: str) -> list[str | int]:
         step = _STEP.match(text, position)
         if step is None or len(steps) == _STEPS_MAX:
             raise InvalidRequest(
-                f"json path {path[:60]!r} is not like carrier, legs[0].from or $.a.b, of {_STEPS_MAX} steps at most"
+                f"json path {path[:60]!r} is invalid; write one like carrier, legs[0].from or $.a.b, "
+                f"with {_STEPS_MAX} steps at most"
             )
         steps.append(step[1] if step[2] is None else int(step[2]))
         position = step.end()
@@ -157,52 +163,52 @@ def _steps(path: str) -> list[str | int]:
 
 
 def _on_json(text: str) -> _JsonCondition:
-    # One search for the sign: a pattern for all of it would try each blank as the end of the path.
+    # Searches for the operator only: one pattern for the whole text would try each blank as the end of the path.
     signed = _SIGN.search(text)
     sign = None if signed is None else signed[0]
     path = (text if signed is None else text[: signed.start()]).strip()
     wanted_text = "" if signed is None else text[signed.end() :].strip()
     if not path:
-        raise InvalidRequest(f"json condition {text[:60]!r} is not like dep_delay > 60; it has no path")
+        raise InvalidRequest(f"json condition {text[:60]!r} has no path; write one like dep_delay > 60")
     steps = _steps(path)
     try:
         wanted: Any = None if sign is None else _decode(wanted_text.encode())
     except (msgspec.DecodeError, RecursionError):
-        # A word without quotes means itself.
+        # A word without quotes is a text.
         wanted = wanted_text
     if sign in _SIGNS and (isinstance(wanted, bool) or not isinstance(wanted, int | float | str)):
         raise InvalidRequest(
-            f"json condition {text[:60]!r} compares with {wanted_text[:20]!r}; give a number or a text"
+            f"json condition {text[:60]!r} compares with {wanted_text[:20]!r}; compare with a number or a text"
         )
 
-    def condition(found: Any) -> bool:
+    def condition(value: Any) -> bool:
         for step in steps:
-            found = _follow(found, step)
-            if found is _MISSING:
+            value = _follow(value, step)
+            if value is _MISSING:
                 return False
-        return _holds(found, sign, wanted, wanted_text)
+        return _holds(value, sign, wanted, wanted_text)
 
     return condition
 
 
-def _follow(found: Any, step: str | int) -> Any:
-    if isinstance(found, dict):
-        return found.get(str(step), _MISSING)  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(found, list) and isinstance(step, int) and step < len(found):  # pyright: ignore[reportUnknownArgumentType]
-        return found[step]  # pyright: ignore[reportUnknownVariableType]
+def _follow(value: Any, step: str | int) -> Any:
+    if isinstance(value, dict):
+        return value.get(str(step), _MISSING)  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, list) and isinstance(step, int) and step < len(value):  # pyright: ignore[reportUnknownArgumentType]
+        return value[step]  # pyright: ignore[reportUnknownVariableType]
     return _MISSING
 
 
-def _holds(found: Any, sign: str | None, wanted: Any, wanted_text: str) -> bool:
+def _holds(value: Any, sign: str | None, wanted: Any, wanted_text: str) -> bool:
     if sign is None:
         return True
     if sign == "~":
-        text = found if isinstance(found, str) else msgspec.json.encode(found).decode()
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         return (wanted if isinstance(wanted, str) else wanted_text) in text
     if sign in ("==", "!="):
-        # JSON knows no difference between 1 and 1.0, but Python none between 1 and true.
-        is_equal = found == wanted and isinstance(found, bool) == isinstance(wanted, bool)
+        # JSON does not distinguish 1 from 1.0; Python does not distinguish 1 from True either.
+        is_equal = value == wanted and isinstance(value, bool) == isinstance(wanted, bool)
         return is_equal == (sign == "==")
-    if isinstance(found, bool) or isinstance(found, str) != isinstance(wanted, str):
+    if isinstance(value, bool) or isinstance(value, str) != isinstance(wanted, str):
         return False
-    return isinstance(found, int | float | str) and _SIGNS[sign](found, wanted)
+    return isinstance(value, int | float | str) and _SIGNS[sign](value, wanted)

@@ -1,4 +1,4 @@
-"""Offsets and times as a request writes them: ``42``, ``earliest``, ``latest``, ``-1h``, RFC 3339."""
+"""Resolve offsets and times of requests: ``42``, ``earliest``, ``-1h``, RFC 3339."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 async def offset_at(broker: Broker, topic: str, partition: int, text: str, *, name: str = "from") -> int:
-    """The offset that ``from`` means: a number, ``earliest``, ``latest``, RFC 3339 or ``-1h``. A time behind
-    the last record is the log end. Raises ``InvalidRequest``."""
+    """Return the offset that ``text``, the value of parameter ``name``, stands for.
+
+    ``text`` is a number, ``earliest``, ``latest``, ``-1h`` or RFC 3339. A time after
+    the last record stands for the log end offset.
+
+    Raises:
+        InvalidRequest: ``text`` is none of these.
+    """
     if text.isascii() and text.isdigit() and len(text) < 20:
         return int(text)
     at = parse_time(text, broker.now_ms())
     if at is None:
         raise InvalidRequest(
-            f"{name} is {text[:60]!r}; it must be an offset, earliest, latest, a time like 2026-11-20T10:00Z, "
+            f"{name} is {text[:60]!r}; give an offset, earliest, latest, a time like 2026-11-20T10:00Z, "
             "or a time ago like -1h (ms, s, m, h, d)"
         )
     offset, _, _ = await broker.list_offset(topic, partition, at)
@@ -32,9 +38,10 @@ async def offset_at(broker: Broker, topic: str, partition: int, text: str, *, na
 
 
 def parse_time(text: str, now_ms: int) -> int | None:
-    """``earliest``, ``latest``, ``-1h`` (ms, s, m, h, d) or RFC 3339, as ms or one of the two special numbers.
+    """Parse ``earliest``, ``latest``, ``-1h`` (ms, s, m, h, d) or RFC 3339.
 
-    None if it is none of them.
+    Returns ms since 1970-01-01 UTC, ``EARLIEST_TIMESTAMP`` or ``LATEST_TIMESTAMP``;
+    None if ``text`` is none of these.
     """
     if text == "earliest":
         return EARLIEST_TIMESTAMP
@@ -43,7 +50,7 @@ def parse_time(text: str, now_ms: int) -> int | None:
     relative = _RELATIVE.fullmatch(text)
     if relative:
         return max(0, now_ms - int(relative[1]) * _UNIT_MS[relative[2]])
-    # An unescaped "+" of a time zone arrives as a blank.
+    # The "+" of a time zone arrives as a blank unless the client escapes it.
     moment = text.replace(" ", "+") if text[10:11] in ("T", "t") else text
     try:
         parsed = datetime.fromisoformat(moment)

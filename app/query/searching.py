@@ -1,11 +1,11 @@
-"""A search: a scan of partitions that gives what matches, says how far it is, and ends when nobody listens.
+"""Scan the partitions of a topic for matching records, and report the progress.
 
-It goes round the partitions, a window of offsets of each, forwards or back, and
-merges what matched in one round by time: so the first matches are about the
-oldest or newest of all, while a filter that matches little need not wait for
-every partition. Inside a partition the order is that of the offsets. A window
-ends where a batch does, so that no batch is unpacked for every part of it anew,
-unless what matches in it would be too much.
+A search runs in rounds. A round scans a window of offsets of each of some partitions,
+forwards or backwards, and merges the matches by time. So the first matches are among
+the oldest or newest of all, and a filter with few matches does not have to wait for
+every partition. Within a partition, matches are in the order of their offsets. A
+window ends at the end of a batch, so that each batch is decoded once, unless its
+matches exceed the limits of the window.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from .filters import Filter
 Order = Literal["oldest", "newest"]
 Ending = Literal["limit", "end", "stopped", "failed"]
 
-# Searches at once: each has the loop for a slice of every turn.
+# Concurrent searches; each takes a slice of every turn of the loop.
 SEARCHES_MAX = 8
 _PIECE_BYTES, _PIECE_BYTES_MIN = 256 * 1024, 4 * 1024
-# Offsets of a window: few at first, more as long as nothing is found.
+# Offsets of a window: few at first, doubled while the search goes on.
 _WINDOW_MIN, _WINDOW_MAX = 16, 8192
-# Partitions of one round, and what their windows may hold until they are merged.
+# Partitions per round, and bytes of matches that their windows may hold until they are merged.
 _ROUND_PARTITIONS = 16
 _ROUND_BYTES = 16 * 1024 * 1024
-# What the objects take that a record and a header of it are decoded into.
+# Memory of the objects of a decoded record, and of each of its headers.
 _RECORD_BYTES, _HEADER_BYTES = 200, 150
 _PROGRESS_S = 0.2
 
 
 @dataclass(slots=True)
 class SearchTotals:
-    """What all searches did, for metrics."""
+    """Totals over all searches, for metrics."""
 
     scanned_records: int = 0
     scanned_bytes: int = 0
@@ -53,7 +53,7 @@ class SearchTotals:
 
 @dataclass(slots=True)
 class OffsetRange:
-    """What is left of one partition: offsets ``[start, end)``. ``window`` is how many are looked at next."""
+    """Offsets ``[start, end)`` of a partition still to be scanned; ``window`` is the size of the next window."""
 
     partition: int
     start: int
@@ -63,10 +63,11 @@ class OffsetRange:
 
 @dataclass(slots=True)
 class _Window:
-    """Offsets ``[first, end)`` of a offset_range, and what matched there: at most ``matches_max``, of ``bytes_max`` together.
+    """Offsets ``[first, end)`` of a range, and their matches.
 
-    What would be more is left to the next window: one that goes forwards ends
-    before it, one that goes back begins behind it (``is_cut``).
+    A window holds at most ``matches_max`` matches of ``bytes_max`` in total. Beyond that
+    it is cut (``is_cut``), and the next window gets the rest: a forward window ends
+    earlier, a backward window begins later.
     """
 
     offset_range: OffsetRange
@@ -81,7 +82,7 @@ class _Window:
     is_cut: bool = False
 
     def keep(self, record: RecordView) -> bool:
-        """False if the window ends with it, since another would be too much."""
+        """Add a match; False if the window is full and ends with it."""
         self.matches.append(record)
         self.held_bytes += size_of(record)
         if not self.is_newest:
@@ -98,7 +99,7 @@ class _Window:
 
 
 def size_of(record: RecordView) -> int:
-    """Bytes that a decoded record takes, about."""
+    """Return the approximate memory of a decoded record in bytes."""
     size = _RECORD_BYTES + len(record.value or b"") + len(record.key or b"")
     for name, content in record.headers:
         size += _HEADER_BYTES + len(name) + len(content or b"")
@@ -107,24 +108,26 @@ def size_of(record: RecordView) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """``offsets`` of ``total`` are behind us. ``corrupt_ranges`` are errors of what could not be read."""
+    """Progress of a search: ``offsets`` of ``total`` are done, ``errors`` explain what could not be read."""
 
     total: int
     offsets: int = 0
     scanned: int = 0
     matched: int = 0
     bytes: int = 0
-    corrupt_ranges: list[SteleError] = field(default_factory=list[SteleError])
+    errors: list[SteleError] = field(default_factory=list[SteleError])
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
+    """A record that matches, and its partition."""
+
     partition: int
     record: RecordView
 
 
 class Search:
-    """One run over ``ranges``. ``found`` gives matches, and now and then the progress."""
+    """One search over ``ranges``; iterate over ``found``, then read ``ending`` and ``left``."""
 
     def __init__(
         self,
@@ -155,22 +158,23 @@ class Search:
 
     @property
     def left(self) -> list[OffsetRange]:
-        """What was not looked at, or not shown: where another search goes on."""
+        """The ranges that were not scanned or not returned, where another search continues."""
         return [offset_range for offset_range in self._ranges if offset_range.start < offset_range.end]
 
     async def found(self) -> AsyncGenerator[list[Match] | Progress]:
-        """Matches, some at a time, and now and then the progress.
+        """Yield blocks of matches, and ``progress`` every ``_PROGRESS_S``.
 
-        Ends at the limit, at the end, and when the broker closes; close it to stop it.
+        Ends at the limit, at the end of the ranges, or when the broker closes. Close the
+        generator to stop the search.
         """
         while self._ranges and not self._broker.is_closing:
             ranges = list(self._ranges)
-            for place in range(0, len(ranges), _ROUND_PARTITIONS):
+            for start in range(0, len(ranges), _ROUND_PARTITIONS):
                 if self._broker.is_closing:
                     break
-                async with aclosing(self._round(ranges[place : place + _ROUND_PARTITIONS])) as found:
-                    async for one in found:
-                        yield one
+                async with aclosing(self._round(ranges[start : start + _ROUND_PARTITIONS])) as steps:
+                    async for step in steps:
+                        yield step
                 if self.progress.matched >= self._limit:
                     self.ending = "limit" if self.left else "end"
                     return
@@ -181,15 +185,15 @@ class Search:
         windows: list[_Window] = []
         for offset_range in ranges:
             window = self._window(offset_range, bytes_max=_ROUND_BYTES // len(ranges))
-            async with aclosing(self._look(window)) as looking:
-                async for _ in looking:
+            async with aclosing(self._scan(window)) as scan:
+                async for _ in scan:
                     if self._broker.is_closing:
                         return
                     if self._is_due():
                         yield self.progress
             windows.append(window)
-        async with aclosing(self._shown(windows)) as shown:
-            async for matches in shown:
+        async with aclosing(self._blocks(windows)) as blocks:
+            async for matches in blocks:
                 yield matches
         if self.progress.matched >= self._limit:
             return
@@ -215,13 +219,13 @@ class Search:
             bytes_max=bytes_max,
         )
 
-    async def _shown(self, windows: list[_Window]) -> AsyncGenerator[list[Match]]:
-        """What matched in a round, in order, as many at a time as are sent in one turn of the loop."""
+    async def _blocks(self, windows: list[_Window]) -> AsyncGenerator[list[Match]]:
+        """Yield the matches of a round in order, in blocks that are sent in one turn of the loop."""
         progress, turn = self.progress, WorkBudget()
         matches: list[Match] = []
         for window, record in self._merged(windows):
             progress.matched += 1
-            # Exact after each: where the limit ends the search, another goes on.
+            # Updated per record, so that another search continues exactly where the limit ends this one.
             self._pass(window.offset_range, record.offset if self._is_newest else record.offset + 1)
             matches.append(Match(window.offset_range.partition, record))
             if progress.matched >= self._limit:
@@ -249,33 +253,33 @@ class Search:
         return True
 
     def _merged(self, windows: list[_Window]) -> Iterator[tuple[_Window, RecordView]]:
-        """By time, without changing the order inside a partition."""
+        """Merge the matches by time, without changing the order within a partition."""
         sign = -1 if self._is_newest else 1
         waiting = [
             (window, reversed(window.matches) if self._is_newest else iter(window.matches))
             for window in windows
         ]
         heads: list[tuple[int, int, RecordView]] = []
-        for place, (_, records) in enumerate(waiting):
+        for index, (_, records) in enumerate(waiting):
             record = next(records, None)
             if record is not None:
-                heads.append((sign * record.timestamp, place, record))
+                heads.append((sign * record.timestamp, index, record))
         heapq.heapify(heads)
         while heads:
-            _, place, record = heads[0]
-            window, records = waiting[place]
+            _, index, record = heads[0]
+            window, records = waiting[index]
             yield window, record
             following = next(records, None)
             if following is None:
                 heapq.heappop(heads)
             else:
-                heapq.heapreplace(heads, (sign * following.timestamp, place, following))
+                heapq.heapreplace(heads, (sign * following.timestamp, index, following))
 
-    async def _look(self, window: _Window) -> AsyncGenerator[None]:
-        """Fill ``window`` with what matches; gives a sign of life now and then."""
+    async def _scan(self, window: _Window) -> AsyncGenerator[None]:
+        """Fill ``window`` with its matches; yields regularly, so that the caller can report progress."""
         at = window.first
         while at < window.end:
-            # Going back, what lies behind the window would be read in vain.
+            # Backwards, bytes past the window would be read for nothing.
             size = (window.end - at) * _RECORD_BYTES if self._is_newest else _PIECE_BYTES
             size = max(_PIECE_BYTES_MIN, min(size, _PIECE_BYTES))
             request = PartitionFetch(
@@ -284,17 +288,17 @@ class Search:
             (fetched,) = await self._broker.fetch([request], max_bytes=size, is_scan=True)
             self.progress.bytes += len(fetched.batches)
             if fetched.error is not None:
-                at = self._behind(fetched.error, at, window.end)
+                at = self._offset_after(fetched.error, at, window.end)
                 continue
             if not fetched.batches:
-                # The log was cut at its start meanwhile, or it ends sooner than it did.
+                # The log has been truncated meanwhile, at its start or at its end.
                 break
             try:
                 for header in batches_from(fetched, at):
                     if at == window.first and self._is_newest:
                         window.first = at = max(window.offset_range.start, min(at, header.base_offset))
-                    async with aclosing(self._look_into(window, fetched, header, at)) as looking:
-                        async for _ in looking:
+                    async with aclosing(self._scan_batch(window, fetched, header, at)) as scan:
+                        async for _ in scan:
                             yield
                     if window.is_cut and not self._is_newest:
                         at = window.end
@@ -303,11 +307,11 @@ class Search:
                     window.end = max(window.end, min(at, window.offset_range.end))
                     if at >= window.offset_range.end:
                         break
-            except CorruptLog as damage:
-                at = self._behind(damage, at, window.end)
+            except CorruptLog as error:
+                at = self._offset_after(error, at, window.end)
         self.progress.scanned += window.scanned
 
-    async def _look_into(
+    async def _scan_batch(
         self, window: _Window, fetched: Fetched, header: BatchHeader, at: int
     ) -> AsyncGenerator[None]:
         turn, end = self._turn, window.offset_range.end
@@ -324,13 +328,13 @@ class Search:
                 if is_last:
                     return
 
-    def _behind(self, error: SteleError, at: int, end: int) -> int:
-        """Where to go on behind ``error``, which is reported unless retention is the reason."""
+    def _offset_after(self, error: SteleError, at: int, end: int) -> int:
+        """Return where to continue after ``error``, and report it unless retention caused it."""
         if isinstance(error, OffsetOutOfRange) and error.is_gone:
             return min(max(error.log_start_offset, at + 1), end)
-        if str(error) not in map(str, self.progress.corrupt_ranges):
-            # Of a window that was cut, a part is looked at again.
-            self.progress.corrupt_ranges.append(error)
+        # After a cut, the next window scans a part again and meets the same error.
+        if str(error) not in map(str, self.progress.errors):
+            self.progress.errors.append(error)
         if isinstance(error, CorruptLog):
             return min(max(error.next_offset, at + 1), end)
         self._has_failed = True

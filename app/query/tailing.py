@@ -1,4 +1,4 @@
-"""A live tail: the records of a topic as they are appended, at a pace that its reader can follow."""
+"""Follow the records of a topic live, at a rate that the reader can set."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ..broker.tail_subscriptions import TailSubscription
 from ..errors import CorruptLog, SteleError, TopicError, UnknownTopic
 from ..work_budget import pause, pause_among_partitions
 
-# Tails with conditions at once: each decodes every record of its topic for itself.
+# Concurrent tails with conditions; each decodes every record of its topic.
 FILTERED_TAILS_MAX = 16
 _TAIL_BYTES = 256 * 1024
-# Read together; with all of ten thousand, one read would hold the loop.
+# Reading all of 10,000 partitions at once would hold the loop for too long.
 _PARTITIONS_PER_READ = 32
-# A tail that is to show so many records a second shows a quarter of them in a quarter of one.
+# A rate per second is enforced per quarter of a second.
 _PACE_S = 0.25
 
 
 class Tail:
-    """Reads on from ``positions`` (offsets by partition), which move with what was read.
+    """Reads from ``positions`` (offset per partition) on, and advances them.
 
-    Of all partitions only those are looked at that have records behind them:
-    at first each once, then those that were appended to.
+    The tail reads only partitions that have unread records: it checks each partition
+    once at the start, and later those that records were appended to.
     """
 
     def __init__(
@@ -48,33 +48,34 @@ class Tail:
         self._only = only
         self._is_scan = is_scan
         self._subscription = TailSubscription(only)
-        self._behind: dict[int, None] = {}
+        self._unread: dict[int, None] = {}
 
     async def records(self) -> AsyncGenerator[tuple[int, list[RecordView] | SteleError]]:
-        """Records with their partition, as they come; an empty list when none came for ``idle_s``.
+        """Yield ``(partition, records or error)``; ``(-1, [])`` after ``idle_s`` without records.
 
-        Ends with an error that is not damage of the log, and when the broker closes.
+        A corrupt range yields its error, and the tail continues after it. Any other
+        error is yielded as the last item. Ends when the broker closes.
         """
         with self._broker.subscribe_tail(self._topic, self._only) as self._subscription:
             try:
                 partitions = range(self._broker.topic(self._topic).partitions)
                 for number, partition in enumerate(partitions if self._only is None else [self._only], 1):
                     state = self._broker.log_state(self._topic, partition)
-                    # Of one that was added since, nothing was seen.
+                    # A partition added since the request is read from its start.
                     offset = self.positions.setdefault(partition, state.log_start_offset)
                     if state.high_watermark != offset:
-                        self._behind[partition] = None
+                        self._unread[partition] = None
                     await pause_among_partitions(number)
                 while not self._broker.is_closing:
-                    if not self._behind:
+                    if not self._unread:
                         await self._subscription.wait(self.idle_s)
                     self._note_appends()
-                    if not self._behind:
+                    if not self._unread:
                         yield -1, []
                         continue
                     for offset, fetched in await self._read():
-                        async with aclosing(self._records_of(offset, fetched)) as found:
-                            async for records in found:
+                        async with aclosing(self._records_of(offset, fetched)) as slices:
+                            async for records in slices:
                                 yield fetched.partition, records
                     await pause()
             except SteleError as error:
@@ -86,7 +87,7 @@ class Tail:
         for partition in self._subscription.take():
             if partition not in self.positions:
                 self.positions[partition] = self._broker.log_state(self._topic, partition).log_start_offset
-            self._behind[partition] = None
+            self._unread[partition] = None
 
     async def _read(self) -> list[tuple[int, Fetched]]:
         requests = [
@@ -96,7 +97,7 @@ class Tail:
                 offset=self.positions[partition],
                 max_bytes=_TAIL_BYTES,
             )
-            for partition in islice(self._behind, _PARTITIONS_PER_READ)
+            for partition in islice(self._unread, _PARTITIONS_PER_READ)
         ]
         results = await self._broker.fetch(requests, max_bytes=_TAIL_BYTES, is_scan=self._is_scan)
         return [(request.offset, fetched) for request, fetched in zip(requests, results, strict=True)]
@@ -106,7 +107,7 @@ class Tail:
     ) -> AsyncGenerator[list[RecordView] | SteleError]:
         positions, partition, error = self.positions, fetched.partition, fetched.error
         if positions[partition] != offset:
-            # Left out since it was read.
+            # ``skip`` has moved the position since the read.
             return
         if error is None:
             try:
@@ -115,41 +116,41 @@ class Tail:
                         following = positions[partition] = records[-1].offset + 1
                         yield records
                         if positions[partition] != following:
-                            # Whoever takes them has left out what follows.
+                            # The consumer has called ``skip`` meanwhile.
                             break
-            except CorruptLog as damage:
-                error = damage
+            except CorruptLog as corrupt:
+                error = corrupt
         if error is not None:
             if not isinstance(error, CorruptLog):
                 raise error
-            # Reported; what is behind the damage still comes.
+            # Reported; the records after the corrupt range follow.
             yield error
             positions[partition] = max(positions[partition], error.next_offset)
-        # Behind the others, if there is more of it.
-        self._behind.pop(partition, None)
+        # Reading the rest of this partition waits until the others have been read.
+        self._unread.pop(partition, None)
         if positions[partition] < fetched.high_watermark:
-            self._behind[partition] = None
+            self._unread[partition] = None
 
-    async def leave_out(self, kept: int) -> dict[int, int]:
-        """Go on with the newest ``kept`` records; how many were left out, by partition."""
-        left_out: dict[int, int] = {}
+    async def skip(self, kept: int) -> dict[int, int]:
+        """Skip to the newest ``kept`` records; returns the number of skipped ones per partition."""
+        skipped: dict[int, int] = {}
         try:
             self._note_appends()
-            kept = max(1, kept // max(1, len(self._behind)))
-            for number, partition in enumerate(list(self._behind), 1):
+            kept = max(1, kept // max(1, len(self._unread)))
+            for number, partition in enumerate(list(self._unread), 1):
                 ahead = self._broker.log_state(self._topic, partition).high_watermark - kept
                 if ahead > self.positions[partition]:
-                    left_out[partition] = ahead - self.positions[partition]
+                    skipped[partition] = ahead - self.positions[partition]
                     self.positions[partition] = ahead
                 await pause_among_partitions(number)
         except TopicError:
-            # Deleted: the next read says so.
+            # Deleted; the next read reports it.
             pass
-        return left_out
+        return skipped
 
 
 class Pace:
-    """Lets so many records a second through; of the others it takes the newest, and counts what it leaves out."""
+    """Limits a tail to ``per_s_max`` records per second, of which the newest are kept."""
 
     def __init__(self, tail: Tail, per_s_max: int) -> None:
         self._tail = tail
@@ -158,7 +159,10 @@ class Pace:
         self._until_s = 0.0
 
     async def spend(self, shown: int) -> dict[int, int]:
-        """Records that were left out, by partition; the tail goes on behind them."""
+        """Count ``shown`` records; beyond the rate, wait and skip.
+
+        Returns the number of skipped records per partition.
+        """
         loop = asyncio.get_running_loop()
         if loop.time() >= self._until_s:
             self._shown, self._until_s = 0, loop.time() + _PACE_S
@@ -166,4 +170,4 @@ class Pace:
         if self._shown < self._budget:
             return {}
         await asyncio.sleep(self._until_s - loop.time())
-        return await self._tail.leave_out(self._budget)
+        return await self._tail.skip(self._budget)

@@ -1,7 +1,7 @@
-"""A broker with flights in it, and a real browser to look at it with.
+"""A broker with flights, and a real browser.
 
-The browser belongs to a module: Playwright's blocking interface has an event
-loop of its own running while it is open, which tests that await cannot bear.
+The browser has the scope of a module. The blocking interface of Playwright runs
+an event loop while it is open, so async tests cannot run beside it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from load.demo_flights import Flight, data_file, read_flights
 
 FLIGHTS = 3000
 HOW_TO_INSTALL = "no Chromium was found; run tests/console/install_browser.sh"
-# Pages are drawn as soon as answers come; this only bounds how long a failure takes.
+# Limits how long a failure takes; pages appear as soon as answers arrive.
 TIMEOUT_MS = 20_000
-# Rates and lag are there after two samples.
+# Rates and lag need two samples.
 ENVIRONMENT = {"STELE_SAMPLE_INTERVAL_MS": "200", "STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 
 
@@ -41,11 +41,11 @@ def flights(number: int) -> list[Flight]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     names = ("chromium", "chromium-browser", "google-chrome")
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     with sync_playwright() as playwright:
         try:
-            # A container's root cannot use the sandbox; what is shown is our own.
-            launched = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+            # Root in a container cannot use the sandbox; the pages are our own.
+            launched = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         except Error:
             if os.environ.get("CI"):
                 pytest.fail(HOW_TO_INSTALL)
@@ -56,7 +56,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[BrokerProcess]:
-    """One with ``flights`` (3 partitions), written over HTTP with their keys and times."""
+    """A broker with topic ``flights`` (3 partitions), produced over HTTP with keys and timestamps."""
     with run_broker(environment=ENVIRONMENT) as running:
         with httpx.Client(base_url=running.http_url, timeout=60) as http:
             http.put("/v1/topics/flights", json={"partitions": 3, "configs": {"retention.ms": -1}})
@@ -92,7 +92,7 @@ Open = Callable[..., Page]
 
 @pytest.fixture
 def open_page(browser: Browser, broker: BrokerProcess) -> Iterator[Open]:
-    """Opens an address of the console; afterwards no page may have reported an error (a CSP violation is one)."""
+    """Opens a page of the console; afterwards, no page may have reported an error, such as a CSP violation."""
     contexts: list[BrowserContext] = []
     errors: list[str] = []
 
@@ -120,7 +120,7 @@ def open_page(browser: Browser, broker: BrokerProcess) -> Iterator[Open]:
 
 @pytest.fixture(scope="session")
 def screenshots() -> Path | None:
-    """Where pictures go: they are taken anew only when STELE_CONSOLE_SCREENSHOTS names a directory."""
+    """Directory for screenshots, taken only if STELE_CONSOLE_SCREENSHOTS names one."""
     named = os.environ.get("STELE_CONSOLE_SCREENSHOTS")
     if named is None:
         return None

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Gives the tests of the console a Chromium: the one that is there, Debian's, or Playwright's own.
+# Provides Chromium for the console tests: an installed one, otherwise that of Debian or of Playwright.
 set -euo pipefail
 
 for name in chromium chromium-browser google-chrome; do

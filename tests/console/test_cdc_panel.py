@@ -1,4 +1,4 @@
-"""What the console shows of the broker's own connector to a real PostgreSQL."""
+"""The console shows the connector of the broker to a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -27,5 +27,5 @@ def test_slots_and_their_lag_are_shown_and_no_connector_is_told(open_page: Open)
             pg.run("INSERT INTO t VALUES (2)")
             expect(row).to_contain_text("public.t: 1 copied, 1 changes", timeout=60_000)
             expect(row.locator("td.num").first).to_contain_text("B")
-            # A page that is open asks on and on, and would find the broker gone.
+            # An open page keeps polling, and would report that the broker is gone.
             page.close()

@@ -1,4 +1,4 @@
-"""Five thousand topics: a page of them, a name among them, and metrics that stay small."""
+"""The console and the metrics cope with 5,000 topics."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def crowded() -> Iterator[BrokerProcess]:
 def test_a_page_holds_fifty_of_five_thousand_topics_and_asks_once(
     crowded: BrokerProcess, open_page: Open
 ) -> None:
-    asked: list[str] = []
+    urls: list[str] = []
     page = open_page("/", base=crowded.http_url)
     expect(page.locator("#facts")).to_contain_text("5,000 with 5,000 partitions")
-    page.on("request", lambda request: asked.append(request.url) if "/v1/" in request.url else None)
+    page.on("request", lambda request: urls.append(request.url) if "/v1/" in request.url else None)
     page.get_by_role("link", name="Topics", exact=True).click()
     expect(page.get_by_text("5,000 topics")).to_be_visible()
     expect(page.locator("#list tbody tr")).to_have_count(50)
     expect(page.get_by_text("Page 1 of 100")).to_be_visible()
-    assert [url.partition("/v1/")[2] for url in asked if "/v1/topics" in url] == [
+    assert [url.partition("/v1/")[2] for url in urls if "/v1/topics" in url] == [
         "topics?page=1&limit=50&sizes=true"
     ]
 

@@ -1,4 +1,4 @@
-"""Looking at records: jumps, filters on the server, the live tail, Stop, exports, and values that mean harm."""
+"""The Messages screen: jumps, filters, live tail, Stop, exports, hostile values."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ LARGE = 10 * 1024 * 1024
 
 
 def metric(http: httpx.Client, name: str) -> float:
-    found = re.search(rf"^{re.escape(name)} (\S+)$", http.get("/metrics").text, re.MULTILINE)
-    assert found, f"{name} is not in /metrics"
-    return float(found[1])
+    match = re.search(rf"^{re.escape(name)} (\S+)$", http.get("/metrics").text, re.MULTILINE)
+    assert match, f"{name} is not in /metrics"
+    return float(match[1])
 
 
 def rows(page: Page) -> list[str]:
@@ -37,25 +37,25 @@ def rows(page: Page) -> list[str]:
 
 def test_nothing_is_asked_of_the_broker_before_the_question_is_complete(open_page: Open) -> None:
     page = open_page("/console/messages")
-    asked: list[str] = []
+    urls: list[str] = []
 
     def note(request: Request) -> None:
         if "/v1/" in request.url and "/v1/topics?" not in request.url:
-            asked.append(request.url)
+            urls.append(request.url)
 
     page.on("request", note)
     page.get_by_label("Topic", exact=True).fill("flights")
     page.locator("select[name=start]").select_option("offset")
     page.get_by_role("button", name="Search").click()
     expect(page.locator("input[name=offset]")).to_be_focused()
-    assert asked == []
+    assert urls == []
     page.get_by_label("Offset", exact=True).fill("41")
     page.get_by_label("Partitions").fill("1")
-    page.get_by_label("Most").fill("3")
+    page.get_by_label("Limit").fill("3")
     page.get_by_role("button", name="Search").click()
     expect(page.locator("tr.record")).to_have_count(3)
     assert rows(page) == ["flights/1/41", "flights/1/42", "flights/1/43"]
-    assert len(asked) == 1
+    assert len(urls) == 1
 
 
 def test_a_link_opens_what_was_seen_and_going_on_shows_what_follows(
@@ -64,14 +64,14 @@ def test_a_link_opens_what_was_seen_and_going_on_shows_what_follows(
     page = open_page("/console/messages?topic=flights&start=newest&partitions=2&limit=5&go=1")
     expect(page.locator("tr.record")).to_have_count(5)
     newest = rows(page)
-    offsets = [int(one.rpartition("/")[2]) for one in newest]
+    offsets = [int(record.rpartition("/")[2]) for record in newest]
     assert offsets == list(range(offsets[0], offsets[0] - 5, -1))
 
     again = open_page(page.url.removeprefix(broker.http_url))
     expect(again.locator("tr.record")).to_have_count(5)
     assert rows(again) == newest
 
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Continue").click()
     expect(page.locator("tr.record")).to_have_count(10)
     assert rows(page)[5] == f"flights/2/{offsets[-1] - 1}"
 
@@ -88,7 +88,7 @@ def test_a_time_is_jumped_to(open_page: Open, http: httpx.Client) -> None:
     page = open_page("/console/messages?topic=timed", timezone_id="Europe/Berlin")
     page.locator("select[name=start]").select_option("time")
     # 19:00 in Berlin is 18:00 UTC: the second record.
-    page.get_by_label("Time (yours)").fill("2025-11-20T19:00:00")
+    page.get_by_label("Time (local)").fill("2025-11-20T19:00:00")
     page.get_by_role("button", name="Search").click()
     expect(page.locator("tr.record")).to_have_count(4)
     expect(page.locator("tr.record").first).to_contain_text("2025-11-20 19:00:00")
@@ -97,8 +97,8 @@ def test_a_time_is_jumped_to(open_page: Open, http: httpx.Client) -> None:
 @pytest.mark.parametrize(
     ("label", "text"),
     [
-        ("Key has", "=N14228"),
-        ("Value has", '"carrier":"B6"'),
+        ("Key contains", "=N14228"),
+        ("Value contains", '"carrier":"B6"'),
         ("Header", "row:=17"),
         ("JSON path", "dep_delay > 60"),
         ("JSON path", "carrier == UA"),
@@ -117,11 +117,11 @@ def test_records_are_filtered_on_the_server(open_page: Open, label: str, text: s
 
     page = open_page("/console/messages?topic=flights")
     page.get_by_label(label).fill(text)
-    page.get_by_label("Most").fill("10000")
+    page.get_by_label("Limit").fill("10000")
     page.get_by_role("button", name="Search").click()
-    expect(page.locator("#status")).to_contain_text("all of it was looked at")
+    expect(page.locator("#status")).to_contain_text("all records scanned")
     expect(page.locator("#status")).to_contain_text(
-        f"{expected:,} found · {FLIGHTS:,} of {FLIGHTS:,} looked at"
+        f"{expected:,} found · {FLIGHTS:,} of {FLIGHTS:,} scanned"
     )
     expect(page.locator("tr.record")).to_have_count(expected)
 
@@ -131,7 +131,7 @@ def test_a_live_tail_shows_a_record_produced_over_the_kafka_listener(
 ) -> None:
     http.put("/v1/topics/live", json={"partitions": 2})
     page = open_page("/console/messages?topic=live")
-    page.get_by_label("Key has").fill("wanted")
+    page.get_by_label("Key contains").fill("wanted")
     page.get_by_role("button", name="Live tail").click()
     expect(page.locator("#status")).to_have_text("Live: waiting for records")
 
@@ -209,8 +209,8 @@ def test_what_matches_is_exported_exactly_and_for_a_spreadsheet(
         page.get_by_role("button", name="Export NDJSON").click()
     exported.value.save_as(tmp_path / "out.ndjson")
     assert exported.value.suggested_filename == "exported.ndjson"
-    found = [json.loads(line) for line in (tmp_path / "out.ndjson").read_text().splitlines()]
-    assert found == http.get("/v1/topics/exported/partitions/0/records").json()["records"]
+    exported_records = [json.loads(line) for line in (tmp_path / "out.ndjson").read_text().splitlines()]
+    assert exported_records == http.get("/v1/topics/exported/partitions/0/records").json()["records"]
 
     with page.expect_download() as exported:
         page.get_by_role("button", name="Export CSV").click()

@@ -1,4 +1,4 @@
-"""A page of another site that has the reader's browser send something to the broker."""
+"""A page of another site cannot make the browser of a user change something."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def test_a_form_of_another_site_changes_nothing(
 ) -> None:
     page = open_page(f"/?{broker.http_url}/v1/flush", base=other_site, may_fail=True)
     page.get_by_role("button", name="Win").click()
-    expect(page.locator("body")).to_contain_text("a page of another site asked for a change")
-    # What is no browser says nothing of sites, and is served.
+    expect(page.locator("body")).to_contain_text("a page of another site tried to change something")
+    # Clients other than browsers send no site, and are served.
     assert http.post("/v1/flush").status_code == 200
     for site, status in (("same-origin", 200), ("none", 200), ("same-site", 403), ("cross-site", 403)):
         assert http.post("/v1/flush", headers={"Sec-Fetch-Site": site}).status_code == status

@@ -1,4 +1,4 @@
-"""Writing from the console: one record, files, and records that are sent again."""
+"""The Produce screen: single records, files, and records sent again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_record_is_produced_with_key_headers_and_partition(open_page: Open, ht
     assert (record["key"], record["value"]) == ("N14228", "grüße")
     assert record["headers"] == [{"key": "source", "value": "console"}]
 
-    page.get_by_role("link", name="look").click()
+    page.get_by_role("link", name="view", exact=True).click()
     expect(page.locator("tr.record")).to_contain_text("grüße")
 
 
@@ -48,7 +48,7 @@ def test_json_is_checked_and_stored_as_it_was_typed(open_page: Open, http: httpx
     page.get_by_label("Value", exact=True).fill('{"id": 12345678901234567890}')
     page.get_by_role("button", name="Produce", exact=True).click()
     expect(page.locator("#receipt")).to_contain_text("1 record stored")
-    assert [one["value"] for one in stored(http, "typed")] == ['{"id": 12345678901234567890}']
+    assert [record["value"] for record in stored(http, "typed")] == ['{"id": 12345678901234567890}']
 
 
 def test_a_tombstone_needs_a_key(open_page: Open, http: httpx.Client) -> None:
@@ -75,7 +75,7 @@ def test_a_file_becomes_one_record_or_one_for_each_line(open_page: Open, http: h
         expect(page.locator("#receipt")).to_contain_text(
             {"file": "1 record stored", "lines": "3 records stored", "ndjson": "2 records stored"}[kind]
         )
-    values = [one["value"] or one["value_b64"] for one in stored(http, "files")]
+    values = [record["value"] or record["value_b64"] for record in stored(http, "files")]
     assert values == ["AP/+", "first", "second", "third", '{"a":1}', "AP8="]
 
 
@@ -86,7 +86,7 @@ def test_a_file_of_records_is_stored_with_the_digits_that_it_has(open_page: Open
     page.locator("#file").set_input_files({"name": "f", "mimeType": "text/plain", "buffer": data})
     page.get_by_role("button", name="Produce", exact=True).click()
     expect(page.locator("#receipt")).to_contain_text("2 records stored")
-    values = [one["value"] for one in stored(http, "digits")]
+    values = [record["value"] for record in stored(http, "digits")]
     assert values == ['{"id":12345678901234567890,"p":1.10,"a":1,"a":2}', "1e400"]
 
 
@@ -104,7 +104,7 @@ def test_what_the_broker_refuses_is_told_with_the_record(open_page: Open) -> Non
     page.locator("select[name=kind]").select_option("base64")
     page.get_by_label("Value", exact=True).fill("###")
     page.get_by_role("button", name="Produce", exact=True).click()
-    expect(page.locator("#notice")).to_contain_text("value_b64 is not base64")
+    expect(page.locator("#notice")).to_contain_text("value_b64 is not valid base64")
 
 
 def test_a_selection_is_sent_again_to_another_topic_byte_for_byte(
@@ -122,21 +122,21 @@ def test_a_selection_is_sent_again_to_another_topic_byte_for_byte(
     page.get_by_role("link", name="Send 3 again…").click()
     expect(page.locator("#replay tbody tr")).to_have_count(3)
     page.locator("#replay").get_by_label("To topic").fill("second")
-    page.locator("#replay").get_by_label("Add a header with where they were").uncheck()
+    page.locator("#replay").get_by_label("Add a header with the original position").uncheck()
     page.get_by_role("button", name="Send again").click()
     expect(page.locator("#receipt")).to_contain_text("3 records stored")
     fields = ("key", "key_b64", "value", "value_b64", "headers")
 
     def contents(topic: str) -> list[dict[str, Any]]:
-        found = http.get(f"/v1/topics/{topic}/partitions/0/records").json()["records"]
-        return [{name: one[name] for name in fields if name in one} for one in found]
+        records = http.get(f"/v1/topics/{topic}/partitions/0/records").json()["records"]
+        return [{name: record[name] for name in fields if name in record} for record in records]
 
     assert contents("second") == contents("first")
 
-    page.locator("#replay").get_by_label("Add a header with where they were").check()
+    page.locator("#replay").get_by_label("Add a header with the original position").check()
     page.get_by_role("button", name="Send again").click()
     expect(page.locator("#receipt td.mono").nth(1)).to_have_text(re.compile("3"))
     marked = http.get("/v1/topics/second/partitions/0/records?from=3").json()["records"]
-    assert [one["headers"][-1] for one in marked] == [
+    assert [record["headers"][-1] for record in marked] == [
         {"key": "stele.replayed", "value": f"first/0/{offset}"} for offset in (0, 1, 2)
     ]

@@ -1,4 +1,4 @@
-"""The six screens as a person meets them: a real broker with flights in it, a real browser in front of it."""
+"""The six screens, with a real broker and a real browser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stele import Client
 from stele.operations.leases import Ack, Poll
 from stele.testing import BrokerProcess
 
-from .conftest import FLIGHTS, Open, flights
+from .conftest import FLIGHTS, TIMEOUT_MS, Open, flights
 
 SCREENS = {
     "overview": "/",
@@ -33,17 +33,17 @@ SCREENS = {
 
 
 def wait_until(condition: Callable[[], bool], page: Page) -> None:
-    """Let the browser go on until ``condition`` holds."""
+    """Let the browser run until ``condition`` holds."""
     for _ in range(400):
         if condition():
             return
         page.wait_for_timeout(50)
-    raise AssertionError("it did not come to be")
+    raise AssertionError("the condition did not become true")
 
 
 @pytest.fixture(scope="module")
 def delays(broker: BrokerProcess) -> str:
-    """A group that read some of the flights with a Kafka client, committed, and left."""
+    """A group whose Kafka consumer has read some flights, committed and left."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.kafka_bootstrap,
@@ -64,7 +64,7 @@ def delays(broker: BrokerProcess) -> str:
 
 @pytest.fixture(scope="module")
 def traffic(broker: BrokerProcess, screenshots: Path | None) -> Iterator[None]:
-    """Flights over all protocols at changing rates, so that a picture has something to show; nothing without one."""
+    """Traffic over all protocols at changing rates for screenshots; none if none are taken."""
     if screenshots is None:
         yield
         return
@@ -77,7 +77,7 @@ def traffic(broker: BrokerProcess, screenshots: Path | None) -> Iterator[None]:
             for turn in itertools.count():
                 if ending.wait(0.1):
                     return
-                batch = [given[(turn * 37 + place) % FLIGHTS] for place in range(400 + 300 * (turn // 7 % 5))]
+                batch = [given[(turn * 37 + index) % FLIGHTS] for index in range(400 + 300 * (turn // 7 % 5))]
                 for flight in batch:
                     producer.produce("departures", flight.value, key=flight.key)
                 producer.poll(0)
@@ -97,7 +97,7 @@ def traffic(broker: BrokerProcess, screenshots: Path | None) -> Iterator[None]:
 
 
 def ready(page: Page, name: str) -> None:
-    """What each screen shows when it has its data."""
+    """Wait until a screen shows its data."""
     if name == "overview":
         expect(page.locator("#listeners tbody tr")).to_have_count(3)
         expect(page.locator(".chart path.line").first).to_have_attribute("d", re.compile("L"))
@@ -192,21 +192,21 @@ def test_topics_are_made_edited_purged_and_deleted_with_the_name_typed(
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert http.get("/v1/topics/crews").json()["configs"]["segment.ms"] == "70000"
 
-    page.get_by_role("button", name="Back to the default of segment.ms").click()
-    expect(page.get_by_role("button", name="Back to the default of segment.ms")).to_have_count(0)
+    page.get_by_role("button", name="Reset segment.ms to its default").click()
+    expect(page.get_by_role("button", name="Reset segment.ms to its default")).to_have_count(0)
 
     page.get_by_role("button", name="Purge…").click()
     confirm = page.get_by_role("button", name="Purge", exact=True)
     expect(confirm).to_be_disabled()
-    page.get_by_label("Type crews to go on").fill("crew")
+    page.get_by_label("Type crews to confirm").fill("crew")
     expect(confirm).to_be_disabled()
-    page.get_by_label("Type crews to go on").fill("crews")
+    page.get_by_label("Type crews to confirm").fill("crews")
     confirm.click()
     expect(page.get_by_text("2 records deleted")).to_be_visible()
     assert http.get("/v1/topics/crews/partitions/0/records").json()["records"] == []
 
     page.get_by_role("button", name="Delete…").click()
-    page.get_by_label("Type crews to go on").fill("crews")
+    page.get_by_label("Type crews to confirm").fill("crews")
     page.get_by_role("button", name="Delete", exact=True).click()
     page.wait_for_url("**/console/topics")
     assert http.get("/v1/topics/crews").status_code == 404
@@ -247,7 +247,7 @@ def test_a_group_is_shown_and_its_reset_previewed_before_it_is_done(
     dialog.get_by_role("button", name="Preview").click()
     expect(dialog.locator("tbody tr").first).to_be_visible()
     assert http.get(f"/v1/groups/{delays}").json()["lag"] == lag
-    # What was previewed is not what would be done any more.
+    # The reset differs from the preview now.
     dialog.get_by_label("To", exact=True).select_option("latest")
     expect(do_it).to_be_disabled()
     dialog.get_by_label("To", exact=True).select_option("earliest")
@@ -256,7 +256,7 @@ def test_a_group_is_shown_and_its_reset_previewed_before_it_is_done(
     expect(dialog).to_have_count(0)
     after = http.get(f"/v1/groups/{delays}").json()
     assert after["lag"] > lag
-    assert {one["committed"] for one in after["partitions"] if one["committed"] is not None} == {0}
+    assert {part["committed"] for part in after["partitions"] if part["committed"] is not None} == {0}
 
 
 def test_a_group_is_opened_from_the_list_whatever_its_id_is(open_page: Open, broker: BrokerProcess) -> None:
@@ -274,7 +274,7 @@ def test_a_group_is_opened_from_the_list_whatever_its_id_is(open_page: Open, bro
 
     page = open_page("/console/groups?group=..")
     expect(page.locator("#notice")).to_contain_text("stele groups describe ..")
-    expect(page.locator("#one")).to_be_hidden()
+    expect(page.locator("#group")).to_be_hidden()
 
 
 def test_storage_shows_clients_segments_and_what_a_check_found(
@@ -291,14 +291,14 @@ def test_storage_shows_clients_segments_and_what_a_check_found(
     expect(page.locator("#segments tbody tr")).to_have_count(5)
     expect(page.locator("#segments tbody tr").first).to_contain_text(re.compile(r"in 7 d"))
 
-    page.get_by_role("button", name="Check all bytes").click()
-    expect(page.get_by_text("all CRCs and indexes are good")).to_be_visible()
+    page.get_by_role("button", name="Verify").click()
+    expect(page.get_by_text("all CRCs and indexes are valid")).to_be_visible()
 
     first = broker.data_dir / "rolled-0" / f"{0:020}.log"
     raw = bytearray(first.read_bytes())
     raw[-10] ^= 1
     first.write_bytes(raw)
-    page.get_by_role("button", name="Check all bytes").click()
+    page.get_by_role("button", name="Verify").click()
     expect(page.get_by_text("2 problems")).to_be_visible()
     expect(page.locator("#segments li").first).to_contain_text("corrupt from byte 0")
 
@@ -307,7 +307,7 @@ def test_the_console_is_steered_with_the_keyboard_alone(open_page: Open) -> None
     page = open_page("/console/messages?topic=flights")
     page.wait_for_selector("#search:enabled")
     page.locator("body").press("Tab")
-    expect(page.get_by_role("link", name="To the content")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     expect(page.get_by_label("Topic", exact=True)).to_be_focused()
@@ -386,7 +386,8 @@ def test_the_documentation_is_shown_under_its_own_policy(
     assert "frame-ancestors 'none'" in headers["content-security-policy"]
     # A violation would be an error of the page; Redoc asks for a logo from elsewhere, which it is not given.
     page = open_page(path, may_fail=path == "/redoc")
-    expect(page.locator(shown).first).to_be_visible()
+    # Drawing the whole document takes a while.
+    expect(page.locator(shown).first).to_be_visible(timeout=3 * TIMEOUT_MS)
 
 
 def test_a_page_of_topics_behind_the_last_one_shows_the_last_one(open_page: Open) -> None:

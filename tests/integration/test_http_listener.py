@@ -62,7 +62,7 @@ def test_put_creates_a_topic_once_and_refuses_another_shape(http: httpx.Client, 
     assert http.put(f"/v1/topics/{topic}", json=body).status_code == 201
     assert http.put(f"/v1/topics/{topic}", json=body).status_code == 200
     differs = problem(http.put(f"/v1/topics/{topic}", json={"partitions": 4}), 409, "topic-differs")
-    assert "it has 3 partitions, asked for 4" in differs["differences"]
+    assert "it has 3 partitions, requested are 4" in differs["differences"]
 
 
 def test_patch_sets_and_unsets_configurations_and_grows_partitions(http: httpx.Client, topic: str) -> None:

@@ -50,7 +50,7 @@ def test_only_the_own_pages_change_anything(
     answer = http.post("/v1/flush", headers=own)
     assert answer.status_code == status
     if status == 403:
-        assert "only this broker's own pages may" in answer.json()["detail"]
+        assert "only the broker's own pages may" in answer.json()["detail"]
     assert http.get("/v1/topics", headers=own).status_code == 200, "reading changes nothing"
 
 

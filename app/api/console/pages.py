@@ -1,8 +1,8 @@
-"""Serves the console's pages and its assets, with the headers that keep a page to itself.
+"""Serve the pages and assets of the console, with security headers.
 
-Pages hold no data: what they show is fetched by their modules from the API, as
-anybody could. Jinja2 and the files are loaded when the first page is asked for,
-so a broker that nobody looks at does not pay for them.
+Pages contain no data: their modules fetch it from the public API. Jinja2 and the
+files are loaded on the first request for a page, so that a broker without users of
+the console does not pay for them.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Screen:
+    """A page of the console; ``name`` is that of its template and its module."""
+
     path: str
     name: str
     title: str
@@ -69,7 +71,7 @@ SCREENS = (
 
 @dataclass(frozen=True, slots=True)
 class _Assets:
-    """``version`` stands in their addresses, so a browser keeps them for good and never mixes two of them."""
+    """All static files. ``version`` is part of their URLs, so browsers may cache them forever."""
 
     version: str
     files: dict[str, bytes]
@@ -102,7 +104,7 @@ def _environment() -> Environment:
 
 @lru_cache(maxsize=len(SCREENS))
 def _render(name: str) -> bytes:
-    screen = next(one for one in SCREENS if one.name == name)
+    screen = next(screen for screen in SCREENS if screen.name == name)
     template = _environment().get_template(f"{name}.html")
     return template.render(
         screen=screen, screens=SCREENS, static=f"/console/static/{_assets().version}", version=VERSION
@@ -111,7 +113,7 @@ def _render(name: str) -> bytes:
 
 async def _page(request: Request) -> Response:
     path = request.url.path.rstrip("/") or "/"
-    screen = next(one for one in SCREENS if one.path == path)
+    screen = next(screen for screen in SCREENS if screen.path == path)
     body = await asyncio.to_thread(_render, screen.name)
     return Response(
         body, media_type="text/html; charset=utf-8", headers={**HEADERS, "Cache-Control": "no-cache"}
@@ -123,7 +125,9 @@ async def _static(request: Request) -> Response:
     name = request.path_params["name"]
     data = assets.files.get(name)
     if data is None or request.path_params["version"] != assets.version:
-        raise HttpError(404, f"there is no such file of the console at {request.url.path[:200]}")
+        raise HttpError(
+            404, f"{request.url.path[:200]} is not a file of this version of the console; reload the page"
+        )
     return Response(
         data,
         media_type=_MEDIA_TYPES[Path(name).suffix],
@@ -132,7 +136,7 @@ async def _static(request: Request) -> Response:
 
 
 def routes() -> list[Route]:
-    """The console's addresses; none of them is part of the API."""
+    """Return the routes of the console, which are not part of the API."""
     pages = [Route(screen.path, _page, methods=["GET"], include_in_schema=False) for screen in SCREENS]
     return [
         *pages,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..bodies import CommitBody, HeartbeatBody, JoinBody, OwnerBody, ResetBody
 from .parts import (
     GROUP,
     INTEGER,
@@ -11,15 +12,14 @@ from .parts import (
     PARTITION,
     STRING,
     TOPIC_NAME,
-    TOPICS,
     Operation,
     answers,
-    json_body,
     json_content,
     list_of,
     object_of,
     query,
 )
+from .request_bodies import request_body
 
 GROUP_LAG_HISTORY: Operation = {
     "parameters": [GROUP],
@@ -45,15 +45,20 @@ _MEMBER = {
 }
 _OWNED = [GROUP, TOPIC_NAME, PARTITION]
 _GENERATION = {"type": "integer", "minimum": 0, "maximum": 2147483647}
-_OWNER_BODY = {"member_id": {"type": "string"}, "generation": _GENERATION}
 
 LIST_GROUPS: Operation = {
     "parameters": [
-        query("search", {"type": "string"}, "names with this in them, in small or capital letters"),
-        query("page", {"type": "integer", "minimum": 1, "maximum": 2147483647, "default": 1}, "from 1 on"),
-        query("prefix", {"type": "string"}, "names that begin so"),
-        query("limit", {"type": "integer", "minimum": 1, "maximum": 10000, "default": 1000}, "of one page"),
-        query("after", {"type": "string"}, "next_after of the page before"),
+        query("search", {"type": "string"}, "only names that contain this text, ignoring case"),
+        query(
+            "page",
+            {"type": "integer", "minimum": 1, "maximum": 2147483647, "default": 1},
+            "page number, from 1",
+        ),
+        query("prefix", {"type": "string"}, "only names that start with this text"),
+        query(
+            "limit", {"type": "integer", "minimum": 1, "maximum": 10000, "default": 1000}, "groups per page"
+        ),
+        query("after", {"type": "string"}, "next_after of the previous page"),
     ],
     "responses": answers(400, 503, ok=OBJECT),
 }
@@ -65,50 +70,23 @@ DELETE_GROUP: Operation = {"parameters": [GROUP], "responses": answers(404, 409,
 RESET_OFFSETS: Operation = {
     "parameters": [
         GROUP,
-        query("dry_run", {"type": "boolean", "default": False}, "only say what would be"),
+        query(
+            "dry_run", {"type": "boolean", "default": False}, "report what would change, without changing it"
+        ),
     ],
-    "requestBody": json_body(
-        {
-            "to": {"type": ["string", "integer"], "examples": ["earliest", "latest", 42, "-1h"]},
-            "topics": TOPICS,
-            "offsets": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "required": ["topic", "partition", "offset"],
-                    "properties": {
-                        "topic": {"type": "string"},
-                        "partition": {"type": "integer", "minimum": 0},
-                        "offset": {"type": "integer", "minimum": 0},
-                    },
-                },
-            },
-        },
-        {"to": "earliest", "topics": ["orders"]},
-        required=[],
-    ),
+    "requestBody": request_body(ResetBody, {"to": "earliest", "topics": ["orders"]}),
     "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT),
 }
 
 JOIN_GROUP: Operation = {
     "parameters": [GROUP],
-    "requestBody": json_body(
-        {
-            "topics": TOPICS,
-            "session_timeout_ms": {"type": "integer", "minimum": 6000, "maximum": 1800000, "default": 45000},
-            "member_id": {"type": "string"},
-            "client_id": {"type": "string"},
-        },
-        {"topics": ["orders"], "session_timeout_ms": 10000},
-        required=["topics"],
-    ),
+    "requestBody": request_body(JoinBody, {"topics": ["orders"], "session_timeout_ms": 10000}),
     "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT, ok_status=201),
 }
 
 HEARTBEAT: Operation = {
     "parameters": [GROUP, _MEMBER],
-    "requestBody": json_body({"generation": _GENERATION}, {"generation": 1}, required=["generation"]),
+    "requestBody": request_body(HeartbeatBody, {"generation": 1}),
     "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT),
 }
 
@@ -119,32 +97,22 @@ LEAVE_GROUP: Operation = {
 
 CLAIM: Operation = {
     "parameters": _OWNED,
-    "requestBody": json_body(
-        _OWNER_BODY, {"member_id": "http-0b5f", "generation": 1}, required=["member_id", "generation"]
-    ),
+    "requestBody": request_body(OwnerBody, {"member_id": "http-0b5f", "generation": 1}),
     "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT),
 }
 
 RELEASE: Operation = {
     "parameters": [
         *_OWNED,
-        query("member_id", {"type": "string"}, "in the place of a body"),
-        query("generation", _GENERATION, "in the place of a body"),
+        query("member_id", {"type": "string"}, "instead of a body"),
+        query("generation", _GENERATION, "instead of a body"),
     ],
     "responses": answers(400, 404, 409, 413, 415, 503, ok_status=204),
 }
 
 COMMIT: Operation = {
     "parameters": _OWNED,
-    "requestBody": json_body(
-        {
-            **_OWNER_BODY,
-            "offset": {"type": "integer", "minimum": 0, "description": "of the next record to read"},
-            "metadata": {"type": "string"},
-        },
-        {"member_id": "http-0b5f", "generation": 1, "offset": 42},
-        required=["member_id", "generation", "offset"],
-    ),
+    "requestBody": request_body(CommitBody, {"member_id": "http-0b5f", "generation": 1, "offset": 42}),
     "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT),
 }
 

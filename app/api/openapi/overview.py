@@ -1,4 +1,4 @@
-"""Operations that show how the broker is doing."""
+"""Operations that report the state of the broker."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OVERVIEW: Operation = {
                 totals=object_of(records_in=INTEGER, bytes_in=INTEGER, bytes_out=INTEGER),
                 rates={
                     "type": ["object", "null"],
-                    "description": "null until there are two samples",
+                    "description": "null until two samples exist",
                     "properties": {
                         "over_ms": INTEGER,
                         "records_in_per_s": {"type": "number"},
@@ -71,7 +71,7 @@ OVERVIEW: Operation = {
                     p99_ms={"type": ["number", "null"]},
                 ),
                 process=object_of(resident_bytes=INTEGER),
-                verifying={**NULLABLE_STRING, "description": "the partition whose bytes are being checked"},
+                verifying={**NULLABLE_STRING, "description": "the partition that is being verified"},
                 searches=object_of(
                     active=INTEGER,
                     scanned_records=INTEGER,
@@ -84,7 +84,11 @@ OVERVIEW: Operation = {
 
 OVERVIEW_HISTORY: Operation = {
     "parameters": [
-        query("points", {"type": "integer", "minimum": 1, "maximum": 720, "default": 720}, "at most"),
+        query(
+            "points",
+            {"type": "integer", "minimum": 1, "maximum": 720, "default": 720},
+            "maximum number of points",
+        ),
     ],
     "responses": answers(
         400,
@@ -109,7 +113,11 @@ OVERVIEW_HISTORY: Operation = {
 
 CONNECTIONS: Operation = {
     "parameters": [
-        query("limit", {"type": "integer", "minimum": 1, "maximum": 10000, "default": 500}, "at most"),
+        query(
+            "limit",
+            {"type": "integer", "minimum": 1, "maximum": 10000, "default": 500},
+            "maximum number of connections",
+        ),
     ],
     "responses": answers(
         400,

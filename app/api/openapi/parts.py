@@ -36,7 +36,7 @@ RECORD = {
         "key": {"type": ["string", "null"]},
         "key_b64": {"type": "string", "contentEncoding": "base64"},
         "value": {
-            "description": "a string is stored as its text, other JSON as compact JSON; null: a tombstone"
+            "description": "a string is stored as its text, any other JSON value as compact JSON; null is a tombstone"
         },
         "value_b64": {"type": "string", "contentEncoding": "base64"},
         "headers": {"type": "array", "items": HEADER},
@@ -53,7 +53,7 @@ GROUP = {
     "name": "group",
     "in": "path",
     "required": True,
-    "description": "any text, percent-encoded; a slash in it is %2F",
+    "description": "any text, percent-encoded; encode a slash as %2F",
     "schema": {"type": "string", "minLength": 1, "maxLength": 1024},
     "example": "billing",
 }
@@ -82,24 +82,24 @@ def json_content(schema: dict[str, Any], example: object = None) -> dict[str, An
 
 
 def answers(*statuses: int, ok: dict[str, Any] | None = None, ok_status: int = 200) -> dict[str, Any]:
-    """The good answer, and a problem for each of ``statuses``."""
+    """Describe the successful answer, and a problem for each of ``statuses``."""
     texts = {
-        400: "The request makes no sense; see detail",
-        404: "No such topic or partition",
-        406: "None of the accepted media types is served",
-        409: "In conflict with what is there",
-        410: "Deleted by retention; log_start_offset is the earliest that is left",
-        413: "Too large",
-        415: "A media type that is not taken",
-        416: "Behind the end of the log",
-        500: "What is stored there is corrupt; next_offset says where to go on",
-        429: "Too many at once; see Retry-After",
-        503: "Not now; see Retry-After",
-        504: "Not confirmed in time; it may still happen",
-        507: "No space left",
+        400: "The request is invalid; see detail",
+        404: "The object does not exist; see detail",
+        406: "None of the accepted media types is supported",
+        409: "Conflicts with the current state; see detail",
+        410: "Deleted by retention; log_start_offset is the earliest remaining offset",
+        413: "The body is too large",
+        415: "The media type of the body is not supported",
+        416: "Past the end of the log",
+        500: "The stored data is corrupt; continue at next_offset",
+        429: "Too many requests of this kind; see Retry-After",
+        503: "Temporarily unavailable; see Retry-After",
+        504: "Not confirmed in time; the request may still take effect",
+        507: "No space left on the disk",
     }
     problem = {"application/problem+json": {"schema": PROBLEM}}
-    answers: dict[str, Any] = {str(ok_status): {"description": "Done", **({"content": ok} if ok else {})}}
+    answers: dict[str, Any] = {str(ok_status): {"description": "Success", **({"content": ok} if ok else {})}}
     answers.update({str(status): {"description": texts[status], "content": problem} for status in statuses})
     return answers
 
@@ -107,14 +107,18 @@ def answers(*statuses: int, ok: dict[str, Any] | None = None, ok_status: int = 2
 OFFSET_OR_TIME = {"type": "string", "examples": ["earliest", "latest", "42", "-1h", "2026-11-20T10:00Z"]}
 CONDITIONS = {"type": "array", "items": {"type": "string", "maxLength": 1000}, "maxItems": 16}
 FILTER = [
-    query("key", CONDITIONS, "keys with this in them; =N14228 is the whole key"),
-    query("value", CONDITIONS, "values with this in them; = before it for the whole value"),
-    query("header", CONDITIONS, "a header's name; name:text with this in it, name:=text for the whole of it"),
-    query("json", CONDITIONS, "a path into values that are JSON, alone or compared: dep_delay > 60"),
+    query("key", CONDITIONS, "keys that contain this text; =N14228 matches the whole key"),
+    query("value", CONDITIONS, "values that contain this text; =TEXT matches the whole value"),
+    query(
+        "header",
+        CONDITIONS,
+        "NAME: the header exists; NAME:TEXT: its value contains TEXT; NAME:=TEXT: its value is TEXT",
+    ),
+    query("json", CONDITIONS, "a path into JSON values that must exist, or a comparison: dep_delay > 60"),
     query(
         "preview",
         {"type": "integer", "minimum": 0, "maximum": 2147483647, "default": 0},
-        "bytes shown of each key, value and header; 0: all",
+        "maximum bytes of each key, value and header; 0 means all",
     ),
 ]
 INTEGERS = {"type": "array", "items": {"type": "integer"}}
@@ -136,15 +140,4 @@ STRING = {"type": "string"}
 BOOLEAN = {"type": "boolean"}
 
 
-def json_body(properties: dict[str, Any], example: object, *, required: list[str]) -> dict[str, Any]:
-    schema = {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": properties,
-        "required": required,
-    }
-    return {"required": True, "content": json_content(schema, example)}
-
-
-TOPICS = {"type": "array", "items": {"type": "string"}, "minItems": 1}
 OBJECT = json_content({"type": "object"})

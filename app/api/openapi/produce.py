@@ -29,16 +29,39 @@ PRODUCE: Operation = {
     "parameters": [
         TOPIC_NAME,
         query(
-            "acks", {"type": "string", "enum": ["all", "1", "0", "-1"], "default": "all"}, "when to answer"
+            "acks",
+            {"type": "string", "enum": ["all", "1", "0", "-1"], "default": "all"},
+            "when to answer: all after the sync, 1 after the append, 0 at once",
         ),
-        query("partition", {"type": "integer", "minimum": 0, "maximum": 2147483647}, "for all records"),
-        header("Producer-Id", {"type": "integer", "minimum": 0}, "idempotent: from POST /v1/producers"),
-        header("Producer-Epoch", {"type": "integer", "minimum": 0}, "idempotent: as given with the id"),
+        query(
+            "partition", {"type": "integer", "minimum": 0, "maximum": 2147483647}, "partition of all records"
+        ),
         header(
-            "Producer-Sequence", {"type": "integer", "minimum": 0}, "idempotent: of the first record, from 0"
+            "Producer-Id",
+            {"type": "integer", "minimum": 0},
+            "idempotent produce: the id from POST /v1/producers",
         ),
-        header("Record-Key", {"type": "string"}, "octet-stream: the record's key"),
-        header("Record-Timestamp", {"type": "integer", "minimum": 0}, "octet-stream: ms since the epoch"),
+        header(
+            "Producer-Epoch",
+            {"type": "integer", "minimum": 0},
+            "idempotent produce: the epoch that came with the id",
+        ),
+        header(
+            "Producer-Sequence",
+            {"type": "integer", "minimum": 0},
+            "idempotent produce: the sequence of the first record, from 0",
+        ),
+        header("Record-Key", {"type": "string"}, "octet-stream: key of the record"),
+        header(
+            "Record-Key-B64",
+            {"type": "string", "contentEncoding": "base64"},
+            "octet-stream: key of the record, in base64",
+        ),
+        header(
+            "Record-Timestamp",
+            {"type": "integer", "minimum": 0},
+            "octet-stream: timestamp in ms since 1970-01-01 UTC",
+        ),
     ],
     "requestBody": {
         "required": True,
@@ -71,17 +94,21 @@ PRODUCE: Operation = {
     },
     "responses": {
         **answers(400, 404, 409, 413, 415, 503, 504, 507, ok=_PRODUCED),
-        "207": {"description": "Some records were refused: see errors", "content": _PRODUCED},
+        "207": {"description": "Some records were refused; see errors", "content": _PRODUCED},
     },
 }
 
 PRODUCERS: Operation = {
     "parameters": [
-        query("name", {"type": "string", "minLength": 1, "maxLength": 500}, "whose records; with version"),
+        query(
+            "name",
+            {"type": "string", "minLength": 1, "maxLength": 500},
+            "name of the producer; needs version",
+        ),
         query(
             "version",
             {"type": "integer", "minimum": 0, "maximum": 9223372036854775807},
-            "of which run: the same again resumes it, a greater one fences it",
+            "version of the run: the same version resumes the run, a greater one fences it",
         ),
     ],
     "responses": answers(
@@ -95,7 +122,7 @@ PRODUCERS: Operation = {
                     "producer_epoch": {"type": "integer"},
                     "is_resumed": {
                         "type": "boolean",
-                        "description": "of a named producer: it had begun before",
+                        "description": "named producers only: true if this version has been started before",
                     },
                 },
             }

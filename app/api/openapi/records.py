@@ -15,23 +15,45 @@ from .parts import (
     query,
 )
 
-_AS = query("as", {"type": "string", "enum": ["json"]}, "json shows values that are JSON as JSON")
+_MAX_PER_S = query(
+    "max_per_s",
+    {"type": "integer", "minimum": 0, "maximum": 2147483647, "default": 0},
+    "server-sent events: maximum records per second, of which the newest are sent; 0 means no limit",
+)
+_LAST_EVENT_ID = header("Last-Event-ID", {"type": "string"}, "resume after this event")
+_AS = query(
+    "as",
+    {"type": "string", "enum": ["json"]},
+    "json: show values that are valid JSON as JSON, not as strings",
+)
 
 READ: Operation = {
     "parameters": [
         TOPIC_NAME,
         PARTITION,
-        query("from", OFFSET_OR_TIME, "an offset, earliest (default), latest, RFC 3339 or a time ago"),
+        query("from", OFFSET_OR_TIME, "offset, earliest (default), latest, RFC 3339 time or time ago"),
         query(
-            "limit", {"type": "integer", "minimum": 1, "maximum": 1000000, "default": 1000}, "records at most"
+            "limit",
+            {"type": "integer", "minimum": 1, "maximum": 1000000, "default": 1000},
+            "maximum number of records",
         ),
-        query("max_bytes", {"type": "integer", "minimum": 1}, "bytes of batches to look at, at most"),
-        query("wait_ms", {"type": "integer", "minimum": 0, "maximum": 2000}, "wait so long for an append"),
-        query("min_bytes", {"type": "integer", "minimum": 0, "maximum": 2147483647}, "… until so many came"),
+        query("max_bytes", {"type": "integer", "minimum": 1}, "maximum bytes of batches to read"),
+        query("wait_ms", {"type": "integer", "minimum": 0, "maximum": 2000}, "maximum wait for new records"),
+        query(
+            "min_bytes",
+            {"type": "integer", "minimum": 0, "maximum": 2147483647},
+            "wait until this many bytes are available",
+        ),
         _AS,
-        query("group", {"type": "string"}, "read as the owner, in this group"),
-        query("member_id", {"type": "string"}, "… of this member"),
-        query("generation", {"type": "integer", "minimum": 0}, "… in this generation"),
+        query("group", {"type": "string"}, "read as the owner of the partition in this group"),
+        query("member_id", {"type": "string"}, "with group: id of the member"),
+        query("generation", {"type": "integer", "minimum": 0}, "with group: generation of the member"),
+        *(
+            {**parameter, "description": f"server-sent events: {parameter['description']}"}
+            for parameter in FILTER
+        ),
+        _MAX_PER_S,
+        _LAST_EVENT_ID,
     ],
     "responses": answers(
         400,
@@ -66,15 +88,11 @@ READ: Operation = {
 TAIL: Operation = {
     "parameters": [
         TOPIC_NAME,
-        query("from", OFFSET_OR_TIME, "latest (default), earliest or a time"),
+        query("from", OFFSET_OR_TIME, "latest (default), earliest, RFC 3339 time or time ago"),
         _AS,
         *FILTER,
-        query(
-            "max_per_s",
-            {"type": "integer", "minimum": 0, "maximum": 2147483647, "default": 0},
-            "server-sent events: so many a second at most, the newest; 0: all",
-        ),
-        header("Last-Event-ID", {"type": "string"}, "resume behind this event"),
+        _MAX_PER_S,
+        _LAST_EVENT_ID,
     ],
     "responses": answers(
         400,
@@ -92,7 +110,7 @@ OFFSETS: Operation = {
     "parameters": [
         TOPIC_NAME,
         PARTITION,
-        query("at", OFFSET_OR_TIME, "latest (default), earliest, RFC 3339 or a time ago"),
+        query("at", OFFSET_OR_TIME, "latest (default), earliest, RFC 3339 time or time ago"),
     ],
     "responses": answers(
         400,

@@ -1,7 +1,8 @@
-"""Operations that find records."""
+"""Operations that search records or get a single one."""
 
 from __future__ import annotations
 
+from ..bodies import RangesBody
 from .parts import (
     FILTER,
     OFFSET_OR_TIME,
@@ -13,20 +14,25 @@ from .parts import (
     json_content,
     query,
 )
+from .request_bodies import request_body
 
 _SEARCH_FORM = [
     TOPIC_NAME,
     *FILTER,
-    query("order", {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"}, "which first"),
+    query(
+        "order",
+        {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"},
+        "which records come first",
+    ),
     query(
         "limit",
         {"type": "integer", "minimum": 1, "maximum": 9223372036854775807},
-        "matches at most; with format=events 50 (default) up to 1000000, else all (default)",
+        "maximum number of matches; with format=events at most 1000000 (default 50), otherwise no limit by default",
     ),
     query(
         "format",
         {"type": "string", "enum": ["events", "ndjson", "csv"], "default": "events"},
-        "see above",
+        "format of the answer, see above",
     ),
 ]
 _FOUND = {
@@ -44,30 +50,21 @@ _FOUND = {
 SEARCH: Operation = {
     "parameters": [
         *_SEARCH_FORM,
-        query("from", OFFSET_OR_TIME, "where the search begins; earliest is the default"),
-        query("to", OFFSET_OR_TIME, "where it ends, before this; latest is the default"),
-        query("partitions", {"type": "string", "examples": ["0,2"]}, "only these"),
-        query("ranges", {"type": "string", "examples": ["0:42-100"]}, "of an end: go on behind that search"),
+        query("from", OFFSET_OR_TIME, "start of the search; default earliest"),
+        query("to", OFFSET_OR_TIME, "end of the search, exclusive; default latest"),
+        query("partitions", {"type": "string", "examples": ["0,2"]}, "only these partitions"),
+        query(
+            "ranges",
+            {"type": "string", "examples": ["0:42-100"]},
+            "ranges of the end of an earlier search: continue after it",
+        ),
     ],
     "responses": answers(400, 404, 429, 500, ok=_FOUND),
 }
 
 SEARCH_ON: Operation = {
     "parameters": _SEARCH_FORM,
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["ranges"],
-                    "properties": {"ranges": {"type": "string"}},
-                    "additionalProperties": False,
-                },
-                "example": {"ranges": "0:42-100,1:0-7"},
-            }
-        },
-    },
+    "requestBody": request_body(RangesBody, {"ranges": "0:42-100,1:0-7"}),
     "responses": answers(400, 404, 413, 415, 429, 500, ok=_FOUND),
 }
 
@@ -82,7 +79,7 @@ GET_RECORD: Operation = {
             "schema": {"type": "integer", "minimum": 0, "maximum": 9223372036854775807},
             "example": 0,
         },
-        query("part", {"type": "string", "enum": ["value", "key"]}, "its bytes alone, as a download"),
+        query("part", {"type": "string", "enum": ["value", "key"]}, "download only these bytes"),
         FILTER[-1],
     ],
     "responses": answers(

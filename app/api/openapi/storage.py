@@ -1,4 +1,4 @@
-"""Operations on segments."""
+"""Operations on the segments of a partition."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..bodies import TopicBody
 from .parts import (
     INTEGER,
     NULLABLE_STRING,
@@ -16,23 +17,11 @@ from .parts import (
     object_of,
     query,
 )
+from .request_bodies import request_body
 
-_TOPIC_BODY = {
-    "content": json_content(
-        {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {
-                "partitions": {"type": ["integer", "null"], "minimum": 1, "maximum": 100},
-                "configs": {
-                    "type": "object",
-                    "additionalProperties": {"type": ["string", "integer", "boolean", "null"]},
-                },
-            },
-        },
-        {"partitions": 3, "configs": {"retention.ms": 86400000}},
-    )
-}
+_TOPIC_BODY = request_body(
+    TopicBody, {"partitions": 3, "configs": {"retention.ms": 86400000}}, is_required=False
+)
 _TOPIC = json_content(
     {
         "type": "object",
@@ -49,16 +38,24 @@ _TOPIC = json_content(
 
 LIST_TOPICS: Operation = {
     "parameters": [
-        query("search", {"type": "string"}, "names with this in them, in small or capital letters"),
-        query("prefix", {"type": "string"}, "names that begin so"),
+        query("search", {"type": "string"}, "only names that contain this text, ignoring case"),
+        query("prefix", {"type": "string"}, "only names that start with this text"),
         query(
             "limit",
             {"type": "integer", "minimum": 1, "maximum": 10000, "default": 1000},
-            "of one page; 1000 at most with sizes",
+            "topics per page; at most 1000 with sizes",
         ),
-        query("page", {"type": "integer", "minimum": 1, "maximum": 2147483647, "default": 1}, "from 1 on"),
-        query("after", {"type": "string"}, "next_after of the page before"),
-        query("sizes", {"type": "boolean", "default": False}, "say how much each holds"),
+        query(
+            "page",
+            {"type": "integer", "minimum": 1, "maximum": 2147483647, "default": 1},
+            "page number, from 1",
+        ),
+        query("after", {"type": "string"}, "next_after of the previous page"),
+        query(
+            "sizes",
+            {"type": "boolean", "default": False},
+            "include records, size, storage and retention of each topic",
+        ),
     ],
     "responses": answers(
         400,
@@ -114,7 +111,7 @@ PURGE_PARTITION: Operation = {
     "parameters": [
         TOPIC_NAME,
         PARTITION,
-        {**query("before", OFFSET_OR_TIME, "an offset, latest, RFC 3339 or a time ago"), "required": True},
+        {**query("before", OFFSET_OR_TIME, "offset, latest, RFC 3339 time or time ago"), "required": True},
     ],
     "responses": answers(
         400,

@@ -1,1 +1,1 @@
-"""One file for each concern; each has a ``router``."""
+"""Serve the HTTP API: one module per subject, each with a ``router``."""

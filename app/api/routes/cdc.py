@@ -1,4 +1,4 @@
-"""What the broker's own connectors to databases do."""
+"""Report the state of the CDC connectors that the broker runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from ..state import api_state
 router = APIRouter(tags=["broker"])
 
 
-@router.get("/v1/cdc", openapi_extra=openapi.CDC, summary="How change data capture is doing")
+@router.get("/v1/cdc", openapi_extra=openapi.CDC, summary="Get the state of change data capture")
 async def cdc(request: Request) -> Response:
-    """The connectors that this broker runs, with slot, position, lag, tables and the last error; none if none is set up."""
+    """Return each connector of this broker: slot, state, position, lag, tables and the last error.
+
+    The list is empty unless a connector is configured.
+    """
     return Response(encode({"connectors": api_state(request).connectors()}), media_type="application/json")

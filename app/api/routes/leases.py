@@ -1,15 +1,16 @@
-"""Polls with leases over HTTP: records for whoever asks, held until they are acknowledged (ADR-0017)."""
+"""Serve polls with leases over HTTP (ADR-0017)."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
-from msgspec import Raw, Struct
+from msgspec import Raw
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...groups.lease import Polled, PollRequest
 from ...groups.lease_reads import leased_records
 from ...work_budget import pause
+from ..bodies import ExtendBody, LeaseBody, PollBody
 from ..encoded_slash import EncodedSlashRoute
 from ..json_bodies import client_host, json_answer, json_body
 from ..openapi import leases as openapi
@@ -21,32 +22,13 @@ router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
 _JSON = "application/json"
 
 
-class PollBody(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
-    topics: list[str]
-    max_records: int = 500
-    max_bytes: int = 1024 * 1024
-    max_partitions: int | None = None
-    wait_ms: int = 0
-    lease_ms: int = 30_000
-    start: str = "earliest"
-    poll_id: str | None = None
-
-
-class LeaseBody(Struct, forbid_unknown_fields=True):
-    lease: str
-
-
-class ExtendBody(Struct, forbid_unknown_fields=True):
-    lease: str
-    lease_ms: int = 30_000
-
-
-@router.post("/v1/groups/{group}/poll", openapi_extra=openapi.POLL, summary="Get records under a lease")
+@router.post("/v1/groups/{group}/poll", openapi_extra=openapi.POLL, summary="Poll for records with a lease")
 async def poll(request: Request) -> Response:
-    """Records from where the group is, and a lease on them: nobody else gets them until it is given up or runs out.
+    """Return records from the position of the group, with a lease: no other poll gets them until it ends.
 
-    `ack` commits what the lease holds, `nack` gives it back. There is no member to be, and no instance to stick
-    to. `deliveries` of a partition says how often its records were given out, with this.
+    `ack` commits the records of the lease, `nack` returns them. The client does not have to join the group, and any
+    client may acknowledge. `deliveries` of a partition counts how often its records were delivered, this one
+    included.
     """
     body = await json_body(request, PollBody, '{"topics": ["orders"], "max_records": 500, "wait_ms": 1000}')
     polled = await groups_of(request).leases.poll(
@@ -92,12 +74,12 @@ async def _polled(polled: Polled) -> bytes:
             ],
             "skipped": [
                 {
-                    "topic": one.topic,
-                    "partition": one.partition,
-                    "offset": one.offset,
-                    "next_offset": one.next_offset,
+                    "topic": skipped.topic,
+                    "partition": skipped.partition,
+                    "offset": skipped.offset,
+                    "next_offset": skipped.next_offset,
                 }
-                for one in polled.skipped
+                for skipped in polled.skipped
             ],
         }
     )
@@ -107,9 +89,12 @@ async def _polled(polled: Polled) -> bytes:
 _LEASE_EXAMPLE = '{"lease": "…"}'
 
 
-@router.post("/v1/groups/{group}/ack", openapi_extra=openapi.ACK, summary="Commit what a lease holds")
+@router.post("/v1/groups/{group}/ack", openapi_extra=openapi.ACK, summary="Acknowledge a lease")
 async def ack(request: Request) -> Response:
-    """Commit; durable when answered. The same again is answered in the same way; 409 if the lease is fenced."""
+    """Commit the records of a lease; the commit is durable when the answer arrives.
+
+    Repeating the request gets the same answer; a fenced lease gets 409.
+    """
     body = await json_body(request, LeaseBody, _LEASE_EXAMPLE)
     parts = await groups_of(request).leases.ack(str(request.path_params["group"]), body.lease)
     return json_answer(
@@ -126,15 +111,15 @@ async def ack(request: Request) -> Response:
     "/v1/groups/{group}/nack", status_code=204, openapi_extra=openapi.NACK, summary="Give a lease back"
 )
 async def nack(request: Request) -> Response:
-    """Give the records to the next poll, at once."""
+    """Return the records of a lease, so that the next poll gets them at once."""
     body = await json_body(request, LeaseBody, _LEASE_EXAMPLE)
     await groups_of(request).leases.nack(str(request.path_params["group"]), body.lease)
     return Response(status_code=204)
 
 
-@router.post("/v1/groups/{group}/extend", openapi_extra=openapi.EXTEND, summary="Hold a lease for longer")
+@router.post("/v1/groups/{group}/extend", openapi_extra=openapi.EXTEND, summary="Extend a lease")
 async def extend(request: Request) -> Response:
-    """Hold the lease for `lease_ms` from now on: for who needs longer than was thought."""
+    """Let the lease last for `lease_ms` from now on."""
     body = await json_body(request, ExtendBody, '{"lease": "…", "lease_ms": 30000}')
     expires_at_ms = groups_of(request).leases.extend(
         str(request.path_params["group"]), body.lease, body.lease_ms

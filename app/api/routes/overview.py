@@ -1,4 +1,4 @@
-"""The state of this broker for people and for the console: rates, disk, syncs, connections."""
+"""Report the state of this broker: rates, disk, syncs, connections."""
 
 from __future__ import annotations
 
@@ -26,9 +26,12 @@ def _answer(document: object) -> Response:
     return Response(encode(document), media_type="application/json", headers={"Cache-Control": "no-store"})
 
 
-@router.get("/v1/overview", openapi_extra=openapi.OVERVIEW, summary="See how the broker is doing")
+@router.get("/v1/overview", openapi_extra=openapi.OVERVIEW, summary="Get an overview of the broker")
 async def overview(request: Request) -> Response:
-    """Health, what it holds, rates over the last ten seconds, listeners, disk, syncs. Sizes are of the last sample."""
+    """Return health, totals, rates over the last ten seconds, listeners, disk and syncs.
+
+    Sizes are those of the last sample.
+    """
     state = api_state(request)
     broker, sampler = state.broker, state.sampler
     failure = broker.failure
@@ -76,7 +79,7 @@ async def overview(request: Request) -> Response:
 def _listeners(sampler: Sampler, endpoints: Any) -> list[dict[str, Any]]:
     listeners: list[dict[str, Any]] = []
     pair = sampler.history.rates()
-    for place, listener in enumerate(sampler.listeners):
+    for index, listener in enumerate(sampler.listeners):
         traffic = listener.traffic()
         endpoint = endpoints.get(listener.name)
         entry: dict[str, Any] = {
@@ -94,10 +97,10 @@ def _listeners(sampler: Sampler, endpoints: Any) -> list[dict[str, Any]]:
             old, new = pair
             seconds = new.ms_since(old) / 1000
             entry["bytes_in_per_s"] = round(
-                (new.listener_bytes_in[place] - old.listener_bytes_in[place]) / seconds
+                (new.listener_bytes_in[index] - old.listener_bytes_in[index]) / seconds
             )
             entry["bytes_out_per_s"] = round(
-                (new.listener_bytes_out[place] - old.listener_bytes_out[place]) / seconds
+                (new.listener_bytes_out[index] - old.listener_bytes_out[index]) / seconds
             )
         listeners.append(entry)
     return listeners
@@ -123,7 +126,7 @@ def _rates(sampler: Sampler) -> dict[str, Any] | None:
 
 
 def _syncs(sampler: Sampler) -> dict[str, Any]:
-    """Of the last point in which there was one."""
+    """Describe the syncs of the newest sample that has any."""
     point = sampler.history.last_with_syncs()
     if point is None:
         return {"count": sampler.syncs.count, "at": None, "p50_ms": None, "p99_ms": None}
@@ -136,10 +139,10 @@ def _syncs(sampler: Sampler) -> dict[str, Any]:
 
 
 @router.get(
-    "/v1/overview/history", openapi_extra=openapi.OVERVIEW_HISTORY, summary="See how it did in the last hour"
+    "/v1/overview/history", openapi_extra=openapi.OVERVIEW_HISTORY, summary="Get the history of the last hour"
 )
 async def history(request: Request) -> Response:
-    """Columns of the same length, the newest last: rates between one sample and the next, sizes at each."""
+    """Return columns of equal length, newest last: rates between consecutive samples, and sizes at each sample."""
     sampler = api_state(request).sampler
     most = integer_parameter(request, "points", POINTS_MAX, minimum=1, maximum=POINTS_MAX)
     pairs = list(pairwise(sampler.history.last(most + 1)))
@@ -162,15 +165,15 @@ async def history(request: Request) -> Response:
                 {
                     "name": listener.name,
                     "bytes_in_per_s": [
-                        per_s(a, b, a.listener_bytes_in[place], b.listener_bytes_in[place]) for a, b in pairs
+                        per_s(a, b, a.listener_bytes_in[index], b.listener_bytes_in[index]) for a, b in pairs
                     ],
                     "bytes_out_per_s": [
-                        per_s(a, b, a.listener_bytes_out[place], b.listener_bytes_out[place])
+                        per_s(a, b, a.listener_bytes_out[index], b.listener_bytes_out[index])
                         for a, b in pairs
                     ],
-                    "connections": [b.listener_connections[place] for _, b in pairs],
+                    "connections": [b.listener_connections[index] for _, b in pairs],
                 }
-                for place, listener in enumerate(sampler.listeners)
+                for index, listener in enumerate(sampler.listeners)
             ],
         }
     )
@@ -178,10 +181,10 @@ async def history(request: Request) -> Response:
 
 @router.get("/v1/connections", openapi_extra=openapi.CONNECTIONS, summary="List connections")
 async def connections(request: Request) -> Response:
-    """Who is connected, through which listener, for how long, and what it says of itself.
+    """List open connections, oldest first: protocol, address, age, client and bytes.
 
-    A Kafka client tells its library with ApiVersions, an HTTP client with `User-Agent`; the binary protocol has
-    no words for it.
+    A Kafka client names its library in ApiVersions, an HTTP client in `User-Agent`. The binary protocol has no field
+    for it.
     """
     limit = integer_parameter(request, "limit", _CONNECTIONS_DEFAULT, minimum=1, maximum=_CONNECTIONS_MAX)
     views = [

@@ -1,4 +1,4 @@
-"""POST records: JSON, NDJSON streamed in and out, or one record as it is; and producer ids."""
+"""Append records over HTTP, as JSON, streamed NDJSON or raw bytes; allocate producer ids."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from ..upload import ProducerIdentity, Upload, errors_of, results_of, settle_all
 router = APIRouter(tags=["records"], route_class=EncodedSlashRoute)
 
 _JSON, _NDJSON, _OCTETS = "application/json", "application/x-ndjson", "application/octet-stream"
-# curl's -d without a header says this; what is meant is JSON.
+# The content type that curl -d sends unless one is given: the body is JSON.
 _FORM = "application/x-www-form-urlencoded"
 _RECORDS_PER_TURN = 128
 _HEADER_PREFIX = "record-header-"
@@ -43,10 +43,10 @@ _HEADER_PREFIX = "record-header-"
 
 @router.post("/v1/topics/{topic}/records", openapi_extra=openapi.PRODUCE, summary="Append records")
 async def produce(request: Request) -> Response:
-    """Append records and say where they are and how durable.
+    """Append records, and return their positions and their durability.
 
     Each result has the record's partition, offset and timestamp. The durability is `synced` (on disk, the
-    default), `appended` (`acks=1`) or `none` (`acks=0`). An unknown topic is created.
+    default), `appended` (`acks=1`) or `none` (`acks=0`). An unknown topic is created, unless auto-creation is off.
     """
     state = api_state(request)
     acks = Acks.parse(request.query_params.get("acks", "all"))
@@ -54,7 +54,9 @@ async def produce(request: Request) -> Response:
     partition = integer_parameter(request, "partition", -1, minimum=0, maximum=INT32_MAX)
     kind = content_type(request, _JSON)
     if kind not in (_JSON, _NDJSON, _OCTETS, _FORM):
-        raise HttpError(415, f"{kind[:100]!r} is not taken; send {_JSON}, {_NDJSON} or {_OCTETS}")
+        raise HttpError(
+            415, f"media type {kind[:100]!r} is not supported; send {_JSON}, {_NDJSON} or {_OCTETS}"
+        )
     topic = await state.broker.ensure_topic(request.path_params["topic"])
     upload = Upload(
         state.broker,
@@ -88,8 +90,8 @@ def _identity(request: Request) -> ProducerIdentity | None:
     for name, text, maximum in zip(names, texts, (INT64_MAX, 2**15 - 1, INT32_MAX), strict=True):
         if text is None or not text.isascii() or not text.isdigit() or int(text[:20]) > maximum:
             raise InvalidRequest(
-                f"{name} is {text!r}; an idempotent produce needs Producer-Id, Producer-Epoch and "
-                "Producer-Sequence, whole numbers from POST /v1/producers and from 0 on"
+                f"{name} is {text!r}; an idempotent produce needs Producer-Id and Producer-Epoch from "
+                "POST /v1/producers, and Producer-Sequence, a whole number counted from 0"
             )
         numbers.append(int(text))
     return ProducerIdentity(*numbers)
@@ -98,7 +100,7 @@ def _identity(request: Request) -> ProducerIdentity | None:
 def _checked_partition(topic: Topic, partition: int, identity: ProducerIdentity | None) -> int | None:
     if partition < 0:
         if identity is not None and topic.partitions > 1:
-            raise InvalidRequest("an idempotent produce goes to one partition: add ?partition=")
+            raise InvalidRequest("an idempotent produce goes to one partition; add ?partition=N")
         return 0 if identity is not None else None
     if partition >= topic.partitions:
         raise UnknownPartition(topic.name, partition, partitions=topic.partitions)
@@ -111,7 +113,7 @@ def _octet_record(request: Request, body: bytes) -> NewRecord:
     key_b64 = request.headers.get("record-key-b64")
     if key_b64 is not None:
         if key is not None:
-            raise InvalidRequest("there are Record-Key and Record-Key-B64; give one of the two")
+            raise InvalidRequest("the request has both Record-Key and Record-Key-B64; give one of the two")
         try:
             key = base64.b64decode(key_b64, validate=True)
         except (binascii.Error, ValueError) as error:
@@ -120,7 +122,7 @@ def _octet_record(request: Request, body: bytes) -> NewRecord:
     if timestamp is not None and not (
         timestamp.isascii() and timestamp.isdigit() and int(timestamp[:20]) <= INT64_MAX
     ):
-        raise InvalidRequest(f"Record-Timestamp is {timestamp[:40]!r}; it is in ms since the epoch")
+        raise InvalidRequest(f"Record-Timestamp is {timestamp[:40]!r}; give ms since 1970-01-01 UTC")
     headers: list[tuple[str, bytes | None]] = [
         (name.decode("latin-1")[len(_HEADER_PREFIX) :], content)
         for name, content in request.headers.raw
@@ -136,13 +138,13 @@ def _octet_record(request: Request, body: bytes) -> NewRecord:
 
 
 async def _gather_json(upload: Upload, body: bytes) -> None:
-    """Take all records of a JSON body, or none: an invalid one refuses the whole request."""
+    """Add all records of a JSON body; one invalid record refuses the whole request."""
     try:
         texts = decode_produce_body(body).records
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidRequest(f'the body is not {{"records": [RECORD, …]}}: {error}') from error
     if not texts:
-        raise InvalidRequest("there are no records in the body")
+        raise InvalidRequest("the body has no records")
     records: list[NewRecord] = []
     errors: list[dict[str, Any]] = []
     for index, text in enumerate(texts):
@@ -162,7 +164,7 @@ async def _gather_json(upload: Upload, body: bytes) -> None:
         if index % _RECORDS_PER_TURN == _RECORDS_PER_TURN - 1:
             await pause()
     if errors:
-        raise HttpError(400, f"nothing was stored: {errors[0]['detail']}", errors=errors[:1000])
+        raise HttpError(400, f"no record was stored: {errors[0]['detail']}", errors=errors[:1000])
     for start in range(0, len(records), _RECORDS_PER_TURN):
         for record in records[start : start + _RECORDS_PER_TURN]:
             upload.add(record)
@@ -173,7 +175,7 @@ async def _gather_json(upload: Upload, body: bytes) -> None:
 async def _finish(upload: Upload, timeout_ms: int) -> Response:
     if upload.is_idempotent and upload.has_errors:
         return problem_response(
-            http_problem(400, "nothing was stored: see errors", errors=upload.unsent_errors())
+            http_problem(400, "no record was stored; see errors", errors=upload.unsent_errors())
         )
     upload.append()
     chunks = upload.take_chunks()
@@ -195,18 +197,21 @@ async def _finish(upload: Upload, timeout_ms: int) -> Response:
     return Response(b"".join(parts), 207 if failed else 200, media_type=_JSON)
 
 
-@router.post("/v1/producers", status_code=201, openapi_extra=openapi.PRODUCERS, summary="Get a producer id")
+@router.post(
+    "/v1/producers", status_code=201, openapi_extra=openapi.PRODUCERS, summary="Allocate a producer id"
+)
 async def init_producer_id(request: Request) -> Response:
-    """A producer id of one's own, for `Producer-Id` and `Producer-Epoch`; sequences begin at 0 in each partition.
+    """Allocate a producer id and epoch, for `Producer-Id` and `Producer-Epoch`. Sequences start at 0 per partition.
 
-    With `name` and `version` it is the one of that run of a job, and the same when asked again: so a run that is
-    repeated finds what it had stored (`is_resumed`). A greater version is a new run, and fences the one before.
+    With `name` and `version` the id belongs to that run of a job. The same version gets the same id again, so a
+    repeated run finds the records that it has already stored (`is_resumed`). A greater version starts a new run and
+    fences the previous one.
     """
     broker = broker_of(request)
     name = request.query_params.get("name")
     version = integer_parameter(request, "version", -1, minimum=0, maximum=INT64_MAX)
     if (name is None) != (version < 0):
-        raise InvalidRequest("name and version go together; leave both out for a producer id of one's own")
+        raise InvalidRequest("give name and version together, or neither of them for a new producer id")
     if name is None:
         producer_id, producer_epoch = await broker.init_producer_id()
         answer: dict[str, int | bool] = {"producer_id": producer_id, "producer_epoch": producer_epoch}
@@ -223,13 +228,13 @@ async def init_producer_id(request: Request) -> Response:
 @router.get(
     "/v1/topics/{topic}/partitions/{partition}/producers/{producer_id}",
     openapi_extra=openapi.PRODUCER_STATE,
-    summary="See what is stored of a producer",
+    summary="Get the state of a producer",
 )
 async def producer_state(request: Request) -> Response:
-    """Epoch, sequence and offset of the last record that a partition has of an idempotent producer; -1 if none."""
+    """Return epoch, sequence and offset of the last record of an idempotent producer in a partition; -1 if it has none."""
     text = str(request.path_params["producer_id"])
     if not text.isascii() or not text.isdigit() or int(text[:20]) > INT64_MAX:
-        raise HttpError(404, f"producer_id is {text[:40]!r}; it must be a number from POST /v1/producers")
+        raise HttpError(404, f"producer_id is {text[:40]!r}; give the number from POST /v1/producers")
     partition = path_integer(request, "partition")
     view = broker_of(request).producer(request.path_params["topic"], partition, int(text))
     answer = {

@@ -1,4 +1,7 @@
-"""GET records: from an offset or a time; JSON, NDJSON, Arrow, server-sent events, or batches as they are. Nothing moves."""
+"""Read and follow records over HTTP, from an offset or a time.
+
+Answers are JSON, NDJSON, Arrow, server-sent events or the stored batches.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,14 @@ from ..showing import filter_of, preview_of
 from ..state import api_state, broker_of, groups_of
 from ..stream_slots import SlottedStream
 from ..tail_streams import Shown, events, lines
-from .groups import owner_check
+from .group_members import owner_check
 
 router = APIRouter(tags=["records"], route_class=EncodedSlashRoute)
 
 _JSON, _NDJSON = "application/json", "application/x-ndjson"
 _SSE, _OCTETS = "text/event-stream", "application/octet-stream"
 LIMIT_DEFAULT, LIMIT_MAX = 1000, 1_000_000
-# One read of a page: copying and checking it is some 50 µs of work.
+# Bytes of one read of a page: copying and checking them takes about 50 µs.
 _PIECE_BYTES = 128 * 1024
 
 
@@ -45,11 +48,11 @@ _PIECE_BYTES = 128 * 1024
     "/v1/topics/{topic}/partitions/{partition}/records", openapi_extra=openapi.READ, summary="Read records"
 )
 async def read(request: Request) -> Response:
-    """Read records of one partition from an offset or a time on. A read never moves a position.
+    """Read the records of one partition from an offset or a time. A read never moves a position.
 
-    With `group`, `member_id` and `generation` only the owner of the partition is answered.
-    `Next-Offset` is where to go on. With `wait_ms` an empty answer waits for the next append. With
-    `Accept: text/event-stream` the answer goes on for ever, and `Last-Event-ID` resumes it.
+    The header `Next-Offset` says where to continue. With `wait_ms` a read that finds nothing waits for the next
+    append. With `Accept: text/event-stream` the answer never ends, and `Last-Event-ID` resumes it. With `group`,
+    `member_id` and `generation` only the owner of the partition gets an answer.
     """
     state = api_state(request)
     broker = state.broker
@@ -98,13 +101,13 @@ async def read(request: Request) -> Response:
 def _parse_values(request: Request) -> bool:
     shape = request.query_params.get("as")
     if shape not in (None, "json"):
-        raise InvalidRequest(f"as is {shape[:40]!r}; it must be json, or left out")
+        raise InvalidRequest(f"as is {shape[:40]!r}; give json, or leave it out")
     return shape == "json"
 
 
 @dataclass(slots=True)
 class _Page:
-    """What one read answers: whole batches that pass their CRC, and the offsets ``[offset, next_offset)`` of them."""
+    """The answer of one read: batches that pass their CRC, and the offsets ``[offset, next_offset)``."""
 
     partition: int
     offset: int
@@ -117,10 +120,14 @@ class _Page:
 async def _read_page(
     broker: Broker, request: PartitionFetch, *, limit: int, min_bytes: int, wait_ms: int, is_whole: bool
 ) -> _Page:
-    """Read in pieces, so that no large read holds the loop, up to ``limit`` records or the bytes of ``request``.
+    """Read a page in pieces, so that no large read holds the loop.
 
-    Only the first piece waits. The page ends before a damaged batch; if that is
-    the first one, its error is raised.
+    The page has at most ``limit`` records and the bytes of ``request``. Only the
+    first piece waits. The page ends before a corrupt batch.
+
+    Raises:
+        CorruptLog: the first batch is corrupt.
+        SteleError: the fetch of the first piece failed.
     """
     page = _Page(request.partition, request.offset, request.offset, -1, -1, [])
     left = min(request.max_bytes, broker.settings.fetch_bytes_max)
@@ -151,9 +158,13 @@ async def _read_page(
 
 
 def _good_part(fetched: Fetched, page: _Page, limit: int, max_bytes: int) -> Fetched | None:
-    """The batches of ``fetched`` up to the limits of ``page`` or the first damaged one; moves its next offset.
+    """Return the batches of ``fetched`` before the first corrupt one, and advance ``page.next_offset``.
 
-    Only the first batch of a page may be larger than ``max_bytes``. None if there are none. Raises ``CorruptLog`` if the damage is the first thing on the page.
+    Only the first batch of a page may be larger than ``max_bytes``. None if no
+    batch fits or is valid.
+
+    Raises:
+        CorruptLog: the first batch of the page is corrupt.
     """
     position, batches = 0, fetched.batches
     while position < len(batches) and page.next_offset - page.offset < limit:
@@ -161,7 +172,7 @@ def _good_part(fetched: Fetched, page: _Page, limit: int, max_bytes: int) -> Fet
             header = rb.check_batch(batches, position)
         except rb.CorruptBatchError:
             if not position and not page.pieces:
-                # Says where, and where to go on.
+                # Raises the error that has the corrupt range and the offset after it.
                 next(records_from(fetched, page.offset))
             break
         if position + header.size > max_bytes and (position or page.pieces):
@@ -174,7 +185,7 @@ def _good_part(fetched: Fetched, page: _Page, limit: int, max_bytes: int) -> Fet
 
 
 async def _slices(page: _Page) -> AsyncGenerator[list[RecordView]]:
-    """The records of the page, as many as are encoded in one turn."""
+    """Yield the records of the page, as many as one turn of the loop encodes."""
     offset = page.offset
     for piece in page.pieces:
         async with aclosing(records_in_turns(piece, offset)) as slices:
@@ -218,18 +229,18 @@ async def _ndjson_body(page: _Page, parse_values: bool) -> AsyncGenerator[bytes]
         yield encode({"error": problem_of(error)}) + b"\n"
 
 
-# ── streams without an end ──
+# ── live tails ──
 
 
 @router.get("/v1/topics/{topic}/records", openapi_extra=openapi.TAIL, summary="Follow a topic")
 async def tail(request: Request) -> Response:
-    """Follow all partitions of a topic, live, as NDJSON or server-sent events.
+    """Follow all partitions of a topic live, as NDJSON or server-sent events.
 
-    `from` may be `latest` (the default), `earliest` or a time. The id of an event holds the position in every
-    partition (`0:41,1:7`): sent back as `Last-Event-ID` it resumes with the next record of each. With more than
-    64 partitions it is packed, and comes once a second: what came since is then sent again, and nothing is missed.
-    Sixteen tails with conditions may run at once. With `max_per_s` a reader that only looks is not sent more: what came in between is left out, and an event `skipped`
-    says how much.
+    `from` is `latest` (the default), `earliest` or a time. The id of an event holds the position in every partition
+    (`0:41,1:7`); sent back as `Last-Event-ID` it resumes with the next record of each. With more than 64 partitions
+    the id is packed and sent once per second; a resumed stream then repeats the records since the last id, and misses
+    none. At most 16 tails with conditions run at once. With `max_per_s` the broker leaves out records beyond that
+    rate, and an event `skipped` has their number.
     """
     broker = broker_of(request)
     topic = broker.topic(request.path_params["topic"])
@@ -247,18 +258,18 @@ async def tail(request: Request) -> Response:
 async def _positions(
     request: Request, broker: Broker, topic: str, partitions: list[int], *, default: str
 ) -> dict[int, int]:
-    """Where a stream begins in each partition: behind ``Last-Event-ID``, else at ``from``."""
+    """Return where a stream begins in each partition: after ``Last-Event-ID``, otherwise at ``from``."""
     last = request.headers.get("last-event-id")
     start = request.query_params.get("from", default)
     positions: dict[int, int] = {}
     if last:
         seen = parse_event_id(last, partitions=broker.topic(topic).partitions)
         positions = {partition: offset + 1 for partition, offset in seen.items()}
-        # A partition that had no event yet, or was added since: nothing of it was seen.
+        # A partition without an event, or added since: the client has seen none of its records.
         start = "earliest"
     if start.isdigit() and len(partitions) > 1:
         raise InvalidRequest(
-            "an offset belongs to one partition; follow all of them from latest, earliest or a time"
+            "from is an offset, which belongs to one partition; follow a topic from latest, earliest or a time"
         )
     for number, partition in enumerate(partitions, 1):
         if partition not in positions:
@@ -273,8 +284,8 @@ def _shown(request: Request) -> Shown:
 
 
 def _stream(request: Request, body: AsyncGenerator[bytes], shown: Shown, media_type: str) -> Response:
-    places = None if shown.wanted.is_empty else api_state(request).filtered_tail_slots
-    return SlottedStream(body, places, media_type=media_type, headers={"Cache-Control": "no-store"})
+    slots = None if shown.wanted.is_empty else api_state(request).filtered_tail_slots
+    return SlottedStream(body, slots, media_type=media_type, headers={"Cache-Control": "no-store"})
 
 
 @router.get(
@@ -283,7 +294,7 @@ def _stream(request: Request, body: AsyncGenerator[bytes], shown: Shown, media_t
     summary="Find an offset",
 )
 async def offsets(request: Request) -> Response:
-    """The offset of `earliest`, `latest`, or the first record at or after a time; -1 if there is none."""
+    """Return the offset of `earliest`, `latest`, or the first record at or after a time; -1 if there is none."""
     broker = broker_of(request)
     topic = request.path_params["topic"]
     partition = path_integer(request, "partition")
@@ -291,7 +302,7 @@ async def offsets(request: Request) -> Response:
     at = parse_time(text, broker.now_ms())
     if at is None:
         raise InvalidRequest(
-            f"at is {text[:60]!r}; it must be earliest, latest, a time like 2026-11-20T10:00Z or -1h"
+            f"at is {text[:60]!r}; give earliest, latest, a time like 2026-11-20T10:00Z or a time ago like -1h"
         )
     offset, timestamp_ms, leader_epoch = await broker.list_offset(topic, partition, at)
     answer: dict[str, object] = {"partition": partition, "offset": offset, "leader_epoch": leader_epoch}

@@ -1,4 +1,4 @@
-"""Search: the records of a topic that match, as they are found, with the progress of the scan."""
+"""Search the records of a topic over HTTP, and get single records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from stele.wire.record_batch import RecordView
@@ -24,6 +23,7 @@ from ...query.filters import Filter
 from ...query.positions import offset_at
 from ...query.searching import Ending, OffsetRange, Order, Progress, Search, SearchTotals
 from ...work_budget import pause_among_partitions
+from ..bodies import RangesBody
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError, problem_of
 from ..openapi import search as openapi
@@ -31,27 +31,21 @@ from ..record_json import RecordOut, encode, encode_lines
 from ..requests import INT64_MAX, content_type, integer_parameter, path_integer, read_body
 from ..showing import filter_of, preview_of
 from ..state import api_state, broker_of
-from ..stream_slots import BrokenOff, SlottedStream
+from ..stream_slots import AnswerAborted, SlottedStream
 
 router = APIRouter(tags=["records"], route_class=EncodedSlashRoute)
 
 _JSON, _NDJSON, _CSV = "application/json", "application/x-ndjson", "text/csv"
 _LIMIT_DEFAULT, _LIMIT_MAX = 50, 1_000_000
 _PARTITIONS_MAX = 10_000
-# A spreadsheet takes what begins with one of these for a formula, also if they are full-width.
+# A spreadsheet reads a cell that begins with one of these as a formula, full-width forms included.
 _FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 _LINE_ENDS = ("\t", "\r", "\n")
-# Sent together: each of its own would cost more than finding the record.
+# Matches are sent in blocks: sending each alone would cost more than finding it.
 _BLOCK_BYTES = 64 * 1024
 _ERRORS_SHOWN = 3
-_SPAN = re.compile(r"(\d{1,10}):(\d{1,19})-(\d{1,19})", re.ASCII)
+_RANGE = re.compile(r"(\d{1,10}):(\d{1,19})-(\d{1,19})", re.ASCII)
 _COLUMNS = ("partition", "offset", "timestamp", "key", "value", "value_b64", "headers")
-
-
-class RangesBody(Struct, forbid_unknown_fields=True):
-    """``{"ranges": "0:42-100"}``: of an end, as they were."""
-
-    ranges: str
 
 
 _decode_ranges = msgspec.json.Decoder(RangesBody).decode
@@ -59,24 +53,24 @@ _decode_ranges = msgspec.json.Decoder(RangesBody).decode
 
 @router.get("/v1/topics/{topic}/search", openapi_extra=openapi.SEARCH, summary="Search records")
 async def search(request: Request) -> Response:
-    """Records that match all of `key`, `value`, `header` and `json`, found on the server.
+    """Return the records that match all of `key`, `value`, `header` and `json`; the broker does the search.
 
-    `format=events` (the default) is NDJSON: `{"record":…}` for each match, `{"progress":…}` a few times a second,
-    `{"end":…}` at last, with where to go on. `format=ndjson` and `format=csv` are the records alone, to keep: all
-    of them, unless a `limit` is given. When something could not be read, or the broker stops, such an answer is
-    broken off. When the client goes away the scan ends.
+    `format=events` (the default) is NDJSON: `{"record":…}` per match, `{"progress":…}` a few times per second, and
+    finally `{"end":…}` with the `ranges` at which another search continues. `format=ndjson` and `format=csv` return
+    only the records, and all of them unless `limit` is given; if some data cannot be read, or the broker stops, the
+    broker aborts such an answer. The scan ends when the client disconnects.
     """
     return await _search(request, request.query_params.get("ranges"))
 
 
 @router.post(
-    "/v1/topics/{topic}/search", openapi_extra=openapi.SEARCH_ON, summary="Go on with a search of records"
+    "/v1/topics/{topic}/search", openapi_extra=openapi.SEARCH_ON, summary="Continue a search of records"
 )
 async def search_on(request: Request) -> Response:
-    """As GET, behind another search: those of many partitions have more `ranges` than an address may be long."""
+    """Continue an earlier search, like GET with `ranges`. With many partitions they are too long for a URL."""
     kind = content_type(request, _JSON)
     if kind != _JSON:
-        raise HttpError(415, f"{kind[:100]!r} is not taken; send {_JSON}")
+        raise HttpError(415, f"media type {kind[:100]!r} is not supported; send {_JSON}")
     raw = await read_body(request, api_state(request).settings.request_body_bytes_max)
     try:
         ranges = _decode_ranges(raw).ranges
@@ -92,7 +86,7 @@ async def _search(request: Request, given_ranges: str | None) -> Response:
     order = _order(request)
     shape = request.query_params.get("format", "events")
     if shape not in ("events", "ndjson", "csv"):
-        raise InvalidRequest(f"format is {shape[:40]!r}; it must be events, ndjson or csv")
+        raise InvalidRequest(f"format is {shape[:40]!r}; give events, ndjson or csv")
     limit = integer_parameter(
         request,
         "limit",
@@ -121,7 +115,7 @@ def _order(request: Request) -> Order:
     order = request.query_params.get("order", "oldest")
     if order == "oldest" or order == "newest":
         return order
-    raise InvalidRequest(f"order is {order[:40]!r}; it must be oldest or newest")
+    raise InvalidRequest(f"order is {order[:40]!r}; give oldest or newest")
 
 
 def _partitions(request: Request, topic: str, count: int) -> list[int]:
@@ -132,12 +126,14 @@ def _partitions(request: Request, topic: str, count: int) -> list[int]:
     if len(names) > _PARTITIONS_MAX or not all(
         name.isascii() and name.isdigit() and len(name) < 11 for name in names
     ):
-        raise InvalidRequest(f"partitions is {text[:60]!r}; it must be numbers with commas between them")
-    found = sorted({int(name) for name in names})
-    for partition in found:
+        raise InvalidRequest(
+            f"partitions is {text[:60]!r}; give partition numbers separated by commas, like 0,2"
+        )
+    partitions = sorted({int(name) for name in names})
+    for partition in partitions:
         if partition >= count:
             raise UnknownPartition(topic, partition, partitions=count)
-    return found
+    return partitions
 
 
 async def _ranges(request: Request, broker: Broker, topic: str, count: int) -> list[OffsetRange]:
@@ -151,12 +147,14 @@ async def _ranges(request: Request, broker: Broker, topic: str, count: int) -> l
 async def _ranges_again(text: str, broker: Broker, topic: str, count: int) -> list[OffsetRange]:
     parts = [part for part in text.split(",") if part]
     if len(parts) > count:
-        raise InvalidRequest(f"ranges has {len(parts)} parts; {topic!r} has {count} partitions")
+        raise InvalidRequest(f"ranges has {len(parts)} parts, but {topic!r} has {count} partitions")
     ranges: list[OffsetRange] = []
     for part in parts:
-        numbers = _SPAN.fullmatch(part)
+        numbers = _RANGE.fullmatch(part)
         if numbers is None:
-            raise InvalidRequest(f"ranges is {text[:60]!r}; send back the ranges of an end as they were")
+            raise InvalidRequest(
+                f"ranges is {text[:60]!r}; send the ranges of the end of a search, unchanged"
+            )
         partition, start, end = map(int, numbers.groups())
         if partition >= count:
             raise UnknownPartition(topic, partition, partitions=count)
@@ -177,7 +175,7 @@ async def _range(request: Request, broker: Broker, topic: str, partition: int) -
 
 
 async def _counted(body: AsyncGenerator[bytes], run: Search, totals: SearchTotals) -> AsyncGenerator[bytes]:
-    """Counts while it goes on, and ends the scan with the response, however that ends."""
+    """Add the progress of ``run`` to ``totals``, and close the scan when the response ends."""
     seen_records = seen_bytes = 0
     ending: Ending = "failed"
     try:
@@ -192,7 +190,7 @@ async def _counted(body: AsyncGenerator[bytes], run: Search, totals: SearchTotal
     except (GeneratorExit, asyncio.CancelledError):
         ending = "stopped"
         raise
-    except BrokenOff:
+    except AnswerAborted:
         ending = "stopped" if run.ending == "stopped" else "failed"
         raise
     finally:
@@ -216,15 +214,15 @@ async def _events(
     run: Search, wanted: Filter, show: Callable[[int, RecordView], RecordOut]
 ) -> AsyncGenerator[bytes]:
     yield encode({"progress": _progress(run.progress, wanted)}) + b"\n"
-    async with aclosing(run.found()) as found:
+    async with aclosing(run.found()) as steps:
         block = bytearray()
-        async for some in found:
-            if isinstance(some, Progress):
-                block += encode({"progress": _progress(some, wanted)}) + b"\n"
+        async for step in steps:
+            if isinstance(step, Progress):
+                block += encode({"progress": _progress(step, wanted)}) + b"\n"
             else:
-                for one in some:
-                    block += encode({"record": show(one.partition, one.record)}) + b"\n"
-            if isinstance(some, Progress) or len(block) >= _BLOCK_BYTES:
+                for match in step:
+                    block += encode({"record": show(match.partition, match.record)}) + b"\n"
+            if isinstance(step, Progress) or len(block) >= _BLOCK_BYTES:
                 yield bytes(block)
                 block.clear()
         if block:
@@ -235,7 +233,7 @@ async def _events(
         "ranges": ",".join(
             f"{offset_range.partition}:{offset_range.start}-{offset_range.end}" for offset_range in run.left
         ),
-        "errors": [problem_of(error) for error in run.progress.corrupt_ranges],
+        "errors": [problem_of(error) for error in run.progress.errors],
     }
     yield encode({"end": end}) + b"\n"
 
@@ -243,42 +241,42 @@ async def _events(
 async def _export(
     run: Search, shape: str, show: Callable[[int, RecordView], RecordOut]
 ) -> AsyncGenerator[bytes]:
-    """The records, in blocks. Raises ``BrokenOff`` at their end if they are not all that was asked for."""
+    """Yield the records in blocks. Raises ``AnswerAborted`` at the end if the export is incomplete."""
     lines = _csv_lines if shape == "csv" else encode_lines
     block = bytearray(_csv_rows([_COLUMNS]) if shape == "csv" else b"")
-    async with aclosing(run.found()) as found:
-        async for some in found:
-            if isinstance(some, Progress):
-                # There may be nothing to say, but whoever left is noticed.
+    async with aclosing(run.found()) as steps:
+        async for step in steps:
+            if isinstance(step, Progress):
+                # Even an empty block detects a client that has disconnected.
                 yield bytes(block)
                 block.clear()
                 continue
-            block += lines([show(one.partition, one.record) for one in some])
+            block += lines([show(match.partition, match.record) for match in step])
             if len(block) >= _BLOCK_BYTES:
                 yield bytes(block)
                 block.clear()
     if block:
         yield bytes(block)
-    if run.progress.corrupt_ranges:
-        raise BrokenOff("; ".join(map(str, run.progress.corrupt_ranges[:_ERRORS_SHOWN])))
+    if run.progress.errors:
+        raise AnswerAborted("; ".join(map(str, run.progress.errors[:_ERRORS_SHOWN])))
     if run.ending == "stopped":
-        raise BrokenOff("the broker is closing")
+        raise AnswerAborted("the broker is closing")
 
 
 def _csv_lines(shown: list[RecordOut]) -> bytes:
-    """Rows for a spreadsheet; texts that it would take for formulas get a quotation mark before them."""
+    """Encode rows for a spreadsheet, with a quotation mark before a text that it would read as a formula."""
     return _csv_rows(
         [
             (
-                one.partition,
-                one.offset,
-                one.timestamp,
-                _cell(one.key) or _cell(one.key_b64),
-                _cell(one.value),
-                _cell(one.value_b64),
-                _cell(encode(one.headers).decode()) if one.headers else "",
+                record.partition,
+                record.offset,
+                record.timestamp,
+                _cell(record.key) or _cell(record.key_b64),
+                _cell(record.value),
+                _cell(record.value_b64),
+                _cell(encode(record.headers).decode()) if record.headers else "",
             )
-            for one in shown
+            for record in shown
         ]
     )
 
@@ -290,7 +288,7 @@ def _cell(value: object) -> str:
 
 
 def _csv_rows(rows: list[tuple[object, ...]]) -> bytes:
-    # Texts are quoted, all of them: who takes semicolons for separators too does not find one in a text.
+    # All texts are quoted, because some spreadsheets also split a row at semicolons.
     lines = io.StringIO()
     csv.writer(lines, quoting=csv.QUOTE_NONNUMERIC).writerows(rows)
     return lines.getvalue().encode()
@@ -302,20 +300,20 @@ def _csv_rows(rows: list[tuple[object, ...]]) -> bytes:
     summary="Get one record",
 )
 async def get_record(request: Request) -> Response:
-    """One record by its offset; `part=value` (or `key`) is its bytes alone, as a download."""
+    """Return the record at an offset. `part=value` or `part=key` downloads only those bytes."""
     broker = broker_of(request)
     partition, offset = path_integer(request, "partition"), _path_offset(request)
     topic = broker.topic(request.path_params["topic"]).name
     part = request.query_params.get("part")
     if part not in (None, "value", "key"):
-        raise InvalidRequest(f"part is {part[:40]!r}; it must be value or key, or left out")
-    record = await _one(broker, topic, partition, offset)
+        raise InvalidRequest(f"part is {part[:40]!r}; give value or key, or leave it out")
+    record = await _record_at(broker, topic, partition, offset)
     if part is None:
         shown = preview_of(request)(partition, record)
         return Response(encode(shown), media_type="application/json")
     data = record.value if part == "value" else record.key
     if data is None:
-        raise HttpError(404, f"the {part} of this record is null")
+        raise HttpError(404, f"the {part} of this record is null, so it has no bytes to download")
     return Response(
         data,
         media_type="application/octet-stream",
@@ -329,13 +327,13 @@ async def get_record(request: Request) -> Response:
 def _path_offset(request: Request) -> int:
     text = str(request.path_params["offset"])
     if not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) > INT64_MAX:
-        raise HttpError(404, f"offset is {text[:40]!r}; it must be a number from 0 on")
+        raise HttpError(404, f"offset is {text[:40]!r}; give a number, 0 or more")
     return int(text)
 
 
-async def _one(broker: Broker, topic: str, partition: int, offset: int) -> RecordView:
-    asked = PartitionFetch(topic=topic, partition=partition, offset=offset, max_bytes=1)
-    (fetched,) = await broker.fetch([asked], max_bytes=1, is_scan=True)
+async def _record_at(broker: Broker, topic: str, partition: int, offset: int) -> RecordView:
+    fetch = PartitionFetch(topic=topic, partition=partition, offset=offset, max_bytes=1)
+    (fetched,) = await broker.fetch([fetch], max_bytes=1, is_scan=True)
     if fetched.error is not None:
         raise fetched.error
     async with aclosing(records_in_turns(fetched, offset)) as slices:
@@ -343,6 +341,4 @@ async def _one(broker: Broker, topic: str, partition: int, offset: int) -> Recor
             if records[0].offset == offset:
                 return records[0]
             break
-    raise HttpError(
-        404, f"there is no record at offset {offset} yet; the log ends at {fetched.high_watermark}"
-    )
+    raise HttpError(404, f"no record exists at offset {offset} yet; the log ends at {fetched.high_watermark}")

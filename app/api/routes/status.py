@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, what is it: for people, load balancers and Prometheus."""
+"""Serve the health checks and the description of the cluster."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def _version() -> str:
 VERSION = _version()
 
 
-@router.get("/healthz", openapi_extra=openapi.HEALTH, summary="Is the process alive")
+@router.get("/healthz", openapi_extra=openapi.HEALTH, summary="Check liveness")
 async def healthz(request: Request) -> Response:
-    """200 while the event loop answers."""
+    """Answer 200 while the event loop runs."""
     return Response(b'{"status":"alive"}', media_type="application/json")
 
 
-@router.get("/readyz", openapi_extra=openapi.READY, summary="Can it take records")
+@router.get("/readyz", openapi_extra=openapi.READY, summary="Check readiness")
 async def readyz(request: Request) -> Response:
-    """200 when records can be produced; 503 with the reason when the log has stopped or the broker is closing."""
+    """Answer 200 if the broker accepts writes; 503 with the reason if the log has stopped or the broker is closing."""
     broker = broker_of(request)
     if broker.failure is not None:
         raise broker.failure
@@ -45,7 +45,7 @@ async def readyz(request: Request) -> Response:
 
 @router.get("/v1/cluster", openapi_extra=openapi.CLUSTER, summary="Describe the cluster")
 async def cluster(request: Request) -> Response:
-    """The cluster's id, its brokers, and how much it holds."""
+    """Return the id of the cluster, its brokers, and its numbers of topics and partitions."""
     broker = broker_of(request)
     topics = broker.topics()
     document = {

@@ -1,4 +1,4 @@
-"""Segments of a partition, and a check of their bytes while the broker runs."""
+"""Serve the segments of a partition, and a check of their bytes while the broker runs."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ def _answer(document: object) -> Response:
     summary="List segments",
 )
 async def segments(request: Request) -> Response:
-    """The files of a partition, the oldest first, and when retention will delete them.
+    """List the segments of a partition, oldest first, with the time at which retention will delete each.
 
-    `expires_at` is when its newest record and all before it are past `retention.ms`; `is_over_size` says that `retention.bytes` asks
-    for its deletion now. `verified` is the last check of the partition since the broker began, or null.
+    `expires_at` is the time at which the newest record of the segment, and all records before it, exceed
+    `retention.ms`. `is_over_size` is true if `retention.bytes` requires the deletion now. `verified` is the last check
+    of the partition since the broker started, or null.
     """
     state = api_state(request)
     broker = state.broker
     topic = broker.topic(request.path_params["topic"])
     partition = path_integer(request, "partition")
-    found = await broker.segments(topic.name, partition)
+    states = await broker.segments(topic.name, partition)
     return _answer(
         {
             "topic": topic.name,
@@ -52,20 +53,20 @@ async def segments(request: Request) -> Response:
             "storage": topic.config.storage,
             "retention_ms": topic.config.retention_ms,
             "retention_bytes": topic.config.retention_bytes,
-            "size_bytes": sum(segment.size_bytes for segment in found),
-            "segments": _described(topic, found),
+            "size_bytes": sum(segment.size_bytes for segment in states),
+            "segments": _described(topic, states),
             "verified": state.verifications.last(topic.name, partition),
         }
     )
 
 
-def _described(topic: Topic, found: list[SegmentState]) -> list[dict[str, Any]]:
+def _described(topic: Topic, states: list[SegmentState]) -> list[dict[str, Any]]:
     config = topic.config
     described: list[dict[str, Any]] = []
-    left = sum(segment.size_bytes for segment in found)
-    # Segments go in their order, so none before those ahead of it; one without times stays for good.
+    left = sum(segment.size_bytes for segment in states)
+    # Retention deletes segments in order, so a segment waits for those before it; one without times never expires.
     newest: int | None = 0
-    for segment in found:
+    for segment in states:
         left -= segment.size_bytes
         is_over = segment.is_sealed and 0 <= config.retention_bytes <= left
         if newest is not None:
@@ -93,12 +94,12 @@ def _described(topic: Topic, found: list[SegmentState]) -> list[dict[str, Any]]:
 @router.post(
     "/v1/topics/{topic}/partitions/{partition}/verify",
     openapi_extra=openapi.VERIFY,
-    summary="Check the bytes of a partition",
+    summary="Verify a partition",
 )
 async def verify(request: Request) -> Response:
-    """Read every batch and index of a partition and check CRCs and offsets; the broker goes on meanwhile.
+    """Read every batch and index of a partition, and check CRCs and offsets. The broker keeps serving meanwhile.
 
-    One check runs at a time (429 otherwise). When the client goes away the check ends.
+    One check runs at a time; another request gets 429. The check ends when the client disconnects.
     """
     state = api_state(request)
     broker = broker_of(request)
@@ -107,7 +108,9 @@ async def verify(request: Request) -> Response:
     broker.log_state(topic, partition)
     verifications = state.verifications
     if verifications.is_running:
-        raise HttpError(429, f"{verifications.running} is being checked; try again when that has ended")
+        raise HttpError(
+            429, f"partition {verifications.running} is being verified; try again when that check has ended"
+        )
     stopping = threading.Event()
     leaving = asyncio.create_task(_leave(request, stopping))
     try:
@@ -115,17 +118,17 @@ async def verify(request: Request) -> Response:
             broker, topic, partition, lambda: stopping.is_set() or broker.is_closing
         )
     finally:
-        # A thread does not end with the task that waits for it.
+        # Cancelling this task does not stop the thread.
         stopping.set()
         leaving.cancel()
     if document is None:
-        # Heard if the broker is closing, and not if the client has gone.
+        # The client gets this if the broker is closing; if it has disconnected, nobody does.
         raise BrokerClosing
     return _answer(document)
 
 
 async def _leave(request: Request, stopping: threading.Event) -> None:
-    """Set ``stopping`` when the client goes away."""
+    """Set ``stopping`` when the client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     stopping.set()

@@ -1,4 +1,4 @@
-"""Topics over HTTP: list, create, describe, alter, delete, flush."""
+"""Serve topics over HTTP: list, create, describe, alter, purge, delete, flush."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 from fastapi import APIRouter
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,6 +16,7 @@ from ...broker.topics import Topic
 from ...errors import InvalidRequest, TopicDiffers, TopicExists, UnknownPartition, UnknownTopic
 from ...query.positions import offset_at
 from ...work_budget import pause, pause_among_partitions
+from ..bodies import TopicBody
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError
 from ..openapi import topics as openapi
@@ -35,15 +35,8 @@ router = APIRouter(tags=["topics"], route_class=EncodedSlashRoute)
 
 _JSON = "application/json"
 _PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
-# Sizes are added up on the spot, some 10 µs for a partition.
+# Sizes are added up per request, which takes about 10 µs per partition.
 _SIZES_PAGE_MAX = 1000
-
-
-class TopicBody(Struct, forbid_unknown_fields=True):
-    """``{"partitions": 3, "configs": {"retention.ms": 1000}}``; a config of null goes back to its default."""
-
-    partitions: int | None = None
-    configs: dict[str, str | int | bool | None] = {}
 
 
 _decode_body = msgspec.json.Decoder(TopicBody).decode
@@ -55,7 +48,7 @@ async def _body(request: Request) -> TopicBody:
         return TopicBody()
     kind = content_type(request, _JSON)
     if kind not in (_JSON, "application/x-www-form-urlencoded"):
-        raise HttpError(415, f"{kind[:100]!r} is not taken; send {_JSON}")
+        raise HttpError(415, f"media type {kind[:100]!r} is not supported; send {_JSON}")
     try:
         return _decode_body(raw)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -123,10 +116,11 @@ async def _listed(broker: Broker, topic: Topic, *, with_sizes: bool) -> dict[str
 
 @router.get("/v1/topics", openapi_extra=openapi.LIST_TOPICS, summary="List topics")
 async def list_topics(request: Request) -> Response:
-    """Topics by name, a page at a time.
+    """List topics in the order of their names, one page at a time.
 
-    `search` finds a text anywhere in a name, `prefix` at its beginning. `page` counts from 1; or `after` goes on
-    behind the last name of a page, also while topics come and go. `sizes=true` adds how much each holds.
+    `search` selects names that contain a text, `prefix` names that start with one. Pages are numbered from 1;
+    alternatively, `after` continues after the last name of a page, even if topics are created or deleted meanwhile.
+    `sizes=true` adds the number of records, the size, the storage and the retention of each topic.
     """
     broker = broker_of(request)
     with_sizes = boolean_parameter(request, "sizes")
@@ -136,16 +130,16 @@ async def list_topics(request: Request) -> Response:
     number = integer_parameter(request, "page", 1, minimum=1, maximum=INT32_MAX)
     prefix, after = request.query_params.get("prefix", ""), request.query_params.get("after", "")
     wanted = request.query_params.get("search", "").lower()
-    found = [
+    matching = [
         topic
         for topic in broker.topics()
         if topic.name.startswith(prefix) and topic.name > after and wanted in topic.name.lower()
     ]
     begin = (number - 1) * limit
-    page = found[begin : begin + limit]
+    page = matching[begin : begin + limit]
     listed: list[dict[str, Any]] = []
     for topic in page:
-        # It may be deleted while others are served in between.
+        # A pause lets other requests in, and one of them may delete the topic.
         with contextlib.suppress(UnknownTopic, UnknownPartition):
             listed.append(await _listed(broker, topic, with_sizes=with_sizes))
         if with_sizes:
@@ -153,15 +147,15 @@ async def list_topics(request: Request) -> Response:
     return _answer(
         {
             "topics": listed,
-            "next_after": page[-1].name if len(found) > begin + limit else None,
-            "total": len(found),
+            "next_after": page[-1].name if len(matching) > begin + limit else None,
+            "total": len(matching),
         }
     )
 
 
 @router.put("/v1/topics/{topic}", openapi_extra=openapi.PUT_TOPIC, summary="Create a topic")
 async def put_topic(request: Request) -> Response:
-    """Create a topic; the same request again changes nothing (200), another shape is refused (409)."""
+    """Create a topic. Repeating the request changes nothing (200); a different configuration is refused (409)."""
     broker = broker_of(request)
     name = request.path_params["topic"]
     body = await _body(request)
@@ -177,26 +171,26 @@ async def put_topic(request: Request) -> Response:
 
 def _refuse_difference(topic: Topic, partitions: int | None, configs: dict[str, str]) -> None:
     differences = [
-        f"{name} is {topic.configs.get(name, 'not set')}, asked for {configs.get(name, 'not set')}"
+        f"{name} is {topic.configs.get(name, 'not set')}, requested is {configs.get(name, 'not set')}"
         for name in sorted({*topic.configs, *configs})
         if topic.configs.get(name) != configs.get(name)
     ]
     if partitions is not None and partitions != topic.partitions:
-        differences.insert(0, f"it has {topic.partitions} partitions, asked for {partitions}")
+        differences.insert(0, f"it has {topic.partitions} partitions, requested are {partitions}")
     if differences:
         raise TopicDiffers(topic.name, "; ".join(differences))
 
 
 @router.get("/v1/topics/{topic}", openapi_extra=openapi.GET_TOPIC, summary="Describe a topic")
 async def get_topic(request: Request) -> Response:
-    """Its partitions with their offsets and sizes, and every configuration in effect."""
+    """Return the partitions with their offsets and sizes, and every configuration in effect."""
     broker = broker_of(request)
     return _answer(await _described(broker, broker.topic(request.path_params["topic"])))
 
 
 @router.patch("/v1/topics/{topic}", openapi_extra=openapi.PATCH_TOPIC, summary="Alter a topic")
 async def patch_topic(request: Request) -> Response:
-    """Set configurations (null: back to the default) and grow the number of partitions."""
+    """Set configurations (null resets one to its default), and increase the number of partitions."""
     broker = broker_of(request)
     body = await _body(request)
     topic = await broker.alter_topic(
@@ -218,11 +212,11 @@ async def delete_topic(request: Request) -> Response:
     "/v1/topics/{topic}/records", openapi_extra=openapi.PURGE_TOPIC, summary="Delete all records of a topic"
 )
 async def purge_topic(request: Request) -> Response:
-    """Delete every record that is there now, in all partitions; the topic and its offsets go on."""
+    """Delete all records that the topic holds now. The topic remains, and its offsets continue."""
     broker = broker_of(request)
     topic = broker.topic(request.path_params["topic"])
     before = [broker.log_state(topic.name, partition) for partition in range(topic.partitions)]
-    # At once: they share what makes them last.
+    # Concurrently, so that the deletions share one sync.
     starts = await asyncio.gather(
         *(
             broker.delete_records(topic.name, partition, state.high_watermark)
@@ -247,7 +241,9 @@ async def purge_partition(request: Request) -> Response:
     topic, partition = broker.topic(request.path_params["topic"]).name, path_integer(request, "partition")
     text = request.query_params.get("before")
     if text is None:
-        raise InvalidRequest("before is missing; say before which offset or time, or before=latest for all")
+        raise InvalidRequest(
+            "before is missing; give an offset or a time, or before=latest to delete all records"
+        )
     state = broker.log_state(topic, partition)
     offset = await offset_at(broker, topic, partition, text, name="before")
     start = await broker.delete_records(topic, partition, offset)
@@ -260,14 +256,14 @@ def _purged(partition: int, before: int, after: int) -> dict[str, int]:
 
 @router.post("/v1/topics/{topic}/flush", openapi_extra=openapi.FLUSH_TOPIC, summary="Sync a topic")
 async def flush_topic(request: Request) -> Response:
-    """Sync everything that was appended to the topic before."""
+    """Sync everything that has been appended to the topic so far."""
     name = request.path_params["topic"]
     await broker_of(request).flush(name)
     return _answer({"topic": name, "durability": "synced"})
 
 
-@router.post("/v1/flush", openapi_extra=openapi.FLUSH, summary="Sync everything")
+@router.post("/v1/flush", openapi_extra=openapi.FLUSH, summary="Sync all topics")
 async def flush(request: Request) -> Response:
-    """Sync everything that was appended before, in every topic."""
+    """Sync everything that has been appended so far, in every topic."""
     await broker_of(request).flush()
     return _answer({"durability": "synced"})

@@ -1,4 +1,4 @@
-"""The ids of live tails: what was seen, there and back, in a size that a header may have."""
+"""Event ids of live tails can be decoded again, and fit into a header."""
 
 from __future__ import annotations
 

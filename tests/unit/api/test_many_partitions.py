@@ -1,4 +1,4 @@
-"""A topic of thousands of partitions is looked at in many turns of the loop, so that others are served meanwhile."""
+"""Work on a topic with thousands of partitions pauses, so that other requests are served."""
 
 from __future__ import annotations
 

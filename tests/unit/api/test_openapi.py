@@ -1,4 +1,4 @@
-"""The OpenAPI document of the HTTP API, compared with the recorded one."""
+"""The served OpenAPI document equals the recorded one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error has its problem document, and every problem is one a program can act on."""
+"""Every error class has a problem kind that a program can act on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RECORD in JSON: what goes in as bytes comes out as the same bytes, and numbers keep their text."""
+"""Records in JSON keep their bytes, and numbers keep their text."""
 
 from __future__ import annotations
 

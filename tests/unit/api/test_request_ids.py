@@ -1,4 +1,4 @@
-"""The id of a request whose handler broke: in the answer, and beside the traceback."""
+"""A request whose handler fails has its id in the answer and in the log."""
 
 from __future__ import annotations
 

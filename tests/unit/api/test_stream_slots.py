@@ -1,4 +1,4 @@
-"""So many streams at once, and no place kept for good by a client that takes nothing."""
+"""Streams are limited in number, and a client that reads nothing loses its slot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCOPE = {"type": "http", "path": "/stream", "asgi": {"spec_version": "2.3"}}
 
 
 class Client:
-    """One that takes the head of an answer, and its body when it is told to."""
+    """A client that reads the head of an answer at once, and its body once ``takes`` is set."""
 
     def __init__(self) -> None:
         self.got: list[Message] = []
@@ -40,8 +40,8 @@ class Client:
 
 
 class Streams:
-    def __init__(self, places: StreamSlots) -> None:
-        self._places = places
+    def __init__(self, slots: StreamSlots) -> None:
+        self._slots = slots
         self.ended = 0
 
     async def _content(self) -> AsyncGenerator[bytes]:
@@ -53,28 +53,28 @@ class Streams:
 
     async def begin(self) -> tuple[Client, asyncio.Task[None]]:
         client = Client()
-        stream = SlottedStream(self._content(), self._places, media_type="text/plain")
+        stream = SlottedStream(self._content(), self._slots, media_type="text/plain")
         task = asyncio.create_task(stream(dict(SCOPE), client.receive, client.send))
         await client.is_sent.wait()
         return client, task
 
 
-async def test_a_place_is_free_again_when_its_answer_has_ended() -> None:
-    places = StreamSlots("searches", 1)
-    streams = Streams(places)
+async def test_a_slot_is_free_again_when_its_answer_has_ended() -> None:
+    slots = StreamSlots("searches", 1)
+    streams = Streams(slots)
     client, task = await streams.begin()
-    assert places.taken == 1
+    assert slots.taken == 1
     client.takes.set()
     await task
-    assert (client.body, client.is_whole, places.taken, streams.ended) == (b"xxx", True, 0, 1)
+    assert (client.body, client.is_whole, slots.taken, streams.ended) == (b"xxx", True, 0, 1)
 
 
-async def test_whoever_comes_too_much_is_told_so_as_long_as_the_others_have_patience() -> None:
+async def test_a_stream_beyond_the_limit_gets_429_while_the_others_are_being_read() -> None:
     streams = Streams(StreamSlots("searches", 2, patience_s=1e9))
     begun = [await streams.begin() for _ in range(2)]
     late, task = Client(), None
     late.takes.set()
-    stream = SlottedStream(streams._content(), streams._places, media_type="text/plain")
+    stream = SlottedStream(streams._content(), streams._slots, media_type="text/plain")
     await stream(dict(SCOPE), late.receive, late.send)
     assert late.got[0]["status"] == 429
     assert b"2 searches are running" in late.body
@@ -84,16 +84,16 @@ async def test_whoever_comes_too_much_is_told_so_as_long_as_the_others_have_pati
         assert client.is_whole
 
 
-async def test_a_client_that_takes_nothing_loses_its_place_to_one_that_waits_for_it(
+async def test_a_client_that_reads_nothing_loses_its_slot_to_a_new_stream(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     streams = Streams(StreamSlots("searches", 2, patience_s=0))
     (first, first_task), (second, second_task) = [await streams.begin() for _ in range(2)]
     third, third_task = await streams.begin()
     await first_task
-    # Broken off: what ends an answer was not sent.
+    # Aborted: the end of the answer was not sent.
     assert (first.is_whole, streams.ended) == (False, 1)
-    assert "/stream was broken off" in caplog.text
+    assert "/stream was aborted" in caplog.text
     for client, task in ((second, second_task), (third, third_task)):
         client.takes.set()
         await task

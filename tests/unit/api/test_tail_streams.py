@@ -1,4 +1,4 @@
-"""Live tails of a broker in this process: what they read, when they say that they live, and how they go on."""
+"""Live tails over a broker in this process: reads, heartbeats, resumption."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ends(broker: Broker) -> dict[int, int]:
 
 
 class Received:
-    """What a client has of a stream: the values with their places, and the last id that was sent."""
+    """The state of a client: values with their positions, and the last id that was sent."""
 
     def __init__(self) -> None:
         self.records: list[tuple[int, int]] = []
@@ -82,11 +82,11 @@ async def test_a_tail_reads_only_the_partitions_that_were_appended_to(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make(broker)
-    asked: list[int] = []
+    fetched_partitions: list[int] = []
     fetch = broker.fetch
 
     async def noted(requests: Sequence[PartitionFetch], **options: Any) -> list[Fetched]:
-        asked.extend(request.partition for request in requests)
+        fetched_partitions.extend(request.partition for request in requests)
         return await fetch(requests, **options)
 
     monkeypatch.setattr(broker, "fetch", noted)
@@ -101,7 +101,7 @@ async def test_a_tail_reads_only_the_partitions_that_were_appended_to(
             elif len(received.records) == 3:
                 break
     assert sorted(received.records) == [(5, 0), (7, 0), (2999, 0)]
-    assert sorted(asked) == [5, 7, 2999]
+    assert sorted(fetched_partitions) == [5, 7, 2999]
 
 
 async def test_a_tail_of_many_partitions_sends_more_of_records_than_of_ids(broker: Broker) -> None:

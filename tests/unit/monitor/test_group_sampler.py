@@ -1,4 +1,4 @@
-"""Which groups are looked at in a round, what is known of the others, and who has series of its own."""
+"""Rounds measure all groups in turn, and assign series of their own."""
 
 from __future__ import annotations
 
@@ -67,26 +67,26 @@ class Bench:
 def test_nobody_is_left_out_however_many_there_are_and_no_round_costs_more_than_another() -> None:
     bench = Bench({f"g{n}": (1, [n]) for n in range(20_000)}, own_max=200)
     bench.sample()
-    assert bench.cost() == group_sampler.TURN_COST_MAX
+    assert bench.cost() == group_sampler.OTHERS_COST_MAX
     rounds = 1
     while len(bench.sampler.lags) < 20_000:
         bench.sample()
         rounds += 1
-        assert bench.cost() <= group_sampler.TURN_COST_MAX + 2 * 200
+        assert bench.cost() <= group_sampler.OTHERS_COST_MAX + 2 * 200
         assert set(bench.measured) >= bench.sampler.own.keys()
         assert len(bench.measured) == len(set(bench.measured))
-    assert rounds <= 20_000 // (group_sampler.TURN_COST_MAX // 2) + 1
+    assert rounds <= 20_000 // (group_sampler.OTHERS_COST_MAX // 2) + 1
     assert sum(group.lag for group in bench.sampler.lags.values()) == sum(range(20_000))
 
 
 def test_groups_with_many_partitions_take_turns_as_well() -> None:
     bench = Bench({f"g{n}": (1, [1] * 999) for n in range(40)}, own_max=30)
-    most = group_sampler.OWN_COST_MAX + group_sampler.TURN_COST_MAX
+    most = group_sampler.OWN_COST_MAX + group_sampler.OTHERS_COST_MAX
     bench.sample_all()
     seen: set[str] = set()
     for _ in range(6):
         bench.sample()
-        # The last one of a turn may be begun with little that is left of it.
+        # The last group of a round may start with little of the budget left.
         assert bench.cost() <= most + 2 * 1000
         seen |= set(bench.measured)
     assert seen >= bench.sampler.own.keys()

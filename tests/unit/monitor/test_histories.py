@@ -1,4 +1,4 @@
-"""What is kept of samples: the pairs that rates are made of, and how many points."""
+"""Histories keep a bounded number of samples, and pair them for rates."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def point(monotonic_ms: int, *, sync_p50_ms: float | None = None) -> Point:
 
 def history(*points: Point) -> PointHistory:
     made = PointHistory()
-    for one in points:
-        made.add(one)
+    for point in points:
+        made.add(point)
     return made
 
 
@@ -46,8 +46,8 @@ def test_rates_are_over_the_shortest_time_that_is_long_enough() -> None:
 
 def test_as_many_points_are_kept_as_an_hour_has() -> None:
     kept = history(*(point(number) for number in range(POINTS_MAX + 5)))
-    assert [one.monotonic_ms for one in kept.last(10_000)] == list(range(5, POINTS_MAX + 5))
-    assert [one.monotonic_ms for one in kept.last(2)] == [POINTS_MAX + 3, POINTS_MAX + 4]
+    assert [point.monotonic_ms for point in kept.last(10_000)] == list(range(5, POINTS_MAX + 5))
+    assert [point.monotonic_ms for point in kept.last(2)] == [POINTS_MAX + 3, POINTS_MAX + 4]
 
 
 def test_the_times_of_syncs_are_those_of_the_newest_point_that_has_some() -> None:

@@ -1,4 +1,4 @@
-"""What is noted of the past: rates whatever the clock does, percentiles, and labels that stay."""
+"""Samples give correct rates and percentiles, and labels that stay."""
 
 from __future__ import annotations
 

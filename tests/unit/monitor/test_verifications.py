@@ -1,4 +1,4 @@
-"""The last check of each partition: one runs at a time, a result is kept, and goes with its topic."""
+"""One check runs at a time; its result is kept until its topic is deleted."""
 
 from __future__ import annotations
 

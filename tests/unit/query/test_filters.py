@@ -1,4 +1,4 @@
-"""Which records a filter lets through, and which filters are refused."""
+"""Filters select the right records, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -114,9 +114,9 @@ async def test_many_large_values_are_looked_into_in_many_turns_of_the_loop() -> 
 
     counting = asyncio.create_task(count_turns())
     value = b'{"a":"%s"}' % (b"x" * 300_000)
-    found = await make_filter(json=["a ~ x"]).matching([Record(value=value)] * 40, WorkBudget())
+    matching = await make_filter(json=["a ~ x"]).matching([Record(value=value)] * 40, WorkBudget())
     counting.cancel()
-    assert len(found) == 40
+    assert len(matching) == 40
     # Each is more than a turn may have.
     assert turns >= 39
 

@@ -1,4 +1,4 @@
-"""Offsets and times in the words of a request."""
+"""Offsets and times of requests are resolved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches of a broker in this process: their order, their limit, and where another search goes on."""
+"""Searches over a broker in this process: order, limit, continuation."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ async def run(
     """Partition and offset of each match, and the search after its end."""
     search = Search(broker, "orders", ranges, wanted=make_filter(value=[value]), order=order, limit=limit)
     matches: list[tuple[int, int]] = []
-    async with aclosing(search.found()) as found:
-        async for some in found:
-            if not isinstance(some, Progress):
-                matches += [(match.partition, match.record.offset) for match in some]
+    async with aclosing(search.found()) as steps:
+        async for step in steps:
+            if not isinstance(step, Progress):
+                matches += [(match.partition, match.record.offset) for match in step]
     return matches, search
 
 
@@ -101,4 +101,4 @@ async def test_a_partition_that_is_not_there_fails_the_search_and_not_the_others
     matches, search = await run(broker, [OffsetRange(0, 0, COUNT), OffsetRange(7, 0, COUNT)])
     assert {partition for partition, _ in matches} == {0}
     assert search.ending == "failed"
-    assert len(search.progress.corrupt_ranges) == 1
+    assert len(search.progress.errors) == 1

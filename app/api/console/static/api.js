@@ -1,4 +1,4 @@
-// The public HTTP API, with its problem documents as errors. The console has no other way to the broker.
+// Calls the public HTTP API and turns problem documents into errors. The console uses no other interface.
 
 export class Problem extends Error {
   constructor(status, document) {
@@ -14,7 +14,7 @@ async function answered(response) {
   try {
     document = await response.json();
   } catch {
-    document = { detail: `the broker answered ${response.status}` };
+    document = { detail: `the broker answered with status ${response.status}` };
   }
   throw new Problem(response.status, document);
 }
@@ -48,15 +48,15 @@ export const part = (text) => encodeURIComponent(text);
 export function query(values) {
   const parts = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {
-    for (const one of Array.isArray(value) ? value : [value]) {
-      if (one !== "" && one !== null && one !== undefined) parts.append(name, one);
+    for (const item of Array.isArray(value) ? value : [value]) {
+      if (item !== "" && item !== null && item !== undefined) parts.append(name, item);
     }
   }
   const text = parts.toString();
   return text && `?${text}`;
 }
 
-// The lines of an NDJSON answer, each parsed as it comes.
+// Yields the lines of an NDJSON answer, each parsed as it arrives.
 export async function* lines(method, path, options) {
   const response = await request(method, path, options);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -1,4 +1,4 @@
-// Lines over time as SVG. The arrow keys and the pointer move a cursor; the values there are said below.
+// Line charts over time as SVG. The arrow keys and the pointer move a cursor; its values are shown below the chart.
 import { bytes, h, show, svg, time } from "./dom.js";
 
 const HEIGHT = 120;
@@ -15,12 +15,12 @@ function ceiling(most, isBytes) {
 function path(values, x, y) {
   let text = "";
   let isDown = false;
-  values.forEach((value, place) => {
+  values.forEach((value, index) => {
     if (value === null || value === undefined) {
-      // A gap of nothing measured; one point alone is still drawn.
+      // Lines connect the measured points across gaps.
       return;
     }
-    text += `${isDown ? "L" : "M"}${x(place).toFixed(1)},${y(value).toFixed(1)}`;
+    text += `${isDown ? "L" : "M"}${x(index).toFixed(1)},${y(value).toFixed(1)}`;
     isDown = true;
   });
   return text;
@@ -40,14 +40,14 @@ export function lineChart(title, format) {
     const { at, series } = data;
     if (!width) return;
     plot.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
-    const most = Math.max(0, ...series.flatMap((one) => one.values.map((value) => value ?? 0)));
+    const most = Math.max(0, ...series.flatMap((line) => line.values.map((value) => value ?? 0)));
     const top = ceiling(most, format === bytes);
-    const x = (place) => LEFT + ((width - LEFT - 4) * place) / Math.max(at.length - 1, 1);
+    const x = (index) => LEFT + ((width - LEFT - 4) * index) / Math.max(at.length - 1, 1);
     const y = (value) => HEIGHT - BOTTOM - ((HEIGHT - BOTTOM - 8) * value) / top;
     const shown = [0, 0.5, 1].map((share) =>
       [svg("line", { class: "axis", x1: LEFT, x2: width, y1: y(top * share), y2: y(top * share) }),
         svg("text", { x: LEFT - 5, y: y(top * share) + 3, "text-anchor": "end" }, format(top * share))]);
-    series.forEach((one, place) => shown.push(svg("path", { class: `line s${place % 4}`, d: path(one.values, x, y) })));
+    series.forEach((line, index) => shown.push(svg("path", { class: `line s${index % 4}`, d: path(line.values, x, y) })));
     if (cursor !== null && cursor < at.length) {
       shown.push(svg("line", { class: "cursor", x1: x(cursor), x2: x(cursor), y1: 4, y2: HEIGHT - BOTTOM }));
     }
@@ -56,11 +56,11 @@ export function lineChart(title, format) {
         svg("text", { x: width - 2, y: HEIGHT - 2, "text-anchor": "end" }, time(at.at(-1)).slice(11, 19)));
     }
     show(plot, shown);
-    const place = cursor ?? at.length - 1;
+    const index = cursor ?? at.length - 1;
     output.textContent = at.length
-      ? `${cursor === null ? "Now" : time(at[place]).slice(11, 19)}: ` +
-        series.map((one) => `${one.name} ${one.values[place] == null ? "–" : format(one.values[place])}`).join(" · ")
-      : "Nothing measured yet.";
+      ? `${cursor === null ? "Now" : time(at[index]).slice(11, 19)}: ` +
+        series.map((line) => `${line.name} ${line.values[index] == null ? "–" : format(line.values[index])}`).join(" · ")
+      : "No data yet.";
   }
 
   function move(to) {
@@ -92,7 +92,7 @@ export function lineChart(title, format) {
     element: figure,
     update(at, series) {
       data = { at, series };
-      show(legend, series.length > 1 && series.map((one, place) => h("span", null, h("i", { class: `s${place % 4}` }), one.name)));
+      show(legend, series.length > 1 && series.map((line, index) => h("span", null, h("i", { class: `s${index % 4}` }), line.name)));
       draw();
     },
   };
@@ -101,6 +101,6 @@ export function lineChart(title, format) {
 export function spark(values, label) {
   const known = values.filter((value) => value !== null && value !== undefined);
   const most = Math.max(1, ...known);
-  const d = path(values, (place) => 1 + (118 * place) / Math.max(values.length - 1, 1), (value) => 20 - (18 * value) / most);
+  const d = path(values, (index) => 1 + (118 * index) / Math.max(values.length - 1, 1), (value) => 20 - (18 * value) / most);
   return svg("svg", { class: "spark", viewBox: "0 0 120 22", role: "img", "aria-label": label }, svg("path", { d }));
 }

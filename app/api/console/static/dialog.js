@@ -1,7 +1,7 @@
-// Dialogs that ask: a form in a <dialog>, closed by Escape, its errors shown inside.
+// Dialogs with a form. Escape closes them; errors appear inside.
 import { h } from "./dom.js";
 
-// Resolves when `work(form)` has succeeded, with what it gave; with undefined when it was closed before.
+// Resolves with the result of `work(form)` once it succeeds, or with undefined if the dialog is closed first.
 export function ask(title, fields, { button = "OK", danger = false, work, isReady = () => true }) {
   return new Promise((resolve) => {
     const error = h("p", { class: "notice", role: "alert", hidden: true });
@@ -33,9 +33,9 @@ export function ask(title, fields, { button = "OK", danger = false, work, isRead
   });
 }
 
-// For what cannot be undone: the name must be typed.
+// Confirms an action that cannot be undone: the user must type the name.
 export function askWithName(title, text, name, button, work) {
   const input = h("input", { name: "typed", autocomplete: "off", spellcheck: "false", required: true });
-  const fields = [h("p", null, text), h("label", null, `Type ${name} to go on`, input)];
+  const fields = [h("p", null, text), h("label", null, `Type ${name} to confirm`, input)];
   return ask(title, fields, { button, danger: true, work, isReady: () => input.value === name });
 }

@@ -1,4 +1,4 @@
-// Elements, numbers and times. Whatever comes from a record is set as text, never as markup.
+// Creates elements and formats numbers and times. Data from records is set as text, never as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -27,13 +27,13 @@ const short = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 export const count = (number) => (number === null || number === undefined ? "–" : whole.format(number));
 
 function scaled(number, step, units) {
-  let place = 0;
+  let index = 0;
   let left = Math.abs(number);
-  while (left >= step && place < units.length - 1) {
+  while (left >= step && index < units.length - 1) {
     left /= step;
-    place += 1;
+    index += 1;
   }
-  return `${short.format(Math.sign(number) * left)}${units[place]}`;
+  return `${short.format(Math.sign(number) * left)}${units[index]}`;
 }
 
 export const brief = (number) => (number === null || number === undefined ? "–" : scaled(number, 1000, ["", "k", "M", "G", "T"]));
@@ -57,7 +57,7 @@ export function duration(ms) {
 
 const pad = (number, digits = 2) => String(number).padStart(digits, "0");
 
-// Local time, in a form that sorts; the title of an element has it in UTC.
+// Local time in a sortable form; pages show UTC in the title of the element.
 export function time(ms) {
   if (ms === null || ms === undefined || ms < 0) return "–";
   const at = new Date(ms);
@@ -80,10 +80,10 @@ export function toast(text) {
 }
 
 export function notice(text, { warn = false } = {}) {
-  const place = byId("notice");
-  place.textContent = text ?? "";
-  place.hidden = !text;
-  place.className = warn ? "notice warn" : "notice";
+  const box = byId("notice");
+  box.textContent = text ?? "";
+  box.hidden = !text;
+  box.className = warn ? "notice warn" : "notice";
 }
 
 export async function copy(text) {
@@ -99,17 +99,17 @@ export async function copy(text) {
   }
 }
 
-export function table(caption, heads, rows, empty = "Nothing here.") {
+export function table(caption, heads, rows, empty = "No data.") {
   if (!rows.length) return h("p", { class: "empty" }, empty);
-  const head = heads.map((one) => {
-    const isNumber = one.startsWith("#");
-    return h("th", { scope: "col", class: isNumber ? "num" : null }, isNumber ? one.slice(1) : one);
+  const head = heads.map((title) => {
+    const isNumber = title.startsWith("#");
+    return h("th", { scope: "col", class: isNumber ? "num" : null }, isNumber ? title.slice(1) : title);
   });
   return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": caption },
     h("table", null, h("caption", null, caption), h("thead", null, h("tr", null, head)), h("tbody", null, rows)));
 }
 
-// Run now and every `ms` while the page is looked at; returns a function that ends it.
+// Runs `work` now and every `ms` while the page is visible; returns a function that stops it.
 export function every(ms, work) {
   let timer = 0;
   let isEnded = false;

@@ -15,17 +15,17 @@ async function list() {
   const mine = ++turn;
   const page = Number(state.page ?? 1);
   try {
-    const found = await get(`/v1/groups${query({ search: state.search, page, limit: LIMIT })}`);
+    const answer = await get(`/v1/groups${query({ search: state.search, page, limit: LIMIT })}`);
     if (mine !== turn) return;
     notice("");
-    const rows = found.groups.map((group) => h("tr", null,
+    const rows = answer.groups.map((group) => h("tr", null,
       h("td", null, h("a", { href: `/console/groups${query({ group: group.group })}` }, group.group)),
       h("td", null, h("span", { class: group.state === "Stable" ? "chip" : "chip plain" }, group.state)),
       h("td", { class: "num" }, count(group.members)),
       h("td", { class: "num" }, count(group.lag))));
-    show(byId("list"), table(`${count(found.total)} groups`, ["Group", "State", "#Members", "#Lag"], rows,
-      state.search ? `No group has “${state.search}” in its name.` : "There is no group yet. A consumer that joins or polls makes one."));
-    const pages = Math.max(1, Math.ceil(found.total / LIMIT));
+    show(byId("list"), table(`${count(answer.total)} groups`, ["Group", "State", "#Members", "#Lag"], rows,
+      state.search ? `No group has “${state.search}” in its name.` : "No groups yet. A consumer that joins or polls creates one."));
+    const pages = Math.max(1, Math.ceil(answer.total / LIMIT));
     const turnTo = (to) => () => { state.page = to; url.write(state, { push: true }); list(); };
     show(byId("pager"), pages > 1 && [
       h("button", { type: "button", disabled: page <= 1, onclick: turnTo(page - 1) }, "Previous"),
@@ -42,7 +42,7 @@ const chart = lineChart("Lag, in records", brief);
 const path = state.group && `/v1/groups/${part(state.group)}`;
 
 function members(group) {
-  const shown = (parts) => parts.map((one) => `${one.topic} ${one.partitions.join(", ")}`).join(" · ") || "–";
+  const shown = (topics) => topics.map((topic) => `${topic.topic} ${topic.partitions.join(", ")}`).join(" · ") || "–";
   return table("Members", ["Member", "Client", "Host", "Assigned", "Claimed"], group.members.map((member) => h("tr", null,
     h("td", { class: "key mono", title: member.member_id }, member.member_id),
     h("td", null, member.client_id || "–", member.is_managed && [" ", h("span", { class: "chip plain" }, "managed")]),
@@ -52,31 +52,31 @@ function members(group) {
 }
 
 function partitions(group, past) {
-  const lags = new Map(past.partitions.map((one) => [`${one.topic}/${one.partition}`, one.lag]));
-  return table("Lag of each partition", ["Partition", "#Committed", "#End", "#Lag", "Last hour", "Assigned to", "Owner"], group.partitions.map((one) => {
-    const history = lags.get(`${one.topic}/${one.partition}`) ?? [];
-    return h("tr", { "data-partition": `${one.topic}-${one.partition}` },
-      h("td", null, h("a", { href: `/console/messages${query({ topic: one.topic, partitions: one.partition, start: "offset", offset: one.committed ?? one.log_start_offset, go: 1 })}` }, `${one.topic}-${one.partition}`)),
-      h("td", { class: "num" }, count(one.committed)), h("td", { class: "num" }, count(one.high_watermark)), h("td", { class: "num" }, count(one.lag)),
-      h("td", null, history.length > 1 ? spark(history, `Lag of ${one.topic} ${one.partition} over the last hour`) : "–"),
-      h("td", { class: "key mono", title: one.member_id ?? "" }, one.member_id ?? "–"), h("td", { class: "key mono", title: one.owner ?? "" }, one.owner ?? "–"));
-  }), "Nothing is committed or assigned yet.");
+  const lags = new Map(past.partitions.map((partition) => [`${partition.topic}/${partition.partition}`, partition.lag]));
+  return table("Lag of each partition", ["Partition", "#Committed", "#End", "#Lag", "Last hour", "Assigned to", "Owner"], group.partitions.map((partition) => {
+    const history = lags.get(`${partition.topic}/${partition.partition}`) ?? [];
+    return h("tr", { "data-partition": `${partition.topic}-${partition.partition}` },
+      h("td", null, h("a", { href: `/console/messages${query({ topic: partition.topic, partitions: partition.partition, start: "offset", offset: partition.committed ?? partition.log_start_offset, go: 1 })}` }, `${partition.topic}-${partition.partition}`)),
+      h("td", { class: "num" }, count(partition.committed)), h("td", { class: "num" }, count(partition.high_watermark)), h("td", { class: "num" }, count(partition.lag)),
+      h("td", null, history.length > 1 ? spark(history, `Lag of ${partition.topic} ${partition.partition} over the last hour`) : "–"),
+      h("td", { class: "key mono", title: partition.member_id ?? "" }, partition.member_id ?? "–"), h("td", { class: "key mono", title: partition.owner ?? "" }, partition.owner ?? "–"));
+  }), "No committed offsets and no assignments yet.");
 }
 
 function leases(group) {
-  return group.leases.length > 0 && table("Leases in force", ["Partition", "#From", "#To", "#Deliveries", "Runs out"],
-    group.leases.flatMap((lease) => lease.partitions.map((one) => h("tr", null,
-      h("td", null, `${one.topic}-${one.partition}`), h("td", { class: "num" }, count(one.offset)), h("td", { class: "num" }, count(one.next_offset)),
-      h("td", { class: "num" }, count(one.deliveries)), h("td", null, time(lease.expires_at))))));
+  return group.leases.length > 0 && table("Open leases", ["Partition", "#From", "#To", "#Deliveries", "Expires"],
+    group.leases.flatMap((lease) => lease.partitions.map((leased) => h("tr", null,
+      h("td", null, `${leased.topic}-${leased.partition}`), h("td", { class: "num" }, count(leased.offset)), h("td", { class: "num" }, count(leased.next_offset)),
+      h("td", { class: "num" }, count(leased.deliveries)), h("td", null, time(lease.expires_at))))));
 }
 
 function totals(past) {
-  const topics = [...new Set(past.partitions.map((one) => one.topic))].slice(0, 4);
+  const topics = [...new Set(past.partitions.map((partition) => partition.topic))].slice(0, 4);
   return topics.map((topic) => ({
     name: topic,
-    values: past.at.map((_, place) => {
-      const known = past.partitions.filter((one) => one.topic === topic && one.lag[place] !== null);
-      return known.length ? known.reduce((sum, one) => sum + one.lag[place], 0) : null;
+    values: past.at.map((_, index) => {
+      const known = past.partitions.filter((partition) => partition.topic === topic && partition.lag[index] !== null);
+      return known.length ? known.reduce((sum, partition) => sum + partition.lag[index], 0) : null;
     }),
   }));
 }
@@ -99,16 +99,16 @@ async function refresh() {
 }
 
 async function reset() {
-  const kind = h("select", { name: "kind", "aria-label": "To" }, [["earliest", "The earliest record"], ["latest", "The end: only what comes from now on"], ["time", "A time"], ["ago", "A while ago"], ["offset", "An offset, in every partition"]]
+  const kind = h("select", { name: "kind", "aria-label": "To" }, [["earliest", "The earliest record"], ["latest", "The end: only new records"], ["time", "A time"], ["ago", "A time ago"], ["offset", "An offset, in every partition"]]
     .map(([value, text]) => h("option", { value }, text)));
   const when = h("input", { name: "time", type: "datetime-local", step: 1 });
   const ago = h("input", { name: "ago", placeholder: "1h, 30m, 7d", pattern: "[0-9]{1,12}(ms|s|m|h|d)" });
   const offset = h("input", { name: "offset", type: "number", min: 0 });
-  const topics = h("input", { name: "topics", placeholder: "all that it reads", spellcheck: "false" });
-  const extras = { time: h("label", null, "Time (yours)", when), ago: h("label", null, "How long ago", ago), offset: h("label", null, "Offset", offset) };
+  const topics = h("input", { name: "topics", placeholder: "all topics of the group", spellcheck: "false" });
+  const extras = { time: h("label", null, "Time (local)", when), ago: h("label", null, "How long ago", ago), offset: h("label", null, "Offset", offset) };
   const preview = h("div", { "aria-live": "polite" });
   let previewed = "";
-  const asked = () => {
+  const request = () => {
     const to = { time: when.value && new Date(when.value).toISOString(), ago: ago.value && `-${ago.value}`, offset: offset.value && Number(offset.value) }[kind.value] ?? kind.value;
     const names = topics.value.split(",").map((name) => name.trim()).filter(Boolean);
     return names.length ? { to, topics: names } : { to };
@@ -116,8 +116,8 @@ async function reset() {
   const look = h("button", { type: "button" }, "Preview");
   const shape = () => { for (const [name, field] of Object.entries(extras)) field.hidden = kind.value !== name; };
   const done = await ask(`Reset the offsets of ${state.group}`, [
-    h("p", { class: "soft" }, "Where the group goes on. Its members must have stopped; the preview changes nothing."),
-    h("label", null, "To", kind), Object.values(extras), h("label", null, "Topics, with commas", topics), h("div", { class: "row" }, look), preview,
+    h("p", { class: "soft" }, "Sets the offsets at which the group continues. Stop its members first. The preview changes nothing."),
+    h("label", null, "To", kind), Object.values(extras), h("label", null, "Topics, separated by commas", topics), h("div", { class: "row" }, look), preview,
   ].flat(), {
     button: "Reset",
     danger: true,
@@ -125,22 +125,22 @@ async function reset() {
       shape();
       look.onclick = async () => {
         try {
-          const found = await send("PUT", `${path}/offsets?dry_run=true`, asked());
-          previewed = JSON.stringify(asked());
-          show(preview, table("What it would be", ["Partition", "#Now", "#After", "#Lag after"], found.offsets.map((one) => h("tr", null,
-            h("td", null, `${one.topic}-${one.partition}`), h("td", { class: "num" }, count(one.before)), h("td", { class: "num" }, count(one.after)), h("td", { class: "num" }, count(one.lag)))), "No partition would change."));
+          const answer = await send("PUT", `${path}/offsets?dry_run=true`, request());
+          previewed = JSON.stringify(request());
+          show(preview, table("Preview", ["Partition", "#Now", "#After", "#Lag after"], answer.offsets.map((change) => h("tr", null,
+            h("td", null, `${change.topic}-${change.partition}`), h("td", { class: "num" }, count(change.before)), h("td", { class: "num" }, count(change.after)), h("td", { class: "num" }, count(change.lag)))), "No partition changes."));
         } catch (problem) {
           previewed = "";
           show(preview, h("p", { class: "notice" }, problem.message));
         }
         form.dispatchEvent(new Event("input"));
       };
-      // What is done is what was seen.
-      return previewed !== "" && previewed === JSON.stringify(asked());
+      // Only the previewed reset can be carried out.
+      return previewed !== "" && previewed === JSON.stringify(request());
     },
-    work: () => send("PUT", `${path}/offsets`, asked()),
+    work: () => send("PUT", `${path}/offsets`, request()),
   });
-  if (done) { toast("The offsets are set"); refresh(); }
+  if (done) { toast("Offsets reset"); refresh(); }
 }
 
 if (state.group) {
@@ -150,10 +150,10 @@ if (state.group) {
   byId("tools").hidden = true;
 }
 if (state.group === "." || state.group === "..") {
-  // To a browser these are other places of the path, however they are encoded.
-  notice(`A browser cannot ask for a group with this name. A shell can: stele groups describe ${state.group}`);
+  // Browsers resolve these names as path segments, even if they are encoded.
+  notice(`Browsers cannot request a group with this name. Use a shell: stele groups describe ${state.group}`);
 } else if (state.group) {
-  byId("one").hidden = false;
+  byId("group").hidden = false;
   byId("chart").append(chart.element);
   byId("reset").addEventListener("click", reset);
   every(2000, refresh);

@@ -4,10 +4,10 @@ import { RECORD_HEADS, recordRow } from "./record.js";
 import { suggestTopics } from "./topic-input.js";
 import * as url from "./url.js";
 
-// Bytes of each part of a record in a row; an opened one asks for more.
+// Bytes of each part of a record in a row; opening the record fetches more.
 const PREVIEW = 2000;
 const TAIL_ROWS_MAX = 500;
-// Nobody reads faster; the broker leaves out what is more, and says how much.
+// People cannot read faster; the broker skips further records and reports their number.
 const TAIL_PER_S = 200;
 const SELECTED_MAX = 100;
 const NAMES = ["topic", "start", "offset", "time", "ago", "partitions", "key", "value", "header", "json", "limit"];
@@ -16,7 +16,7 @@ const form = byId("ask");
 const fields = Object.fromEntries(NAMES.map((name) => [name, form.elements[name]]));
 const body = h("tbody");
 const results = h("table", null, h("caption", { class: "soft" }, "Records"),
-  h("thead", null, h("tr", null, RECORD_HEADS.map((one) => h("th", { scope: "col", class: one.startsWith("#") ? "num" : null }, one.replace("#", "") || h("span", { class: "fine" }, "")))) ), body);
+  h("thead", null, h("tr", null, RECORD_HEADS.map((head) => h("th", { scope: "col", class: head.startsWith("#") ? "num" : null }, head.replace("#", "") || h("span", { class: "fine" }, "")))) ), body);
 
 const selection = {
   ids: new Set(),
@@ -32,17 +32,17 @@ const selection = {
 };
 
 let running = null;
-// What was asked last, and what of it was not looked at.
-let asked = {};
+// The conditions of the last search or tail, and the ranges that it has not scanned.
+let current = {};
 let rest = "";
 
 function values() {
-  const found = {};
-  for (const name of NAMES) found[name] = fields[name].value.trim();
-  return found;
+  const entered = {};
+  for (const name of NAMES) entered[name] = fields[name].value.trim();
+  return entered;
 }
 
-// Which inputs a start needs; the others are not in the way.
+// Shows only the inputs that the chosen start needs.
 function shape() {
   for (const name of ["offset", "time", "ago"]) {
     const isWanted = fields.start.value === name;
@@ -52,15 +52,15 @@ function shape() {
   }
 }
 
-function where(asked) {
-  const common = { partitions: asked.partitions, key: asked.key, value: asked.value, header: asked.header, json: asked.json };
+function where(chosen) {
+  const common = { partitions: chosen.partitions, key: chosen.key, value: chosen.value, header: chosen.header, json: chosen.json };
   const start = {
     newest: { order: "newest" },
     oldest: { from: "earliest" },
-    offset: { from: asked.offset },
-    time: { from: asked.time && new Date(asked.time).toISOString() },
-    ago: { from: asked.ago && `-${asked.ago}` },
-  }[asked.start] ?? { order: "newest" };
+    offset: { from: chosen.offset },
+    time: { from: chosen.time && new Date(chosen.time).toISOString() },
+    ago: { from: chosen.ago && `-${chosen.ago}` },
+  }[chosen.start] ?? { order: "newest" };
   return { ...common, ...start };
 }
 
@@ -78,20 +78,20 @@ function progressed(now) {
   const bar = byId("progress");
   bar.max = Math.max(now.of, 1);
   bar.value = now.offsets;
-  const left = now.too_large ? `, ${count(now.too_large)} too large to look into` : "";
-  byId("status").textContent = `${count(now.matched)} found · ${count(now.offsets)} of ${count(now.of)} looked at · ${bytes(now.bytes)} read${left}`;
+  const left = now.too_large ? `, ${count(now.too_large)} too large for JSON conditions` : "";
+  byId("status").textContent = `${count(now.matched)} found · ${count(now.offsets)} of ${count(now.of)} scanned · ${bytes(now.bytes)} read${left}`;
 }
 
 const ENDINGS = {
-  limit: "the limit is reached",
-  end: "all of it was looked at",
+  limit: "limit reached",
+  end: "all records scanned",
   stopped: "stopped",
   failed: "failed",
 };
 
 async function run({ ranges } = {}) {
   stop();
-  if (!ranges) asked = values();
+  if (!ranges) current = values();
   const mine = new AbortController();
   running = mine;
   busy("search");
@@ -103,13 +103,13 @@ async function run({ ranges } = {}) {
     selection.toggle("", false);
   }
   show(byId("results"), results);
-  const limit = asked.limit || 50;
-  const path = searchPath(asked.topic, { ...where(asked), limit, preview: PREVIEW });
-  // Where to go on may be more than fits into an address.
-  const [method, given] = ranges ? ["POST", { ranges }] : ["GET"];
+  const limit = current.limit || 50;
+  const path = searchPath(current.topic, { ...where(current), limit, preview: PREVIEW });
+  // The ranges to continue with may be too long for a URL.
+  const [method, content] = ranges ? ["POST", { ranges }] : ["GET"];
   try {
-    for await (const line of lines(method, path, { signal: mine.signal, body: given })) {
-      if (line.record) body.append(recordRow(asked.topic, line.record, selection));
+    for await (const line of lines(method, path, { signal: mine.signal, body: content })) {
+      if (line.record) body.append(recordRow(current.topic, line.record, selection));
       else if (line.progress) progressed(line.progress);
       else if (line.end) ended(line.end);
     }
@@ -128,17 +128,17 @@ function ended(end) {
   byId("status").textContent += ` · ${ENDINGS[end.reason]}`;
   rest = end.ranges;
   byId("more").hidden = !(end.reason === "limit" && rest);
-  if (!body.children.length) show(byId("results"), h("p", { class: "empty" }, "Nothing was found."));
+  if (!body.children.length) show(byId("results"), h("p", { class: "empty" }, "No matching records."));
   if (end.errors.length) notice(end.errors.map((error) => error.detail).join(" "), { warn: true });
 }
 
 function tail() {
   stop();
-  asked = values();
-  const { key, value, header, json } = asked;
-  const path = `/v1/topics/${part(asked.topic)}/records${query({ key, value, header, json, preview: PREVIEW, max_per_s: TAIL_PER_S })}`;
+  current = values();
+  const { key, value, header, json } = current;
+  const path = `/v1/topics/${part(current.topic)}/records${query({ key, value, header, json, preview: PREVIEW, max_per_s: TAIL_PER_S })}`;
   const source = new EventSource(path);
-  const only = asked.partitions && new Set(asked.partitions.split(",").map(Number));
+  const only = current.partitions && new Set(current.partitions.split(",").map(Number));
   let waiting = [];
   let seen = 0;
   let dropped = 0;
@@ -153,17 +153,17 @@ function tail() {
   source.addEventListener("open", () => { if (!seen) byId("status").textContent = "Live: waiting for records"; });
   const draw = () => {
     frame = 0;
-    const rows = waiting.map((record) => recordRow(asked.topic, record, selection)).reverse();
+    const rows = waiting.map((record) => recordRow(current.topic, record, selection)).reverse();
     waiting = [];
     body.prepend(...rows);
     const records = body.querySelectorAll("tr.record");
-    for (let place = TAIL_ROWS_MAX; place < records.length; place += 1) {
-      const below = records[place].nextElementSibling;
+    for (let index = TAIL_ROWS_MAX; index < records.length; index += 1) {
+      const below = records[index].nextElementSibling;
       if (below?.classList.contains("detail")) below.remove();
-      records[place].remove();
+      records[index].remove();
     }
-    const left = dropped ? `, ${brief(dropped)} came faster than they can be shown` : "";
-    byId("status").textContent = `Live: ${count(seen)} records, the newest first${left}`;
+    const left = dropped ? `, ${brief(dropped)} skipped because they arrived too fast` : "";
+    byId("status").textContent = `Live: ${count(seen)} records, newest first${left}`;
   };
   source.addEventListener("message", (event) => {
     const record = JSON.parse(event.data);
@@ -179,16 +179,16 @@ function tail() {
     else if (source.readyState === EventSource.CLOSED) {
       stop();
       refusal(path).then(notice);
-    } else byId("status").textContent = "The connection was lost; trying again…";
+    } else byId("status").textContent = "Connection lost, reconnecting…";
   });
 }
 
-// Why a tail was refused: an EventSource does not tell.
+// Fetches the reason why a tail was refused, because an EventSource does not have it.
 async function refusal(path) {
   const asking = new AbortController();
   try {
     await request("GET", path, { signal: asking.signal, headers: { Accept: "text/event-stream" } });
-    return "The tail ended; begin it again.";
+    return "The tail has ended; start it again.";
   } catch (problem) {
     return problem.message;
   } finally {
@@ -218,9 +218,9 @@ function exportPath(format) {
 form.addEventListener("submit", (event) => { event.preventDefault(); submit("go"); });
 byId("tail").addEventListener("click", () => submit("live"));
 byId("stop").addEventListener("click", () => {
-  const said = byId("status").textContent;
+  const progress = byId("status").textContent;
   stop();
-  byId("status").textContent = `Stopped. ${said}`;
+  byId("status").textContent = `Stopped. ${progress}`;
   byId("search").focus();
 });
 byId("more").addEventListener("click", () => run({ ranges: rest }));
@@ -236,14 +236,14 @@ for (const format of ["ndjson", "csv"]) {
 
 function load() {
   stop();
-  const given = url.read();
-  for (const name of NAMES) fields[name].value = given[name] ?? (name === "start" ? "newest" : "");
+  const saved = url.read();
+  for (const name of NAMES) fields[name].value = saved[name] ?? (name === "start" ? "newest" : "");
   if (!fields.start.value) fields.start.value = "newest";
   shape();
-  // Nothing is asked of the broker before the question is complete.
-  if (!given.topic) fields.topic.focus();
-  else if (given.live) tail();
-  else if (given.go) run();
+  // No request is sent before the form is complete.
+  if (!saved.topic) fields.topic.focus();
+  else if (saved.live) tail();
+  else if (saved.go) run();
 }
 
 suggestTopics(fields.topic, byId("topics"));

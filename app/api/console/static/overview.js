@@ -6,7 +6,7 @@ const charts = {
   records: lineChart("Records in, per second", brief),
   bytesIn: lineChart("Bytes in by listener, per second", bytes),
   bytesOut: lineChart("Bytes out by listener, per second", bytes),
-  syncs: lineChart("Time of a sync (fdatasync)", milliseconds),
+  syncs: lineChart("Sync time (fdatasync)", milliseconds),
   log: lineChart("Log on disk", bytes),
   connections: lineChart("Connections", count),
 };
@@ -28,7 +28,7 @@ function tiles(now) {
 
 function meter(disk) {
   const total = disk.total_bytes ?? 0;
-  if (!total) return h("p", { class: "soft" }, "The disk did not say.");
+  if (!total) return h("p", { class: "soft" }, "Disk usage is unknown.");
   const log = ((disk.log_bytes ?? 0) / total) * 100;
   const used = ((total - disk.free_bytes) / total) * 100;
   return [
@@ -44,9 +44,9 @@ function facts(now) {
     ["Topics", h("a", { href: "/console/topics" }, `${count(now.topics)} with ${count(now.partitions)} partitions`)],
     ["Groups", h("a", { href: "/console/groups" }, count(now.groups))],
     ["Records written", count(now.totals.records_in)],
-    ["Running for", duration(now.uptime_ms)],
+    ["Uptime", duration(now.uptime_ms)],
     ["Memory", bytes(now.process.resident_bytes)],
-    ["Searches now", count(now.searches.active)],
+    ["Searches in progress", count(now.searches.active)],
     ["Cluster", h("code", null, now.cluster_id)],
   ];
   return h("dl", { class: "pairs" }, pairs.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
@@ -55,7 +55,7 @@ function facts(now) {
 function listeners(now) {
   const names = { http: "HTTP", binary: "Binary", kafka: "Kafka" };
   return table("Listeners, with rates over the last ten seconds",
-    ["Listener", "Address", "#Connections", "#In /s", "#Out /s", "#In, in all", "#Out, in all"],
+    ["Listener", "Address", "#Connections", "#In /s", "#Out /s", "#In, total", "#Out, total"],
     now.listeners.map((listener) => h("tr", { "data-listener": listener.name },
       h("td", null, names[listener.name] ?? listener.name),
       h("td", { class: "mono" }, listener.port ? `${listener.host}:${listener.port}` : "–"),

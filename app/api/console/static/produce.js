@@ -6,7 +6,7 @@ import * as url from "./url.js";
 
 const FILE_BYTES_MAX = 16 * 1024 * 1024;
 const REPLAY_MAX = 100;
-// Records of one request, so that an answer comes and the progress can be seen.
+// Records per request, so that the progress bar advances with each answer.
 const LINES_PER_REQUEST = 5000;
 
 const form = byId("write");
@@ -42,7 +42,7 @@ function common() {
 
 function base64(data) {
   let text = "";
-  for (let place = 0; place < data.length; place += 32768) text += String.fromCharCode(...data.subarray(place, place + 32768));
+  for (let start = 0; start < data.length; start += 32768) text += String.fromCharCode(...data.subarray(start, start + 32768));
   return btoa(text);
 }
 
@@ -57,12 +57,12 @@ fields.kind.addEventListener("change", shape);
 
 const asText = (record) => JSON.stringify(record);
 
-// Each record as its JSON text.
+// Returns the JSON text of each record.
 async function texts() {
   const kind = fields.kind.value;
   const text = fields.value.value;
   if (kind === "tombstone") {
-    if (!fields.key.value) throw new Error("A tombstone says that a key is gone: give the key.");
+    if (!fields.key.value) throw new Error("A tombstone deletes a key, so it needs one; give the key.");
     return [asText({ ...common(), value: null })];
   }
   if (kind === "text") return [asText({ ...common(), value: text })];
@@ -82,14 +82,14 @@ async function texts() {
   const given = (await file.text()).split(/\r?\n/).filter((line) => line !== "");
   if (!given.length) throw new Error(`${file.name} has no lines.`);
   if (kind === "lines") return given.map((value) => asText({ ...common(), value }));
-  given.forEach((line, place) => {
+  given.forEach((line, index) => {
     try {
       JSON.parse(line);
     } catch (error) {
-      throw new Error(`Line ${place + 1} of ${file.name} is not JSON: ${error.message}`);
+      throw new Error(`Line ${index + 1} of ${file.name} is not JSON: ${error.message}`);
     }
   });
-  // As they stand in the file: what was parsed has lost digits of large numbers.
+  // The lines of the file, because parsing loses digits of large numbers.
   return given;
 }
 
@@ -98,9 +98,9 @@ function receipts(topic, answers, durability, errors) {
   show(byId("receipt"),
     h("header", null, h("h2", null, `${count(answers.length)} ${answers.length === 1 ? "record" : "records"} stored`), h("span", { class: "chip" }, durability)),
     errors.length > 0 && h("p", { class: "notice" }, `${errors.length} were refused. ${errors[0].detail ?? ""}`),
-    table("Where", ["Topic", "#Partition", "#Offset", "Time", ""], first.map((one) => h("tr", null,
-      h("td", null, topic), h("td", { class: "num mono" }, one.partition), h("td", { class: "num mono" }, one.offset), h("td", { class: "mono" }, time(one.timestamp)),
-      h("td", { class: "num" }, h("a", { href: `/console/messages${query({ topic, start: "offset", offset: one.offset, partitions: one.partition, limit: 1, go: 1 })}` }, "look"))))),
+    table("Where", ["Topic", "#Partition", "#Offset", "Time", ""], first.map((result) => h("tr", null,
+      h("td", null, topic), h("td", { class: "num mono" }, result.partition), h("td", { class: "num mono" }, result.offset), h("td", { class: "mono" }, time(result.timestamp)),
+      h("td", { class: "num" }, h("a", { href: `/console/messages${query({ topic, start: "offset", offset: result.offset, partitions: result.partition, limit: 1, go: 1 })}` }, "view"))))),
     answers.length > first.length && h("p", { class: "soft" }, `and ${count(answers.length - first.length)} more`));
   byId("receipt").hidden = false;
 }
@@ -113,16 +113,16 @@ async function store(topic, given, { acks }) {
   bar.max = given.length;
   bar.hidden = given.length <= LINES_PER_REQUEST;
   try {
-    for (let place = 0; place < given.length; place += LINES_PER_REQUEST) {
+    for (let start = 0; start < given.length; start += LINES_PER_REQUEST) {
       const response = await request("POST", `/v1/topics/${part(topic)}/records${query({ acks })}`, {
-        body: `{"records":[${given.slice(place, place + LINES_PER_REQUEST).join(",")}]}`,
+        body: `{"records":[${given.slice(start, start + LINES_PER_REQUEST).join(",")}]}`,
         headers: { "Content-Type": "application/json" },
       });
       const answer = await response.json();
-      stored.push(...answer.records.filter((one) => one.error === undefined));
+      stored.push(...answer.records.filter((result) => result.error === undefined));
       errors.push(...(answer.errors ?? []));
       durability = answer.durability;
-      bar.value = place;
+      bar.value = start;
     }
   } catch (problem) {
     const refused = problem.document?.errors?.[0];
@@ -160,11 +160,11 @@ form.addEventListener("submit", (event) => {
 
 async function replay() {
   const ids = state.replay.split(",").slice(0, REPLAY_MAX);
-  const place = byId("replay");
-  place.hidden = false;
-  let found;
+  const section = byId("replay");
+  section.hidden = false;
+  let chosen;
   try {
-    found = await Promise.all(ids.map(async (id) => {
+    chosen = await Promise.all(ids.map(async (id) => {
       const [topic, partition, offset] = id.split("/");
       return { topic, record: await get(address(topic, { partition, offset })) };
     }));
@@ -178,16 +178,16 @@ async function replay() {
   mark.checked = true;
   suggestTopics(target, byId("topics"));
   const again = h("form", { class: "stack" },
-    h("header", null, h("h2", null, `Send ${count(found.length)} again`)),
-    table("What will be sent: key, value and headers, byte for byte", ["From", "Key", "Value"], found.map(({ topic, record }) => h("tr", null,
+    h("header", null, h("h2", null, `Send ${count(chosen.length)} again`)),
+    table("What will be sent: key, value and headers, byte for byte", ["From", "Key", "Value"], chosen.map(({ topic, record }) => h("tr", null,
       h("td", { class: "mono" }, identity(topic, record)), h("td", { class: "key mono" }, oneLine(record.key, record.key_b64)), h("td", { class: "cut mono" }, oneLine(record.value, record.value_b64))))),
     h("div", { class: "form" }, h("label", { class: "wide" }, "To topic", target),
-      h("label", { class: "check" }, keepTime, "Keep their times"), h("label", { class: "check" }, mark, "Add a header with where they were")),
+      h("label", { class: "check" }, keepTime, "Keep the timestamps"), h("label", { class: "check" }, mark, "Add a header with the original position")),
     h("div", { class: "row" }, h("button", { type: "submit", class: "primary" }, "Send again")));
   again.addEventListener("submit", (event) => {
     event.preventDefault();
     submitted(async () => {
-      const given = found.map(({ topic, record }) => {
+      const given = chosen.map(({ topic, record }) => {
         const { partition, offset, timestamp, ...kept } = record;
         if (keepTime.checked) kept.timestamp = timestamp;
         if (mark.checked) kept.headers = [...kept.headers, { key: "stele.replayed", value: `${topic}/${partition}/${offset}` }];
@@ -197,7 +197,7 @@ async function replay() {
       toast("Sent again");
     });
   });
-  show(place, again);
+  show(section, again);
 }
 
 fields.topic.value = state.topic ?? "";

@@ -1,8 +1,8 @@
-// One record: its bytes, and how they are shown. Nothing in it is trusted: all of it is text.
+// Shows one record. Nothing in it is trusted, so all of it is set as text.
 import { bytes, copy, h, show, time, utc } from "./dom.js";
 import { curl, get, part, query } from "./api.js";
 
-// What one look shows at most; the whole value is a download.
+// Maximum bytes shown of an opened record; the whole value can be downloaded.
 const SHOWN_BYTES = 256 * 1024;
 const HEX_BYTES = 4096;
 
@@ -15,7 +15,7 @@ export function rawBytes(text, b64) {
   return text === null || text === undefined ? null : new TextEncoder().encode(text);
 }
 
-// A text for one line: what is not printable is shown as such.
+// A text in one line; binary data and null are shown as such.
 export function oneLine(text, b64) {
   if (b64 !== undefined) return h("span", { class: "soft" }, `binary ${b64.slice(0, 60)}${b64.length > 60 ? "…" : ""}`);
   if (text === null || text === undefined) return h("span", { class: "chip plain" }, "null");
@@ -24,22 +24,22 @@ export function oneLine(text, b64) {
 
 export function hexDump(data) {
   const lines = [];
-  for (let place = 0; place < Math.min(data.length, HEX_BYTES); place += 16) {
-    const slice = [...data.slice(place, Math.min(place + 16, HEX_BYTES))];
+  for (let start = 0; start < Math.min(data.length, HEX_BYTES); start += 16) {
+    const slice = [...data.slice(start, Math.min(start + 16, HEX_BYTES))];
     const hex = slice.map((byte) => byte.toString(16).padStart(2, "0")).join(" ").padEnd(47);
     const text = slice.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : ".")).join("");
-    lines.push(`${place.toString(16).padStart(8, "0")}  ${hex}  ${text}`);
+    lines.push(`${start.toString(16).padStart(8, "0")}  ${hex}  ${text}`);
   }
   if (data.length > HEX_BYTES) lines.push(`… the first ${HEX_BYTES} bytes`);
   return lines.join("\n");
 }
 
-// What stands in JSON: texts, signs, and everything else (numbers among it) up to the next of those.
+// Tokens of JSON: strings, punctuation, and everything else, such as numbers.
 const TOKENS = /"[^"\\]*(?:\\.[^"\\]*)*"|[{}[\],:]|[^\s{}[\],:"]+/g;
 const DEPTH_MAX = 100;
 
-// JSON with a line for each member, every token as it was written: what JSON.parse makes of a text loses digits of
-// large numbers and all but the last of members with one name. Throws where the text is not JSON, or too deep.
+// Indents JSON and keeps every token as it was written, because JSON.parse loses digits of large numbers and repeated
+// members. Throws if the text is not JSON or is nested too deep.
 export function indented(text) {
   JSON.parse(text);
   const parts = [];
@@ -53,7 +53,7 @@ export function indented(text) {
     if ((isEnd && !isEmpty) || before === "," || (!isEnd && (before === "{" || before === "["))) turn();
     parts.push(token === ":" ? ": " : token);
     if (token === "{" || token === "[") depth += 1;
-    if (depth > DEPTH_MAX) throw new RangeError("nested too deep to be indented");
+    if (depth > DEPTH_MAX) throw new RangeError("nested too deep to indent");
     before = token;
   }
   return parts.join("");
@@ -62,33 +62,33 @@ export function indented(text) {
 function views(record) {
   const data = rawBytes(record.value, record.value_b64);
   if (data === null) return { Text: "null: a tombstone" };
-  const found = {};
+  const shown = {};
   if (record.value_b64 === undefined) {
     try {
-      found.JSON = indented(record.value);
+      shown.JSON = indented(record.value);
     } catch {
-      // Not JSON, or cut: then there is the text.
+      // Not JSON, or cut off; the text is shown.
     }
-    found.Text = record.value;
+    shown.Text = record.value;
   } else {
-    found.Text = new TextDecoder().decode(data);
+    shown.Text = new TextDecoder().decode(data);
   }
-  found.Hex = hexDump(data);
-  return found;
+  shown.Hex = hexDump(data);
+  return shown;
 }
 
-// On a narrow screen the day is left out; an opened record has it.
+// Narrow screens hide the day; an opened record shows it.
 function moment(ms) {
   const [day, clock] = time(ms).split(" ");
   return clock ? [h("span", { class: "day" }, `${day} `), clock] : day;
 }
 
-// The inside of an opened record.
+// The content of an opened record.
 export async function detail(topic, glimpse) {
   const path = address(topic, glimpse);
   const record = glimpse.is_cut ? await get(path + query({ preview: SHOWN_BYTES })) : glimpse;
-  const found = views(record);
-  const names = Object.keys(found);
+  const shown = views(record);
+  const names = Object.keys(shown);
   const body = h("pre", { tabindex: "0", "aria-label": "Value" });
   const buttons = names.map((name) => h("button", { type: "button", role: "tab", onclick: () => choose(name) }, name));
   const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Show as" }, buttons);
@@ -100,12 +100,12 @@ export async function detail(topic, glimpse) {
     buttons[at].focus();
   });
   function choose(name) {
-    buttons.forEach((button, place) => {
-      const isChosen = names[place] === name;
+    buttons.forEach((button, index) => {
+      const isChosen = names[index] === name;
       button.setAttribute("aria-selected", String(isChosen));
       button.tabIndex = isChosen ? 0 : -1;
     });
-    body.textContent = found[name];
+    body.textContent = shown[name];
   }
   choose(names[0]);
   const size = record.value_bytes ?? rawBytes(record.value, record.value_b64)?.length;
@@ -125,7 +125,7 @@ export async function detail(topic, glimpse) {
       h("a", { class: "button", href: `/console/produce${query({ topic, replay: identity(topic, record) })}` }, "Send again…")));
 }
 
-// Rows of a table of records; a row opens its record below it.
+// A row of a table of records; opening it shows the record below.
 export function recordRow(topic, record, selection) {
   const id = identity(topic, record);
   const label = `${record.partition}:${record.offset}`;
@@ -149,15 +149,15 @@ export function recordRow(topic, record, selection) {
       open.textContent = "▸";
       return;
     }
-    const place = h("td", { colspan: 6 }, h("p", { class: "soft" }, "reading…"));
-    inside = h("tr", { class: "detail" }, place);
+    const cell = h("td", { colspan: 6 }, h("p", { class: "soft" }, "reading…"));
+    inside = h("tr", { class: "detail" }, cell);
     row.after(inside);
     open.setAttribute("aria-expanded", "true");
     open.textContent = "▾";
     try {
-      show(place, await detail(topic, record));
+      show(cell, await detail(topic, record));
     } catch (problem) {
-      show(place, h("p", { class: "notice" }, problem.message));
+      show(cell, h("p", { class: "notice" }, problem.message));
     }
   };
   open.addEventListener("click", toggle);

@@ -1,4 +1,4 @@
-// What every screen has: is the broker well, and light or dark.
+// Parts of every screen: the health of the broker, and the choice between light and dark.
 import { byId, every } from "./dom.js";
 import { get } from "./api.js";
 
@@ -16,7 +16,7 @@ every(5000, async () => {
     await get("/readyz");
     say("good", "ready");
   } catch (problem) {
-    say("bad", problem.status ? "not ready" : "not reached");
+    say("bad", problem.status ? "not ready" : "unreachable");
     health.title = problem.message;
   }
 });
@@ -32,7 +32,7 @@ function stored(theme) {
     if (theme === undefined) return localStorage.getItem("stele-theme");
     localStorage.setItem("stele-theme", theme);
   } catch {
-    // A browser that keeps nothing shows what it prefers.
+    // Without storage, the preference of the browser applies.
   }
   return null;
 }

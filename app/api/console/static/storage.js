@@ -10,13 +10,13 @@ const fields = form.elements;
 
 every(5000, async () => {
   try {
-    const found = await get("/v1/connections?limit=200");
-    show(byId("connections"), table(`${count(found.total)} connections`, ["Listener", "From", "Client", "Client id", "#For", "#In", "#Out"],
-      found.connections.map((one) => h("tr", null,
-        h("td", null, one.protocol), h("td", { class: "mono" }, one.peer),
-        h("td", { class: "key", title: one.client_version }, one.client_name ? `${one.client_name} ${one.client_version ?? ""}` : h("span", { class: "soft" }, "did not say")),
-        h("td", { class: "key mono" }, one.client_id ?? "–"),
-        h("td", { class: "num" }, duration(one.age_ms)), h("td", { class: "num" }, bytes(one.bytes_in)), h("td", { class: "num" }, bytes(one.bytes_out))))));
+    const answer = await get("/v1/connections?limit=200");
+    show(byId("connections"), table(`${count(answer.total)} connections`, ["Listener", "From", "Client", "Client id", "#Age", "#In", "#Out"],
+      answer.connections.map((connection) => h("tr", null,
+        h("td", null, connection.protocol), h("td", { class: "mono" }, connection.peer),
+        h("td", { class: "key", title: connection.client_version }, connection.client_name ? `${connection.client_name} ${connection.client_version ?? ""}` : h("span", { class: "soft" }, "unknown")),
+        h("td", { class: "key mono" }, connection.client_id ?? "–"),
+        h("td", { class: "num" }, duration(connection.age_ms)), h("td", { class: "num" }, bytes(connection.bytes_in)), h("td", { class: "num" }, bytes(connection.bytes_out))))));
   } catch (problem) {
     notice(problem.message);
   }
@@ -25,18 +25,18 @@ every(5000, async () => {
 // ── change data capture ──
 
 function copied(tables) {
-  return Object.entries(tables ?? {}).map(([name, one]) => `${name}: ${count(one.copied)} copied, ${count(one.changes)} changes`).join(" · ");
+  return Object.entries(tables ?? {}).map(([name, table]) => `${name}: ${count(table.copied)} copied, ${count(table.changes)} changes`).join(" · ");
 }
 
 every(5000, async () => {
   try {
     const { connectors } = await get("/v1/cdc");
-    show(byId("cdc"), h("header", null, h("h2", null, "Changes out of PostgreSQL")),
-      table("Slots", ["Slot", "State", "#Lag", "Confirmed", "#Events", "#Restarts", "Tables"], connectors.map((one) => h("tr", null,
-        h("td", null, one.slot, one.database && h("div", { class: "fine" }, one.database)),
-        h("td", null, h("span", { class: ["failed", "stopped"].includes(one.state) ? "chip bad" : "chip" }, one.state), one.last_error && h("div", { class: "fine" }, one.last_error)),
-        h("td", { class: "num" }, bytes(one.lag_bytes)), h("td", { class: "mono" }, one.confirmed_lsn ?? "–"),
-        h("td", { class: "num" }, count(one.events)), h("td", { class: "num" }, count(one.restarts)), h("td", null, copied(one.tables)))),
+    show(byId("cdc"), h("header", null, h("h2", null, "Change data capture from PostgreSQL")),
+      table("Slots", ["Slot", "State", "#Lag", "Confirmed", "#Events", "#Restarts", "Tables"], connectors.map((connector) => h("tr", null,
+        h("td", null, connector.slot, connector.database && h("div", { class: "fine" }, connector.database)),
+        h("td", null, h("span", { class: ["failed", "stopped"].includes(connector.state) ? "chip bad" : "chip" }, connector.state), connector.last_error && h("div", { class: "fine" }, connector.last_error)),
+        h("td", { class: "num" }, bytes(connector.lag_bytes)), h("td", { class: "mono" }, connector.confirmed_lsn ?? "–"),
+        h("td", { class: "num" }, count(connector.events)), h("td", { class: "num" }, count(connector.restarts)), h("td", null, copied(connector.tables)))),
       "This broker runs no connector."));
   } catch (problem) {
     notice(problem.message);
@@ -45,48 +45,48 @@ every(5000, async () => {
 
 // ── one partition ──
 
-function forecast(segment, found) {
+function forecast(segment, log) {
   if (!segment.is_sealed) return h("span", { class: "chip plain" }, "being written");
-  if (segment.is_over_size) return h("span", { class: "chip warn" }, "over size: next");
-  if (segment.expires_at === null) return found.retention_ms < 0 ? "kept" : "–";
+  if (segment.is_over_size) return h("span", { class: "chip warn" }, "over size, deleted next");
+  if (segment.expires_at === null) return log.retention_ms < 0 ? "never" : "–";
   const left = segment.expires_at - Date.now();
   return h("span", { title: utc(segment.expires_at) }, left <= 0 ? "due" : `in ${duration(left)}`);
 }
 
-function verdict(found) {
-  if (!found) return h("p", { class: "soft" }, "Not checked since the broker began.");
-  const text = `${count(found.segments)} segments, ${count(found.batches)} batches, ${count(found.records)} records, ${bytes(found.size_bytes)} in ${duration(found.took_ms)}, at ${time(found.at).slice(0, 19)}`;
+function verdict(result) {
+  if (!result) return h("p", { class: "soft" }, "Not verified since the broker started.");
+  const text = `${count(result.segments)} segments, ${count(result.batches)} batches, ${count(result.records)} records, ${bytes(result.size_bytes)} in ${duration(result.took_ms)}, at ${time(result.at).slice(0, 19)}`;
   return [
-    h("p", null, h("span", { class: found.is_good ? "chip" : "chip bad" }, found.is_good ? "all CRCs and indexes are good" : `${count(found.problem_count)} problems`), " ", h("span", { class: "soft" }, text)),
-    found.problems.length > 0 && h("ul", null, found.problems.map((one) => h("li", { class: "mono" }, one))),
+    h("p", null, h("span", { class: result.is_good ? "chip" : "chip bad" }, result.is_good ? "all CRCs and indexes are valid" : `${count(result.problem_count)} problems`), " ", h("span", { class: "soft" }, text)),
+    result.problems.length > 0 && h("ul", null, result.problems.map((problem) => h("li", { class: "mono" }, problem))),
   ];
 }
 
-function describe(topic, partition, found) {
+function describe(topic, partition, log) {
   const path = `/v1/topics/${part(topic)}/partitions/${partition}`;
-  const verify = h("button", { type: "button" }, "Check all bytes");
-  const place = h("div", { class: "stack", role: "status" }, verdict(found.verified));
+  const verify = h("button", { type: "button" }, "Verify");
+  const box = h("div", { class: "stack", role: "status" }, verdict(log.verified));
   verify.addEventListener("click", async () => {
     verify.disabled = true;
-    show(place, h("p", { class: "soft" }, "reading every batch…"));
+    show(box, h("p", { class: "soft" }, "Reading every batch…"));
     try {
-      show(place, verdict(await send("POST", `${path}/verify`)));
+      show(box, verdict(await send("POST", `${path}/verify`)));
     } catch (problem) {
-      show(place, h("p", { class: "notice" }, problem.message));
+      show(box, h("p", { class: "notice" }, problem.message));
     }
     verify.disabled = false;
   });
-  const rows = found.segments.map((segment) => h("tr", null,
+  const rows = log.segments.map((segment) => h("tr", null,
     h("td", { class: "mono" }, segment.file), h("td", { class: "num" }, count(segment.base_offset)), h("td", { class: "num" }, count(segment.next_offset)),
     h("td", { class: "num" }, bytes(segment.size_bytes)), h("td", { class: "num" }, bytes(segment.index_bytes)), h("td", null, time(segment.max_timestamp)),
-    h("td", null, h("span", { class: segment.is_synced ? "chip" : "chip warn" }, segment.is_synced ? "synced" : "not yet"), segment.corrupt_ranges.length > 0 && h("span", { class: "chip bad", title: segment.corrupt_ranges.join("; ") }, "damaged")),
-    h("td", { class: "num" }, forecast(segment, found))));
-  const kept = `Kept ${found.retention_ms < 0 ? "for good" : `for ${duration(found.retention_ms)}`}, ${found.retention_bytes < 0 ? "without a limit of size" : `up to ${bytes(found.retention_bytes)}`}`;
+    h("td", null, h("span", { class: segment.is_synced ? "chip" : "chip warn" }, segment.is_synced ? "synced" : "not synced"), segment.corrupt_ranges.length > 0 && h("span", { class: "chip bad", title: segment.corrupt_ranges.join("; ") }, "corrupt")),
+    h("td", { class: "num" }, forecast(segment, log))));
+  const kept = `Kept ${log.retention_ms < 0 ? "forever" : `for ${duration(log.retention_ms)}`}, ${log.retention_bytes < 0 ? "without a size limit" : `up to ${bytes(log.retention_bytes)}`}`;
   show(byId("segments"),
-    h("header", null, h("h2", null, `${topic}-${partition}`), h("span", { class: "soft" }, `${bytes(found.size_bytes)} · ${kept}`), h("span", { class: "grow" }), verify),
-    place,
-    table("Segments, the oldest first", ["File", "#First offset", "#Next offset", "#Size", "#Indexes", "Newest record", "State", "#Deleted"], rows,
-      found.storage === "memory" ? "This topic is in memory: it has no files." : "No segments."));
+    h("header", null, h("h2", null, `${topic}-${partition}`), h("span", { class: "soft" }, `${bytes(log.size_bytes)} · ${kept}`), h("span", { class: "grow" }), verify),
+    box,
+    table("Segments, oldest first", ["File", "#First offset", "#Next offset", "#Size", "#Indexes", "Newest record", "State", "#Deleted"], rows,
+      log.storage === "memory" ? "This topic is stored in memory and has no files." : "No segments."));
   byId("segments").hidden = false;
 }
 
@@ -110,7 +110,7 @@ fields.topic.value = state.topic ?? "";
 fields.partition.value = state.partition ?? 0;
 if (state.topic) look();
 
-// ── all of the broker ──
+// ── the broker ──
 
 every(5000, async () => {
   try {

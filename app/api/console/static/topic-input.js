@@ -1,4 +1,4 @@
-// An input for a topic's name that asks the broker for names as one types; five thousand of them stay there.
+// Suggests topic names while the user types. The broker does the search, because there may be thousands of topics.
 import { h, show } from "./dom.js";
 import { get, query } from "./api.js";
 
@@ -6,10 +6,10 @@ export function suggestTopics(input, list) {
   let typing = 0;
   const suggest = async () => {
     try {
-      const found = await get(`/v1/topics${query({ search: input.value.trim(), limit: 20 })}`);
-      show(list, found.topics.map((topic) => h("option", { value: topic.name })));
+      const answer = await get(`/v1/topics${query({ search: input.value.trim(), limit: 20 })}`);
+      show(list, answer.topics.map((topic) => h("option", { value: topic.name })));
     } catch {
-      // Names can be typed without suggestions; what is wrong with the broker is said elsewhere.
+      // Names can be typed without suggestions, and the page reports problems of the broker elsewhere.
       show(list);
     }
   };

@@ -15,10 +15,10 @@ async function list() {
   const mine = ++turn;
   const page = Number(state.page ?? 1);
   try {
-    const found = await get(`/v1/topics${query({ search: state.search, page, limit: LIMIT, sizes: true })}`);
+    const answer = await get(`/v1/topics${query({ search: state.search, page, limit: LIMIT, sizes: true })}`);
     if (mine !== turn) return;
     notice("");
-    const rows = found.topics.map((topic) => h("tr", null,
+    const rows = answer.topics.map((topic) => h("tr", null,
       h("td", null, h("a", { href: `/console/topics${query({ topic: topic.name })}` }, topic.name),
         topic.storage === "memory" && [" ", h("span", { class: "chip plain" }, "memory")]),
       h("td", { class: "num" }, count(topic.partition_count)),
@@ -26,16 +26,16 @@ async function list() {
       h("td", { class: "num" }, bytes(topic.size_bytes)),
       h("td", { class: "num" }, duration(topic.retention_ms)),
       h("td", { class: "num" }, h("a", { href: `/console/messages${query({ topic: topic.name })}`, "aria-label": `Messages of ${topic.name}` }, "messages"))));
-    const pages = Math.max(1, Math.ceil(found.total / LIMIT));
+    const pages = Math.max(1, Math.ceil(answer.total / LIMIT));
     if (page > pages) {
-      // Behind the end, since topics were deleted or an old address was opened: the last page is what there is.
+      // The page does not exist, because topics were deleted or the address is old: show the last one.
       state.page = pages;
       url.write(state);
       list();
       return;
     }
-    const empty = state.search ? `No topic has “${state.search}” in its name.` : "There is no topic yet. Make one, or produce to a name.";
-    show(byId("list"), table(`${count(found.total)} topics`, ["Name", "#Partitions", "#Records", "#Size", "#Kept for", "#"], rows, empty));
+    const empty = state.search ? `No topic has “${state.search}” in its name.` : "No topics yet. Create one, or produce to a new name.";
+    show(byId("list"), table(`${count(answer.total)} topics`, ["Name", "#Partitions", "#Records", "#Size", "#Retention", "#"], rows, empty));
     const turnTo = (to) => () => { state.page = to; url.write(state, { push: true }); list(); };
     show(byId("pager"), pages > 1 && [
       h("button", { type: "button", disabled: page <= 1, onclick: turnTo(page - 1) }, "Previous"),
@@ -59,10 +59,10 @@ search.addEventListener("input", () => {
 
 function configLines(text) {
   const configs = {};
-  for (const line of text.split("\n").map((one) => one.trim()).filter(Boolean)) {
-    const place = line.indexOf("=");
-    if (place < 1) throw new Error(`“${line}” is not NAME=VALUE`);
-    configs[line.slice(0, place).trim()] = line.slice(place + 1).trim();
+  for (const line of text.split("\n").map((entry) => entry.trim()).filter(Boolean)) {
+    const equals = line.indexOf("=");
+    if (equals < 1) throw new Error(`“${line}” is not NAME=VALUE`);
+    configs[line.slice(0, equals).trim()] = line.slice(equals + 1).trim();
   }
   return configs;
 }
@@ -71,7 +71,7 @@ byId("new").addEventListener("click", async () => {
   const fields = [
     h("label", null, "Name", h("input", { name: "name", required: true, maxlength: 249, pattern: "[a-zA-Z0-9._\\-]+", autocomplete: "off", spellcheck: "false" })),
     h("label", null, "Partitions", h("input", { name: "partitions", type: "number", min: 1, max: 10000, value: 1, required: true })),
-    h("label", null, "Configuration, a NAME=VALUE on each line", h("textarea", { name: "configs", rows: 4, placeholder: "retention.ms=86400000", spellcheck: "false" })),
+    h("label", null, "Configuration, one NAME=VALUE per line", h("textarea", { name: "configs", rows: 4, placeholder: "retention.ms=86400000", spellcheck: "false" })),
   ];
   const made = await ask("New topic", fields, {
     button: "Create",
@@ -90,30 +90,30 @@ function describe(topic) {
   const name = topic.name;
   document.title = `${name} · Stele`;
   byId("title").textContent = name;
-  const records = topic.partitions.reduce((sum, one) => sum + one.high_watermark - one.log_start_offset, 0);
-  const size = topic.partitions.reduce((sum, one) => sum + one.size_bytes, 0);
+  const records = topic.partitions.reduce((sum, partition) => sum + partition.high_watermark - partition.log_start_offset, 0);
+  const size = topic.partitions.reduce((sum, partition) => sum + partition.size_bytes, 0);
   const tile = (label, value) => h("div", { class: "tile" }, h("dt", null, label), h("dd", null, value));
   const partitions = table("Partitions", ["Partition", "#First offset", "#End offset", "#Records", "#Synced to", "#Size", "#Segments", "#"],
-    topic.partitions.map((one) => h("tr", null,
-      h("td", null, one.partition),
-      h("td", { class: "num" }, count(one.log_start_offset)),
-      h("td", { class: "num" }, count(one.high_watermark)),
-      h("td", { class: "num" }, count(one.high_watermark - one.log_start_offset)),
-      h("td", { class: "num" }, count(one.synced_offset)),
-      h("td", { class: "num" }, bytes(one.size_bytes)),
-      h("td", { class: "num" }, count(one.segments)),
-      h("td", { class: "num" }, h("a", { href: `/console/storage${query({ topic: name, partition: one.partition })}`, "aria-label": `Segments of partition ${one.partition}` }, "segments")))));
+    topic.partitions.map((partition) => h("tr", null,
+      h("td", null, partition.partition),
+      h("td", { class: "num" }, count(partition.log_start_offset)),
+      h("td", { class: "num" }, count(partition.high_watermark)),
+      h("td", { class: "num" }, count(partition.high_watermark - partition.log_start_offset)),
+      h("td", { class: "num" }, count(partition.synced_offset)),
+      h("td", { class: "num" }, bytes(partition.size_bytes)),
+      h("td", { class: "num" }, count(partition.segments)),
+      h("td", { class: "num" }, h("a", { href: `/console/storage${query({ topic: name, partition: partition.partition })}`, "aria-label": `Segments of partition ${partition.partition}` }, "segments")))));
   const configs = table("Configuration", ["Name", "In effect", ""], Object.entries(topic.effective_configs).map(([key, value]) => {
     const isSet = key in topic.configs;
     return h("tr", null, h("td", { class: "mono" }, key),
       h("td", { class: "mono" }, value, " ", isSet && h("span", { class: "chip" }, "set")),
       h("td", { class: "num" },
-        isSet && h("button", { type: "button", class: "quiet", "aria-label": `Back to the default of ${key}`, onclick: () => alter({ configs: { [key]: null } }) }, "default"),
+        isSet && h("button", { type: "button", class: "quiet", "aria-label": `Reset ${key} to its default`, onclick: () => alter({ configs: { [key]: null } }) }, "default"),
         h("button", { type: "button", class: "quiet", "aria-label": `Edit ${key}`, onclick: () => edit(key, value) }, "edit")));
   }));
-  show(byId("one"),
+  show(byId("topic"),
     h("dl", { class: "tiles" }, tile("Records", count(records)), tile("Size", bytes(size)), tile("Partitions", count(topic.partition_count)),
-      tile("Kept for", duration(Number(topic.effective_configs["retention.ms"])))),
+      tile("Retention", duration(Number(topic.effective_configs["retention.ms"])))),
     h("div", { class: "row" },
       h("a", { class: "button primary", href: `/console/messages${query({ topic: name })}` }, "Messages"),
       h("a", { class: "button", href: `/console/produce${query({ topic: name })}` }, "Produce"),
@@ -140,7 +140,7 @@ function describe(topic) {
   }
   async function grow() {
     const least = topic.partition_count + 1;
-    const fields = [h("p", null, "Keys may go to other partitions from then on. The number cannot be lowered."),
+    const fields = [h("p", null, "New records may go to other partitions than earlier records with the same key. The number cannot be reduced."),
       h("label", null, "Partitions", h("input", { name: "partitions", type: "number", min: least, value: least, required: true }))];
     const changed = await ask("Add partitions", fields, {
       button: "Add",
@@ -149,12 +149,12 @@ function describe(topic) {
     if (changed) describe(changed);
   }
   async function purge() {
-    const text = `All ${count(records)} records are deleted, for good. The topic, its configuration and its offsets go on.`;
+    const text = `All ${count(records)} records are deleted permanently. The topic and its configuration remain, and its offsets continue.`;
     const done = await askWithName("Purge a topic", text, name, "Purge", () => send("DELETE", `/v1/topics/${part(name)}/records`));
-    if (done) { toast(`${count(done.partitions.reduce((sum, one) => sum + one.deleted, 0))} records deleted`); open(); }
+    if (done) { toast(`${count(done.partitions.reduce((sum, partition) => sum + partition.deleted, 0))} records deleted`); open(); }
   }
   async function remove() {
-    const done = await askWithName("Delete a topic", "The topic and all its records are deleted, for good.", name, "Delete",
+    const done = await askWithName("Delete a topic", "The topic and all its records are deleted permanently.", name, "Delete",
       async () => { await send("DELETE", `/v1/topics/${part(name)}`); return true; });
     if (done) location.href = "/console/topics";
   }

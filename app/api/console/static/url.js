@@ -1,4 +1,4 @@
-// The address is the state: what a form asks for stands there, so a link opens what was seen.
+// Keeps the state of a page in its URL, so that a link opens the same view.
 
 export function read() {
   const values = {};
