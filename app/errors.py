@@ -14,8 +14,8 @@
     │   │   ├── InvalidTopicName
     │   │   ├── InternalTopic         belongs to the broker; clients cannot write to it or change it
     │   │   ├── InvalidPartitionCount
-    │   │   ├── TooManyPartitions    more than the broker may have in all
-    │   │   └── InvalidConfig
+    │   │   └── TooManyPartitions    more than the broker may have in all
+    │   ├── InvalidConfig
     │   ├── InvalidReplicationFactor
     │   ├── InvalidReplicaAssignment
     │   ├── InvalidBatch             bytes that are not RecordBatch v2
@@ -41,9 +41,10 @@
     │       ├── GroupNotEmpty
     │       ├── GroupNotFound
     │       ├── GroupSubscribedToTopic
-    │       ├── PartitionNotAssigned
-    │       ├── PartitionOwned       by another member
-    │       ├── PartitionNotOwned    claim it first
+    │       ├── OwnershipError       of one partition of a topic
+    │       │   ├── PartitionNotAssigned
+    │       │   ├── PartitionOwned   by another member
+    │       │   └── PartitionNotOwned   claim it first
     │       ├── LeaseFenced          what it held is somebody else's by now
     │       └── OffsetMetadataTooLarge
     ├── RequestTimedOut              nothing is wrong but the clock; try again

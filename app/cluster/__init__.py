@@ -1,1 +1,5 @@
-"""Who owns what: the catalog of topics, and the ids that must never be given twice. Moves no data."""
+"""What exists: the catalog of topics, ids that are never given twice, and the store of groups. Reading order:
+
+- ``catalog``, ``group_store``      the two interfaces
+- ``sqlite``, ``sqlite_groups``     both on this machine (ADR-0008, ADR-0012)
+"""

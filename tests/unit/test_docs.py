@@ -15,10 +15,9 @@ from stele.wire.error_codes import ErrorCode
 
 from app.settings import Settings
 from app.storage.topic_config import CONFIG_ENTRIES, TopicConfig
+from tests.support.code_names import Metric, metrics
+from tests.support.documents import DOCS, PAGES, ROOT, Place, anchors, links, name, prose
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("load/*.md")])
 SOURCES = sorted(
     path
     for folder in ("app", "clients", "load", "tests", "docs")
@@ -26,10 +25,6 @@ SOURCES = sorted(
     if path.suffix in {".py", ".md"}
 )
 PROTOCOL = (DOCS / "formats" / "binary-protocol.md").read_text()
-
-
-def name(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 def pyproject() -> dict[str, Any]:
@@ -153,22 +148,71 @@ def test_the_page_on_dependencies_names_those_of_the_project_and_no_others() -> 
 # ── links ──
 
 
-def anchors(path: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("path", PAGES, ids=name)
-def test_links_lead_somewhere(path: Path) -> None:
-    prose = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
-        if re.match(r"[a-z]+:", target):
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if re.match(r"[a-z]+:", link.text):
             continue
-        file, _, anchor = target.partition("#")
-        linked = (path.parent / file).resolve() if file else path
-        assert linked.exists(), f"{name(path)} links to {target}"
+        file, _, anchor = link.text.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), f"{link.place}: links to {link.text}, which does not exist: correct the path"
         if anchor:
-            assert anchor in anchors(linked), f"{name(path)} links to {target}"
+            known = ", ".join(sorted(anchors(target)))
+            assert anchor in anchors(target), (
+                f"{link.place}: links to {link.text}, and {name(target)} has no such heading; it has {known}"
+            )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_fences_and_backticks_come_in_pairs(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    fences = [number for number, line in enumerate(lines, 1) if line.lstrip().startswith("```")]
+    assert len(fences) % 2 == 0, f"{Place(page, fences[-1])}: a code block begins here and does not end"
+    for number, line in enumerate(prose(page).splitlines(), 1):
+        assert line.count("`") % 2 == 0, f"{Place(page, number)}: a backtick without its other half"
+
+
+# ── series of /metrics ──
+
+
+def documented_series() -> dict[str, tuple[Place, set[str]]]:
+    """Return each series in the tables of docs/operations.md, with the labels beside it."""
+    page = DOCS / "operations.md"
+    documented: dict[str, tuple[Place, set[str]]] = {}
+    for number, line in enumerate(prose(page).splitlines(), 1):
+        if not line.startswith("| `stele_"):
+            continue
+        series, labels = line.split("|")[1:3]
+        for one_series in re.findall(r"`(stele_\w+)`", series):
+            documented[one_series] = Place(page, number), set(re.findall(r"`(\w+)`", labels))
+    return documented
+
+
+@pytest.mark.parametrize("metric", metrics(), ids=lambda metric: metric.name)
+def test_every_series_is_documented_with_its_labels(metric: Metric) -> None:
+    rows = documented_series()
+    row = next((rows[series] for series in metric.series if series in rows), None)
+    assert row, (
+        f"{metric.source}: {metric.name} is in no table of docs/operations.md; add a row with its labels"
+    )
+    place, labels = row
+    missing = set(metric.labels) - labels
+    assert not missing, f"{place}: {metric.name} has the labels {sorted(missing)}, too: add them to the row"
+
+
+def test_no_series_and_no_label_is_documented_that_does_not_exist() -> None:
+    declared = {series: metric for metric in metrics() for series in metric.series}
+    labels_of_row: dict[Place, set[str]] = {}
+    for series, (place, _) in documented_series().items():
+        assert series in declared, f"{place}: {series} is declared nowhere in app; correct or remove it"
+        labels_of_row.setdefault(place, set()).update(declared[series].labels)
+    for place, labels in documented_series().values():
+        if labels_of_row[place]:
+            stale = labels - labels_of_row[place]
+            assert not stale, f"{place}: no series of this row has the labels {sorted(stale)}: correct them"
+
+
+# ── the reading order ──
 
 
 def test_architecture_names_files_that_exist() -> None:
