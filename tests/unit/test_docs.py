@@ -15,7 +15,7 @@ from stele.wire.error_codes import ErrorCode
 
 from app.settings import Settings
 from app.storage.topic_config import CONFIG_ENTRIES, TopicConfig
-from tests.support.code_names import Metric, metrics
+from tests.support.code_names import Metric, metrics, tracked
 from tests.support.documents import DOCS, PAGES, ROOT, Place, anchors, links, name, prose
 
 SOURCES = sorted(
@@ -212,18 +212,43 @@ def test_no_series_and_no_label_is_documented_that_does_not_exist() -> None:
             assert not stale, f"{place}: no series of this row has the labels {sorted(stale)}: correct them"
 
 
-# ── the reading order ──
+# ── architecture.md ──
+
+ARCHITECTURE = DOCS / "architecture.md"
 
 
-def test_architecture_names_files_that_exist() -> None:
-    text = (DOCS / "architecture.md").read_text()
-    for row in re.findall(r"^\| (.*?) \|", text, re.MULTILINE):
-        folder = ROOT
-        for file in re.findall(r"`([\w/.]+)`", row):
-            # A name without a folder stands in the folder of the one before it.
-            path = ROOT / file if "/" in file else folder / file
-            assert path.exists(), file
-            folder = path.parent
+def section(page: Path, heading: str) -> str:
+    return re.split(r"^## ", prose(page).split(f"\n## {heading}\n")[1], flags=re.MULTILINE)[0]
+
+
+def test_the_layers_are_those_of_the_contract() -> None:
+    contracts = pyproject()["tool"]["importlinter"]["contracts"]
+    (contract,) = (contract for contract in contracts if contract["id"] == "layers")
+    layers = [set(re.split(r" [|:] ", layer)) for layer in contract["layers"]]
+    rows = re.findall(r"^\| \w+ \| (`.*?`) \|", section(ARCHITECTURE, "Layers"), re.MULTILINE)
+    assert [set(re.findall(r"`(\w+)`", row)) for row in rows] == layers, (
+        "docs/architecture.md, Layers: the table and the contract `layers` of pyproject.toml differ"
+    )
+
+
+def test_the_reading_order_passes_every_package() -> None:
+    text = section(ARCHITECTURE, "Reading order")
+    packages = {name(path.parent) for path in (ROOT / "app").glob("*/__init__.py")}
+    missing = {package for package in packages if f"`{package}/" not in text}
+    assert not missing, f"docs/architecture.md, Reading order: add a row for {sorted(missing)}"
+
+
+def test_the_directories_are_those_of_the_repository() -> None:
+    listed = set(re.findall(r"^\| `([\w.]+)/` \|", section(ARCHITECTURE, "Directories"), re.MULTILINE))
+    present = {file.split("/")[0] for file in tracked() if "/" in file and not file.startswith(".")}
+    assert listed == present, "docs/architecture.md, Directories: the table and the repository differ"
+
+
+def test_the_directories_of_the_tests_are_all_named() -> None:
+    text = section(ARCHITECTURE, "Directories")
+    present = {"/".join(file.split("/")[:2]) for file in tracked() if re.match(r"tests/\w+/", file)}
+    missing = {folder for folder in present if f"`{folder}/`" not in text}
+    assert not missing, f"docs/architecture.md, Directories: name {sorted(missing)}"
 
 
 # ── README, Makefile, containers ──
@@ -260,3 +285,21 @@ def test_each_container_runs_without_root_and_keeps_its_data_in_a_volume() -> No
     assert all(port.startswith("127.0.0.1:") for port in broker["ports"])
     named = [variable.removeprefix("STELE_").lower() for variable in broker["environment"]]
     assert set(named) <= set(Settings.model_fields)
+
+
+# ── vocabulary.md ──
+
+
+@pytest.mark.parametrize("heading", ["Terms of Stele's own", "Terms of Kafka and of the field"])
+def test_the_terms_are_in_alphabetical_order_and_stand_there_once(heading: str) -> None:
+    terms = re.findall(r"^\| \*\*(.+?)\*\* \|", section(DOCS / "vocabulary.md", heading), re.MULTILINE)
+    assert terms == sorted(set(terms), key=str.lower), f"docs/vocabulary.md, {heading}: sort the rows"
+
+
+def test_every_term_of_our_own_names_its_place_in_the_code() -> None:
+    for row in re.findall(
+        r"^\| \*\*.*$", section(DOCS / "vocabulary.md", "Terms of Stele's own"), re.MULTILINE
+    ):
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert len(cells) == 4, f"docs/vocabulary.md: {row}"
+        assert cells[3], f"docs/vocabulary.md: {cells[0]} names no class, function or page: add it"
