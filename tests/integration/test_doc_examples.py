@@ -54,6 +54,8 @@ NOT_RUN = {
     ".venv/bin/python -m": "the module exists (checked)",
     "LOAD_BINARY_URL=": "make load runs Locust",
 }
+# A program that takes longer hangs; Spark alone needs a minute to start on a busy machine.
+HANGS_S = 500
 # What a page's Python expects to be there.
 PRELUDES = {
     "docs/groups.md": """
@@ -225,7 +227,7 @@ def test_shell_blocks_run(block: Block, request: pytest.FixtureRequest, tmp_path
                 env=environment(broker),
                 capture_output=True,
                 text=True,
-                timeout=5 if is_endless(command) else 30,
+                timeout=5 if is_endless(command) else HANGS_S,
                 check=False,
             )
         except subprocess.TimeoutExpired:
@@ -296,7 +298,7 @@ def run_program(source: str, broker: BrokerProcess, folder: Path, *, where: Plac
         env=environment(broker),
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=HANGS_S,
         check=False,
     )
     assert done.returncode == 0, f"{where}: {done.stderr}"
@@ -324,7 +326,7 @@ def test_blocks_that_are_tests_pass(block: Block, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=HANGS_S,
         check=False,
     )
     assert done.returncode == 0, f"{block.place}: {done.stdout}"

@@ -116,7 +116,7 @@ def drawn_tree(text: str) -> dict[str, str | None]:
 def class_tree(files: list[Path], root: str) -> dict[str, str | None]:
     """Return the parent of each class of ``files`` that descends from ``root``, by its first base of the tree."""
     bases = {
-        node.name: [base.id for base in node.bases if isinstance(base, ast.Name)]
+        node.name: [ast.unparse(base).rpartition(".")[2] for base in node.bases]
         for file in files
         for node in ast.parse(file.read_text()).body
         if isinstance(node, ast.ClassDef)

@@ -116,6 +116,21 @@ def test_the_list_of_decisions_is_complete() -> None:
     assert listed == {path.name for path in (DOCS / "adr").glob("*.md")}
 
 
+def test_the_list_of_decisions_has_their_titles() -> None:
+    listed = dict(
+        re.findall(
+            r"^\| \[(\d{4})\]\([^)]*\) \| (.*) \|$",
+            (DOCS / "adr" / "0001-record-decisions.md").read_text(),
+            re.MULTILINE,
+        )
+    )
+    for path in (DOCS / "adr").glob("*.md"):
+        title = path.read_text().splitlines()[0].partition(" · ")[2]
+        assert listed[path.name[:4]] == title, (
+            f"docs/adr/0001-record-decisions.md: {path.name} is {title!r} now"
+        )
+
+
 @pytest.mark.parametrize("path", sorted((DOCS / "adr").glob("*.md")), ids=name)
 def test_a_decision_has_context_choice_and_price_on_one_page(path: Path) -> None:
     text = path.read_text()
