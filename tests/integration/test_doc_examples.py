@@ -86,6 +86,7 @@ PYTHON = [
     for _, block in CODE
     if block.language == "python" and "def test_" not in block.text and "spark" not in block.text
 ]
+JSON = [block for _, block in CODE if block.language == "json"]
 SPARK = [block for _, block in CODE if block.language == "python" and "spark" in block.text]
 TESTS = [block for _, block in CODE if block.language == "python" and "def test_" in block.text]
 
@@ -332,9 +333,12 @@ def test_blocks_that_are_tests_pass(block: Block, tmp_path: Path) -> None:
     assert done.returncode == 0, f"{block.place}: {done.stdout}"
 
 
-@pytest.mark.parametrize("block", [b for _, b in CODE if b.language == "json"], ids=place)
+@pytest.mark.parametrize("block", JSON, ids=place)
 def test_json_blocks_are_json(block: Block) -> None:
-    json.loads(block.text)
+    try:
+        json.loads(block.text)
+    except ValueError as error:
+        pytest.fail(f"{block.place}: no JSON: {error}")
 
 
 def test_pages_name_files_of_the_repository_in_this_module() -> None:
