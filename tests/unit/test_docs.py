@@ -302,6 +302,19 @@ def test_each_container_runs_without_root_and_keeps_its_data_in_a_volume() -> No
     assert set(named) <= set(Settings.model_fields)
 
 
+# ── the index ──
+
+
+def test_the_index_lists_every_page() -> None:
+    index = DOCS / "README.md"
+    linked = {(DOCS / link.text).resolve() for link in links(index)}
+    decisions = DOCS / "adr"
+    missing = {
+        name(page) for page in DOCS.rglob("*.md") if page not in linked | {index} and page.parent != decisions
+    }
+    assert not missing, f"docs/README.md: add a row for {sorted(missing)}"
+
+
 # ── vocabulary.md ──
 
 
