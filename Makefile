@@ -20,7 +20,7 @@ ARGS ?=
 DEMO_FLIGHTS ?= 0
 # The Kafka clients that make conformance runs: all, or a comma list such as sarama,java.
 CLIENTS ?= all
-# How many processes make test runs the tests in: auto is one for each core. 0 is one alone, for a debugger.
+# How many processes make test runs the tests in: auto is one per core; 0 runs them in a single process, for a debugger.
 TEST_PROCESSES ?= auto
 FUZZ_SECONDS ?= 60
 LOAD_SECONDS ?= 20
@@ -34,21 +34,21 @@ help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | \
 		while IFS=$$'\t' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
-setup: $(DEVELOPMENT) ## install everything that is needed to work on Stele, into .venv
+setup: $(DEVELOPMENT) ## install everything needed to work on Stele into .venv
 	@echo "ready: $(BIN)/stele, and make run, test, lint, bench, load, demo"
 
 run: $(RUNTIME) ## start a broker on 127.0.0.1 (HTTP 8080, binary 9009, Kafka 9092, data in ./data)
 	@echo "starting a broker; ctrl-c stops it, http://127.0.0.1:8080/ is its console, /docs its HTTP API"
 	@exec $(BIN)/stele serve $(ARGS)
 
-test: $(DEVELOPMENT) ## run all tests but the long and the unbounded ones, in random order, in parallel processes
+test: $(DEVELOPMENT) ## run all tests except the long and the unbounded ones, in random order, in parallel
 	@echo "running the tests, with the wheel built and installed into an empty environment among them"
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not torture and not long" $(ARGS)
 
-long: $(DEVELOPMENT) ## run the tests that take minutes: whole pipelines through kills, Spark on a cluster of processes and by Connect
+long: $(DEVELOPMENT) ## run the tests that take minutes: pipelines with kills, Spark clusters, Spark Connect
 	$(BIN)/python -m pytest -m "long and not torture" $(ARGS)
 
-conformance: $(DEVELOPMENT) ## drive the Kafka listener with CLIENTS (all of them), write the table of docs/conformance.md
+conformance: $(DEVELOPMENT) ## test the Kafka listener with CLIENTS (default all), write the table of docs/conformance.md
 	@echo "running the conformance tests; what is downloaded and built for them goes to .conformance"
 	STELE_CONFORMANCE_CLIENTS=$(CLIENTS) STELE_CONFORMANCE_TABLE=docs/conformance.md \
 		$(BIN)/python -m pytest tests/conformance $(ARGS)
@@ -69,20 +69,20 @@ bench: $(DEVELOPMENT) ## run the benchmarks of load/ against yardsticks measured
 	@set -e; for file in load/bench_*.py; do \
 		if [ -e "$$file" ]; then echo "── $$file"; $(BIN)/python -m "load.$$(basename "$$file" .py)" $(ARGS); fi; done
 
-load: $(DEVELOPMENT) ## load a broker of its own over HTTP and TCP for LOAD_SECONDS (20), report in load/reports/
+load: $(DEVELOPMENT) ## load a temporary broker over HTTP and TCP for LOAD_SECONDS (20), report in load/reports/
 	$(BIN)/python -m load.run_locust $(ARGS)
 
 demo: $(DEVELOPMENT) ## replay 336,776 flights over both protocols and read each back through the other
 	$(BIN)/python -m load.demo_flights --flights $(DEMO_FLIGHTS) $(ARGS)
 
-fuzz: $(DEVELOPMENT) ## fuzz what reads the Kafka listener's bytes for FUZZ_SECONDS (60), guided by coverage
+fuzz: $(DEVELOPMENT) ## fuzz the decoders of the Kafka listener for FUZZ_SECONDS (60), guided by coverage
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: atheris || { \
 		echo "atheris could not be installed: it has wheels for Linux on x86_64 only."; \
 		echo "Without it, make test fuzzes the same decoders with hypothesis, less deeply."; exit 1; }
 	$(BIN)/python -m tests.fuzz.kafka_decoders -max_total_time=$(FUZZ_SECONDS) $(ARGS)
 
-mutants: $(DEVELOPMENT) ## check that the tests notice each of a list of mistakes (tests/mutants)
+mutants: $(DEVELOPMENT) ## check that the tests fail for each mistake listed in tests/mutants
 	$(BIN)/python -m tests.mutants
 
 torture: $(DEVELOPMENT) ## run the unbounded crash, power-cut and fuzz tests (hours)

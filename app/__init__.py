@@ -1,1 +1,1 @@
-"""The broker. Imports point downward only: api, tcp → broker → cluster, storage → stele.wire."""
+"""The broker. Imports point downwards only: docs/architecture.md draws the layers, pyproject.toml checks them."""

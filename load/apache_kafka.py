@@ -1,6 +1,6 @@
-"""Apache Kafka on this machine: what Stele is compared with, and whose tools read its files.
+"""Run Apache Kafka on this machine, for comparisons and for its tools.
 
-``python -m load.apache_kafka`` runs one until it is interrupted. Its jars come from Maven Central once, into
+``python -m load.apache_kafka`` runs a node until it is interrupted. Its jars come from Maven Central once, into
 ``.kafka/``; nothing else is installed.
 """
 
@@ -105,7 +105,7 @@ def libs() -> Path:
                 f"Maven could not fetch Apache Kafka {VERSION} (it needs Maven Central once):\n"
                 f"{done.stdout[-_SHOWN_BYTES:]}"
             )
-        # Whoever sees the directory sees it complete.
+        # A directory with this name is always complete.
         partial.rename(directory)
     return directory
 

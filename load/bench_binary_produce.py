@@ -1,4 +1,7 @@
-"""Pipelined ADR-0009 produces of 100 bytes against a server that parses the same frames and stores nothing."""
+"""Measure pipelined PRODUCE frames (ADR-0009) against a server that parses them.
+
+Records have 100 bytes; the yardstick stores nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ ANSWER_BYTES = 14
 
 
 def produce_rate(port: int) -> float:
-    """Confirmed records a second over one connection."""
+    """Return confirmed records per second over one connection."""
     chunk = ProduceRequest(topic="bench", data=b"x" * 100).encode() * CHUNK
     chunks = RECORDS // CHUNK
     answer = bytearray(1024 * 1024)

@@ -1,4 +1,4 @@
-"""Changes out of PostgreSQL, end to end, beside pg_recvlogical that reads the same changes to /dev/null.
+"""Measure change data capture from PostgreSQL against pg_recvlogical, which only reads the changes.
 
 Both have a slot of their own at the same point of the log; the changes are made first,
 so that what is timed is decoding, transport and storing, not PostgreSQL's own writing.

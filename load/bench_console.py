@@ -1,7 +1,8 @@
-"""Produce throughput while somebody looks: a live tail of that topic, the overview, and Prometheus, beside nobody.
+"""Measure what a live tail, the overview and Prometheus cost a producer.
 
-The tail is the console's own (previews, 200 records a second at most); the
-overview and its history are asked for every two seconds, ``/metrics`` every second.
+The tail is the console's own (previews, at most 200 records per second); the
+overview and its history are requested every two seconds, ``/metrics`` every second.
+The yardstick is the same produce without any viewer.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def _page_ms(port: int, path: str) -> float:
 
 
 def scan_rate() -> None:
-    """Records that a search looks at in a second, with one condition of each kind and no match."""
+    """Return records per second that a search examines, with one condition of each kind and no match."""
     with running_broker("--log-level", "warning") as broker:
         port = urlsplit(broker.http_url).port
         assert port is not None

@@ -1,4 +1,6 @@
-"""p99 of single binary produces while others upload 200 MB of NDJSON and read 50,000 records as JSON.
+"""Measure the p99 of single binary produces during large uploads and reads.
+
+Other clients upload 200 MB of NDJSON and read 50,000 records as JSON meanwhile.
 
 What is measured is the broker's loop, not how a kernel schedules four busy
 processes on two cores: the broker has a core of its own, and on the other one

@@ -1,4 +1,4 @@
-"""Fetch of 1 MiB chunks over TCP against a bare ``socket.sendfile`` loop over the same segment file."""
+"""Measure fetches of 1 MiB over TCP against ``socket.sendfile`` over the same file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def fill(port: int) -> None:
 
 
 def fetch_rate(port: int) -> float:
-    """MiB of batches a second: the next fetch is asked for while the last one arrives."""
+    """Return MiB of batches per second: the next fetch is asked for while the last one arrives."""
     buffer = memoryview(bytearray(4 * CHUNK_BYTES))
 
     def request(offset: int) -> bytes:
@@ -97,7 +97,7 @@ def _last_offset(batches: memoryview) -> int:
 
 
 def sendfile_rate(port: int) -> float:
-    """MiB of the file a second."""
+    """Return MiB of the file per second."""
     buffer = memoryview(bytearray(4 * CHUNK_BYTES))
     total = 0
     with socket.create_connection(("127.0.0.1", port)) as connection:

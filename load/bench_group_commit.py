@@ -1,4 +1,4 @@
-"""acks=all with 64 concurrent producers against one fdatasync for each record."""
+"""Measure acks=all with 64 concurrent producers against one fdatasync per record."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ async def _produce(port: int, frame: bytes) -> int:
 
 
 def synced_rate(port: int, records: int) -> float:
-    """Records confirmed as synced, a second."""
+    """Return records per second confirmed as synced."""
     return uvloop.run(_produce(port, frame_of(records))) * records / SECONDS
 
 
 def one_by_one_rate(directory: Path) -> float:
-    """Records a second when each is written as a batch of its own and synced before the next."""
+    """Return records per second when each is written as a batch of its own and synced before the next."""
     batch = build_values([b"x" * 100], 1_700_000_000_000)
     path = directory / "one-by-one.log"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

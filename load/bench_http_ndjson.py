@@ -1,4 +1,7 @@
-"""NDJSON produce over HTTP against a FastAPI route that reads and parses the same body and stores nothing."""
+"""Measure NDJSON produce over HTTP against a FastAPI route that only parses.
+
+The route reads the same body and stores nothing.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def body_of(records: int) -> bytes:
 
 
 def post_rate(port: int, path: str, body: bytes) -> float:
-    """Records a second, from the first byte sent to the last byte of the answer."""
+    """Return records per second, from the first byte sent to the last byte of the answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     start = time.perf_counter()
     connection.request("POST", path, body, {"Content-Type": "application/x-ndjson"})

@@ -1,4 +1,4 @@
-"""Memory of the broker for each idle connection, over the binary protocol and the Kafka protocol.
+"""Measure the broker's memory per idle connection, binary and Kafka protocol.
 
 Another process opens thousands of connections, has one request answered over each, and keeps them open; measured
 is by how much the resident memory of the server grew, divided by their number. The kernel's own memory for a

@@ -1,4 +1,4 @@
-"""Stele's Kafka listener beside Apache Kafka: the same client, the same work, in turn, on the same machine.
+"""Compare Stele's Kafka listener with Apache Kafka: same client, work and machine.
 
 Both brokers are up, and only one of them has work at a time. The client is confluent-kafka with its defaults but
 for what is written down here. ``acks=all`` means a sync before the answer with Stele, so Apache Kafka's topics of
@@ -164,7 +164,7 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of the process tree so far, of children that have ended too."""
     ticks = 0
     for process in process_tree(pid):
-        # The name in parentheses may hold anything; behind it, utime is the 12th field, then stime, cutime, cstime.
+        # The name in parentheses may hold anything; after it, utime is the 12th field, then stime, cutime, cstime.
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         ticks += sum(map(int, fields[11:15]))
     return ticks / _TICKS_PER_S
@@ -219,7 +219,7 @@ def make_consumer(subject: Subject, **settings: str | int) -> Consumer:
 
 
 def produce(subject: Subject, topic: str, *, partitions: int, acks: Acks, size: int, records: int) -> float:
-    """Produce and wait for the answers; records a second.
+    """Produce and wait for the answers; return records per second.
 
     Raises:
         RuntimeError: not all of them are in the topic.
@@ -252,7 +252,7 @@ def stored_in(subject: Subject, topic: str, partitions: int) -> int:
 
 
 def consume(subject: Subject, topic: str, *, partitions: int, records: int) -> float:
-    """Read all of a topic from the beginning, several times; records a second."""
+    """Read all of a topic from the beginning, several times; return records per second."""
     seconds = sum(_seconds_to_consume(subject, topic, partitions, records) for _ in range(CONSUME_PASSES))
     return CONSUME_PASSES * records / seconds
 
@@ -388,7 +388,7 @@ def _produce_and_consume(
 
 
 def in_alternating_order(subjects: list[Subject], round_number: int) -> list[Subject]:
-    """Whoever is second meets what the first has left in caches and queues, so each is it in turn."""
+    """The broker that runs second meets the caches and queues of the first, so the order alternates."""
     return subjects if round_number % 2 == 0 else subjects[::-1]
 
 

@@ -1,4 +1,4 @@
-"""How long a consumer that waits in a Fetch waits for a record that is produced, over the Kafka listener.
+"""Measure the time from a produce to the response of a waiting Fetch.
 
 One consumer is parked in a Fetch (``max_wait_ms`` 5,000, ``min_bytes`` 1), then one record is produced, again and
 again, with nothing but sockets; measured is from before the produce is sent to when the fetch's answer is there.

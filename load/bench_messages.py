@@ -1,4 +1,4 @@
-"""Codecs of the binary protocol that are written by hand, beside what the compiler makes of a declaration."""
+"""Compare compiled codecs of the binary protocol with codecs written by hand."""
 
 from __future__ import annotations
 

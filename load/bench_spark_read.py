@@ -1,4 +1,6 @@
-"""Spark reads records of 100 bytes from Stele, the broker's part included, beside the same rows from Parquet.
+"""Measure Spark's reads from Stele against the same rows from Parquet.
+
+Records have 100 bytes; the broker's share of the CPU is included.
 
 ``--kafka-home DIR`` adds spark-sql-kafka over the Kafka listener, in a Spark of its own: what
 ``tests/conformance/drivers/spark-sql-kafka/install.sh`` has made, ``.conformance/spark-sql-kafka``.
@@ -126,7 +128,7 @@ for line in sys.stdin:
 
 
 class KafkaReader:
-    """spark-sql-kafka, in a process with the Spark it was made for; it reads when it is told a topic."""
+    """spark-sql-kafka, in a process with the Spark it was made for; it reads when it is given a topic."""
 
     def __init__(self, home: Path, bootstrap: str) -> None:
         command = [str(home / "venv" / "bin" / "python"), "-c", KAFKA_READER, str(home / "jars"), bootstrap]
@@ -134,7 +136,7 @@ class KafkaReader:
         self.version = self._said("version")
 
     def read(self, topic: str, records: int) -> float:
-        """Records a second."""
+        """Return records per second."""
         assert self._process.stdin is not None
         print(topic, file=self._process.stdin, flush=True)
         return records / float(self._said("seconds"))
@@ -200,7 +202,7 @@ def make_session() -> SparkSession:
 
 
 def rate(frame: Callable[[], DataFrame], records: int) -> Callable[[], float]:
-    """Records a second into nowhere; the frame is planned anew each time, as a job would."""
+    """Return records per second into nowhere; the frame is planned again each time, as in a job."""
 
     def run() -> float:
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Start to the ready line, idle memory, and what is read to open a large partition."""
+"""Measure the time to the ready line, idle memory, and reads at a start."""
 
 from __future__ import annotations
 

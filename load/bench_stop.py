@@ -1,4 +1,4 @@
-"""From SIGTERM to the end of the process, with thousands of partitions."""
+"""Measure the time from SIGTERM to the end of the process, with thousands of partitions."""
 
 from __future__ import annotations
 

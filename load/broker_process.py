@@ -1,4 +1,4 @@
-"""A broker of its own for a benchmark, a demo or a load test: free ports, stopped at the end."""
+"""Run a broker for a benchmark, a demo or a load test, on free ports."""
 
 from __future__ import annotations
 

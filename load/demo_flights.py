@@ -1,4 +1,4 @@
-"""336,776 real records over both protocols: every flight that left New York's airports in 2013.
+"""Replay every flight that left New York in 2013: 336,776 records, two protocols.
 
 The first half is written over HTTP, the second over TCP, one after the other so
 that the flights of a plane stay in order. Each half is then read back through
@@ -162,7 +162,7 @@ def chunks(flights: Iterable[Flight], size: int) -> Iterator[list[Flight]]:
 def write_over_http(
     http: httpx.Client, topic: str, flights: Iterable[Flight], tally: Tally, progress: Progress
 ) -> Phase:
-    """One NDJSON upload, a record a line; the broker stores it while it arrives and answers a line for each."""
+    """Send one NDJSON upload, one record per line; the broker stores it while it arrives and answers one line per record."""
     phase = Phase("written over HTTP as one NDJSON stream, acks=all")
     parts: list[tuple[int, bytes]] = []
     for chunk in chunks(flights, HTTP_LINES):

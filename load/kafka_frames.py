@@ -1,4 +1,4 @@
-"""A few messages of the Kafka protocol by hand, for measurements no client library may stand in the way of.
+"""Build a few messages of the Kafka protocol by hand, for measurements without a client.
 
 All are of versions before the compact encodings: what matters is when an answer comes, not what is in it.
 """

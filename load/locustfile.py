@@ -1,7 +1,7 @@
-"""Load over both protocols at once: HTTP users and binary users on the same topics.
+"""Load a broker over HTTP and the binary protocol at once, on the same topics.
 
 ``make load`` starts a broker, runs this for ``LOAD_SECONDS`` and writes a report.
-Against a broker that runs already::
+Against a running broker::
 
     LOAD_BINARY_URL=stele://127.0.0.1:9009 locust -f load/locustfile.py --host http://127.0.0.1:8080
 

@@ -1,4 +1,4 @@
-"""Ratios that can be trusted on a noisy machine: both sides in turn, several times, the median printed."""
+"""Measure ratios on a noisy machine: both sides in turn, the median of several rounds."""
 
 from __future__ import annotations
 

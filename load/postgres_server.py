@@ -1,4 +1,4 @@
-"""A PostgreSQL of its own for a test or a benchmark: a real server process, in a directory that goes with it."""
+"""Run a PostgreSQL server for a test or a benchmark, in a temporary directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locust without a browser: a broker of its own, a bounded time, a report.
+"""Run Locust headless against its own broker for a bounded time, with a report.
 
 ``LOAD_SECONDS`` (20) and ``LOAD_USERS`` (20) bound it; both kinds of user get half.
 """

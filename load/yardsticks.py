@@ -1,4 +1,4 @@
-"""Servers that do a part of the work and store nothing: what Stele is compared with.
+"""Serve the yardsticks: servers that do part of the work and store nothing.
 
 Run as ``python -m load.yardsticks frames|ndjson|relay|sendfile [FILE]``; the port is printed.
 """

@@ -1,1 +1,14 @@
-"""Topics, producers, produce and fetch; listeners call ``broker.Broker``."""
+"""Topics, partitions, produce, fetch and producers; listeners call ``broker.Broker``. Reading order:
+
+- ``broker``                        what a listener may call
+- ``topics``, ``placement``         topics: created, altered, deleted; Kafka's placement rules for one broker
+- ``producers``, ``appending``, ``partitioner``   idempotent and named producers; checks and the append
+- ``reading``, ``counts``, ``catalog_thread``   fetch, waits and offsets; totals; calls of the catalog
+- ``produce``, ``fetch``            requests and results of a produce and of a fetch
+- ``producer_state``                idempotent producers: each batch once, in order
+- ``produce_queue``, ``recompress``, ``timestamps``   batches that a thread checks or compresses first
+- ``tail_subscriptions``            which partitions of a followed topic have new records
+- ``virtual``                       internal topics whose records are made when they are read
+- ``config_values``, ``broker_configs``, ``dynamic_configs``, ``entity_configs``   configurations by Kafka's names
+- ``admission``, ``listeners``      limits of connections and open files; what a listener reports about itself
+"""

@@ -1,21 +1,15 @@
-"""Consumer groups: who reads what, and how far. Kafka's classic group protocol, for every listener.
+"""Consumer groups: members, assignments and committed offsets, for every listener. Reading order:
 
-In reading order:
-
-- ``group`` with ``group_states`` and ``member`` (one group, a pure state machine),
-  ``ownership`` (the rules of claims), ``assignors`` and ``consumer_protocol``;
-- ``messages`` (requests and answers);
-- ``live_group`` (joins, syncs and leaves) with ``live_members`` (parked requests and
-  sessions), ``rebalance``, ``managed_members`` (members that the broker joins for),
-  ``claims``, ``parking``, ``answers`` and ``timers``;
-- ``offsets`` (the rules of a committed offset), ``group_offsets`` (those of one group)
-  and ``offset_retention``;
-- ``group_table`` (which groups exist, and the store) with ``writer``; ``group_context``
-  is what groups need of it;
-- ``coordinator`` (all that a listener may call about groups);
-- ``lease_manager`` (all that a listener may call about leases) with ``lease_pool``,
-  ``lease_polls``, ``lease_settlement``, ``redelivery`` and their helpers; ``lease`` has
-  the token;
-- ``lag`` (lag and resets), ``offsets_topic`` (``__consumer_offsets``) with
-  ``offset_records`` and ``replay_log``.
+- ``services``, ``messages``        what a listener may call; requests and answers
+- ``group``, ``group_states``, ``member``   Kafka's classic group protocol, a pure state machine
+- ``ownership``, ``claims``         claims of partitions by members outside the protocol
+- ``consumer_protocol``, ``assignors``, ``managed_members``   members that the broker joins for and assigns to
+- ``live_group``, ``live_members``, ``rebalance``, ``parking``, ``answers``, ``timers``   requests that wait, sessions
+- ``offsets``, ``group_offsets``, ``offset_retention``   committed offsets: rules, state, expiry
+- ``group_table``, ``group_context``, ``writer``   which groups exist; the store of their changes
+- ``coordinator``, ``checks``, ``descriptions``   what a listener may call about groups
+- ``lease_manager``, ``lease``, ``lease_pool``, ``lease_polls``, ``lease_positions``, ``lease_reads``,
+  ``lease_settlement``, ``poll_member``, ``redelivery``   polls under leases, for consumers that are no members
+- ``lag``                           lag, and what a reset would do
+- ``offset_records``, ``replay_log``, ``offsets_topic``   ``__consumer_offsets`` as a read-only topic
 """

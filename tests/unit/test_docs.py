@@ -15,10 +15,9 @@ from stele.wire.error_codes import ErrorCode
 
 from app.settings import Settings
 from app.storage.topic_config import CONFIG_ENTRIES, TopicConfig
+from tests.support.code_names import Metric, metrics, tracked
+from tests.support.documents import DOCS, PAGES, ROOT, Place, anchors, links, name, prose
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("load/*.md")])
 SOURCES = sorted(
     path
     for folder in ("app", "clients", "load", "tests", "docs")
@@ -26,10 +25,6 @@ SOURCES = sorted(
     if path.suffix in {".py", ".md"}
 )
 PROTOCOL = (DOCS / "formats" / "binary-protocol.md").read_text()
-
-
-def name(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 def pyproject() -> dict[str, Any]:
@@ -121,6 +116,21 @@ def test_the_list_of_decisions_is_complete() -> None:
     assert listed == {path.name for path in (DOCS / "adr").glob("*.md")}
 
 
+def test_the_list_of_decisions_has_their_titles() -> None:
+    listed = dict(
+        re.findall(
+            r"^\| \[(\d{4})\]\([^)]*\) \| (.*) \|$",
+            (DOCS / "adr" / "0001-record-decisions.md").read_text(),
+            re.MULTILINE,
+        )
+    )
+    for path in (DOCS / "adr").glob("*.md"):
+        title = path.read_text().splitlines()[0].partition(" · ")[2]
+        assert listed[path.name[:4]] == title, (
+            f"docs/adr/0001-record-decisions.md: {path.name} is {title!r} now"
+        )
+
+
 @pytest.mark.parametrize("path", sorted((DOCS / "adr").glob("*.md")), ids=name)
 def test_a_decision_has_context_choice_and_price_on_one_page(path: Path) -> None:
     text = path.read_text()
@@ -153,33 +163,107 @@ def test_the_page_on_dependencies_names_those_of_the_project_and_no_others() -> 
 # ── links ──
 
 
-def anchors(path: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("path", PAGES, ids=name)
-def test_links_lead_somewhere(path: Path) -> None:
-    prose = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
-        if re.match(r"[a-z]+:", target):
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if re.match(r"[a-z]+:", link.text):
             continue
-        file, _, anchor = target.partition("#")
-        linked = (path.parent / file).resolve() if file else path
-        assert linked.exists(), f"{name(path)} links to {target}"
+        file, _, anchor = link.text.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        assert target.exists(), f"{link.place}: links to {link.text}, which does not exist: correct the path"
         if anchor:
-            assert anchor in anchors(linked), f"{name(path)} links to {target}"
+            known = ", ".join(sorted(anchors(target)))
+            assert anchor in anchors(target), (
+                f"{link.place}: links to {link.text}, and {name(target)} has no such heading; it has {known}"
+            )
 
 
-def test_architecture_names_files_that_exist() -> None:
-    text = (DOCS / "architecture.md").read_text()
-    for row in re.findall(r"^\| (.*?) \|", text, re.MULTILINE):
-        folder = ROOT
-        for file in re.findall(r"`([\w/.]+)`", row):
-            # A name without a folder stands in the folder of the one before it.
-            path = ROOT / file if "/" in file else folder / file
-            assert path.exists(), file
-            folder = path.parent
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_fences_and_backticks_come_in_pairs(page: Path) -> None:
+    lines = page.read_text().splitlines()
+    fences = [number for number, line in enumerate(lines, 1) if line.lstrip().startswith("```")]
+    assert len(fences) % 2 == 0, f"{Place(page, fences[-1])}: a code block begins here and does not end"
+    for number, line in enumerate(prose(page).splitlines(), 1):
+        assert line.count("`") % 2 == 0, f"{Place(page, number)}: a backtick without its other half"
+
+
+# ── series of /metrics ──
+
+
+def documented_series() -> dict[str, tuple[Place, set[str]]]:
+    """Return each series in the tables of docs/operations.md, with the labels beside it."""
+    page = DOCS / "operations.md"
+    documented: dict[str, tuple[Place, set[str]]] = {}
+    for number, line in enumerate(prose(page).splitlines(), 1):
+        if not line.startswith("| `stele_"):
+            continue
+        series, labels = line.split("|")[1:3]
+        for one_series in re.findall(r"`(stele_\w+)`", series):
+            documented[one_series] = Place(page, number), set(re.findall(r"`(\w+)`", labels))
+    return documented
+
+
+@pytest.mark.parametrize("metric", metrics(), ids=lambda metric: metric.name)
+def test_every_series_is_documented_with_its_labels(metric: Metric) -> None:
+    rows = documented_series()
+    row = next((rows[series] for series in metric.series if series in rows), None)
+    assert row, (
+        f"{metric.source}: {metric.name} is in no table of docs/operations.md; add a row with its labels"
+    )
+    place, labels = row
+    missing = set(metric.labels) - labels
+    assert not missing, f"{place}: {metric.name} has the labels {sorted(missing)}, too: add them to the row"
+
+
+def test_no_series_and_no_label_is_documented_that_does_not_exist() -> None:
+    declared = {series: metric for metric in metrics() for series in metric.series}
+    labels_of_row: dict[Place, set[str]] = {}
+    for series, (place, _) in documented_series().items():
+        assert series in declared, f"{place}: {series} is declared nowhere in app; correct or remove it"
+        labels_of_row.setdefault(place, set()).update(declared[series].labels)
+    for place, labels in documented_series().values():
+        if labels_of_row[place]:
+            stale = labels - labels_of_row[place]
+            assert not stale, f"{place}: no series of this row has the labels {sorted(stale)}: correct them"
+
+
+# ── architecture.md ──
+
+ARCHITECTURE = DOCS / "architecture.md"
+
+
+def section(page: Path, heading: str) -> str:
+    return re.split(r"^## ", prose(page).split(f"\n## {heading}\n")[1], flags=re.MULTILINE)[0]
+
+
+def test_the_layers_are_those_of_the_contract() -> None:
+    contracts = pyproject()["tool"]["importlinter"]["contracts"]
+    (contract,) = (contract for contract in contracts if contract["id"] == "layers")
+    layers = [set(re.split(r" [|:] ", layer)) for layer in contract["layers"]]
+    rows = re.findall(r"^\| \w+ \| (`.*?`) \|", section(ARCHITECTURE, "Layers"), re.MULTILINE)
+    assert [set(re.findall(r"`(\w+)`", row)) for row in rows] == layers, (
+        "docs/architecture.md, Layers: the table and the contract `layers` of pyproject.toml differ"
+    )
+
+
+def test_the_reading_order_passes_every_package() -> None:
+    text = section(ARCHITECTURE, "Reading order")
+    packages = {name(path.parent) for path in (ROOT / "app").glob("*/__init__.py")}
+    missing = {package for package in packages if f"`{package}/" not in text}
+    assert not missing, f"docs/architecture.md, Reading order: add a row for {sorted(missing)}"
+
+
+def test_the_directories_are_those_of_the_repository() -> None:
+    listed = set(re.findall(r"^\| `([\w.]+)/` \|", section(ARCHITECTURE, "Directories"), re.MULTILINE))
+    present = {file.split("/")[0] for file in tracked() if "/" in file and not file.startswith(".")}
+    assert listed == present, "docs/architecture.md, Directories: the table and the repository differ"
+
+
+def test_the_directories_of_the_tests_are_all_named() -> None:
+    text = section(ARCHITECTURE, "Directories")
+    present = {"/".join(file.split("/")[:2]) for file in tracked() if re.match(r"tests/\w+/", file)}
+    missing = {folder for folder in present if f"`{folder}/`" not in text}
+    assert not missing, f"docs/architecture.md, Directories: name {sorted(missing)}"
 
 
 # ── README, Makefile, containers ──
@@ -216,3 +300,34 @@ def test_each_container_runs_without_root_and_keeps_its_data_in_a_volume() -> No
     assert all(port.startswith("127.0.0.1:") for port in broker["ports"])
     named = [variable.removeprefix("STELE_").lower() for variable in broker["environment"]]
     assert set(named) <= set(Settings.model_fields)
+
+
+# ── the index ──
+
+
+def test_the_index_lists_every_page() -> None:
+    index = DOCS / "README.md"
+    linked = {(DOCS / link.text).resolve() for link in links(index)}
+    decisions = DOCS / "adr"
+    missing = {
+        name(page) for page in DOCS.rglob("*.md") if page not in linked | {index} and page.parent != decisions
+    }
+    assert not missing, f"docs/README.md: add a row for {sorted(missing)}"
+
+
+# ── vocabulary.md ──
+
+
+@pytest.mark.parametrize("heading", ["Terms of Stele's own", "Terms of Kafka and of the field"])
+def test_the_terms_are_in_alphabetical_order_and_stand_there_once(heading: str) -> None:
+    terms = re.findall(r"^\| \*\*(.+?)\*\* \|", section(DOCS / "vocabulary.md", heading), re.MULTILINE)
+    assert terms == sorted(set(terms), key=str.lower), f"docs/vocabulary.md, {heading}: sort the rows"
+
+
+def test_every_term_of_our_own_names_its_place_in_the_code() -> None:
+    for row in re.findall(
+        r"^\| \*\*.*$", section(DOCS / "vocabulary.md", "Terms of Stele's own"), re.MULTILINE
+    ):
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert len(cells) == 4, f"docs/vocabulary.md: {row}"
+        assert cells[3], f"docs/vocabulary.md: {cells[0]} names no class, function or page: add it"

@@ -1,1 +1,10 @@
-"""The Kafka wire protocol: schemas, codecs and one handler an API."""
+"""The Kafka protocol. Reading order:
+
+- ``connection``, ``headers``       cuts the stream into requests; what precedes each request and response
+- ``dispatch``, ``api``             one row per API; drives ApiVersions and dispatch
+- ``schema``, ``schemas``           one module per API: its request and response, as declarations
+- ``handlers``                      one handler per API, over the broker
+- ``message_set``                   message formats v0 and v1, to and from record batches
+- ``fetch_sessions``                fetch sessions (KIP-227), a state machine without I/O
+- ``trace``, ``spans``              log lines and OpenTelemetry spans of requests
+"""

@@ -9,4 +9,5 @@ Nothing here opens, awaits, sleeps or reads a clock. Reading order:
 - ``schema``        declared messages, and their compiler: for this protocol and Kafka's
 - ``messages``      what stands inside a frame (ADR-0009, ADR-0010)
 - ``partitioner``   key → partition
+- ``arrow_types``, ``arrow``   batches → Arrow, with the extra ``arrow`` or ``spark``
 """

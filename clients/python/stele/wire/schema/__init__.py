@@ -43,7 +43,12 @@ have ``ELEMENTS_MAX`` elements in its arrays, whatever its size. A string has at
 most ``STRING_BYTES_MAX`` bytes, in flexible versions too, as in Kafka: every
 version can carry what any version carried.
 
-Reading order: ``fields`` (what a class declares), ``varints``, ``compiler``, ``codecs``.
+Reading order:
+
+- ``fields``    what a class declares
+- ``varints``   numbers of variable length, and tagged fields
+- ``compiler``  one version of a class → one function
+- ``codecs``    compiled functions, cached, for whole messages
 """
 
 from __future__ import annotations

@@ -1,0 +1,346 @@
+"""Every code block of the pages runs as it stands, against a broker of its own.
+
+A block of ``sh`` is run command by command. Commands that need what a test machine
+need not have stand in ``NOT_RUN`` with the reason; of those of Stele the names and
+options are checked all the same. A block of ``python`` runs after what ``PRELUDES``
+has for its page; ``async with`` at the top is run as a coroutine. A block of
+``json`` is parsed. Blocks in other languages are no code, and must be in ``NO_CODE``.
+
+The broker of a block has the topics ``orders`` and ``flights`` with a few records
+each, and a group ``billing`` that has committed and has no members.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from stele import Client, UnknownTopicError
+from stele.broker_process import BrokerProcess, run_broker
+from stele.spark.java import SparkMissingError, require_spark
+
+from tests.support import code_names
+from tests.support.documents import PAGES, ROOT, Block, Place, blocks, name
+
+NO_CODE = {
+    "": "a drawing or an output",
+    "hex": "tests/unit/test_docs.py decodes it",
+    "batch": "tests/unit/test_docs.py decodes it",
+}
+# The beginning of a command, and why it is not run here.
+NOT_RUN = {
+    "make": "the target exists (checked); CI runs it",
+    ".ci/run": "runs these tests",
+    "pip install": "the extra exists (checked); test_wheel.py installs the wheel",
+    "export": "the variable is read (checked)",
+    "stele serve": "started and stopped, see below",
+    "stele cdc": "names are checked; test_cdc.py runs it against PostgreSQL",
+    "stele pipeline run": "names are checked; tests/integration/spark runs the pipelines",
+    "kcat": "make conformance CLIENTS=kcat runs it",
+    "kafka-": "Apache Kafka's own tools: make conformance CLIENTS=kafka-tools runs them",
+    "spark-submit": "tests/integration/spark runs it",
+    "python -m": "the module exists (checked)",
+    ".venv/bin/python -m": "the module exists (checked)",
+    "LOAD_BINARY_URL=": "make load runs Locust",
+}
+# A program that takes longer hangs; Spark alone needs a minute to start on a busy machine.
+HANGS_S = 500
+# What a page's Python expects to be there.
+PRELUDES = {
+    "docs/groups.md": """
+        from stele import AsyncClient, Client
+
+        def handle(record):
+            raise SystemExit  # the loop of the page ends with its process only
+        """,
+}
+# What a Spark block may use without saying where it comes from, and what waits for a stream to end.
+SPARK_PRELUDE = """
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+url = "stele://127.0.0.1:9009"
+query = None
+"""
+SPARK_END = """
+if query is not None:
+    query.awaitTermination()
+    assert query.exception() is None
+"""
+
+CODE = [(page, block) for page in PAGES for block in blocks(page)]
+SHELL = [block for _, block in CODE if block.language in {"sh", "bash", "console"}]
+PYTHON = [
+    block
+    for _, block in CODE
+    if block.language == "python" and "def test_" not in block.text and "spark" not in block.text
+]
+JSON = [block for _, block in CODE if block.language == "json"]
+SPARK = [block for _, block in CODE if block.language == "python" and "spark" in block.text]
+TESTS = [block for _, block in CODE if block.language == "python" and "def test_" in block.text]
+
+
+def place(block: Block) -> str:
+    return str(block.place)
+
+
+def test_every_block_is_in_a_language_that_is_checked() -> None:
+    for _, block in CODE:
+        assert block.language in {"sh", "python", "json", *NO_CODE}, (
+            f"{block.place}: nothing checks a block of {block.language!r}; "
+            "use sh, python or json, or no language for an output"
+        )
+
+
+# ── the broker of a block ──
+
+
+@pytest.fixture
+def prepared_broker() -> Iterator[BrokerProcess]:
+    with run_broker() as broker:
+        with Client(broker.http_url) as client:
+            for topic in ("orders", "flights"):
+                client.create_topic(topic, partitions=2)
+                for number in range(3):
+                    client.produce(
+                        topic, json.dumps({"dep_delay": 50 + 10 * number}), key="N14228", partition=0
+                    )
+            lease = client.group("billing", "orders")
+            with lease as group, next(iter(group)):
+                pass
+            client.produce("orders", b"a record that billing has still to read", key="N14228", partition=0)
+        yield broker
+
+
+def here(text: str, broker: BrokerProcess, folder: Path) -> str:
+    """Return ``text`` with the addresses and folders of a page replaced by those of this test."""
+    for port, actual in ((8080, broker.http_port), (9009, broker.binary_port), (9092, broker.kafka_port)):
+        text = re.sub(rf"\b(?:localhost|127\.0\.0\.1|broker):{port}\b", f"127.0.0.1:{actual}", text)
+        text = text.replace(f'"127.0.0.1", {port}', f'"127.0.0.1", {actual}')
+    return re.sub(r"(?<![\w.])/(?:srv|data|shared)/", f"{folder}/", text)
+
+
+def environment(broker: BrokerProcess) -> dict[str, str]:
+    own = {"STELE_URL": broker.http_url, "STELE_CLIENT_HTTP_URL": broker.http_url}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    spark = dict.fromkeys(("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"), sys.executable)
+    return {**os.environ, **own, **spark, "PATH": path}
+
+
+# ── shell ──
+
+
+def commands(block: Block) -> list[tuple[Place, str]]:
+    """Return the commands of a block, lines that end with a backslash joined, comments left out."""
+    found: list[tuple[Place, str]] = []
+    command, start = "", 0
+    for number, line in enumerate(block.text.splitlines()):
+        start = start if command else number
+        command += line.removesuffix("\\") if line.endswith("\\") else line
+        if line.endswith("\\"):
+            command += " "
+            continue
+        command = re.sub(r"(?:^|\s+)# .*$", "", command).strip()
+        if command:
+            found.append((Place(block.place.page, block.place.line + start), command))
+        command = ""
+    return found
+
+
+def reason_not_to_run(command: str) -> str | None:
+    return next((reason for beginning, reason in NOT_RUN.items() if command.startswith(beginning)), None)
+
+
+def check_names(command: str) -> str | None:
+    """Return what is wrong with the names in a command that is not run."""
+    from tests.unit.test_doc_names import CLAIMS
+
+    if command.startswith("export "):
+        variable = command.removeprefix("export ").partition("=")[0]
+        known = (
+            variable in code_names.words() or variable.removeprefix("STELE_").lower() in code_names.words()
+        )
+        return None if known else f"nothing reads the variable {variable}"
+    return next((check(command) for pattern, check in CLAIMS if re.match(pattern, command)), None)
+
+
+def is_endless(command: str) -> bool:
+    return bool(re.search(r"curl .*-\w*N\b|text/event-stream|--follow\b| -f\b", command))
+
+
+def fill_in(command: str, last_answer: str) -> str:
+    """Replace a value that the page cuts short with … by that of the answer before."""
+    for field, _ in re.findall(r'"(\w+)":\s?"([^"]*…)"', command):
+        value = json.loads(last_answer)[field]
+        command = re.sub(
+            rf'("{field}":\s?)"[^"]*…"', lambda match, v=value: match[1] + json.dumps(v), command
+        )
+    return command
+
+
+def delete_what_it_creates(command: str, broker: BrokerProcess) -> None:
+    created = re.search(r"stele topics create (\S+)|PUT \S+/v1/topics/(\w+)\b(?![/?])", command)
+    if created:
+        with Client(broker.http_url) as client, contextlib.suppress(UnknownTopicError):
+            client.delete_topic(created[1] or created[2])
+
+
+@pytest.mark.parametrize("block", SHELL, ids=place)
+def test_shell_blocks_run(block: Block, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("first\nsecond\n")
+    last_answer = ""
+    for where, command in commands(block):
+        if reason_not_to_run(command):
+            problem = check_names(command)
+            assert problem is None, f"{where}: {command}: {problem}"
+            if not command.startswith("stele serve"):
+                continue
+        runs = command.startswith(("curl ", "stele "))
+        assert runs, (
+            f"{where}: {command}: is not run by this test: add its beginning to NOT_RUN, with the reason"
+        )
+        if command.startswith("stele serve"):
+            serve(command, tmp_path)
+            continue
+        if command.startswith("curl ") and shutil.which("curl") is None:
+            assert not os.environ.get("CI"), "curl is not installed"
+            pytest.skip("curl is not installed")
+        broker: BrokerProcess = request.getfixturevalue("prepared_broker")
+        delete_what_it_creates(command, broker)
+        line = here(fill_in(command, last_answer), broker, tmp_path)
+        # A tail does not end by itself: -m ends it, with 28; an error of HTTP is one of curl's.
+        line = re.sub(r"^curl ", "curl -sS --fail-with-body -m 3 ", line)
+        try:
+            done = subprocess.run(
+                ["bash", "-o", "pipefail", "-c", line],
+                cwd=tmp_path,
+                env=environment(broker),
+                capture_output=True,
+                text=True,
+                timeout=5 if is_endless(command) else HANGS_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            assert is_endless(command), f"{where}: {command}: does not end"
+            continue
+        allowed = (0, 28) if is_endless(command) else (0,)
+        assert done.returncode in allowed, f"{where}: {command}: {done.stdout}{done.stderr}"
+        last_answer = done.stdout
+
+
+def serve(command: str, folder: Path) -> None:
+    """Start the broker as the page does, on free ports, until it is ready."""
+    line = re.sub(r"(--\w+-port) \d+", r"\1 0", command)
+    line = re.sub(r"--data-dir \S+", f"--data-dir {folder / 'served'}", line)
+    arguments = line.split()[1:]
+    if "--data-dir" not in line:
+        arguments += ["--data-dir", str(folder / "served")]
+    for listener in ("http", "binary", "kafka"):
+        if f"--{listener}-port" not in line:
+            arguments += [f"--{listener}-port", "0"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "stele.cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+    assert ready.startswith("stele ready "), command
+
+
+def test_no_command_is_excused_that_no_page_has() -> None:
+    written = [command for block in SHELL for _, command in commands(block)]
+    unused = [beginning for beginning in NOT_RUN if not any(c.startswith(beginning) for c in written)]
+    assert not unused, f"remove from NOT_RUN: {unused}"
+
+
+# ── Python ──
+
+
+def program(block: Block) -> str:
+    """Return the block as a program: its prelude, and a coroutine if it awaits at the top."""
+    prelude = textwrap.dedent(PRELUDES.get(name(block.place.page), ""))
+    try:
+        ast.parse(block.text)
+        compile(block.text, place(block), "exec")
+    except SyntaxError:
+        body = textwrap.indent(block.text, "    ")
+        return f"{prelude}\nimport asyncio\n\nasync def main():\n{body}\n\nasyncio.run(main())\n"
+    return f"{prelude}\n{block.text}"
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=place)
+def test_python_blocks_run(block: Block, prepared_broker: BrokerProcess, tmp_path: Path) -> None:
+    source = here(program(block), prepared_broker, tmp_path)
+    if "AsyncConsumer" in source:
+        # A consumer follows for ever: its first record is enough here.
+        source = re.sub(r"^( +)(print\(record.*\))$", r"\1\2\n\1break", source, flags=re.MULTILINE)
+    run_program(source, prepared_broker, tmp_path, where=block.place)
+
+
+def run_program(source: str, broker: BrokerProcess, folder: Path, *, where: Place) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        cwd=folder,
+        env=environment(broker),
+        capture_output=True,
+        text=True,
+        timeout=HANGS_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{where}: {done.stderr}"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("block", SPARK, ids=place)
+def test_spark_blocks_run(block: Block, prepared_broker: BrokerProcess, tmp_path: Path) -> None:
+    try:
+        require_spark()
+    except SparkMissingError as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    source = here(SPARK_PRELUDE + block.text + SPARK_END, prepared_broker, tmp_path)
+    run_program(source, prepared_broker, tmp_path, where=block.place)
+
+
+@pytest.mark.parametrize("block", TESTS, ids=place)
+def test_blocks_that_are_tests_pass(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "test_example.py").write_text(block.text)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=HANGS_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{block.place}: {done.stdout}"
+
+
+@pytest.mark.parametrize("block", JSON, ids=place)
+def test_json_blocks_are_json(block: Block) -> None:
+    try:
+        json.loads(block.text)
+    except ValueError as error:
+        pytest.fail(f"{block.place}: no JSON: {error}")
+
+
+def test_pages_name_files_of_the_repository_in_this_module() -> None:
+    for page in PRELUDES:
+        assert (ROOT / page).exists(), f"{page} is gone: remove it from this test"
