@@ -294,8 +294,10 @@ class AsyncClient:
         """Read ``topics`` together with all others that read as ``group``: see ``AsyncGroup`` and ``GroupOptions``."""
         from .grouping.async_group import AsyncGroup
 
-        # A connection of its own: responses come in order, and a poll may hold back those after it.
-        own = AsyncClient(self.url, timeout_s=self.config.timeout_s)
+        # A separate connection, because responses come in request order and a long poll would delay them.
+        own = AsyncClient(
+            self.url, timeout_s=self.config.timeout_s, connect_timeout_s=self.config.connect_timeout_s
+        )
         return AsyncGroup(own, group, *topics, **options)
 
     async def join_group(

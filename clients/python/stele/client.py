@@ -282,8 +282,10 @@ class Client:
         """Read ``topics`` together with all others that read as ``group``: see ``Group`` and ``GroupOptions``."""
         from .grouping.group import Group
 
-        # A connection of its own: responses come in order, and a poll may hold back those after it.
-        own = Client(self.url, timeout_s=self.config.timeout_s)
+        # A separate connection, because responses come in request order and a long poll would delay them.
+        own = Client(
+            self.url, timeout_s=self.config.timeout_s, connect_timeout_s=self.config.connect_timeout_s
+        )
         return Group(own, group, *topics, **options)
 
     def join_group(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import select
 import threading
 import time
@@ -57,7 +58,7 @@ class Run:
         self._wake = wake
         self._feedback = Feedback(status, keep_alive_s=postgres.keep_alive_s())
         self._flushed_s = 0.0
-        self._lag_s = 0.0
+        self._measured_s = -math.inf
         origin = state_of.Origin(*postgres.identity())
         state = state_of.load(client, options.state_topic)
         # Before anything is fenced: a connector to another database by mistake must not stop the right one.
@@ -192,6 +193,9 @@ class Run:
             self._chores(is_idle=True)
             if self._stopping.is_set():
                 self._end()
+            if self._postgres.connection.notifies:
+                # A query has read them together with its result, so the socket will not announce them.
+                continue
             waiting = [self._postgres.connection, self._wake, *([stream] if stream is not None else [])]
             select.select(waiting, [], [], _LAG_S)
 
@@ -211,8 +215,8 @@ class Run:
             # Nothing that was published is behind it.
             self._feedback.handled_lsn = max(self._feedback.handled_lsn, stream.wal_end)
         self._confirm(force=False)
-        if now_s - self._lag_s >= _LAG_S and stream is not None:
-            self._lag_s = now_s
+        if now_s - self._measured_s >= _LAG_S and stream is not None:
+            self._measured_s = now_s
             slot = self._postgres.slot()
             if slot is None:
                 raise Interrupted(f"slot {self._options.slot} was dropped")

@@ -222,21 +222,43 @@ class ConsumerCore(Generic[V]):
         )
 
     def next_record(self) -> Record[V]:
-        """The next record of the buffer, which must not be empty.
+        """Take the next record from the buffer, which must not be empty.
 
         Raises:
-            DeserializationError: its value is not what it should be; the position is behind it.
+            DeserializationError: the deserializer rejected the value; the position
+                is past the record, so the next call returns the one after it.
         """
-        record = self._buffer.popleft()
-        self._places[record.partition].position = record.offset + 1
+        record = self._take_first()
         return self._deserialized(record)
 
     def next_records(self, max_records: int) -> list[Record[V]]:
-        """Up to ``max_records`` of the buffer. Raises as ``next_record`` does."""
+        """Take up to ``max_records`` records from the buffer; an empty list if it is empty.
+
+        The list ends before a record whose value the deserializer rejects, and that
+        record stays in the buffer: the next call raises its error.
+
+        Raises:
+            DeserializationError: the deserializer rejected the first record's value;
+                the position is past that record.
+        """
         records: list[Record[V]] = []
         while self._buffer and len(records) < max_records:
-            records.append(self.next_record())
+            if not records:
+                records.append(self.next_record())
+                continue
+            try:
+                record = self._deserialized(self._buffer[0])
+            except DeserializationError:
+                break
+            self._take_first()
+            records.append(record)
         return records
+
+    def _take_first(self) -> Record[bytes]:
+        """Remove the first record from the buffer and move the position past it."""
+        record = self._buffer.popleft()
+        self._places[record.partition].position = record.offset + 1
+        return record
 
     def _deserialized(self, record: Record[bytes]) -> Record[V]:
         if record.value is None:
