@@ -57,7 +57,7 @@ class Endpoint:
             )
         if parts.scheme == "stele":
             if parts.path.strip("/") or parts.query:
-                raise ValueError(f"{url!r} has a path or a query; write stele://HOST:PORT")
+                raise ValueError(f"{url!r} has a path or a query; write the URL as stele://HOST:PORT")
             return cls("tcp", parts.hostname, port or DEFAULT_TCP_PORT)
         default_port = 443 if parts.scheme == "https" else 80
         return cls("http", parts.hostname, port or default_port, url.rstrip("/"))
