@@ -116,7 +116,7 @@ class BrokerProcess:
         self.kafka_port = int(ready[6])
 
     def _await_ready(self, process: subprocess.Popen[bytes]) -> re.Match[str] | None:
-        found: list[re.Match[str]] = []
+        matches: list[re.Match[str]] = []
         is_decided = threading.Event()
 
         def read() -> None:
@@ -125,19 +125,19 @@ class BrokerProcess:
             with process.stdout:
                 for line in process.stdout:
                     if match := _READY.match(line.decode(errors="replace")):
-                        found.append(match)
+                        matches.append(match)
                         is_decided.set()
             is_decided.set()
 
         threading.Thread(target=read, name="stele-broker-stdout", daemon=True).start()
         is_decided.wait(self._start_timeout_s)
-        if not found and process.poll() is None:
+        if not matches and process.poll() is None:
             # Its stdout closed, so it is exiting; the exit code says more than a timeout.
             try:
                 process.wait(1)
             except subprocess.TimeoutExpired:
                 return None
-        return found[0] if found else None
+        return matches[0] if matches else None
 
     def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """Send SIGTERM and return the exit code, negative for a signal.
