@@ -281,10 +281,10 @@ async def test_a_closed_client_says_so(url: str) -> None:
     client = AsyncClient(url)
     await client.ping()
     await client.close()
-    with pytest.raises(SteleClientError, match="was closed"):
+    with pytest.raises(SteleClientError, match="is closed"):
         await client.ping()
     blocking = Client(url)
     blocking.ping()
     blocking.close()
-    with pytest.raises(SteleClientError, match="was closed"):
+    with pytest.raises(SteleClientError, match="is closed"):
         blocking.ping()

@@ -136,10 +136,10 @@ def test_topics_are_administered(url: str, topic: str) -> None:
     altered = out("topics", "alter", topic, "--partitions", "3", "--reset", "retention.ms", url=url)
     assert altered.startswith(f"{topic}: 3 partitions")
     out("produce", topic, "--partition", "2", url=url, stdin=b"x\n")
-    assert "partition 2: offsets 0 to 1" in out("topics", "describe", topic, url=url)
+    assert "partition 2: first offset 0, next offset 1" in out("topics", "describe", topic, url=url)
     assert stele("topics", "alter", topic, url=url).returncode == 2
     assert stele("topics", "delete", topic, url=url).returncode != 0
-    assert out("topics", "delete", topic, "--yes", url=url) == f"{topic} deleted\n"
+    assert out("topics", "delete", topic, "--yes", url=url) == f"deleted topic {topic}\n"
     assert stele("topics", "describe", topic, url=url).returncode == 1
 
 

@@ -189,6 +189,27 @@ async def test_a_poison_pill_is_told_and_can_be_skipped(url: str, topic: str) ->
         await consumer.close()
 
 
+async def test_a_batch_ends_before_a_poison_pill_and_the_next_call_raises(url: str, topic: str) -> None:
+    async with AsyncClient(url) as client:
+        await client.produce_many(topic, [b"1", b"2", b"{", b"4"])
+        async with AsyncConsumer(client, topic, deserializer=json_deserializer, follow=False) as consumer:
+            assert [record.value for record in await consumer.poll(timeout_s=30)] == [1, 2]
+            with pytest.raises(DeserializationError):
+                await consumer.poll(timeout_s=30)
+            assert consumer.position(0) == 3
+            assert [record.value for record in await consumer.poll(timeout_s=30)] == [4]
+    with (
+        Client(url) as blocking_client,
+        Consumer(blocking_client, topic, deserializer=json_deserializer, follow=False) as blocking,
+    ):
+        batches = blocking.batches()
+        assert [record.value for record in next(batches)] == [1, 2]
+        with pytest.raises(DeserializationError):
+            next(batches)
+        assert blocking.position(0) == 3
+        assert [record.value for records in blocking.batches() for record in records] == [4]
+
+
 async def test_an_offset_that_is_not_there_is_told_or_reset(url: str, topic: str) -> None:
     fill(url, topic, 3)
     async with AsyncClient(url) as client:

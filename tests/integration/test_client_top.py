@@ -57,10 +57,10 @@ def test_what_is_wrong_is_told() -> None:
     assert "http://127.0.0.1:1 cannot be reached" in unreachable.stderr
     other_listener = top("--url", "stele://127.0.0.1:9009")
     assert other_listener.returncode == 2
-    assert "give http://HOST:8080" in other_listener.stderr
+    assert "pass http://HOST:8080" in other_listener.stderr
     no_address = top("--url", "http://[::1")
     assert no_address.returncode == 2
-    assert "http://[::1 is not an address" in no_address.stderr
+    assert "http://[::1 is not a valid URL" in no_address.stderr
 
 
 @pytest.mark.parametrize("body", [b"<html>Welcome</html>", b"[]", b'{"version": 7}', b"\xff"])
@@ -81,7 +81,7 @@ def test_a_server_that_is_no_broker_is_told(body: bytes) -> None:
         done = top("--once", "--url", url)
         server.shutdown()
     assert done.returncode == 1
-    assert f"{url} did not answer as a broker of this version does" in done.stderr
+    assert f"{url} did not answer like a Stele broker of this version" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...errors import InvalidRequest
-from ...groups.ownership import Claimant
 from ...groups.messages import LeavingMember, ManagedJoin, Membership, OffsetToCommit
+from ...groups.ownership import Claimant
 from ..bodies import CommitBody, HeartbeatBody, JoinBody, OwnerBody
 from ..encoded_slash import EncodedSlashRoute
 from ..group_json import by_topic, check_offset

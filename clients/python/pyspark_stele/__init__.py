@@ -1,6 +1,6 @@
-"""Where PySpark looks for data sources: in installed packages whose names begin with ``pyspark_``.
+"""Makes ``spark.read.format("stele")`` work without registration.
 
-``spark.read.format("stele")`` works because of this, with nothing to register.
+PySpark searches installed packages whose names begin with ``pyspark_`` for data sources.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["DefaultSource"]
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when it is asked for: PySpark imports every such package in each of its lookups.
+    # Imported on first use, because every lookup of PySpark imports all such packages.
     if name != "DefaultSource":
         raise AttributeError(f"module 'pyspark_stele' has no attribute {name!r}")
     from stele.spark.source import SteleDataSource

@@ -1,4 +1,4 @@
-"""Stele's client library: produce to and consume from a Stele broker.
+"""The client library of Stele: produce to and consume from a broker.
 
 ::
 
@@ -8,19 +8,19 @@
             async for record in consumer:
                 print(record.offset, record.value)
 
-The URL picks the transport: ``stele://`` is the binary protocol, ``http://`` is
-HTTP; nothing else changes. ``Client``, ``Producer`` and ``Consumer`` are the
+The URL selects the transport: ``stele://`` the binary protocol, ``http://`` HTTP. The
+interface is the same. ``Client``, ``Producer`` and ``Consumer`` are the
 blocking counterparts.
 
-Names are imported when they are first used, because the broker imports
-``stele.wire`` and must not pay for an HTTP client while it starts.
+Names are imported on first use, because the broker imports ``stele.wire`` and should
+not load an HTTP client at its start.
 
-Reading order. A module imports only modules of lines above its own, or of its own
-package (``make lint`` checks it); modules on one line do not import each other:
+Reading order. A module imports only modules of the lines above its own, or of its own
+package (``make lint`` checks this). Modules on one line do not import each other:
 
 - ``wire``                                                    the shared formats: pure functions over bytes
-- ``config``, ``partitioners``, ``records``, ``serializers``  where the broker is; records as the caller sees them
-- ``errors``                                                  everything that a caller may have to catch
+- ``config``, ``partitioners``, ``records``, ``serializers``  URL and timeouts; records as the caller sees them
+- ``errors``                                                  the exceptions
 - ``operations``                                              one class per request: its frame, its HTTP request
 - ``calls``, ``transport``                                    arguments → operations; operations → the broker
 - ``grouping``                                                reading as a group: polls under leases
@@ -31,8 +31,8 @@ package (``make lint`` checks it); modules on one line do not import each other:
 - ``commands``                                                the subcommands of ``stele``
 - ``cli``                                                     the console script
 
-Everything that reads or writes exists twice, for asyncio and for threads; what both
-decide without I/O stands once, in ``calls`` and in the ``core`` of each package.
+Readers and writers exist twice, for asyncio and for threads. What both decide without
+I/O is in ``calls`` and in the ``core`` of each package.
 """
 
 from __future__ import annotations

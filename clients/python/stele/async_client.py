@@ -1,4 +1,4 @@
-"""The asyncio client: single calls. ``AsyncProducer`` and ``AsyncConsumer`` build on it."""
+"""The asyncio client for single calls, the base of ``AsyncProducer`` and ``AsyncConsumer``."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ R = TypeVar("R")
 
 
 class AsyncClient:
-    """Calls to one broker, over the transport its URL names.
+    """A connection to one broker, over the transport that its URL selects.
 
-    It connects on the first call and connects again after the broker was away.
-    Any number of tasks of one event loop may use it at once. Without a URL the
-    environment decides (``stele.config.url_from_environment``).
+    It connects on the first call, and reconnects after an outage of the broker.
+    Any number of tasks of one event loop may use it at once. Without a URL it reads
+    the environment (``stele.config.url_from_environment``).
 
-    Every call takes at most ``timeout_s`` and raises ``SteleClientError``s only;
-    while the broker is down that is ``BrokerUnavailableError``, which is retriable.
+    Every call takes at most ``timeout_s`` and raises only subclasses of
+    ``SteleClientError``. While the broker is down that is ``BrokerUnavailableError``,
+    which is retriable.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class AsyncClient:
         self.config = calls.make_config(url, timeout_s, connect_timeout_s)
         self.transport: AsyncTransport = open_async(self.config)
         self._partition_counts = calls.PartitionCounts()
-        self._asking: dict[tuple[str, bool], asyncio.Task[int]] = {}
+        self._lookups: dict[tuple[str, bool], asyncio.Task[int]] = {}
 
     @property
     def url(self) -> str:
@@ -72,11 +73,11 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections; calls under way fail with ConnectionLostError."""
+        """Close the connections; pending calls fail with ConnectionLostError."""
         await self.transport.close()
 
     async def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R:
-        """Carry out one operation; a repeatable one again if the connection breaks meanwhile."""
+        """Execute an operation; retry a repeatable one if the connection breaks."""
         timeout_s = self.config.timeout_s if timeout_s is None else timeout_s
         if not operation.is_repeatable:
             return await self.transport.call(operation, timeout_s=timeout_s)
@@ -105,11 +106,15 @@ class AsyncClient:
         acks: AcksLike = "all",
         timeout_s: float | None = None,
     ) -> RecordMetadata:
-        """Store one record and return its receipt when ``acks`` is fulfilled.
+        """Store one record and return its receipt.
 
-        ``acks``: ``"all"`` survives loss of power, ``1`` survives a crash of the
-        broker, ``0`` promises nothing. It is not repeated by itself, for that
-        could store it twice: see the error's ``is_outcome_unknown``, or use a producer.
+        ``acks``: with ``"all"`` a stored record survives a power failure, with ``1``
+        a crash of the broker, with ``0`` there is no guarantee. The call is not
+        retried, because a retry could store the record twice: check the error's
+        ``is_outcome_unknown``, or use a producer.
+
+        Raises:
+            SteleClientError: the record was not stored, or its outcome is unknown.
         """
         record = NewRecord(value, key=key, headers=headers, partition=partition, timestamp=timestamp)
         try:
@@ -127,10 +132,11 @@ class AsyncClient:
         compression: Compression = Compression.NONE,
         timeout_s: float | None = None,
     ) -> list[RecordMetadata]:
-        """Store records as few batches; receipts come in the order given.
+        """Store records in as few batches as possible; return receipts in the order given.
 
         Raises:
-            ProduceError: some were not accepted; it says which, and holds the other receipts.
+            ProduceError: some records were not accepted. It has their errors by index,
+                and the receipts of the others.
         """
         return await self._produce(topic, records, acks, compression, timeout_s)
 
@@ -143,13 +149,13 @@ class AsyncClient:
         timeout_s: float | None,
     ) -> list[RecordMetadata]:
         timeout_s = self.config.timeout_s if timeout_s is None else timeout_s
-        records, asked = calls.prepare(given)
+        records, partitions = calls.prepare(given)
         if not records:
             return []
         count = None
-        if not self.transport.broker_partitions_by_key and calls.needs_partition_count(records, asked):
+        if not self.transport.broker_partitions_by_key and calls.needs_partition_count(records, partitions):
             count = await self.partition_count(topic, auto_create=True)
-        groups = calls.group(records, asked, count)
+        groups = calls.group(records, partitions, count)
         number = calls.parse_acks(acks)
         outcomes: list[list[RecordOutcome] | SteleClientError] = []
         for target in groups:
@@ -176,13 +182,14 @@ class AsyncClient:
         wait_ms: int = 0,
         timeout_s: float | None = None,
     ) -> FetchedRecords:
-        """Records from ``offset`` on; moves no position anywhere.
+        """Read records from ``offset`` on, without a consumer's position.
 
-        Waits up to ``wait_ms`` for ``min_bytes``; an empty answer is no error. At
-        least one batch comes even if it is larger than ``max_bytes``.
+        Waits up to ``wait_ms`` for ``min_bytes``; the result may be empty. The first
+        batch is returned even if it is larger than ``max_bytes``.
 
         Raises:
-            OffsetOutOfRangeError: deleted by retention, or not written yet.
+            OffsetOutOfRangeError: ``offset`` was deleted by retention, or is past the
+                log end.
         """
         operation = calls.fetch_operation(
             topic, partition, offset, max_bytes=max_bytes, wait_ms=wait_ms, min_bytes=min_bytes
@@ -190,24 +197,32 @@ class AsyncClient:
         return calls.fetched(await self.call(operation, timeout_s=timeout_s), max_records)
 
     async def list_offset(self, topic: str, partition: int = 0, at: At = "latest") -> int | None:
-        """The offset at ``at``: earliest, latest (the next to be written), or of the first record
-        at or after a time (a datetime with a time zone, or ms since the epoch); None if there is none."""
+        """Return the offset at ``at``; None if no record is that late.
+
+        ``at``: ``"earliest"``, ``"latest"`` (the offset of the next record), or a time,
+        for the first record at or after it: a datetime with a time zone, or ms since
+        the epoch.
+        """
         return await self.call(calls.list_offset_operation(topic, partition, at))
 
     # ── topics ──
 
     async def topics(self) -> list[TopicDescription]:
-        """Names and partition counts of all topics."""
-        found, after = await self.call(topics.ListTopics())
+        """List all topics, without their configurations."""
+        listed, after = await self.call(topics.ListTopics())
         while after is not None:
             page, after = await self.call(topics.ListTopics(after=after))
-            found += page
-        return found
+            listed += page
+        return listed
 
     async def create_topic(
         self, topic: str, *, partitions: int | None = None, configs: Mapping[str, object] | None = None
     ) -> TopicDescription:
-        """Raises TopicExistsError; ``ensure_topic`` is the call that may be repeated."""
+        """Create a topic; ``partitions`` None is the broker's default.
+
+        Raises:
+            TopicExistsError: use ``ensure_topic`` if that is not an error.
+        """
         self._partition_counts.forget(topic)
         return await self.call(
             topics.CreateTopic(topic=topic, partitions=partitions, configs=calls.text_configs(configs))
@@ -216,7 +231,10 @@ class AsyncClient:
     async def ensure_topic(
         self, topic: str, *, partitions: int | None = None, configs: Mapping[str, object] | None = None
     ) -> TopicDescription:
-        """Create ``topic``, or leave it as it is if it exists, whatever its shape; what it is then."""
+        """Create ``topic`` unless it exists; return its description either way.
+
+        An existing topic keeps its partitions and configuration.
+        """
         try:
             return await self.create_topic(topic, partitions=partitions, configs=configs)
         except TopicExistsError:
@@ -232,7 +250,11 @@ class AsyncClient:
         partitions: int | None = None,
         configs: Mapping[str, object] | None = None,
     ) -> TopicDescription:
-        """Change what is named. Partitions can only grow; a configuration of None goes back to its default."""
+        """Change a topic's partitions or configuration; the rest stays as it is.
+
+        The number of partitions can only grow. A configuration of None is reset to its
+        default.
+        """
         self._partition_counts.forget(topic)
         changes = {n: None if v is None else calls.config_text(v) for n, v in (configs or {}).items()}
         return await self.call(topics.AlterTopic(topic=topic, partitions=partitions, configs=changes))
@@ -242,20 +264,20 @@ class AsyncClient:
         await self.call(topics.DeleteTopic(topic=topic))
 
     async def partition_count(self, topic: str, *, auto_create: bool = False) -> int:
-        """How many partitions ``topic`` has; remembered for a minute.
+        """Return the number of partitions of ``topic``, from a cache of one minute.
 
-        With ``auto_create`` an unknown topic is made, as a produce would.
+        With ``auto_create`` an unknown topic is created, if the broker's settings allow.
         """
         count = self._partition_counts.get(topic)
         if count is not None:
             return count
         key = topic, auto_create
-        task = self._asking.get(key)
+        task = self._lookups.get(key)
         if task is None:
-            # A thousand records for a topic that is not known yet ask once.
+            # Of many records for an unknown topic, the first asks the broker.
             task = asyncio.get_running_loop().create_task(self._ask_partition_count(topic, auto_create))
-            self._asking[key] = task
-            task.add_done_callback(lambda done: self._asked(key, done))
+            self._lookups[key] = task
+            task.add_done_callback(lambda done: self._end_lookup(key, done))
         try:
             return await asyncio.shield(task)
         except SteleClientError as error:
@@ -266,7 +288,7 @@ class AsyncClient:
         try:
             count = await self.call(operation)
         except UnknownTopicError:
-            # Over TCP the broker has created it already, if it does that.
+            # Over TCP the broker has already created the topic, if it may.
             if not (auto_create and self.transport.broker_partitions_by_key):
                 raise
             await self.call(topics.ProduceNothing(topic=topic))
@@ -274,41 +296,51 @@ class AsyncClient:
         self._partition_counts.put(topic, count)
         return count
 
-    def _asked(self, key: tuple[str, bool], done: asyncio.Task[int]) -> None:
-        del self._asking[key]
+    def _end_lookup(self, key: tuple[str, bool], done: asyncio.Task[int]) -> None:
+        del self._lookups[key]
         if not done.cancelled():
-            # Its callers may all have gone.
+            # Retrieve the error even if every caller was cancelled.
             done.exception()
 
     def known_partition_count(self, topic: str) -> int | None:
-        """What ``partition_count`` remembers, without asking."""
+        """Return the cached result of ``partition_count``; None if there is none."""
         return self._partition_counts.get(topic)
 
     def forget_partition_count(self, topic: str) -> None:
-        """Ask the broker again next time."""
+        """Drop the cached result of ``partition_count``."""
         self._partition_counts.forget(topic)
 
     # ── groups ──
 
     def group(self, group: str, *topics: str, **options: Unpack[GroupSettings]) -> AsyncGroup:
-        """Read ``topics`` together with all others that read as ``group``: see ``AsyncGroup`` and ``GroupOptions``."""
+        """Read ``topics`` as one of the readers of ``group``; see ``AsyncGroup`` and ``GroupOptions``."""
         from .grouping.async_group import AsyncGroup
 
-        # A connection of its own: responses come in order, and a poll may hold back those after it.
-        own = AsyncClient(self.url, timeout_s=self.config.timeout_s)
+        # A separate connection, because responses come in request order and a long poll would delay them.
+        own = AsyncClient(
+            self.url, timeout_s=self.config.timeout_s, connect_timeout_s=self.config.connect_timeout_s
+        )
         return AsyncGroup(own, group, *topics, **options)
 
     async def join_group(
         self, group: str, *topics: str, session_timeout_s: float = 45.0, member_id: str = ""
     ) -> Membership:
-        """Become a member, for who claims partitions and commits offsets himself; ``group`` needs none of that."""
+        """Join ``group`` as a managed member.
+
+        For applications that claim partitions and commit offsets themselves; ``group``
+        does without.
+        """
         operation = groups.JoinGroup(
             group=group, topics=topics, session_timeout_ms=int(session_timeout_s * 1000), member_id=member_id
         )
         return await self.call(operation)
 
     async def heartbeat(self, group: str, member: Membership) -> Membership:
-        """Stay a member, and hear what is assigned now. Raises GroupError when it is one no more."""
+        """Keep the membership alive and return the current assignment.
+
+        Raises:
+            GroupError: the member was removed from the group.
+        """
         operation = groups.Heartbeat(group=group, member_id=member.member_id, generation=member.generation)
         return await self.call(operation)
 
@@ -323,7 +355,7 @@ class AsyncClient:
         await self.call(operation)
 
     async def release(self, group: str, member: Membership, partition: TopicPartition) -> None:
-        """Own it no more. Raises GroupError."""
+        """Stop owning a partition. Raises GroupError."""
         operation = groups.Release(
             group=group, member_id=member.member_id, generation=member.generation, partition=partition
         )
@@ -332,7 +364,13 @@ class AsyncClient:
     async def commit(
         self, group: str, member: Membership, partition: TopicPartition, offset: int, *, metadata: str = ""
     ) -> None:
-        """Commit the offset of the next record to read, as the owner; durable on return. Raises GroupError."""
+        """Commit the offset of the next record to read, as the owner of the partition.
+
+        The offset is durable on return.
+
+        Raises:
+            GroupError: the member does not own the partition.
+        """
         operation = groups.Commit(
             group=group,
             member_id=member.member_id,
@@ -344,38 +382,38 @@ class AsyncClient:
         await self.call(operation)
 
     async def committed(self, group: str, partition: TopicPartition) -> int | None:
-        """The offset from which ``group`` reads on; None if it has committed none."""
+        """Return the committed offset of ``group``; None if it has committed none."""
         return await self.call(groups.Committed(group=group, partition=partition))
 
     # ── the broker ──
 
     async def flush(self, topic: str | None = None) -> None:
-        """Returns when everything appended before the call is on disk, in ``topic`` or everywhere."""
+        """Wait until everything appended before the call is on disk, in ``topic`` or in all."""
         await self.call(topics.Flush(topic=topic))
 
     async def metadata(self) -> ClusterMetadata:
         return await self.call(topics.Metadata())
 
     async def ping(self) -> None:
-        """Returns when the broker has answered."""
+        """Wait for an answer of the broker."""
         await self.call(topics.Ping())
 
-    # ── ADR-0009 as it is, over stele:// only ──
+    # ── the six messages of ADR-0009, over stele:// only ──
 
     async def simple_produce(self, topic: str, data: bytes) -> int:
-        """One record without key into partition 0, acks=1; its offset."""
+        """Store a record without a key in partition 0 with acks=1; return its offset."""
         return await self.call(SimpleProduce(topic=topic, data=data))
 
     async def simple_produce_many(self, topic: str, values: Iterable[bytes]) -> list[int]:
-        """One PRODUCE request for each value, pipelined; their offsets in order.
+        """Send a PRODUCE request per value, pipelined; return the offsets in order.
 
         Raises:
-            SteleClientError: the first that failed; others may have been stored.
+            SteleClientError: the first failure; other values may have been stored.
         """
         return await asyncio.gather(*(self.simple_produce(topic, value) for value in values))
 
     async def simple_consume(
         self, topic: str, offset: int, batch_size: int = 100
     ) -> tuple[list[tuple[int, bytes]], int]:
-        """Up to ``batch_size`` messages of partition 0: ``([(offset, data)…], next offset)``."""
+        """Read up to ``batch_size`` messages of partition 0: ``([(offset, data)…], next offset)``."""
         return await self.call(SimpleConsume(topic=topic, offset=offset, batch_size=batch_size))

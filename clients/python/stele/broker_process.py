@@ -1,4 +1,4 @@
-"""A real broker in a process of its own, on free ports, for tests and tools."""
+"""Run a real broker in a child process, on free ports, for tests and tools."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from pathlib import Path
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
 _STDERR_SHOWN_BYTES = 8000
-# A test has its consumers as soon as it starts them; Kafka's delay would cost every group three seconds.
+# In a test all consumers start at once; Kafka's delay would cost every group 3 s.
 _FOR_TESTS = {"STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 _READY = re.compile(r"^stele ready http=(\S+):(\d+) binary=(\S+):(\d+) kafka=(\S+):(\d+) data=")
 
 
 class BrokerStartError(RuntimeError):
-    """The broker did not get ready; the message has what it wrote to stderr."""
+    """The broker did not become ready; the message has its stderr."""
 
 
 class BrokerProcess:
-    """A broker that was started by ``start`` and is reachable at its URLs.
+    """A broker process and its URLs.
 
-    ``restart`` keeps data directory and ports, so clients reach the new process
-    where the old one was. Its settings are the defaults, but that the first
-    rebalance of a group does not wait (``group_initial_rebalance_delay_ms`` is 0);
-    ``environment`` may set that and others.
+    ``restart`` keeps the data directory and the ports, so that clients reconnect. The
+    settings are the defaults, except that ``group_initial_rebalance_delay_ms`` is 0;
+    ``environment`` overrides them.
     """
 
     def __init__(
@@ -63,12 +62,12 @@ class BrokerProcess:
 
     @property
     def kafka_bootstrap(self) -> str:
-        """``host:port``, as Kafka clients want it."""
+        """``host:port`` for the bootstrap servers of Kafka clients."""
         return f"{self.host}:{self.kafka_port}"
 
     @property
     def pid(self) -> int:
-        """Raises RuntimeError while it is not running."""
+        """The process id. Raises RuntimeError if the broker is not running."""
         if self._process is None:
             raise RuntimeError("the broker is not running")
         return self._process.pid
@@ -79,19 +78,19 @@ class BrokerProcess:
 
     @property
     def stderr(self) -> str:
-        """The last of what it wrote to stderr, over all its starts."""
+        """The end of its stderr, over all starts."""
         if not self._stderr_path.exists():
             return ""
         return self._stderr_path.read_bytes()[-_STDERR_SHOWN_BYTES:].decode(errors="replace")
 
     def start(self) -> None:
-        """Returns when it is ready to serve.
+        """Start the broker and wait until it is ready.
 
         Raises:
-            BrokerStartError: it ended, or was not ready within ``start_timeout_s``.
+            BrokerStartError: it exited, or was not ready within ``start_timeout_s``.
         """
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        # A shell's settings must not leak into a broker under test; what is meant is given.
+        # Settings of the shell must not leak into a broker under test.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("STELE_")}
         command = [sys.executable, "-m", "stele.cli", "serve", "--data-dir", str(self.data_dir)]
         command += ["--host", self.host, "--http-port", str(self.http_port)]
@@ -117,43 +116,43 @@ class BrokerProcess:
         self.kafka_port = int(ready[6])
 
     def _await_ready(self, process: subprocess.Popen[bytes]) -> re.Match[str] | None:
-        found: list[re.Match[str]] = []
+        matches: list[re.Match[str]] = []
         is_decided = threading.Event()
 
         def read() -> None:
-            # Reads on after the ready line: a full pipe would stop the broker.
+            # Continue after the ready line, because a full pipe would block the broker.
             assert process.stdout is not None
             with process.stdout:
                 for line in process.stdout:
                     if match := _READY.match(line.decode(errors="replace")):
-                        found.append(match)
+                        matches.append(match)
                         is_decided.set()
             is_decided.set()
 
         threading.Thread(target=read, name="stele-broker-stdout", daemon=True).start()
         is_decided.wait(self._start_timeout_s)
-        if not found and process.poll() is None:
-            # Its stdout closed, so it is about to end; its exit code tells more than a timeout.
+        if not matches and process.poll() is None:
+            # Its stdout closed, so it is exiting; the exit code says more than a timeout.
             try:
                 process.wait(1)
             except subprocess.TimeoutExpired:
                 return None
-        return found[0] if found else None
+        return matches[0] if matches else None
 
     def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> int:
-        """Stop it as an operator does (SIGTERM); its exit code, negative for a signal.
+        """Send SIGTERM and return the exit code, negative for a signal.
 
         Raises:
-            TimeoutError: it was still running after ``timeout_s`` and had to be killed.
+            TimeoutError: it was still running after ``timeout_s``, and was killed.
         """
         return self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is finished, nothing is flushed."""
+        """Send SIGKILL: nothing is finished or flushed."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Stop if it is running, and start again on the same ports and data."""
+        """Stop the broker if it runs, and start it with the same ports and data."""
         if self.is_running:
             self.stop()
         self.start()
@@ -182,12 +181,12 @@ def run_broker(
     environment: Mapping[str, str] | None = None,
     start_timeout_s: float = START_TIMEOUT_S,
 ) -> Generator[BrokerProcess]:
-    """A running broker; its data is deleted afterwards unless ``data_dir`` was given.
+    """Run a broker; delete its data afterwards unless ``data_dir`` is given.
 
-    ``arguments`` are further ones of ``stele serve``; ``environment`` is added.
+    ``arguments`` are passed to ``stele serve``; ``environment`` is added to its own.
 
     Raises:
-        BrokerStartError: it did not get ready.
+        BrokerStartError: the broker did not become ready.
     """
     with tempfile.TemporaryDirectory(prefix="stele-") as scratch:
         broker = BrokerProcess(

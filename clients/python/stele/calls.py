@@ -1,4 +1,4 @@
-"""What both clients do without I/O: arguments → operations, a cache, grouping of records."""
+"""What both clients share without I/O: arguments → operations, and a cache."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from .wire.partitioner import partition_for_key
 AcksLike = Literal["all", "-1", "1", "0"] | int
 At = Literal["earliest", "latest"] | Timestamp
 
-# Below the 1 MiB a broker takes by default, with room for the batch's own header.
+# Below the default limit of 1 MiB, with room for the batch header.
 BATCH_BYTES_MAX = 900 * 1024
-# A partition added to a topic is used by then at the latest.
+# The longest time until producers use a partition that was added.
 PARTITION_COUNT_MAX_AGE_S = 60.0
 
 
@@ -48,10 +48,10 @@ def make_config(
 
 
 def parse_acks(acks: AcksLike) -> int:
-    """0, 1 or -1 (all).
+    """Return 0, 1 or -1 (all).
 
     Raises:
-        ValueError: anything else.
+        ValueError: ``acks`` has another value.
     """
     match acks:
         case "all" | "-1" | -1:
@@ -65,7 +65,7 @@ def parse_acks(acks: AcksLike) -> int:
 
 
 def parse_at(at: At) -> int:
-    """The ``timestamp_ms`` of ListOffset.
+    """Return the ``timestamp_ms`` of a ListOffset request.
 
     Raises:
         ValueError: neither a name, nor ms since the epoch, nor a datetime with a time zone.
@@ -75,7 +75,9 @@ def parse_at(at: At) -> int:
     if at == "latest":
         return m.LATEST_TIMESTAMP
     if isinstance(at, str):
-        raise ValueError(f"{at!r} is not a place in a log; use 'earliest', 'latest', a datetime or ms")
+        raise ValueError(
+            f"{at!r} is not a position in a log; use 'earliest', 'latest', a datetime or ms since the epoch"
+        )
     timestamp_ms = to_timestamp_ms(at)
     if timestamp_ms < 0:
         raise ValueError(f"{timestamp_ms} is before the epoch; times are ms since 1970")
@@ -83,7 +85,7 @@ def parse_at(at: At) -> int:
 
 
 class PartitionCounts:
-    """How many partitions topics have, as long as that may be believed."""
+    """A cache of partition counts, each for ``PARTITION_COUNT_MAX_AGE_S``."""
 
     def __init__(self) -> None:
         self._counts: dict[str, tuple[int, float]] = {}
@@ -101,7 +103,7 @@ class PartitionCounts:
 
 @dataclass(slots=True)
 class Group:
-    """Records of one call that go into one batch, with their places among all of the call."""
+    """Records of a call that form one batch, with their indexes in the call."""
 
     partition: int | None
     indexes: list[int]
@@ -119,7 +121,7 @@ def needs_partition_count(records: Sequence[OutgoingRecord], partitions: Sequenc
 def prepare(
     records: Iterable[NewRecord | bytes | str],
 ) -> tuple[list[OutgoingRecord], list[int | None]]:
-    """The records as bytes, and the partition each asks for."""
+    """Return the records as bytes, and the partition that each names."""
     moment_ms = now_ms()
     given = list(records)
     return (
@@ -130,17 +132,17 @@ def prepare(
 
 def group(
     records: Sequence[OutgoingRecord],
-    asked: Sequence[int | None],
+    partitions: Sequence[int | None],
     partition_count: int | None,
 ) -> list[Group]:
-    """Batches by partition, none above ``BATCH_BYTES_MAX`` unless a single record is.
+    """Group records into batches by partition, of at most ``BATCH_BYTES_MAX`` bytes.
 
-    Without ``partition_count`` records that name no partition stay together and
-    the broker chooses.
+    A larger record gets a batch of its own. Without ``partition_count``, records that
+    name no partition stay together, and the broker chooses the partition.
     """
     open_groups: dict[int | None, Group] = {}
     groups: list[Group] = []
-    for index, (record, partition) in enumerate(zip(records, asked, strict=True)):
+    for index, (record, partition) in enumerate(zip(records, partitions, strict=True)):
         if partition is None and record.key is not None and partition_count is not None:
             partition = partition_for_key(record.key, partition_count)
         size = record.size
@@ -170,10 +172,10 @@ def produce_operation(
 def collect(
     groups: Sequence[Group], outcomes: Sequence[list[RecordOutcome] | SteleClientError], count: int
 ) -> list[RecordMetadata]:
-    """Receipts in the order the records were given.
+    """Return the receipts in the order of the records.
 
     Raises:
-        ProduceError: not all of them were accepted.
+        ProduceError: some records were not accepted.
     """
     results: list[RecordMetadata | None] = [None] * count
     errors: dict[int, SteleClientError] = {}
@@ -203,8 +205,8 @@ def fetch_operation(
         raise ValueError(f"offset is {offset}; use list_offset for 'earliest' and 'latest'")
     if not 0 < max_bytes <= FETCH_BYTES_MAX:
         raise ValueError(f"max_bytes is {max_bytes}; it must be from 1 to {FETCH_BYTES_MAX}")
-    place = m.FetchPartition(topic=topic, partition=partition, offset=offset, max_bytes=max_bytes)
-    return Fetch(partitions=(place,), wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
+    fetched_partition = m.FetchPartition(topic=topic, partition=partition, offset=offset, max_bytes=max_bytes)
+    return Fetch(partitions=(fetched_partition,), wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
 
 
 def fetched(outcomes: list[FetchOutcome], max_records: int | None) -> FetchedRecords:
@@ -213,7 +215,7 @@ def fetched(outcomes: list[FetchOutcome], max_records: int | None) -> FetchedRec
         raise outcome
     if max_records is not None and len(outcome.records) > max_records:
         del outcome.records[max_records:]
-        # The rest is asked for again: a fetch does not remember.
+        # The next fetch reads the rest again.
         outcome.next_offset = outcome.records[-1].offset + 1
     return outcome
 
@@ -223,7 +225,7 @@ def list_offset_operation(topic: str, partition: int, at: At) -> ListOffset:
 
 
 def text_configs(configs: Mapping[str, object] | None) -> dict[str, str]:
-    """Configuration values as the text that stands for them (True → ``true``)."""
+    """Convert configuration values to text (True → ``true``)."""
     return {name: config_text(value) for name, value in (configs or {}).items()}
 
 

@@ -1,9 +1,9 @@
-"""The console script ``stele``: names of commands, and how errors reach the user.
+"""The console script ``stele``: the list of commands, and error reporting.
 
 Each command lives in ``stele.commands`` and is imported when it is called, so
-that ``stele serve`` does not pay for a client and ``stele consume`` not for a server.
+that ``stele serve`` does not import the client, nor ``stele consume`` the server.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted (ctrl-c).
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Any
 
 import click
 
-# name: (module, attribute, help). The help stands here so that `stele --help` imports nothing.
+# name: (module, attribute, help). The help is repeated here so that `stele --help` imports no command.
 COMMANDS = {
     "serve": ("serve", "serve", "Run a broker."),
-    "top": ("top", "top", "Show rates, listeners, syncs and lag, live."),
-    "groups": ("groups", "groups", "List and describe consumer groups, reset their offsets."),
+    "top": ("top", "top", "Show live rates, connections, syncs and group lag."),
+    "groups": ("groups", "groups", "List, describe, reset and delete consumer groups."),
     "topics": ("topics", "topics", "List, create, describe, alter and delete topics."),
-    "produce": ("produce", "produce", "Store records from a file or standard input."),
-    "consume": ("consume", "consume", "Print records, and follow a topic."),
-    "cdc": ("cdc", "cdc", "Follow tables of PostgreSQL into topics."),
-    "pipeline": ("pipeline", "pipeline", "Run Spark pipelines."),
-    "dump": ("inspect", "dump", "Show what is in a segment file."),
-    "verify": ("inspect", "verify", "Check every batch of a data directory."),
+    "produce": ("produce", "produce", "Write records from a file or standard input."),
+    "consume": ("consume", "consume", "Print the records of a topic."),
+    "cdc": ("cdc", "cdc", "Stream changes of PostgreSQL tables into topics."),
+    "pipeline": ("pipeline", "pipeline", "List and run the bundled Spark pipelines."),
+    "dump": ("inspect", "dump", "Print the contents of a segment or index file."),
+    "verify": ("inspect", "verify", "Check every batch and index of a data directory."),
 }
 
 EXIT_INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
-    """Knows the names of its commands, and imports one when it is called."""
+    """A command group that imports a command only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -53,10 +53,15 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="stele-broker", prog_name="stele")
 def stele() -> None:
-    """A durable log broker: one log, over HTTP and a small binary protocol."""
+    """Run and use Stele, a durable log broker.
+
+    One log, served over HTTP, a binary protocol and the Kafka protocol.
+    Run `stele COMMAND --help` for the options of a command.
+    """
 
 
 def main(arguments: list[str] | None = None) -> Any:
+    """Run the command line (``sys.argv`` by default) and exit with its code."""
     try:
         code = stele.main(arguments, prog_name="stele", standalone_mode=False)
     except click.ClickException as error:

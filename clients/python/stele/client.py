@@ -1,7 +1,7 @@
-"""The blocking client: single calls. ``Producer`` and ``Consumer`` build on it.
+"""The blocking client for single calls, the base of ``Producer`` and ``Consumer``.
 
-It is written out beside ``async_client`` rather than driven by it, because it
-must work where no event loop can run (gevent); what both do without I/O is in ``calls``.
+It does not wrap ``async_client``, because it must work where no event loop can run
+(gevent). What both clients do without I/O is in ``calls``.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ R = TypeVar("R")
 
 
 class Client:
-    """Calls to one broker, over the transport its URL names.
+    """A connection to one broker, over the transport that its URL selects.
 
-    It connects on the first call and connects again after the broker was away.
-    Any number of threads (or gevent's greenlets) may use it at once. Without a URL
-    the environment decides (``stele.config.url_from_environment``).
+    It connects on the first call, and reconnects after an outage of the broker.
+    It is safe to use from several threads or gevent greenlets at once. Without a URL it
+    reads the environment (``stele.config.url_from_environment``).
 
-    Every call takes at most ``timeout_s`` and raises ``SteleClientError``s only;
-    while the broker is down that is ``BrokerUnavailableError``, which is retriable.
+    Every call takes at most ``timeout_s`` and raises only subclasses of
+    ``SteleClientError``. While the broker is down that is ``BrokerUnavailableError``,
+    which is retriable.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Client:
         self.config = calls.make_config(url, timeout_s, connect_timeout_s)
         self.transport: BlockingTransport = open_blocking(self.config)
         self._partition_counts = calls.PartitionCounts()
-        self._asking = threading.Lock()
+        self._lookup_lock = threading.Lock()
 
     @property
     def url(self) -> str:
@@ -77,11 +78,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections; calls under way fail with ConnectionLostError."""
+        """Close the connections; pending calls fail with ConnectionLostError."""
         self.transport.close()
 
     def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R:
-        """Carry out one operation; a repeatable one again if the connection breaks meanwhile."""
+        """Execute an operation; retry a repeatable one if the connection breaks."""
         timeout_s = self.config.timeout_s if timeout_s is None else timeout_s
         if not operation.is_repeatable:
             return self.transport.call(operation, timeout_s=timeout_s)
@@ -109,11 +110,15 @@ class Client:
         acks: AcksLike = "all",
         timeout_s: float | None = None,
     ) -> RecordMetadata:
-        """Store one record and return its receipt when ``acks`` is fulfilled.
+        """Store one record and return its receipt.
 
-        ``acks``: ``"all"`` survives loss of power, ``1`` survives a crash of the
-        broker, ``0`` promises nothing. It is not repeated by itself, for that
-        could store it twice: see the error's ``is_outcome_unknown``, or use a producer.
+        ``acks``: with ``"all"`` a stored record survives a power failure, with ``1``
+        a crash of the broker, with ``0`` there is no guarantee. The call is not
+        retried, because a retry could store the record twice: check the error's
+        ``is_outcome_unknown``, or use a producer.
+
+        Raises:
+            SteleClientError: the record was not stored, or its outcome is unknown.
         """
         record = NewRecord(value, key=key, headers=headers, partition=partition, timestamp=timestamp)
         try:
@@ -131,10 +136,11 @@ class Client:
         compression: Compression = Compression.NONE,
         timeout_s: float | None = None,
     ) -> list[RecordMetadata]:
-        """Store records as few batches; receipts come in the order given.
+        """Store records in as few batches as possible; return receipts in the order given.
 
         Raises:
-            ProduceError: some were not accepted; it says which, and holds the other receipts.
+            ProduceError: some records were not accepted. It has their errors by index,
+                and the receipts of the others.
         """
         return self._produce(topic, records, acks, compression, timeout_s)
 
@@ -147,13 +153,13 @@ class Client:
         timeout_s: float | None,
     ) -> list[RecordMetadata]:
         timeout_s = self.config.timeout_s if timeout_s is None else timeout_s
-        records, asked = calls.prepare(given)
+        records, partitions = calls.prepare(given)
         if not records:
             return []
         count = None
-        if not self.transport.broker_partitions_by_key and calls.needs_partition_count(records, asked):
+        if not self.transport.broker_partitions_by_key and calls.needs_partition_count(records, partitions):
             count = self.partition_count(topic, auto_create=True)
-        groups = calls.group(records, asked, count)
+        groups = calls.group(records, partitions, count)
         number = calls.parse_acks(acks)
         operations = [
             calls.produce_operation(topic, target, acks=number, timeout_s=timeout_s, compression=compression)
@@ -176,13 +182,14 @@ class Client:
         wait_ms: int = 0,
         timeout_s: float | None = None,
     ) -> FetchedRecords:
-        """Records from ``offset`` on; moves no position anywhere.
+        """Read records from ``offset`` on, without a consumer's position.
 
-        Waits up to ``wait_ms`` for ``min_bytes``; an empty answer is no error. At
-        least one batch comes even if it is larger than ``max_bytes``.
+        Waits up to ``wait_ms`` for ``min_bytes``; the result may be empty. The first
+        batch is returned even if it is larger than ``max_bytes``.
 
         Raises:
-            OffsetOutOfRangeError: deleted by retention, or not written yet.
+            OffsetOutOfRangeError: ``offset`` was deleted by retention, or is past the
+                log end.
         """
         operation = calls.fetch_operation(
             topic, partition, offset, max_bytes=max_bytes, wait_ms=wait_ms, min_bytes=min_bytes
@@ -190,24 +197,32 @@ class Client:
         return calls.fetched(self.call(operation, timeout_s=timeout_s), max_records)
 
     def list_offset(self, topic: str, partition: int = 0, at: At = "latest") -> int | None:
-        """The offset at ``at``: earliest, latest (the next to be written), or of the first record
-        at or after a time (a datetime with a time zone, or ms since the epoch); None if there is none."""
+        """Return the offset at ``at``; None if no record is that late.
+
+        ``at``: ``"earliest"``, ``"latest"`` (the offset of the next record), or a time,
+        for the first record at or after it: a datetime with a time zone, or ms since
+        the epoch.
+        """
         return self.call(calls.list_offset_operation(topic, partition, at))
 
     # ── topics ──
 
     def topics(self) -> list[TopicDescription]:
-        """Names and partition counts of all topics."""
-        found, after = self.call(topics.ListTopics())
+        """List all topics, without their configurations."""
+        listed, after = self.call(topics.ListTopics())
         while after is not None:
             page, after = self.call(topics.ListTopics(after=after))
-            found += page
-        return found
+            listed += page
+        return listed
 
     def create_topic(
         self, topic: str, *, partitions: int | None = None, configs: Mapping[str, object] | None = None
     ) -> TopicDescription:
-        """Raises TopicExistsError; ``ensure_topic`` is the call that may be repeated."""
+        """Create a topic; ``partitions`` None is the broker's default.
+
+        Raises:
+            TopicExistsError: use ``ensure_topic`` if that is not an error.
+        """
         self._partition_counts.forget(topic)
         return self.call(
             topics.CreateTopic(topic=topic, partitions=partitions, configs=calls.text_configs(configs))
@@ -216,7 +231,10 @@ class Client:
     def ensure_topic(
         self, topic: str, *, partitions: int | None = None, configs: Mapping[str, object] | None = None
     ) -> TopicDescription:
-        """Create ``topic``, or leave it as it is if it exists, whatever its shape; what it is then."""
+        """Create ``topic`` unless it exists; return its description either way.
+
+        An existing topic keeps its partitions and configuration.
+        """
         try:
             return self.create_topic(topic, partitions=partitions, configs=configs)
         except TopicExistsError:
@@ -232,7 +250,11 @@ class Client:
         partitions: int | None = None,
         configs: Mapping[str, object] | None = None,
     ) -> TopicDescription:
-        """Change what is named. Partitions can only grow; a configuration of None goes back to its default."""
+        """Change a topic's partitions or configuration; the rest stays as it is.
+
+        The number of partitions can only grow. A configuration of None is reset to its
+        default.
+        """
         self._partition_counts.forget(topic)
         changes = {n: None if v is None else calls.config_text(v) for n, v in (configs or {}).items()}
         return self.call(topics.AlterTopic(topic=topic, partitions=partitions, configs=changes))
@@ -242,15 +264,15 @@ class Client:
         self.call(topics.DeleteTopic(topic=topic))
 
     def partition_count(self, topic: str, *, auto_create: bool = False) -> int:
-        """How many partitions ``topic`` has; remembered for a minute.
+        """Return the number of partitions of ``topic``, from a cache of one minute.
 
-        With ``auto_create`` an unknown topic is made, as a produce would.
+        With ``auto_create`` an unknown topic is created, if the broker's settings allow.
         """
         count = self._partition_counts.get(topic)
         if count is not None:
             return count
-        # Threads with records for a topic that is not known yet ask once.
-        with self._asking:
+        # Of several threads with records for an unknown topic, one asks the broker.
+        with self._lookup_lock:
             count = self._partition_counts.get(topic)
             if count is None:
                 count = self._ask_partition_count(topic, auto_create)
@@ -262,41 +284,51 @@ class Client:
         try:
             return self.call(operation)
         except UnknownTopicError:
-            # Over TCP the broker has created it already, if it does that.
+            # Over TCP the broker has already created the topic, if it may.
             if not (auto_create and self.transport.broker_partitions_by_key):
                 raise
         self.call(topics.ProduceNothing(topic=topic))
         return self.call(operation)
 
     def known_partition_count(self, topic: str) -> int | None:
-        """What ``partition_count`` remembers, without asking."""
+        """Return the cached result of ``partition_count``; None if there is none."""
         return self._partition_counts.get(topic)
 
     def forget_partition_count(self, topic: str) -> None:
-        """Ask the broker again next time."""
+        """Drop the cached result of ``partition_count``."""
         self._partition_counts.forget(topic)
 
     # ── groups ──
 
     def group(self, group: str, *topics: str, **options: Unpack[GroupSettings]) -> Group:
-        """Read ``topics`` together with all others that read as ``group``: see ``Group`` and ``GroupOptions``."""
+        """Read ``topics`` as one of the readers of ``group``; see ``Group`` and ``GroupOptions``."""
         from .grouping.group import Group
 
-        # A connection of its own: responses come in order, and a poll may hold back those after it.
-        own = Client(self.url, timeout_s=self.config.timeout_s)
+        # A separate connection, because responses come in request order and a long poll would delay them.
+        own = Client(
+            self.url, timeout_s=self.config.timeout_s, connect_timeout_s=self.config.connect_timeout_s
+        )
         return Group(own, group, *topics, **options)
 
     def join_group(
         self, group: str, *topics: str, session_timeout_s: float = 45.0, member_id: str = ""
     ) -> Membership:
-        """Become a member, for who claims partitions and commits offsets himself; ``group`` needs none of that."""
+        """Join ``group`` as a managed member.
+
+        For applications that claim partitions and commit offsets themselves; ``group``
+        does without.
+        """
         operation = groups.JoinGroup(
             group=group, topics=topics, session_timeout_ms=int(session_timeout_s * 1000), member_id=member_id
         )
         return self.call(operation)
 
     def heartbeat(self, group: str, member: Membership) -> Membership:
-        """Stay a member, and hear what is assigned now. Raises GroupError when it is one no more."""
+        """Keep the membership alive and return the current assignment.
+
+        Raises:
+            GroupError: the member was removed from the group.
+        """
         operation = groups.Heartbeat(group=group, member_id=member.member_id, generation=member.generation)
         return self.call(operation)
 
@@ -311,7 +343,7 @@ class Client:
         self.call(operation)
 
     def release(self, group: str, member: Membership, partition: TopicPartition) -> None:
-        """Own it no more. Raises GroupError."""
+        """Stop owning a partition. Raises GroupError."""
         operation = groups.Release(
             group=group, member_id=member.member_id, generation=member.generation, partition=partition
         )
@@ -320,7 +352,13 @@ class Client:
     def commit(
         self, group: str, member: Membership, partition: TopicPartition, offset: int, *, metadata: str = ""
     ) -> None:
-        """Commit the offset of the next record to read, as the owner; durable on return. Raises GroupError."""
+        """Commit the offset of the next record to read, as the owner of the partition.
+
+        The offset is durable on return.
+
+        Raises:
+            GroupError: the member does not own the partition.
+        """
         operation = groups.Commit(
             group=group,
             member_id=member.member_id,
@@ -332,33 +370,33 @@ class Client:
         self.call(operation)
 
     def committed(self, group: str, partition: TopicPartition) -> int | None:
-        """The offset from which ``group`` reads on; None if it has committed none."""
+        """Return the committed offset of ``group``; None if it has committed none."""
         return self.call(groups.Committed(group=group, partition=partition))
 
     # ── the broker ──
 
     def flush(self, topic: str | None = None) -> None:
-        """Returns when everything appended before the call is on disk, in ``topic`` or everywhere."""
+        """Wait until everything appended before the call is on disk, in ``topic`` or in all."""
         self.call(topics.Flush(topic=topic))
 
     def metadata(self) -> ClusterMetadata:
         return self.call(topics.Metadata())
 
     def ping(self) -> None:
-        """Returns when the broker has answered."""
+        """Wait for an answer of the broker."""
         self.call(topics.Ping())
 
-    # ── ADR-0009 as it is, over stele:// only ──
+    # ── the six messages of ADR-0009, over stele:// only ──
 
     def simple_produce(self, topic: str, data: bytes) -> int:
-        """One record without key into partition 0, acks=1; its offset."""
+        """Store a record without a key in partition 0 with acks=1; return its offset."""
         return self.call(SimpleProduce(topic=topic, data=data))
 
     def simple_produce_many(self, topic: str, values: Iterable[bytes]) -> list[int]:
-        """One PRODUCE request for each value, pipelined; their offsets in order.
+        """Send a PRODUCE request per value, pipelined; return the offsets in order.
 
         Raises:
-            SteleClientError: the first that failed; others may have been stored.
+            SteleClientError: the first failure; other values may have been stored.
         """
         operations = [SimpleProduce(topic=topic, data=value) for value in values]
         offsets: list[int] = []
@@ -371,5 +409,5 @@ class Client:
     def simple_consume(
         self, topic: str, offset: int, batch_size: int = 100
     ) -> tuple[list[tuple[int, bytes]], int]:
-        """Up to ``batch_size`` messages of partition 0: ``([(offset, data)…], next offset)``."""
+        """Read up to ``batch_size`` messages of partition 0: ``([(offset, data)…], next offset)``."""
         return self.call(SimpleConsume(topic=topic, offset=offset, batch_size=batch_size))

@@ -1,4 +1,4 @@
-"""Where the broker is and how patient a client is, from arguments or the environment."""
+"""The broker's URL and the timeouts of a client, from arguments or the environment."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ DEFAULT_HTTP_URL = "http://127.0.0.1:8080"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """How a client reaches its broker.
+    """The URL and timeouts of a client.
 
     ``url``: ``stele://host:port`` (binary protocol) or ``http://host:port``.
-    ``timeout_s``: how long a call may take in all, besides a long poll's wait.
-    ``connect_timeout_s``: how long a call tries to reach a broker that does not
-    answer, with growing pauses, before it raises ``BrokerUnavailableError``;
-    never longer than the call's own time.
+    ``timeout_s``: the most a call may take, not counting the wait of a long poll.
+    ``connect_timeout_s``: how long a call tries to connect, with growing pauses,
+    before it raises ``BrokerUnavailableError``; at most the timeout of the call.
     """
 
     url: str
@@ -36,7 +35,7 @@ class ClientConfig:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A parsed URL; ``http_url`` is the base URL when the transport is HTTP."""
+    """A parsed URL; ``http_url`` is the base URL if the transport is HTTP."""
 
     transport: Literal["tcp", "http"]
     host: str
@@ -45,7 +44,7 @@ class Endpoint:
 
     @classmethod
     def parse(cls, url: str) -> Endpoint:
-        """Raises ValueError for a URL that names no transport this library has."""
+        """Parse a ``stele://``, ``http://`` or ``https://`` URL. Raises ValueError for others."""
         parts = urlsplit(url)
         try:
             port = parts.port
@@ -58,21 +57,21 @@ class Endpoint:
             )
         if parts.scheme == "stele":
             if parts.path.strip("/") or parts.query:
-                raise ValueError(f"{url!r} has a path; a stele:// URL is only host and port")
+                raise ValueError(f"{url!r} has a path or a query; write the URL as stele://HOST:PORT")
             return cls("tcp", parts.hostname, port or DEFAULT_TCP_PORT)
         default_port = 443 if parts.scheme == "https" else 80
         return cls("http", parts.hostname, port or default_port, url.rstrip("/"))
 
 
 def url_from_environment(environment: Mapping[str, str] | None = None) -> str:
-    """The broker's URL as configured from outside.
+    """Read the broker's URL from environment variables.
 
-    ``STELE_URL`` if it is set. Else ``STELE_CLIENT_TCP_ENABLED`` decides between
-    ``stele://STELE_CLIENT_TCP_HOST:STELE_CLIENT_TCP_PORT`` and
-    ``STELE_CLIENT_HTTP_URL``; without it, HTTP is taken when only its URL is set.
+    ``STELE_URL`` takes precedence. Otherwise ``STELE_CLIENT_TCP_ENABLED`` selects
+    ``stele://STELE_CLIENT_TCP_HOST:STELE_CLIENT_TCP_PORT`` or
+    ``STELE_CLIENT_HTTP_URL``. If it is not set, HTTP is used when only its URL is set.
 
     Raises:
-        ValueError: a variable that does not make sense, named in the message.
+        ValueError: a variable has an invalid value; the message names it.
     """
     env = os.environ if environment is None else environment
     if url := env.get("STELE_URL"):

@@ -1,37 +1,36 @@
-"""Everything a caller may have to catch, as a tree.
+"""The exceptions of the library, as a tree.
 
 ::
 
     SteleClientError                    .retriable  .code  .is_outcome_unknown
-    ├── BrokerUnavailableError          nobody listens, or it is closing: nothing was sent, back off
-    ├── ConnectionLostError             it broke while an answer was due
-    ├── RequestTimedOutError            no answer in time
-    ├── StorageFailedError              the broker's disk
-    ├── ThrottledError                  too much at once
-    ├── ProtocolError                   the other end does not speak this protocol
+    ├── BrokerUnavailableError          no connection, or the broker is closing; nothing was sent
+    ├── ConnectionLostError             the connection broke before the response
+    ├── RequestTimedOutError            no response in time
+    ├── StorageFailedError              the broker's disk failed or is full
+    ├── ThrottledError                  too many requests at once
+    ├── ProtocolError                   the peer does not speak this protocol
     ├── UnknownTopicError               no such topic or partition
-    ├── TopicExistsError
-    ├── InvalidRequestError             a name, a number or a configuration that cannot be
-    ├── OffsetOutOfRangeError
-    ├── RecordTooLargeError
-    ├── CorruptRecordsError             bytes that fail their CRC
-    ├── UnsupportedOperationError       not over this transport
+    ├── TopicExistsError                the topic to create exists
+    ├── InvalidRequestError             an invalid name, number or configuration
+    ├── OffsetOutOfRangeError           the offset was deleted, or is past the log end
+    ├── RecordTooLargeError             a record or request exceeds a limit
+    ├── CorruptRecordsError             stored bytes fail their CRC
+    ├── UnsupportedOperationError       not available over this transport
     ├── ClosedError                     used after close()
-    ├── GroupError                      a consumer group does not allow it; .code says why
-    │   ├── PartitionOwnedError         by another member, still
-    │   └── LeaseLostError              the records of a batch are somebody else's by now
-    ├── CoordinatorUnavailableError     consumer groups cannot be served just now
-    ├── ProducerStateError              sequences the broker cannot accept; the producer is done
-    ├── ProduceError                    some of several records; .errors by index
-    ├── SerializationError
-    ├── DeserializationError            .record has the bytes
-    ├── DataLossError                   stele.spark: records that a query had still to read are gone
+    ├── GroupError                      rejected by a consumer group; .code has the reason
+    │   ├── PartitionOwnedError         another member owns the partition
+    │   └── LeaseLostError              the lease of a batch expired
+    ├── CoordinatorUnavailableError     consumer groups are temporarily unavailable
+    ├── ProducerStateError              the broker rejects this producer's epoch or sequence
+    ├── ProduceError                    some of several records failed; .errors by index
+    ├── SerializationError              a serializer failed; nothing was sent
+    ├── DeserializationError            a deserializer failed; .record has the bytes
+    ├── DataLossError                   stele.spark: records of a query are gone
     └── ForeignTopicError               stele.cdc: a topic has records of another writer
 
-``retriable`` means: the same call may succeed later, unchanged.
-``is_outcome_unknown`` means: the request may have been carried out all the same,
-so repeating a plain produce may store a record twice (a ``Producer`` repeats
-without doing so).
+``retriable``: the same call may succeed later.
+``is_outcome_unknown``: the broker may have executed the request, so repeating a plain
+produce may store a record twice. A ``Producer`` retries without doing so.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ E = TypeVar("E", bound="SteleClientError")
 
 
 class SteleClientError(Exception):
-    """The root of what this library raises for anything but a programming error."""
+    """The base class of the library's errors, apart from programming errors."""
 
     retriable: bool = False
     is_outcome_unknown: bool = False
@@ -60,11 +59,11 @@ class SteleClientError(Exception):
         self.code = self.default_code if code is None else code
 
     def twin(self) -> Self:
-        """The same error for another caller: a traceback grows on the instance that is raised."""
+        """Return a copy for another caller, because raising adds a traceback to the instance."""
         return _rebuild(type(self), self.args, self.__dict__)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The default calls the class with ``args`` alone, which not every one here accepts.
+        # The default calls the class with ``args`` alone, which not every subclass accepts.
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
@@ -75,14 +74,14 @@ def _rebuild(cls: type[E], args: tuple[Any, ...], fields: dict[str, Any]) -> E:
 
 
 class BrokerUnavailableError(SteleClientError):
-    """Nothing was sent. Back off and call again: the connection is opened anew by itself."""
+    """Nothing was sent. Back off and call again; the next call reconnects."""
 
     retriable = True
     default_code = ErrorCode.BROKER_NOT_AVAILABLE
 
 
 class ConnectionLostError(SteleClientError):
-    """The connection ended before the answer came."""
+    """The connection broke before the response."""
 
     retriable = True
     is_outcome_unknown = True
@@ -96,7 +95,7 @@ class RequestTimedOutError(SteleClientError):
 
 
 class StorageFailedError(SteleClientError):
-    """The broker's disk failed or is full; what was acked before is safe."""
+    """The broker's disk failed or is full; records acked before are safe."""
 
     retriable = True
     is_outcome_unknown = True
@@ -109,7 +108,7 @@ class ThrottledError(SteleClientError):
 
 
 class ProtocolError(SteleClientError):
-    """The answer is not one of this protocol: wrong port, or a broker of another release."""
+    """The response is not of this protocol: a wrong port, or another release."""
 
     is_outcome_unknown = True
 
@@ -127,7 +126,7 @@ class InvalidRequestError(SteleClientError):
 
 
 class OffsetOutOfRangeError(SteleClientError):
-    """``log_start_offset`` and ``high_watermark`` are -1 where the broker did not tell them."""
+    """``log_start_offset`` and ``high_watermark`` are -1 if the broker did not send them."""
 
     default_code = ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -149,7 +148,7 @@ class RecordTooLargeError(SteleClientError):
 
 
 class CorruptRecordsError(SteleClientError):
-    """Stored bytes that fail their CRC: they do not heal. The message says where and where to go on."""
+    """Stored bytes fail their CRC, permanently; the message has their offsets."""
 
     default_code = ErrorCode.CORRUPT_MESSAGE
 
@@ -160,26 +159,26 @@ class UnsupportedOperationError(SteleClientError):
 
 class ClosedError(SteleClientError):
     def __init__(self, what: str) -> None:
-        super().__init__(f"this {what} was closed; make a new one")
+        super().__init__(f"this {what} is closed; create a new one")
 
 
 class GroupError(SteleClientError):
-    """A consumer group does not allow it: its members, its generation, its subscription."""
+    """A group rejects a request: its membership, generation or subscription."""
 
     default_code = ErrorCode.UNKNOWN_MEMBER_ID
 
 
 class PartitionOwnedError(GroupError):
-    """Another member owns the partition; claim it again when that one has released it."""
+    """Another member owns the partition; claim it again once it is released."""
 
     retriable = True
     default_code = ErrorCode.PARTITION_OWNED
 
 
 class LeaseLostError(GroupError):
-    """What was polled ran out of time, or belongs to somebody else by now: it is delivered again.
+    """The lease of a batch expired or was taken over; its records are redelivered.
 
-    Whatever was done with the records was done at least once.
+    The work done for the batch is therefore done at least once.
     """
 
     default_code = ErrorCode.LEASE_FENCED
@@ -197,11 +196,10 @@ class ProducerStateError(SteleClientError):
 
 
 class ProduceError(SteleClientError):
-    """Some records of several were not accepted.
+    """Some of several records were not accepted.
 
-    ``errors`` maps the index of a record, as it was given, to what became of it;
-    ``results`` holds a receipt or None for every record. Retriable when every
-    one of the errors is.
+    ``errors`` maps the index of a record, in the order given, to its error.
+    ``results`` has a receipt or None per record. Retriable if all errors are.
     """
 
     def __init__(
@@ -223,15 +221,15 @@ class ProduceError(SteleClientError):
 
 
 class SerializationError(SteleClientError):
-    """The object cannot be turned into bytes; nothing was sent."""
+    """A serializer failed; nothing was sent."""
 
     default_code = ErrorCode.INVALID_RECORD
 
 
 class DeserializationError(SteleClientError):
-    """The value of ``record`` is not what the deserializer expects; its bytes are in ``record.value``.
+    """A deserializer rejected the value of ``record``; its bytes are in ``record.value``.
 
-    The consumer's position is already behind it: iterate on to skip it.
+    The consumer's position is past the record: continue to skip it.
     """
 
     default_code = ErrorCode.INVALID_RECORD
@@ -314,7 +312,7 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
 
 
 def error_for(code: ErrorCode, message: str, **fields: Any) -> SteleClientError:
-    """The typed error for what a broker answered; ``fields`` are those of its class."""
+    """Return the typed error for an error response; ``fields`` are those of its class."""
     cls = _CLASSES.get(code, SteleClientError)
     if cls is OffsetOutOfRangeError:
         return OffsetOutOfRangeError(message, code=code, **fields)

@@ -1,4 +1,4 @@
-"""FastAPI dependencies: a producer, a consumer or the client in a route, in one line each.
+"""FastAPI dependencies for producers, consumers and clients.
 
 ::
 
@@ -10,9 +10,9 @@
     async def order(body: Order, orders: Orders) -> None:
         await orders.send(body.model_dump_json(), key=body.customer)
 
-The environment decides whether that goes over TCP or HTTP (``stele.config``).
-There is one connection per process, opened on first use; while the broker is down
-routes get ``BrokerUnavailableError``, and work again when it is back.
+The environment selects TCP or HTTP (``stele.config``). Each process has one
+connection, opened on first use. While the broker is down, routes get
+``BrokerUnavailableError``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ RETRY_AFTER_S = 1
 
 
 async def stele_client() -> AsyncClient:
-    """The process's client: ``client: Annotated[AsyncClient, Depends(stele_client)]``."""
+    """The shared client: ``client: Annotated[AsyncClient, Depends(stele_client)]``."""
     return shared_client()
 
 
@@ -58,9 +58,10 @@ def producer_for(
     url: str | None = None,
     **settings: Unpack[ProducerSettings],
 ) -> Callable[[], Awaitable[AsyncProducer[Any]]]:
-    """A dependency that gives every route the same producer for ``topic``.
+    """Return a dependency that gives every route the same producer for ``topic``.
 
-    Settings as in ``ProducerOptions``. Call it once for a topic and share the result.
+    See ``ProducerOptions`` for the settings. Call it once per topic and share the
+    result.
     """
     owner = object()
 
@@ -95,9 +96,9 @@ def consumer_for(
     url: str | None = None,
     **settings: Unpack[ConsumerSettings],
 ) -> Callable[[], AsyncIterator[AsyncConsumer[Any]]]:
-    """A dependency that gives each request a consumer of its own, at ``start``, closed afterwards.
+    """Return a dependency that opens a consumer per request and closes it afterwards.
 
-    Settings as in ``ConsumerOptions``.
+    See ``ConsumerOptions`` for the settings.
     """
 
     async def consumer() -> AsyncIterator[AsyncConsumer[Any]]:
@@ -111,9 +112,9 @@ def consumer_for(
 
 @asynccontextmanager
 async def stele_lifespan(app: FastAPI) -> AsyncGenerator[None]:
-    """``FastAPI(lifespan=stele_lifespan)``: flush and close what the dependencies opened.
+    """Flush and close what the dependencies opened: ``FastAPI(lifespan=stele_lifespan)``.
 
-    In a lifespan of your own, call ``stele.shared.close_shared`` at its end.
+    In your own lifespan, call ``stele.shared.close_shared`` at the end.
     """
     try:
         yield
@@ -122,7 +123,7 @@ async def stele_lifespan(app: FastAPI) -> AsyncGenerator[None]:
 
 
 def add_error_handler(app: FastAPI) -> None:
-    """Answer a route's SteleClientError with a problem document: 503 if it may pass, else 500."""
+    """Answer SteleClientErrors with a problem document: 503 if retriable, otherwise 500."""
     app.add_exception_handler(SteleClientError, _problem)
 
 

@@ -1,8 +1,8 @@
-"""Which partition a record goes to when it does not say so itself.
+"""Partitioners, which choose the partition of a record that names none.
 
-A partitioner is made for one producer and asked once per record. All of them send
-records with the same key to the same partition, for as long as the number of
-partitions stays the same.
+Each producer has its own partitioner and calls it once per record. All partitioners
+send records with the same key to the same partition, as long as the number of
+partitions does not change.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from typing import Protocol
 
 from .wire.partitioner import HashName, partition_for_key
 
-# Enough to fill a batch before moving on, so that records without a key do not
-# end up as one tiny batch per partition.
+# Fill a batch before moving to the next partition, instead of one tiny batch in each.
 STICKY_BYTES = 16 * 1024
 
 
 class Partitioner(Protocol):
     def __call__(self, key: bytes | None, partitions: int, size: int) -> int:
-        """A number in ``range(partitions)``; ``size`` is the record's size in bytes."""
+        """Return a partition in ``range(partitions)``; ``size`` is the record's, in bytes."""
         ...
 
 
 class RoundRobinPartitioner:
-    """By key hash; without a key each record goes to the next partition."""
+    """Chooses by key hash; each record without a key goes to the next partition."""
 
     def __init__(self, *, hash_name: HashName = "murmur2") -> None:
         self._hash_name: HashName = hash_name
@@ -39,7 +38,7 @@ class RoundRobinPartitioner:
 
 
 class StickyPartitioner:
-    """By key hash; without a key a partition gets ``STICKY_BYTES`` before the next one has its turn."""
+    """Chooses by key hash; records without a key change partition after ``STICKY_BYTES``."""
 
     def __init__(self, *, hash_name: HashName = "murmur2") -> None:
         self._hash_name: HashName = hash_name
@@ -65,12 +64,12 @@ PARTITIONERS: dict[str, Callable[[], Partitioner]] = {
 
 
 def make_partitioner(choice: str | Partitioner) -> Partitioner:
-    """Raises ValueError for a name that is not in ``PARTITIONERS``."""
+    """Return a partitioner by name. Raises ValueError if ``PARTITIONERS`` lacks it."""
     if not isinstance(choice, str):
         return choice
     try:
         return PARTITIONERS[choice]()
     except KeyError:
         raise ValueError(
-            f"partitioner {choice!r} does not exist; choose of {', '.join(PARTITIONERS)}"
+            f"partitioner {choice!r} does not exist; choose one of {', '.join(PARTITIONERS)}"
         ) from None

@@ -1,4 +1,4 @@
-"""What goes in and what comes out: records, their receipts, and names for places."""
+"""Records, receipts, and descriptions of topics, groups and brokers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Record(Generic[V]):
     """A stored record.
 
     ``timestamp`` is in ms since the epoch. ``value`` is None for a tombstone,
-    else bytes, or what the consumer's deserializer made of them.
+    otherwise the bytes, or the result of the consumer's deserializer.
     """
 
     topic: str
@@ -43,11 +43,11 @@ class Record(Generic[V]):
 
 @dataclass(slots=True)
 class NewRecord:
-    """A record that is to be stored; what is left out is chosen for you.
+    """A record to store.
 
-    ``partition`` None: by the key's hash, or in turn without a key.
-    ``timestamp`` None: now; an int is in ms since the epoch, a datetime must have
-    a time zone. ``value`` None is a tombstone.
+    ``partition`` None: chosen by the hash of the key, or in turn without a key.
+    ``timestamp``: ms since the epoch, or a datetime with a time zone; None is now.
+    ``value`` None: a tombstone.
     """
 
     value: bytes | str | None
@@ -60,7 +60,7 @@ class NewRecord:
 
 @dataclass(slots=True)
 class OutgoingRecord:
-    """A record as it will be sent: bytes, and a timestamp that retries must not change."""
+    """A record ready to send: bytes, and a timestamp that stays the same in retries."""
 
     timestamp: int
     key: bytes | None
@@ -69,7 +69,7 @@ class OutgoingRecord:
 
     @property
     def size(self) -> int:
-        """About the bytes it takes in a batch; never less."""
+        """An upper bound of its size in a batch, in bytes."""
         size = 32
         if self.key is not None:
             size += len(self.key)
@@ -83,11 +83,11 @@ class OutgoingRecord:
 
 @dataclass(slots=True)
 class RecordMetadata:
-    """The receipt for a record that was accepted.
+    """The receipt of an accepted record.
 
-    ``offset`` is -1 when it is not known: with acks=0, or for a repeated batch so
-    old that the broker knows only that it is stored. ``timestamp`` is in ms.
-    ``durability`` says what was true when the broker answered.
+    ``offset`` is -1 if unknown: with acks=0, or for a repeated batch so old that the
+    broker only knows that it is stored. ``timestamp`` is in ms since the epoch.
+    ``durability`` is the state of the record when the broker answered.
     """
 
     topic: str
@@ -99,7 +99,7 @@ class RecordMetadata:
 
 @dataclass(slots=True, kw_only=True)
 class TopicDescription:
-    """``configs`` are the values in effect as the broker reports them, by Kafka's names."""
+    """A topic; ``configs`` are the values in effect, by Kafka's names."""
 
     topic: str
     partitions: int
@@ -108,7 +108,7 @@ class TopicDescription:
 
 @dataclass(slots=True, kw_only=True)
 class BrokerAddress:
-    """Where a broker's binary listener listens; ``port`` is 0 when it is not told."""
+    """The address of a broker's binary listener; ``port`` is 0 if unknown."""
 
     id: int
     host: str
@@ -123,10 +123,10 @@ class ClusterMetadata:
 
 @dataclass(slots=True, kw_only=True)
 class FetchedRecords:
-    """Records of one partition in offset order, and where the log stands.
+    """Records of one partition in offset order, and the bounds of its log.
 
-    ``next_offset`` is what to ask for next; it can be past the last record when
-    offsets hold no record.
+    ``next_offset`` is the offset to fetch next. It can be more than one past the last
+    record, because some offsets hold no record.
     """
 
     topic: str
@@ -139,9 +139,9 @@ class FetchedRecords:
 
 @dataclass(slots=True, kw_only=True)
 class Membership:
-    """What a member of a group is told: its generation, and what it may claim.
+    """A membership: its generation, and the partitions that the member may claim.
 
-    ``is_rebalancing``: the group is about to be divided anew, and this was so before.
+    ``is_rebalancing``: a rebalance is under way, and this is the last assignment.
     """
 
     member_id: str
@@ -152,7 +152,10 @@ class Membership:
 
 @dataclass(slots=True, kw_only=True)
 class LeasedPartition:
-    """The records ``[offset, next_offset)`` of a partition, given out for the ``deliveries``-th time."""
+    """Leased records ``[offset, next_offset)`` of a partition.
+
+    ``deliveries`` counts how often they were delivered, including this time.
+    """
 
     topic: str
     partition: int
@@ -173,7 +176,10 @@ class SkippedRecords:
 
 @dataclass(slots=True, kw_only=True)
 class Polled:
-    """What a poll of a group gave out, partition by partition in offset order; no lease: nothing came in time."""
+    """The result of a poll: records by partition, in offset order.
+
+    ``lease`` is None if no record came in time.
+    """
 
     lease: str | None
     expires_at_ms: int
@@ -193,7 +199,11 @@ class GroupMember:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionLag:
-    """``committed`` is None where the group has committed nothing; then ``lag`` is all there is to read."""
+    """The lag of a group in a partition.
+
+    ``committed`` is None if the group has committed nothing; ``lag`` then counts all
+    records of the partition.
+    """
 
     topic: str
     partition: int
@@ -215,10 +225,10 @@ class GroupDescription:
 
 
 def to_bytes(value: bytes | str | None) -> bytes | None:
-    """Text becomes UTF-8.
+    """Encode text as UTF-8; return bytes and None as they are.
 
     Raises:
-        TypeError: anything else; a serializer is the place to turn objects into bytes.
+        TypeError: another type, for which a serializer is needed.
     """
     if value is None or isinstance(value, bytes):
         return value
@@ -238,10 +248,10 @@ def to_headers(headers: HeadersLike) -> list[tuple[str, bytes | None]]:
 
 
 def to_timestamp_ms(moment: Timestamp) -> int:
-    """Ms since the epoch.
+    """Return a timestamp in ms since the epoch.
 
     Raises:
-        ValueError: a datetime without a time zone, which would mean another moment on another machine.
+        ValueError: a datetime has no time zone, so its meaning depends on the machine.
     """
     if isinstance(moment, datetime):
         if moment.tzinfo is None:

@@ -1,8 +1,8 @@
-"""Objects ↔ the bytes of a value, apart from how they travel.
+"""Conversion of objects to the bytes of a value, and back.
 
 A serializer is any callable ``(object) -> bytes``, a deserializer any callable
-``(bytes) -> object``; what they raise becomes SerializationError and
-DeserializationError. A value of None is a tombstone and reaches neither.
+``(bytes) -> object``. Their exceptions become SerializationError and
+DeserializationError. A value of None is a tombstone and is not passed to either.
 ``json_type`` checks values against a type, for msgspec structs, dataclasses,
 TypedDicts, pydantic models and plain Python types.
 """
@@ -22,7 +22,7 @@ Deserializer = Callable[[bytes], T]
 
 
 def bytes_serializer(value: bytes | str) -> bytes:
-    """Bytes as they are, text as UTF-8: what a producer uses unless told otherwise."""
+    """Return bytes as they are, text as UTF-8; the default of a producer."""
     return value.encode() if isinstance(value, str) else value
 
 
@@ -35,12 +35,12 @@ def str_serializer(value: str) -> bytes:
 
 
 def str_deserializer(data: bytes) -> str:
-    """Raises UnicodeDecodeError for bytes that are not UTF-8."""
+    """Decode UTF-8. Raises UnicodeDecodeError for other bytes."""
     return data.decode()
 
 
 def json_serializer(value: object) -> bytes:
-    """Compact JSON of what msgspec can encode: plain types, dataclasses, structs, datetimes, UUIDs…"""
+    """Encode as compact JSON: plain types, dataclasses, structs, datetimes, UUIDs and more."""
     return msgspec.json.encode(value)
 
 
@@ -50,16 +50,16 @@ def json_deserializer(data: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class JsonType(Generic[T]):
-    """Both directions for one type; pass it as serializer and as deserializer's ``decode``."""
+    """JSON codec of one type: ``encode`` is a serializer, ``decode`` a deserializer."""
 
     encode: Serializer[T]
     decode: Deserializer[T]
 
 
 def json_type(cls: type[T]) -> JsonType[T]:
-    """JSON that is checked against ``cls`` when it is read.
+    """Return a JSON codec that validates values against ``cls`` when decoding.
 
-    A pydantic model is recognised by its methods, so pydantic is not imported here.
+    Pydantic models are recognised by their methods, so pydantic is not imported.
     """
     if hasattr(cls, "model_validate_json"):
         validate = cast("Callable[[bytes], T]", cls.model_validate_json)  # pyright: ignore[reportAttributeAccessIssue,reportUnknownMemberType]

@@ -1,4 +1,4 @@
-"""One client per process, event loop and URL, for code that has nowhere to keep its own."""
+"""Clients and producers shared per process, event loop and URL."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .producing.async_producer import AsyncProducer
 
 V = TypeVar("V")
 
-# The process is part of the key: a forked worker must not write to its parent's socket.
+# The process id is part of the key, so that a forked worker does not use its parent's socket.
 _Key = tuple[int, asyncio.AbstractEventLoop, str]
 _clients: dict[_Key, AsyncClient] = {}
 _producers: dict[tuple[_Key, object], AsyncProducer[Any]] = {}
 
 
 def shared_client(url: str | None = None) -> AsyncClient:
-    """The process's client for ``url`` (or the environment's); made now, connected on first use."""
+    """Return the shared client for ``url``, or the environment's; it connects on first use."""
     key = _key(url)
     client = _clients.get(key)
     if client is None:
@@ -44,7 +44,10 @@ def _forget_closed_loops() -> None:
 def shared_producer(
     owner: object, make: Callable[[AsyncClient], AsyncProducer[V]], url: str | None = None
 ) -> AsyncProducer[V]:
-    """The producer that ``make`` made for ``owner`` over the shared client, which it is flushed before."""
+    """Return the shared producer of ``owner``, created with ``make`` over the shared client.
+
+    ``close_shared`` flushes it before it closes the client.
+    """
     key = _key(url), owner
     producer = _producers.get(key)
     if producer is None:
@@ -56,17 +59,17 @@ async def close_shared() -> None:
     """Flush the shared producers and close the shared clients of this event loop.
 
     Raises:
-        ProduceError: records that were enqueued could not be stored.
+        ProduceError: enqueued records could not be stored.
     """
     loop = asyncio.get_running_loop()
-    mine = [key for key in _clients if key[:2] == (os.getpid(), loop)]
+    own_keys = [key for key in _clients if key[:2] == (os.getpid(), loop)]
     failure: SteleClientError | None = None
-    for producer_key in [key for key in _producers if key[0] in mine]:
+    for producer_key in [key for key in _producers if key[0] in own_keys]:
         try:
             await _producers.pop(producer_key).close()
         except SteleClientError as error:
             failure = failure or error
-    for key in mine:
+    for key in own_keys:
         await _clients.pop(key).close()
     if failure is not None:
         raise failure

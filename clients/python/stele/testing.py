@@ -1,4 +1,4 @@
-"""pytest fixtures that give a test a real broker; registered by installing the package.
+"""pytest fixtures that run a real broker; installing the package registers them.
 
 ::
 
@@ -6,8 +6,9 @@
         with Client(stele_broker.binary_url) as client:
             client.produce("orders", b"first")
 
-``stele_broker`` is fresh for each test, ``stele_broker_session`` is shared by all
-(use topic names of your own). Outside pytest: ``stele.broker_process.run_broker``.
+``stele_broker`` is a new broker per test. ``stele_broker_session`` is shared by all
+tests, so use distinct topic names. Without pytest, use
+``stele.broker_process.run_broker``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["BrokerProcess", "BrokerStartError", "run_broker", "stele_broker", "s
 
 @pytest.fixture
 def stele_broker() -> Iterator[BrokerProcess]:
-    """A broker of this test's own, empty, on free ports; stopped afterwards."""
+    """An empty broker for one test, on free ports; stopped afterwards."""
     from .broker_process import run_broker
 
     with run_broker() as broker:
@@ -34,7 +35,7 @@ def stele_broker() -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="session")
 def stele_broker_session() -> Iterator[BrokerProcess]:
-    """One broker for the whole run; do not stop it."""
+    """One broker for the whole test run; do not stop it."""
     from .broker_process import run_broker
 
     with run_broker() as broker:
@@ -42,7 +43,7 @@ def stele_broker_session() -> Iterator[BrokerProcess]:
 
 
 def __getattr__(name: str) -> object:
-    # Imported when used: this module is loaded at the start of every pytest run.
+    # Imported on first use, because every pytest run loads this module.
     if name in ("BrokerProcess", "BrokerStartError", "run_broker"):
         from . import broker_process
 

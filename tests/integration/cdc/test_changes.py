@@ -11,6 +11,11 @@ import psycopg2
 import pytest
 from stele import Client
 from stele.broker_process import BrokerProcess
+from stele.cdc import run
+from stele.cdc.connector import Connector
+from stele.cdc.options import CdcOptions
+from stele.cdc.postgres import Postgres, SlotInfo
+from stele.cdc.status import Status
 from stele.wire.partitioner import fnv1a_32
 
 from load.postgres_server import PostgresServer
@@ -290,6 +295,37 @@ def test_a_channel_becomes_a_topic_with_its_first_notification(
     assert record.partition == fnv1a_32(b"41") % 8
     assert by_key[b"plain"].value == b"not JSON"
     assert dict(by_key[b"plain"].headers)["operation"] == b"notify"
+
+
+def test_a_notification_that_arrives_with_the_answer_to_a_query_is_stored_at_once(
+    pg: PostgresServer, stele_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without the reminder every 2 s, only the socket wakes the connector.
+    monkeypatch.setattr(run, "_LAG_S", 3600.0)
+    pg.run("CREATE TABLE t (id int PRIMARY KEY)")
+    options = CdcOptions(dsn=pg.dsn, tables=("t",), channels=("orders",), broker=stele_broker.binary_url)
+    status = Status(slot=options.slot, database="test")
+    connector = Connector(options, status)
+    ask_slot = Postgres.slot
+    has_notified = threading.Event()
+
+    def ask_slot_after_notify(postgres: Postgres) -> SlotInfo | None:
+        if status.state == "streaming" and not has_notified.is_set():
+            has_notified.set()
+            pg.run("NOTIFY orders, 'first'")
+        return ask_slot(postgres)
+
+    monkeypatch.setattr(Postgres, "slot", ask_slot_after_notify)
+    thread = threading.Thread(target=connector.run)
+    thread.start()
+    try:
+        with Client(stele_broker.binary_url) as client:
+            (record,) = _first_records(client, "pgcdc.orders", 1)
+        assert record.value == b"first"
+    finally:
+        connector.stop()
+        thread.join()
+        connector.close()
 
 
 def _first_records(client: Client, topic: str, count: int) -> list[Any]:

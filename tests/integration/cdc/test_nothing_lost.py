@@ -14,7 +14,7 @@ from tests.support.cdc import CdcProcess, Replay, running_cdc
 from tests.support.postgres import drop_slot, postgres_bin
 
 # What the connector logs when it waits to try again.
-RETRIES = "going on in"
+RETRIES = "retrying in"
 
 
 # ── what must not be lost, told twice, or confirmed too early ──
@@ -158,7 +158,7 @@ def test_a_table_that_goes_away_while_it_is_followed_is_said(
         cdc.await_streaming()
         pg.run(change)
         assert cdc.wait() == 1
-        assert "public.t was dropped, renamed, made anew or taken out of publication stele" in cdc.said
+        assert "public.t was dropped, renamed, recreated or removed from publication stele" in cdc.said
 
 
 def test_a_table_that_was_made_anew_is_copied_again(

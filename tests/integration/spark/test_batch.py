@@ -317,5 +317,5 @@ def test_what_can_not_be_written_is_refused_with_advice(
 
 def test_a_log_is_not_overwritten(spark: SparkSession, broker: BrokerProcess, topic: str) -> None:
     writer = spark.range(3).selectExpr("'a' AS value").write.format("stele").mode("overwrite")
-    with pytest.raises(Exception, match="a log can not be overwritten"):
+    with pytest.raises(Exception, match="a log cannot be overwritten"):
         writer.option("url", broker.binary_url).option("topic", topic).save()

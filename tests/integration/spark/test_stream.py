@@ -144,12 +144,12 @@ def test_a_topic_that_was_deleted_and_made_anew_fails_the_query(
     client.delete_topic(topic)
     writer = frame.writeStream.format("parquet").option("path", str(tmp_path / "out"))
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
-    assert f"{topic}-0 is not there any more, and this query had read it up to offset 40" in failure(
+    assert f"{topic}-0 no longer exists, but this query had read it up to offset 40" in failure(
         writer.start()
     )
     client.create_topic(topic, partitions=1)
     fill(topic, 10)
-    assert f"{topic}-0 ends at offset 10 now, and this query had read it up to offset 40" in failure(
+    assert f"{topic}-0 ends at offset 10 now, but this query had read it up to offset 40" in failure(
         writer.start()
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from stele import AsyncClient, Client
 from stele.config import ClientConfig, Endpoint, url_from_environment
 
 
@@ -18,6 +19,14 @@ from stele.config import ClientConfig, Endpoint, url_from_environment
 )
 def test_a_url_names_a_transport_and_a_place(url: str, endpoint: Endpoint) -> None:
     assert Endpoint.parse(url) == endpoint
+
+
+@pytest.mark.parametrize("client_class", [Client, AsyncClient])
+def test_the_connection_of_a_group_has_the_timeouts_of_its_client(
+    client_class: type[Client | AsyncClient],
+) -> None:
+    client = client_class("stele://127.0.0.1:1", timeout_s=7.0, connect_timeout_s=0.25)
+    assert client.group("billing", "orders")._client.config == client.config
 
 
 @pytest.mark.parametrize(

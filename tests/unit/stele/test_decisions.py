@@ -9,6 +9,7 @@ import pytest
 from stele.consuming.core import ConsumerCore, ConsumerOptions
 from stele.errors import (
     BrokerUnavailableError,
+    DeserializationError,
     GroupError,
     InvalidRequestError,
     LeaseLostError,
@@ -18,7 +19,7 @@ from stele.errors import (
 from stele.grouping.core import BatchCore, GroupCore, GroupOptions, GroupSettings, LeaseTimes
 from stele.operations.fetch import FetchOutcome
 from stele.records import FetchedRecords, LeasedPartition, Polled, Record, SkippedRecords
-from stele.serializers import bytes_deserializer
+from stele.serializers import bytes_deserializer, json_deserializer
 
 AWAY = BrokerUnavailableError("away")
 
@@ -135,6 +136,49 @@ def test_records_that_retention_took_are_logged(caplog: pytest.LogCaptureFixture
     assert caplog.messages == [
         "group 'billing': offsets 5 to 8 of orders-3 were deleted before they were read"
     ]
+
+
+# ── records that a deserializer rejects ──
+
+
+def json_consumer(*values: bytes) -> ConsumerCore[object]:
+    core = ConsumerCore("orders", json_deserializer, ConsumerOptions(), fetches_many=True)
+    core.assign(0, 0, None)
+    records = [Record("orders", 0, offset, 5, None, value) for offset, value in enumerate(values)]
+    core.accept(
+        core.fetch([0], wait_ms=0),
+        [
+            FetchedRecords(
+                topic="orders",
+                partition=0,
+                records=records,
+                next_offset=len(values),
+                high_watermark=len(values),
+                log_start_offset=0,
+            )
+        ],
+    )
+    return core
+
+
+def test_records_before_a_rejected_one_are_returned_and_the_next_call_raises() -> None:
+    core = json_consumer(b"1", b"2", b"{", b"4")
+    assert [record.value for record in core.next_records(10)] == [1, 2]
+    assert core.position(0) == 2
+    with pytest.raises(DeserializationError) as caught:
+        core.next_records(10)
+    assert caught.value.record.offset == 2
+    assert core.position(0) == 3
+    assert [record.value for record in core.next_records(10)] == [4]
+    assert not core.has_records
+
+
+def test_a_position_sought_before_the_error_is_raised_skips_the_rejected_record() -> None:
+    core = json_consumer(b"1", b"{")
+    assert [record.value for record in core.next_records(10)] == [1]
+    core.seek(0, 2)
+    assert core.next_records(10) == []
+    assert core.position(0) == 2
 
 
 # ── outages of a consumer ──

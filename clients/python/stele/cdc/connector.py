@@ -1,9 +1,9 @@
-"""Changes of PostgreSQL → topics: runs that end at the first failure, and begin again from what is stored.
+"""The connector, which runs attempts until it is stopped.
 
-A run: take the lock, check what is set up, find or make the slot, begin a version of
-the producer, copy the tables that no run has copied, follow the slot. Nothing is kept
-in memory that a run could not find again, so a crash anywhere is the same as a restart
-(ADR-0016).
+A run takes the lock, checks the setup, finds or creates the slot, begins a version of
+its producer, copies the tables that no run has copied, and follows the slot. It ends at
+the first failure, and the next run continues from what is stored. No state is kept in
+memory only, so a crash is the same as a restart (ADR-0016).
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from .status import Status
 
 logger = logging.getLogger("stele.cdc")
 
-_PAUSE_MAX_S = 30.0
-# How long a call may hold up the end.
+# Longest time that a pending call may delay a stop.
 _GRACE_S = 5.0
 
 
 class Connector:
-    """``run`` works until ``stop`` is called from another thread or a signal's handler."""
+    """Runs until ``stop`` is called, from another thread or a signal handler."""
 
     def __init__(self, options: CdcOptions, status: Status) -> None:
         self._options = options
@@ -39,16 +38,19 @@ class Connector:
         self._stopping = threading.Event()
         self._wake_read, self._wake_write = os.pipe()
         self._client: Client | None = None
-        # --snapshot again is meant once, not for every run after a failure.
+        # --snapshot again applies once, not to every retry.
         self._again = full_names(options) if options.snapshot == "again" else set[str]()
 
     def stop(self) -> None:
-        """End ``run`` soon: what was read is stored and confirmed, if PostgreSQL and the broker answer in time."""
+        """Stop ``run``, which first stores and confirms what it has read.
+
+        After ``_GRACE_S`` the connections are closed under calls that still wait.
+        """
         if self._stopping.is_set():
             return
         self._stopping.set()
         os.write(self._wake_write, b"x")
-        # It may wait for a lock, for open transactions, or for a peer that hangs: none of them hears the word.
+        # The run may be waiting for a lock, for open transactions, or for a peer that hangs.
         breaking = threading.Timer(_GRACE_S, self._break)
         breaking.daemon = True
         breaking.start()
@@ -64,7 +66,11 @@ class Connector:
         os.close(self._wake_write)
 
     def run(self) -> None:
-        """Returns when stopped. Raises CdcError, SteleClientError, OSError for what waiting does not mend."""
+        """Run and retry until stopped.
+
+        Raises:
+            CdcError, SteleClientError, OSError: a failure that a retry cannot fix.
+        """
         failures = 0
         while not self._stopping.is_set():
             stored_before = self._status.events
@@ -83,11 +89,11 @@ class Connector:
             else:
                 continue
             failures = 0 if self._status.events > stored_before else failures + 1
-            pause_s = min(_PAUSE_MAX_S, retry_pause_s(failures) * 4)
+            pause_s = retry_pause_s(failures) * 4
             if self._stopping.is_set():
                 break
             self._status.failed(cause)
-            logger.warning("%s; going on in %.1f s", cause, pause_s)
+            logger.warning("%s; retrying in %.1f s", cause, pause_s)
             self._stopping.wait(pause_s)
         self._status.state = "stopped"
 

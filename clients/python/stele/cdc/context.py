@@ -1,4 +1,4 @@
-"""What the parts of one run have in common."""
+"""Shared state of the parts of a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from .status import Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """``stopping`` is set by another thread: the run then ends with ``Stopped``."""
+    """Options, status and connections of a run.
+
+    Another thread sets ``stopping``; the run then ends with ``Stopped``.
+    """
 
     options: CdcOptions
     status: Status
@@ -23,11 +26,11 @@ class RunContext:
 
     @property
     def must_flush(self) -> bool:
-        """The writer holds as much as is sent at once."""
+        """Whether the writer has buffered ``FLUSH_BYTES``."""
         return self.writer.buffered_bytes >= FLUSH_BYTES
 
     def flush(self) -> None:
-        """Returns when every event of the writer is synced, and counted. Raises Stopped, SteleClientError."""
+        """Sync all buffered events and count them. Raises Stopped, SteleClientError."""
         self.writer.flush()
         self.status.events = self.status.events_before + self.writer.written
         self.status.repeated = self.writer.repeated

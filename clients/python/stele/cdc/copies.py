@@ -1,4 +1,4 @@
-"""The tables of a run: which ones earlier runs have copied, and copies of the others."""
+"""Copies of tables, and the state of the tables of a run."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ logger = logging.getLogger("stele.cdc")
 
 
 class Copies:
-    """Knows each table as followed since an earlier run, to be copied now, or left.
+    """Decides which tables to copy, copies them, and records their state.
 
-    ``again`` holds tables that are to be copied another time; a name is taken out of
-    it when that is done, so that no later run does it once more.
+    ``again`` has the tables to copy once more. A name is removed when its copy is done,
+    so that a retry does not copy it again.
     """
 
     def __init__(
@@ -43,15 +43,15 @@ class Copies:
         self._notebook = notebook
         self._again = again
         self._wanted = full_names(context.options)
-        # OIDs of the tables that are followed, as they were when the run began.
+        # OIDs of the followed tables at the start of the run.
         self._table_ids: dict[str, int] = {}
-        # What is in the copy of a table is not told again by the stream.
+        # Changes before this LSN are in the copy, so the stream's are dropped.
         self._copied_lsn: dict[str, int] = {}
 
     # ── before the stream ──
 
     def begin(self) -> list[str]:
-        """Note the tables that are left; returns the names of those that must be copied.
+        """Record the tables that are no longer followed; return those that must be copied.
 
         Raises:
             CdcError, Interrupted, SteleClientError
@@ -64,11 +64,11 @@ class Copies:
         return [name for name in sorted(self._wanted) if self._must_copy(name)]
 
     def lost_with_slot(self, todo: list[str]) -> list[str]:
-        """Tables that have missed changes, now that the slot is gone, and that are not among ``todo``."""
+        """Return tables that miss changes because the slot is gone, apart from ``todo``."""
         return [name for name in sorted(self._wanted) if self._is_followed(name) and name not in todo]
 
     def copy(self, names: list[str], lsn: int, snapshot: str) -> None:
-        """Copy tables as they are in ``snapshot``, which was taken at ``lsn``.
+        """Copy tables at ``snapshot``, which was exported at ``lsn``.
 
         Raises:
             Stopped, CdcError, Interrupted, SteleClientError
@@ -79,26 +79,26 @@ class Copies:
                 table = self._postgres.table(*split_name(name))
                 has_rows = name in self._state.tables
                 self._note(name, "begun", lsn)
-                self._copy(connection, table, lsn, is_anew=has_rows)
+                self._copy(connection, table, lsn, is_repeated=has_rows)
                 self._note(name, "done", lsn)
                 self._again.discard(name)
                 logger.info("copied %s: %d rows", name, self._status.table(name).copied)
 
     def finish(self, lsn: int) -> None:
-        """Note that every table is followed from here on; those without a copy from ``lsn``."""
+        """Record that all tables are followed; those without a copy from ``lsn`` on."""
         for name in sorted(self._wanted):
             if not self._is_followed(name):
                 self._note(name, "done", lsn)
         self._copied_lsn = {name: self._state.tables[name].lsn for name in self._wanted}
 
     def _leave(self, names: set[str]) -> None:
-        """Tables that are not followed any more have a gap from now on, should they ever come back."""
+        """Record that tables are no longer followed, so that they are copied if they return."""
         for name in sorted(names):
             if self._state.tables[name].copy != "left":
                 self._note(name, "left", self._state.tables[name].lsn)
 
     def _is_followed(self, name: str) -> bool:
-        """Earlier runs have told everything of this table, and it is the same table."""
+        """Return whether earlier runs have written all changes of this same table."""
         known = self._state.tables.get(name)
         return known is not None and known.copy == "done" and known.table_id == self._table_ids.get(name)
 
@@ -112,7 +112,7 @@ class Copies:
         self._notebook.note(f"table:{name}", noted, now_ms=_now_ms())
         self._state.tables[name] = noted
 
-    def _copy(self, connection: Connection, info: TableInfo, lsn: int, *, is_anew: bool) -> None:
+    def _copy(self, connection: Connection, info: TableInfo, lsn: int, *, is_repeated: bool) -> None:
         now_ms = _now_ms()
         shape = shape_of(info.relation(), keys=info.keys, context=self._context)
         source = source_of(lsn=lsn, xid=None, ts_ms=now_ms)
@@ -125,7 +125,7 @@ class Copies:
         numbers = iter(range(2**62))
 
         def store(event: Event) -> None:
-            # Before every change of the stream that is not in the copy.
+            # A position before every change of the stream that the copy lacks.
             position = Position(lsn, 0, next(numbers))
             self._context.writer.add(
                 shape.topic, event, shape.headers(event.op, position), timestamp_ms=now_ms, position=None
@@ -139,8 +139,8 @@ class Copies:
                     raise Stopped
                 self._context.flush()
 
-        if is_anew:
-            # Rows of a copy that was broken off may be gone by now: whoever replays begins again here.
+        if is_repeated:
+            # Rows of an interrupted copy may be deleted by now; consumers must start over here.
             store(shape.truncate(source))
         copy_rows(connection, info, row)
         self._context.flush()
@@ -148,23 +148,22 @@ class Copies:
     # ── beside the stream ──
 
     def is_streamed(self, name: str, commit_lsn: int) -> bool:
-        """Whether a change of table ``name`` is to be stored: the table is followed, and its copy lacks the change."""
+        """Return whether to store a change: the table is followed and its copy lacks it."""
         return name in self._wanted and commit_lsn >= self._copied_lsn.get(name, 0)
 
     def check(self) -> None:
-        """Raises CdcError for a table that is there no more: its changes would just not come."""
+        """Raise CdcError for a table that no longer exists, whose changes would be missing."""
         now = self._postgres.table_ids()
         for name, table_id in self._table_ids.items():
             if now.get(name) != table_id:
                 raise CdcError(
-                    f"{name} was dropped, renamed, made anew or taken out of publication {self._options.publication}; "
-                    "correct --tables, or add it to the publication, and start again: a table that is another one is "
-                    "copied again"
+                    f"{name} was dropped, renamed, recreated or removed from publication {self._options.publication}; "
+                    "correct --tables, or add it to the publication, and start again; a recreated table is copied again"
                 )
 
 
 def full_names(options: CdcOptions) -> set[str]:
-    """The tables that are to be followed, each as ``schema.table``."""
+    """Return the tables to follow, as ``schema.table``."""
     return {".".join(split_name(name)) for name in options.tables}
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 
 class CdcError(Exception):
-    """It will not get better by waiting; the text says what to do."""
+    """A permanent failure; the message says how to fix it."""
 
 
 class Interrupted(Exception):
-    """PostgreSQL is not there, or went away; to be tried again."""
+    """PostgreSQL is unavailable or the connection broke; the run is retried."""
 
 
 class Stopped(Exception):
-    """The run was asked to end."""
+    """The connector was stopped."""

@@ -1,4 +1,4 @@
-"""A change of a row → key and value of a record. No I/O."""
+"""Conversion of row changes to keys and values of records. No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Position(NamedTuple):
-    """Where a record stands in the order of the slot, the same whenever PostgreSQL sends it again.
+    """The position of a record in the order of the slot, the same in every repetition.
 
     ``commit_lsn`` orders transactions, ``change_lsn`` the changes of one, ``number``
     the records of one change (COPY writes many rows in one record of the WAL).
@@ -29,7 +29,7 @@ class Position(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Raises ValueError."""
+        """Parse the text form. Raises ValueError."""
         commit, change, number = text.split("-")
         return cls(int(commit, 16), int(change, 16), int(number))
 
@@ -40,7 +40,7 @@ _OPERATIONS = {op: ("operation", op.encode()) for op in "rcudt"}
 
 
 class Event(NamedTuple):
-    """``key`` None: for all partitions of the topic."""
+    """A record to write; ``key`` None means one per partition of the topic."""
 
     op: str
     key: bytes | None
@@ -48,7 +48,7 @@ class Event(NamedTuple):
 
 
 class Table:
-    """One shape of one table: made anew when the table changes."""
+    """Makes events of a table's rows; replaced when the columns of the table change."""
 
     def __init__(
         self,
@@ -60,8 +60,10 @@ class Table:
         key_column: str,
         with_tombstones: bool,
     ) -> None:
-        """``key_columns``: those of the primary key or the identity index, in order; ``key_column``: used
-        if there are none. Without either all records of the table have its name as their key."""
+        """Choose the key: ``key_columns``, else ``key_column``, else the table's name.
+
+        ``key_columns`` are those of the primary key or the identity index, in order.
+        """
         self.relation = relation
         self.name = f"{relation.schema}.{relation.table}"
         self.topic = topic
@@ -79,7 +81,7 @@ class Table:
         self._source = b',"schema":%s,"table":%s}}' % (_encode(relation.schema), _encode(relation.table))
 
     def read(self, row: Row, source: bytes) -> Event:
-        """A row of the snapshot."""
+        """Return the event of a row of a copy."""
         return Event("r", self._key(row), self._value(b"r", None, self._object(row), source))
 
     def headers(self, op: str, position: Position) -> Headers:
@@ -89,7 +91,7 @@ class Table:
         return Event("t", None, self._value(b"t", None, None, source))
 
     def events(self, change: Change, source: bytes) -> Iterator[Event]:
-        """The records of one change, in order; ``source`` is what ``source_of`` made of its transaction."""
+        """Yield the events of a change; ``source`` is from ``source_of`` its transaction."""
         match change:
             case Insert():
                 yield Event(
@@ -105,12 +107,12 @@ class Table:
     def _update(self, change: Update, source: bytes) -> Iterator[Event]:
         old, row = change.old, change.row
         if old is not None:
-            # The old row, or its key, knows what the new one leaves out.
+            # The old row, or its key, has values that the new one leaves out.
             row = [
                 o if isinstance(n, Unchanged) and o is not None else n for o, n in zip(old, row, strict=True)
             ]
             if self._keys and self._key(old) != self._key(row):
-                # Another key is another entity, in another partition maybe.
+                # A new key is another entity, possibly in another partition.
                 yield from self._delete(old, source, is_key_only=change.is_key_only)
                 yield Event("c", self._key(row), self._value(b"c", None, self._object(row), source))
                 return
@@ -175,5 +177,5 @@ class Table:
 
 
 def source_of(*, lsn: int, xid: int | None, ts_ms: int) -> bytes:
-    """The first half of ``source``, up to the table."""
+    """Return the first half of the JSON of ``source``, up to the table."""
     return b'{"lsn":%d,"txid":%s,"ts_ms":%d' % (lsn, b"null" if xid is None else b"%d" % xid, ts_ms)

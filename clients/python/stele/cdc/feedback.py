@@ -1,4 +1,4 @@
-"""Confirms positions of the stream to PostgreSQL: up to where its WAL is no longer needed here."""
+"""Confirmation of stream positions, up to which PostgreSQL may remove WAL."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from .replication import Stream
 from .status import Status
 
-# The shortest time between two confirmations while changes arrive.
+# The shortest interval of confirmations while changes arrive.
 CONFIRM_S = 0.1
 
 
 class Feedback:
     """Owns the stream, and confirms in time for PostgreSQL's ``wal_sender_timeout``.
 
-    ``stream`` is None until the slot is opened, and in a run without tables. ``handled_lsn``:
-    everything before it was given to the writer; it is safe once the writer is flushed.
-    The position that was confirmed last is ``Status.confirmed_lsn``.
+    ``stream`` is None until the slot is opened, and in a run without tables. Everything
+    before ``handled_lsn`` was passed to the writer, and is stored once the writer is
+    flushed. The last confirmed position is ``Status.confirmed_lsn``.
     """
 
     def __init__(self, status: Status, *, keep_alive_s: float) -> None:
@@ -27,16 +27,16 @@ class Feedback:
         self._confirmed_s = 0.0
 
     def may_confirm_too_much(self, lsn: int) -> bool:
-        """Whether psycopg2 may confirm unsynced changes by itself, after a message at ``lsn``.
+        """Return whether psycopg2 may confirm unsynced changes after a message at ``lsn``.
 
-        psycopg2 takes it that all is safe up to a keepalive's LSN when the message before
-        it stands at or before what was confirmed last, as changes of an old transaction do:
-        then nothing that has ended may be unsynced.
+        On a keepalive, psycopg2 confirms its LSN by itself if the last message is at or
+        before the confirmed position, as the changes of an old transaction are. No ended
+        transaction may be unsynced then.
         """
         return lsn <= self._status.confirmed_lsn < self.handled_lsn
 
     def confirm(self, *, force: bool) -> None:
-        """Confirm all that is handled, if that is due; the writer must be empty."""
+        """Confirm the handled position if that is due; the writer must be empty."""
         if self.stream is None:
             return
         now_s = time.monotonic()
@@ -52,7 +52,7 @@ class Feedback:
             self._confirmed_s = now_s
 
     def keep_alive(self) -> None:
-        """Confirm the last position again if ``keep_alive_s`` have passed since."""
+        """Confirm the last position again if the last confirmation is ``keep_alive_s`` old."""
         now_s = time.monotonic()
         if self.stream is not None and now_s - self._confirmed_s >= self.keep_alive_s:
             self.stream.confirm(self._status.confirmed_lsn)

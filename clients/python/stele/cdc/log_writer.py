@@ -1,10 +1,10 @@
-"""Records of a connector → topics: each once, in order within its partition, whatever was killed in between.
+"""Writes the records of a connector, exactly once and in order per partition.
 
-Three things make it so (ADR-0016). A named producer, whose version grows with each run
-of the connector, fences the runs before it. Its sequences make a repeated batch
-harmless. And every record carries its position in the order of the slot, so that
-the last record of this producer in a partition tells what of PostgreSQL's repetition
-is stored there already.
+It holds even if a process is killed at any time, for three reasons (ADR-0016). A named
+producer, whose version grows with each run, fences earlier runs. Its sequences make a
+repeated batch harmless. Every record has its position in the order of the slot, so the
+last record of the producer in a partition tells which of the changes that PostgreSQL
+sends again are already stored.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from ..wire.partitioner import partition_for_key
 from ..wire.record_batch import LOG_OVERHEAD_BYTES, BatchHeader, Row, check_batch, decode_records
 from .events import EVENT_ID, Event, Headers, Position
 
-# What is gathered before it is sent, if PostgreSQL has that much ready at once.
+# Bytes to buffer before they are sent, if PostgreSQL has that much ready.
 FLUSH_BYTES = 4 * 1024 * 1024
-# Lengths, deltas and attributes of a record with three headers, with room to spare.
+# An upper bound for lengths, deltas and attributes of a record with three headers.
 _ROW_OVERHEAD_BYTES = 64
-# A line of NDJSON may have 2 MiB, and a value in base64 takes a third more.
+# A line of NDJSON may have 2 MiB, and base64 adds a third.
 _HTTP_RECORD_BYTES_MAX = 1024 * 1024
 _FETCH_BYTES = 1024 * 1024
 _KEYS_REMEMBERED = 65_536
 
 
 class ForeignTopicError(SteleClientError):
-    """A topic has records that this connector has not written."""
+    """A topic has records of another writer."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class _Partition:
     next_sequence: int = 0
     rows: list[Row] = field(default_factory=list[Row])
     size: int = 0
-    # What is stored up to here was stored by a run before this one.
+    # Changes up to here were stored by earlier runs.
     stored: Position | None = None
     is_known: bool = False
 
@@ -57,7 +57,7 @@ class _Topic:
 
 
 class LogWriter:
-    """What one run writes, with ``acks=all``."""
+    """Writes the records of one run, with ``acks=all``."""
 
     def __init__(
         self,
@@ -70,12 +70,12 @@ class LogWriter:
         patience_s: float,
         pause: Callable[[float], None],
     ) -> None:
-        """Begin version ``version`` of producer ``name``: runs with an older one can not write any more.
+        """Begin ``version`` of producer ``name``, which fences runs of older versions.
 
-        ``partitions``, ``configs``: of topics that are not there yet.
+        ``partitions`` and ``configs`` apply to created topics.
 
         Raises:
-            SteleClientError: the broker is away, or a newer version has begun.
+            SteleClientError: the broker is down, or a newer version has begun.
         """
         self.buffered_bytes = 0
         self.written = 0
@@ -95,33 +95,35 @@ class LogWriter:
     def open(
         self, topic: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Make ``topic`` if it is not there, with a shape of its own."""
+        """Create ``topic`` if it does not exist, with its own partitions and configuration."""
         if topic not in self._topics:
             self._topics[topic] = self._open(topic, partitions or self._wanted_partitions, configs)
 
     def add(
         self, topic: str, event: Event, headers: Headers, *, timestamp_ms: int, position: Position | None
     ) -> None:
-        """Take one record, or one for each partition if it has no key; not again what is stored at ``position``.
+        """Buffer a record, or one per partition if it has no key.
+
+        A record at a ``position`` that is already stored is dropped.
 
         Raises:
-            RecordTooLargeError: the topic does not take a record of this size.
+            RecordTooLargeError: the topic does not accept a record of this size.
             SteleClientError: records could not be stored.
         """
-        found = self._topics.get(topic)
-        if found is None:
-            found = self._topics[topic] = self._open(topic, self._wanted_partitions, None)
+        state = self._topics.get(topic)
+        if state is None:
+            state = self._topics[topic] = self._open(topic, self._wanted_partitions, None)
         if event.key is None:
-            for number in range(len(found.partitions)):
-                self._add(topic, found, number, event, headers, timestamp_ms, position)
+            for number in range(len(state.partitions)):
+                self._add(topic, state, number, event, headers, timestamp_ms, position)
             return
-        number = found.keys.get(event.key)
+        number = state.keys.get(event.key)
         if number is None:
-            if len(found.keys) >= _KEYS_REMEMBERED:
-                found.keys.clear()
-            number = partition_for_key(event.key, len(found.partitions), hash_name="fnv1a")
-            found.keys[event.key] = number
-        self._add(topic, found, number, event, headers, timestamp_ms, position)
+            if len(state.keys) >= _KEYS_REMEMBERED:
+                state.keys.clear()
+            number = partition_for_key(event.key, len(state.partitions), hash_name="fnv1a")
+            state.keys[event.key] = number
+        self._add(topic, state, number, event, headers, timestamp_ms, position)
 
     def _add(
         self,
@@ -138,7 +140,7 @@ class LogWriter:
             partition.stored = self._last_position(name, number)
             partition.is_known = True
         if position is None:
-            # What is behind a copy is told by the copy's own LSN; positions before it may be of a longer history.
+            # The LSN of a copy decides about the changes after it; stored positions may be of an older history.
             partition.stored = None
         elif partition.stored is not None and position <= partition.stored:
             self.repeated += 1
@@ -148,7 +150,7 @@ class LogWriter:
             size += len(header) + len(content or b"")
         if size > topic.record_bytes_max:
             raise RecordTooLargeError(
-                f"a row for topic {name} makes a record of {size} bytes, and the topic takes {topic.record_bytes_max}; "
+                f"a row for topic {name} is a record of {size} bytes, and the topic accepts {topic.record_bytes_max}; "
                 f"{self._advice(name, size)}"
             )
         if partition.rows and partition.size + size > topic.chunk_bytes:
@@ -165,19 +167,23 @@ class LogWriter:
         return "no request can hold more" + ("; over stele:// one can, up to 15 MB" if is_http else "")
 
     def check_owner(self, topic: str) -> None:
-        """Raises ForeignTopicError if somebody else has written to ``topic``: two histories would be one."""
-        if topic not in {found.topic for found in self._client.topics()}:
+        """Raise ForeignTopicError if another writer has written to ``topic``."""
+        if topic not in {existing.topic for existing in self._client.topics()}:
             return
         for partition in range(self._client.partition_count(topic)):
             end = self._client.list_offset(topic, partition) or 0
             if end and self._batch_of(topic, partition, end - 1, is_own=False) is not None:
                 raise ForeignTopicError(
-                    f"topic {topic} has records of somebody else: of another database, another --slot, or another "
-                    "program; choose another --prefix"
+                    f"topic {topic} has records of another database, another --slot or another program; "
+                    "choose another --prefix"
                 )
 
     def flush(self) -> None:
-        """Returns when every record is synced. Raises SteleClientError if one is not."""
+        """Send all buffered records and wait until they are synced.
+
+        Raises:
+            SteleClientError: a record could not be stored.
+        """
         if not self.buffered_bytes:
             return
         for name, topic in self._topics.items():
@@ -207,28 +213,28 @@ class LogWriter:
 
     def _open(self, name: str, partitions: int, configs: Mapping[str, str] | None) -> _Topic:
         wanted = self._configs if configs is None else configs
-        found = self._client.ensure_topic(name, partitions=partitions, configs=wanted)
-        # What a run before this one has stored may not be synced, and is about to be taken for stored.
+        topic = self._client.ensure_topic(name, partitions=partitions, configs=wanted)
+        # Records of an earlier run may be unsynced, and are about to be treated as stored.
         self._client.flush(name)
-        limit = int(found.configs.get("max.message.bytes", CHUNK_BYTES + HEADER_ROOM_BYTES))
+        limit = int(topic.configs.get("max.message.bytes", CHUNK_BYTES + HEADER_ROOM_BYTES))
         limit = min(limit - HEADER_ROOM_BYTES, self._record_bytes_max)
         return _Topic(
-            partitions=[_Partition() for _ in range(found.partitions)],
+            partitions=[_Partition() for _ in range(topic.partitions)],
             record_bytes_max=max(1, limit),
             chunk_bytes=max(1, min(CHUNK_BYTES, limit)),
         )
 
     def _last_position(self, topic: str, partition: int) -> Position | None:
-        """Of the last record that any run of this connector has stored in a partition."""
+        """Return the position of the connector's last record in a partition, of any run."""
         state = self._client.call(GetProducerState(topic=topic, partition=partition, producer_id=self._id))
         offset = state.last_offset
         if offset < 0:
-            # The broker has forgotten the producer, or nothing was written: the last record tells, if it is ours.
+            # The broker has forgotten the producer, or nothing was written. Look at the last record.
             offset = (self._client.list_offset(topic, partition) or 0) - 1
-        found = None if offset < 0 else self._batch_of(topic, partition, offset, is_own=True)
-        if found is None:
+        batch = None if offset < 0 else self._batch_of(topic, partition, offset, is_own=True)
+        if batch is None:
             return None
-        batches, header = found
+        batches, header = batch
         for name, content in decode_records(batches, header)[-1].headers:
             if name == EVENT_ID and content is not None:
                 try:
@@ -240,9 +246,9 @@ class LogWriter:
     def _batch_of(
         self, topic: str, partition: int, offset: int, *, is_own: bool
     ) -> tuple[bytes, BatchHeader] | None:
-        """The batch that ends with ``offset``, if this producer has written it, or if somebody else has.
+        """Return the batch at ``offset`` if it is this producer's, or another's.
 
-        None as well if retention has taken it: then it was confirmed long ago.
+        None also if retention has deleted it, in which case it was confirmed long ago.
         """
         fetch = RawFetch(topic=topic, partition=partition, offset=offset, max_bytes=_FETCH_BYTES)
         try:

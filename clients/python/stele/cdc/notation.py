@@ -1,10 +1,10 @@
-"""How PostgreSQL writes positions in its log (LSNs) and names of tables. No I/O."""
+"""PostgreSQL's notation of LSNs and names. No I/O."""
 
 from __future__ import annotations
 
 
 def lsn_of(text_: str) -> int:
-    """``16/B374D848`` as a number."""
+    """Parse an LSN such as ``16/B374D848``."""
     high, low = text_.split("/")
     return (int(high, 16) << 32) | int(low, 16)
 
@@ -14,7 +14,7 @@ def lsn_text(lsn: int) -> str:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """``schema.table``, or a table of ``public``."""
+    """Split ``schema.table``; a name without a schema is of ``public``."""
     schema, dot, table = name.partition(".")
     return (schema, table) if dot else ("public", name)
 

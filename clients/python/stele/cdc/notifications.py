@@ -1,4 +1,4 @@
-"""NOTIFY → records. No I/O."""
+"""Conversion of notifications to records. No I/O."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from .events import EVENT_ID, Event, Headers
 
 
 def notified(channel: str, payload: str, *, key_column: str) -> tuple[Event, Headers]:
-    """The record of a notification: its payload as it is, keyed by a field of it if it is a JSON object.
+    """Return the record and headers of a notification, with the payload as the value.
 
-    ``operation`` and ``event_id`` of the object become headers; else ``notify``, and an id of its own.
+    If the payload is a JSON object, its field ``key_column`` is the key, and its fields
+    ``operation`` (or ``op``) and ``event_id`` become headers. The defaults are the
+    channel, ``notify`` and a random id.
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     try:
         parsed: Any = json.loads(payload)
     except (ValueError, RecursionError):
         parsed = None
     if isinstance(parsed, dict):
-        found = cast("dict[str, Any]", parsed)
-    key = found.get(key_column)
-    # Without a key of its own, a notification keeps its place among those of its channel.
+        fields = cast("dict[str, Any]", parsed)
+    key = fields.get(key_column)
+    # Without a key, notifications of a channel stay in order.
     text = channel if key is None else key if isinstance(key, str) else json.dumps(key, separators=(",", ":"))
-    operation = str(found.get("operation") or found.get("op") or "notify")
-    event_id = str(found.get("event_id") or uuid.uuid4())
+    operation = str(fields.get("operation") or fields.get("op") or "notify")
+    event_id = str(fields.get("event_id") or uuid.uuid4())
     headers: Headers = [
         ("channel", channel.encode()),
         ("operation", operation.encode()),

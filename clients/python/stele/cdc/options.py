@@ -1,4 +1,4 @@
-"""What a connector is told."""
+"""Options of a connector."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ DEFAULT_BROKER = "stele://127.0.0.1:9009"
 
 
 class CdcOptionError(ValueError):
-    """An option that makes no sense; the text says what to write."""
+    """An invalid option; the message says what to write instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CdcOptions:
-    """``tables`` are ``schema.table``; ``channels`` those that NOTIFY names. One of both must be given.
+    """Validated options; at least one table or channel is required.
 
-    ``partitions`` and ``storage`` are of topics that are not there yet. ``snapshot``: ``initial`` copies each
-    table once, ``never`` none, ``again`` all of them another time. ``spool_dir``: where large transactions wait
-    for their commit; the system's directory for temporary files if None.
+    - ``tables``: names as ``schema.table``; ``channels``: channels of NOTIFY.
+    - ``partitions``, ``storage``: of the topics that the connector creates.
+    - ``snapshot``: ``initial`` copies each table once, ``never`` none, ``again`` copies
+      all tables again.
+    - ``spool_dir``: the directory that holds large transactions until they commit; None
+      is the system's directory for temporary files.
+    - ``patience_s``: how long to retry a write while the broker is down.
     """
 
     dsn: str
@@ -48,48 +52,51 @@ class CdcOptions:
         """Raises CdcOptionError."""
         if not self.dsn:
             raise CdcOptionError(
-                "where PostgreSQL is must be said: --dsn postgresql://USER@HOST/DATABASE, or STELE_CDC_DSN"
+                "the DSN of PostgreSQL is missing; pass --dsn postgresql://USER@HOST/DATABASE, or set STELE_CDC_DSN"
             )
         if not self.tables and not self.channels:
             raise CdcOptionError(
-                "what to follow must be said: --tables public.orders,public.items, or --channels NAME"
+                "there is nothing to follow; pass --tables public.orders,public.items or --channels NAME"
             )
         if not _SLOT.fullmatch(self.slot):
             raise CdcOptionError(
-                f"slot is {self.slot!r}; PostgreSQL takes lower case letters, digits and _, up to 63"
+                f"slot is {self.slot!r}; it must be 1 to 63 lower case letters, digits and _"
             )
         self.topics()
         for name, value in (("prefix", self.prefix), ("notify prefix", self.notify_prefix)):
             if not _TOPIC_PART.fullmatch(value):
-                raise CdcOptionError(f"{name} is {value!r}; topics take letters, digits, . _ and -")
+                raise CdcOptionError(f"{name} is {value!r}; it may have letters, digits, . _ and -")
         if not 1 <= self.partitions <= 10_000:
             raise CdcOptionError(f"partitions is {self.partitions}; it must be 1 to 10000")
 
     def topics(self) -> dict[str, str]:
-        """Table of each topic. Raises CdcOptionError if two tables have the same topic."""
-        found: dict[str, str] = {}
+        """Map topics to tables. Raises CdcOptionError if two tables have the same topic."""
+        tables: dict[str, str] = {}
         for name in self.tables:
             schema, dot, table = name.partition(".")
             topic = self.topic_of(schema, table) if dot else self.topic_of("public", name)
-            other = found.setdefault(topic, name)
+            other = tables.setdefault(topic, name)
             if other != name:
                 raise CdcOptionError(
                     f"tables {other} and {name} have the same topic, {topic}; follow one of them"
                 )
-        return found
+        return tables
 
     @property
     def state_topic(self) -> str:
-        """Where the connector keeps which tables it has copied."""
+        """The topic in which the connector records the tables it has copied."""
         return f"__cdc.{self.prefix}.{self.slot}"
 
     def producer_name(self, system: str, database: str) -> str:
-        """Of the cluster with identifier ``system``, and its database."""
+        """Return the producer name for a cluster identifier and one of its databases."""
         return f"cdc/{self.prefix}/{self.slot}/{system}/{database}"
 
     @property
     def topic_configs(self) -> dict[str, str]:
-        """A change that is gone can not be asked for again, so topics on disk keep all of them."""
+        """Configurations of created topics.
+
+        Topics on disk keep all changes, because PostgreSQL cannot send them again.
+        """
         if self.storage == "memory":
             return {"stele.storage": "memory"}
         return {"retention.ms": "-1", "max.message.bytes": str(15 * 1024 * 1024)}
@@ -104,5 +111,5 @@ class CdcOptions:
 
 
 def topic_name(text: str) -> str:
-    """Characters that a topic does not take become ``_``."""
+    """Replace characters that topic names do not allow with ``_``."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", text)[:249]

@@ -1,10 +1,10 @@
-"""What PostgreSQL's plugin pgoutput says, as values: bytes in, messages out, no I/O.
+"""Decoder for the messages of PostgreSQL's plugin pgoutput. No I/O.
 
 Source: PostgreSQL 18, "Logical Replication Message Formats"; protocol versions 1
 (PostgreSQL 10) and 2 (PostgreSQL 14: transactions are streamed before they commit).
 Tuples come in text format. Integers are big-endian; LSNs are 64-bit.
 
-Every length is checked against what is left of the message before anything is made of it.
+Every length is checked against the rest of the message before anything is allocated.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _STREAM_COMMIT = struct.Struct(">IBQQq")
 
 
 class PgOutputError(ValueError):
-    """The message is not what pgoutput sends."""
+    """The bytes are not a message of pgoutput."""
 
 
 class Unchanged:
-    """A value out of line (TOAST) that the update did not touch, and PostgreSQL does not send."""
+    """A TOAST value that an update did not touch, and PostgreSQL does not send."""
 
     __slots__ = ()
 
@@ -44,7 +44,7 @@ Row: TypeAlias = list[Datum]
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """``commit_lsn``: of the commit record, which is where the transaction stands in the order of all."""
+    """Start of a transaction; ``commit_lsn`` is its place in commit order."""
 
     commit_lsn: int
     commit_ms: int
@@ -53,7 +53,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """``end_lsn``: confirming it confirms the transaction."""
+    """End of a transaction; confirming ``end_lsn`` confirms it."""
 
     commit_lsn: int
     end_lsn: int
@@ -62,7 +62,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """``is_key``: of the replica identity. ``type_id`` is an OID of pg_type."""
+    """A column; ``is_key`` if in the replica identity. ``type_id`` is an OID of pg_type."""
 
     name: str
     type_id: int
@@ -72,7 +72,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Sent before the first change of a table, and again when the table has changed.
+    """A table; sent before its first change, and again after its columns changed.
 
     ``identity``: ``d`` the primary key, ``n`` none, ``f`` the whole row, ``i`` an index.
     """
@@ -94,7 +94,10 @@ class Insert:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """``old`` has the key columns alone if ``is_key_only`` (the others are None); None if the key did not change."""
+    """An update; ``old`` is None if the key did not change.
+
+    With ``is_key_only``, ``old`` has only the key columns; the others are None.
+    """
 
     relation_id: int
     old: Row | None
@@ -119,7 +122,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class StreamStart:
-    """Changes of a transaction that is still open follow, up to StreamStop."""
+    """Start of a block of changes of an open transaction, up to StreamStop."""
 
     xid: int
     is_first: bool
@@ -140,7 +143,7 @@ class StreamCommit:
 
 @dataclass(frozen=True, slots=True)
 class StreamAbort:
-    """``sub_xid`` is ``xid`` if the whole transaction is rolled back."""
+    """A rollback; ``sub_xid`` is ``xid`` if the whole transaction is rolled back."""
 
     xid: int
     sub_xid: int
@@ -148,7 +151,7 @@ class StreamAbort:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """Origin, Type or Message: nothing that changes a row."""
+    """Origin, Type or Message, which change no rows."""
 
 
 Change: TypeAlias = Insert | Update | Delete | Truncate
@@ -191,12 +194,12 @@ class _Reader:
         end = self._data.find(b"\0", self.position)
         if end < 0:
             raise PgOutputError("a string has no end")
-        found = self._data[self.position : end]
+        name = self._data[self.position : end]
         self.position = end + 1
         try:
-            return found.decode()
+            return name.decode()
         except UnicodeDecodeError as error:
-            raise PgOutputError(f"a name is not UTF-8: {found[:80]!r}") from error
+            raise PgOutputError(f"a name is not UTF-8: {name[:80]!r}") from error
 
     def row(self) -> Row:
         count = self.int16()
@@ -237,10 +240,12 @@ class _Reader:
 
 
 def decode(data: bytes, *, in_stream: bool = False) -> Message:
-    """One message; ``in_stream``: between StreamStart and StreamStop, where changes carry their transaction.
+    """Decode one message.
+
+    ``in_stream``: between StreamStart and StreamStop, where changes have a transaction id.
 
     Raises:
-        PgOutputError: it is not one.
+        PgOutputError: the bytes are not a valid message.
     """
     if not data:
         raise PgOutputError("an empty message")
@@ -350,7 +355,7 @@ def _stream_abort(reader: _Reader, _: bool) -> Message:
 
 
 def _other(reader: _Reader, _: bool) -> Message:
-    # Of no use here, so what is inside is not looked at.
+    # Its content is not needed.
     reader.skip()
     return Other()
 

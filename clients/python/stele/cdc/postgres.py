@@ -1,4 +1,4 @@
-"""PostgreSQL as the connector needs it: what must be set up, and what its catalogs know."""
+"""The catalogs of PostgreSQL: setup checks, slots, publications, tables and types."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .pgoutput import COLUMNS_MAX, Column, Relation
 from .values import ENCODERS, ArrayError, Encoder, array, text
 
 _OLDEST = 120_000
-# Two keys of an advisory lock: that it is ours, and which slot.
+# The first key of the advisory lock; the second is the hash of the slot.
 _LOCK_CLASS = 0x57E1E
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableInfo:
-    """``columns`` are those that are published, ``keys`` those of the identity, in its order."""
+    """A table: its published ``columns``, and the ``keys`` of its identity in order."""
 
     schema: str
     table: str
@@ -48,7 +48,7 @@ class SlotInfo:
 
 
 class Postgres:
-    """The ordinary connection of a run; it holds the lock that keeps a second run away."""
+    """The ordinary connection of a run, which holds the lock against a second run."""
 
     def __init__(self, options: CdcOptions) -> None:
         """Raises CdcError, Interrupted."""
@@ -64,16 +64,20 @@ class Postgres:
     def close(self) -> None:
         self.connection.close()
 
-    def rows(self, query: str | sql.Composable, given: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Raises CdcError, Interrupted."""
+    def rows(self, query: str | sql.Composable, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Execute a query and return its rows. Raises CdcError, Interrupted."""
         with translated(), self.connection.cursor() as cursor:
-            cursor.execute(query, given)
+            cursor.execute(query, parameters)
             return cursor.fetchall() if cursor.description else []
 
-    # ── before the first change ──
+    # ── setup ──
 
     def take_lock(self) -> None:
-        """Keep a second run of this slot away, for as long as this connection lives. Raises CdcError, Interrupted."""
+        """Lock the slot against a second run until this connection closes.
+
+        Raises:
+            CdcError, Interrupted
+        """
         ((is_taken,),) = self.rows(
             "SELECT pg_try_advisory_lock(%s, hashtext(%s))", (_LOCK_CLASS, self._options.slot)
         )
@@ -83,16 +87,17 @@ class Postgres:
             )
 
     def identity(self) -> tuple[str, str]:
-        """What tells this database from all others: the cluster's identifier, and the database."""
+        """Return the identifier of the cluster and the name of the database."""
         ((system, database),) = self.rows(
             "SELECT (SELECT system_identifier::text FROM pg_control_system()), current_database()"
         )
         return system, database
 
     def run_number(self) -> int:
-        """Larger than any that was given before, whatever was killed: an id of a transaction.
+        """Return a number larger than that of any earlier run: a transaction id.
 
-        The transaction writes something, for the ids of those that do not are given again after a crash.
+        The transaction writes, because after a crash PostgreSQL reuses the ids of
+        transactions that wrote nothing.
         """
         ((number, _),) = self.rows(
             "SELECT txid_current(), pg_logical_emit_message(true, 'stele cdc', %s)", (self._options.slot,)
@@ -100,7 +105,7 @@ class Postgres:
         return number
 
     def check_settings(self) -> None:
-        """Raises CdcError if the server does not decode its log, or the user may not."""
+        """Raise CdcError if wal_level is wrong or the role may not replicate."""
         ((level,),) = self.rows("SELECT current_setting('wal_level')")
         if level != "logical":
             raise CdcError(
@@ -117,19 +122,19 @@ class Postgres:
             )
 
     def check_tables(self) -> None:
-        """Raises CdcError for a table that is not there, or whose rows have no identity."""
+        """Raise CdcError for a table that is missing, unreadable or without an identity."""
         for name in self._options.tables:
             schema, table = split_name(name)
-            found = self.rows(
+            rows = self.rows(
                 "SELECT c.relkind, c.relreplident, EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid "
                 "AND i.indisprimary), c.relpersistence, has_table_privilege(c.oid, 'SELECT') "
                 "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
                 "WHERE n.nspname = %s AND c.relname = %s",
                 (schema, table),
             )
-            if not found:
-                raise CdcError(f"there is no table {name}; name it as SCHEMA.TABLE, as it is in \\dt *.*")
-            ((kind, identity, has_primary_key, persistence, may_read),) = found
+            if not rows:
+                raise CdcError(f"there is no table {name}; name it as SCHEMA.TABLE, as shown by \\dt *.*")
+            ((kind, identity, has_primary_key, persistence, may_read),) = rows
             if kind == "p":
                 self._check_partitions(name, schema, table)
             if kind not in ("r", "p") or persistence != "p":
@@ -138,7 +143,7 @@ class Postgres:
                 )
             if identity == "n" or (identity == "d" and not has_primary_key):
                 raise CdcError(
-                    f"rows of {name} have no identity, so updates and deletes can not be told; "
+                    f"rows of {name} have no identity, so PostgreSQL cannot publish updates and deletes; "
                     f"ALTER TABLE {quoted_table(schema, table)} ADD PRIMARY KEY (…), or REPLICA IDENTITY FULL"
                 )
             if not may_read and self._options.snapshot != "never":
@@ -147,7 +152,10 @@ class Postgres:
                 )
 
     def _check_partitions(self, name: str, schema: str, table: str) -> None:
-        """PostgreSQL refuses the application's updates of a partition that is published and has no identity."""
+        """Raise CdcError for partitions without an identity.
+
+        PostgreSQL would reject updates of a published partition without one.
+        """
         lacking = self.rows(
             "SELECT c.relname FROM pg_partition_tree(%s::regclass) t JOIN pg_class c ON c.oid = t.relid WHERE t.isleaf "
             "AND (c.relreplident = 'n' OR c.relreplident = 'd' AND NOT EXISTS "
@@ -157,20 +165,20 @@ class Postgres:
         if lacking:
             names = ", ".join(partition for (partition,) in lacking)
             raise CdcError(
-                f"partitions of {name} have no identity ({names}), so updates of them would be refused; "
+                f"partitions of {name} have no identity ({names}), so PostgreSQL would reject updates of them; "
                 f"ALTER TABLE … REPLICA IDENTITY FULL each of them, or give {name} a primary key"
             )
 
     def table_ids(self) -> dict[str, int]:
-        """OIDs of the tables that are followed and in the publication now."""
+        """Return the OIDs of the followed tables that are in the publication."""
         wanted = {split_name(name) for name in self._options.tables}
-        found = self.rows(
+        rows = self.rows(
             "SELECT p.schemaname, p.tablename, c.oid::bigint FROM pg_publication_tables p "
             "JOIN pg_namespace n ON n.nspname = p.schemaname "
             "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename WHERE p.pubname = %s",
             (self._options.publication,),
         )
-        return {f"{schema}.{table}": oid for schema, table, oid in found if (schema, table) in wanted}
+        return {f"{schema}.{table}": oid for schema, table, oid in rows if (schema, table) in wanted}
 
     def has_publication(self) -> bool:
         return bool(
@@ -178,24 +186,24 @@ class Postgres:
         )
 
     def keep_alive_s(self) -> float:
-        """How often PostgreSQL must hear from a stream, with room to spare."""
+        """Return the interval of keepalives in s, well below wal_sender_timeout."""
         ((timeout_ms,),) = self.rows(
             "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'"
         )
         return min(10.0, timeout_ms / 4000) if timeout_ms else 10.0
 
     def ensure_publication(self) -> None:
-        """Make the publication if there is none. Raises CdcError if the one there is lacks a table."""
+        """Create the publication if missing. Raise CdcError if it is incomplete."""
         name = self._options.publication
         wanted = [split_name(table) for table in self._options.tables]
         has_roots = self.server_version >= 130_000
-        found = self.rows(
+        rows = self.rows(
             "SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, "  # noqa: S608
             f"{'pubviaroot' if has_roots else 'false'} FROM pg_publication WHERE pubname = %s",
             (name,),
         )
-        if not found:
-            # ONLY: tables that inherit from one of them are others, and may have no identity.
+        if not rows:
+            # ONLY, because tables that inherit from them may have no identity.
             tables = ", ".join(f"ONLY {quoted_table(*table)}" for table in wanted)
             roots = " WITH (publish_via_partition_root = true)" if has_roots else ""
             statement = f"CREATE PUBLICATION {quoted_name(name)} FOR TABLE {tables}{roots}"
@@ -203,15 +211,17 @@ class Postgres:
                 with self.connection.cursor() as cursor:
                     cursor.execute(statement)
             except errors.InsufficientPrivilege as error:
-                raise CdcError(f"{first_line(error)}; have somebody who may run it: {statement}") from error
+                raise CdcError(
+                    f"{first_line(error)}; let the owner of the tables run: {statement}"
+                ) from error
             except psycopg2.Error:
                 with translated():
                     raise
             return
-        ((has_all, is_by_root),) = found
+        ((has_all, is_by_root),) = rows
         if not has_all:
             raise CdcError(
-                f"publication {name} leaves changes out; ALTER PUBLICATION {quoted_name(name)} "
+                f"publication {name} does not publish all changes; ALTER PUBLICATION {quoted_name(name)} "
                 "SET (publish = 'insert, update, delete, truncate')"
             )
         published = set(
@@ -220,13 +230,13 @@ class Postgres:
         missing = [table for table in wanted if table not in published]
         if missing and has_roots and not is_by_root and self._partitioned(missing):
             raise CdcError(
-                f"publication {name} publishes partitions in the place of their tables; "
+                f"publication {name} publishes partitions instead of their tables; "
                 f"ALTER PUBLICATION {quoted_name(name)} SET (publish_via_partition_root = true)"
             )
         if missing:
             names = ", ".join(quoted_table(*table) for table in missing)
             raise CdcError(
-                f"publication {name} does not have {names}; ALTER PUBLICATION {quoted_name(name)} ADD TABLE {names}"
+                f"publication {name} does not include {names}; ALTER PUBLICATION {quoted_name(name)} ADD TABLE {names}"
             )
 
     def _partitioned(self, tables: Sequence[tuple[str, str]]) -> bool:
@@ -238,37 +248,44 @@ class Postgres:
         )
 
     def slot(self) -> SlotInfo | None:
-        """The slot as it is. Raises CdcError if it can not be used, Interrupted if somebody uses it."""
+        """Return the slot; None if it does not exist.
+
+        Raises:
+            CdcError: the slot cannot be used.
+            Interrupted: another process uses the slot.
+        """
         name = self._options.slot
         status = "wal_status" if self.server_version >= 130_000 else "NULL"
-        found = self.rows(
+        rows = self.rows(
             f"SELECT plugin, database = current_database(), active_pid, confirmed_flush_lsn::text, {status}, "  # noqa: S608
             "pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint "
             "FROM pg_replication_slots WHERE slot_name = %s",
             (name,),
         )
-        if not found:
+        if not rows:
             return None
-        ((plugin, is_here, pid, confirmed, wal_status, lag),) = found
+        ((plugin, is_here, pid, confirmed, wal_status, lag),) = rows
         if plugin != "pgoutput" or not is_here:
-            raise CdcError(f"slot {name} is of another database or plugin ({plugin}); choose another --slot")
+            raise CdcError(
+                f"slot {name} belongs to another database or plugin ({plugin}); choose another --slot"
+            )
         if wal_status == "lost":
             raise CdcError(
-                f"slot {name} is lost: PostgreSQL has removed WAL it needed (max_slot_wal_keep_size). Changes are "
-                f"missing for good: SELECT pg_drop_replication_slot('{name}'), and run again with --snapshot again"
+                f"slot {name} is lost: PostgreSQL removed WAL that it needed (max_slot_wal_keep_size), so changes "
+                f"are missing: SELECT pg_drop_replication_slot('{name}'), and run again with --snapshot again"
             )
         if pid is not None and pid != self._walsender:
             raise Interrupted(f"slot {name} is in use by process {pid} of PostgreSQL")
         return SlotInfo(confirmed_lsn=lsn_of(confirmed), wal_status=wal_status, lag_bytes=lag)
 
     def streaming_by(self, pid: int) -> None:
-        """The process that serves this run's own stream."""
+        """Set the process id of the WAL sender of this run."""
         self._walsender = pid
 
-    # ── what the catalogs know ──
+    # ── tables and types ──
 
     def table(self, schema: str, table: str) -> TableInfo:
-        """Raises CdcError if it is not there."""
+        """Describe a table. Raises CdcError if it does not exist."""
         columns = self.rows(
             "SELECT a.attname, a.atttypid::bigint, a.atttypmod FROM pg_attribute a "
             "WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped "
@@ -294,19 +311,19 @@ class Postgres:
         )
 
     def _published(self, schema: str, table: str) -> tuple[list[str] | None, str | None]:
-        """Columns and rows that the publication is limited to (PostgreSQL 15)."""
+        """Return the column list and row filter of the publication (PostgreSQL 15)."""
         if self.server_version < 150_000:
             return None, None
-        found = self.rows(
+        rows = self.rows(
             "SELECT attnames::text[], rowfilter FROM pg_publication_tables "
             "WHERE pubname = %s AND schemaname = %s AND tablename = %s",
             (self._options.publication, schema, table),
         )
-        return found[0] if found else (None, None)
+        return rows[0] if rows else (None, None)
 
     def keys(self, schema: str, table: str) -> tuple[str, ...]:
-        """Columns of the identity: of the index that was chosen, else of the primary key; none if there is neither."""
-        found = self.rows(
+        """Return the columns of the identity: of its index, else of the primary key, else none."""
+        rows = self.rows(
             "SELECT a.attname FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid "
             "CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(attnum, place) "
             "JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum "
@@ -315,22 +332,22 @@ class Postgres:
             "CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END ORDER BY k.place",
             (schema, table),
         )
-        return tuple(name for (name,) in found)
+        return tuple(name for (name,) in rows)
 
     def encoder(self, type_id: int) -> Encoder:
-        """How values of a type become JSON; asked of pg_type once."""
+        """Return the JSON encoder of a type; looked up in pg_type once."""
         known = ENCODERS.get(type_id) or self._encoders.get(type_id)
         if known is not None:
             return known
-        found = self.rows(
+        rows = self.rows(
             "SELECT t.typtype, t.typbasetype::bigint, t.typelem::bigint, t.typcategory, "
             "COALESCE((SELECT e.typdelim FROM pg_type e WHERE e.oid = t.typelem), ',') "
             "FROM pg_type t WHERE t.oid = %s",
             (type_id,),
         )
         encoder: Encoder = text
-        if found:
-            ((kind, base, element, category, delimiter),) = found
+        if rows:
+            ((kind, base, element, category, delimiter),) = rows
             if kind == "d":
                 encoder = self.encoder(base)
             elif category == "A" and element:
@@ -340,7 +357,7 @@ class Postgres:
 
 
 def _array_or_text(encode: Encoder) -> Encoder:
-    """Types that count as arrays and are written otherwise (int2vector) stay text."""
+    """Fall back to text for array types with another notation (int2vector)."""
 
     def either(value: bytes) -> bytes:
         try:

@@ -1,4 +1,4 @@
-"""The replication connection: a slot, its stream, and copies of tables at its snapshot."""
+"""The replication connection: slots, the change stream, and copies at a snapshot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STREAMING_SINCE = 140_000
 
 
 class Stream:
-    """The replication connection: a slot made, a snapshot exported, changes read, a position confirmed."""
+    """Creates a slot, reads its changes, and confirms positions."""
 
     def __init__(self, options: CdcOptions) -> None:
         """Raises CdcError, Interrupted."""
@@ -31,9 +31,10 @@ class Stream:
         self._connection.close()
 
     def create_slot(self, *, temporary: bool = False) -> tuple[int, str]:
-        """Make the slot, or one that is gone with this connection; its LSN, and the name of its snapshot.
+        """Create the slot; return its LSN and the name of its snapshot.
 
-        The snapshot is to be taken up by another connection before this one is used again.
+        ``temporary``: create one that disappears with this connection instead. Another
+        connection must import the snapshot before this one is used again.
         """
         name = f"{self._options.slot[:40]}_snapshot_{os.getpid()}" if temporary else self._options.slot
         kind = "TEMPORARY " if temporary else ""
@@ -47,17 +48,17 @@ class Stream:
         return lsn_of(lsn), snapshot
 
     def start(self, server_version: int, *, keep_alive_s: float) -> None:
-        """Ask for everything behind what was confirmed."""
-        given = {"proto_version": "1", "publication_names": quoted_name(self._options.publication)}
+        """Start streaming after the confirmed position."""
+        plugin_options = {"proto_version": "1", "publication_names": quoted_name(self._options.publication)}
         if server_version >= _STREAMING_SINCE:
-            given |= {"proto_version": "2", "streaming": "on"}
+            plugin_options |= {"proto_version": "2", "streaming": "on"}
         with translated():
-            # Feedback is sent by ``confirm``; psycopg2 sends it besides when PostgreSQL asks for it.
+            # ``confirm`` sends feedback; psycopg2 also sends it when PostgreSQL asks for it.
             self._cursor.start_replication(
                 slot_name=self._options.slot,
                 decode=False,
                 start_lsn=0,
-                options=given,
+                options=plugin_options,
                 status_interval=max(1, keep_alive_s),
             )
 
@@ -69,7 +70,10 @@ class Stream:
         return self._connection.fileno()
 
     def read(self) -> tuple[int, bytes] | None:
-        """The next message and its LSN; None if none has come. Answers keepalives."""
+        """Return the LSN and payload of the next message; None if none is available.
+
+        Answers keepalives.
+        """
         try:
             message = self._cursor.read_message()
         except psycopg2.Error:
@@ -79,18 +83,18 @@ class Stream:
 
     @property
     def wal_end(self) -> int:
-        """Up to where PostgreSQL has decoded and sent."""
+        """The LSN up to which PostgreSQL has decoded and sent."""
         return self._cursor.wal_end
 
     def confirm(self, lsn: int) -> None:
-        """Tell PostgreSQL that everything up to ``lsn`` is safe here, and its WAL no longer needed."""
+        """Confirm that changes up to ``lsn`` are stored and their WAL is no longer needed."""
         with translated():
             self._cursor.send_feedback(write_lsn=lsn, flush_lsn=lsn, apply_lsn=lsn, force=True)
 
 
 @contextmanager
 def snapshot_connection(dsn: str, snapshot: str) -> Generator[Connection]:
-    """A connection that sees what ``snapshot`` sees."""
+    """Open a connection in a read-only transaction at ``snapshot``."""
     connection = connect(dsn)
     try:
         with translated(), connection.cursor() as cursor:
@@ -102,7 +106,10 @@ def snapshot_connection(dsn: str, snapshot: str) -> Generator[Connection]:
 
 
 def copy_rows(connection: Connection, table: TableInfo, write: Callable[[bytes], object]) -> None:
-    """The rows of a table as lines of COPY's text format; ``write`` may raise, which ends it."""
+    """Pass the rows of a table to ``write`` as lines of COPY's text format.
+
+    If ``write`` raises, the copy ends.
+    """
     columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
     source = sql.SQL("{}{}").format(
         sql.SQL("" if table.is_partitioned else "ONLY "), sql.Identifier(table.schema, table.table)
@@ -114,10 +121,10 @@ def copy_rows(connection: Connection, table: TableInfo, write: Callable[[bytes],
 
 
 class _Lines:
-    """What copy_expert writes to."""
+    """A file object for copy_expert to write to."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self.write = write
 
     def read(self, _size: int = -1) -> bytes:
-        raise OSError("this is written to")
+        raise OSError("the file is write-only")

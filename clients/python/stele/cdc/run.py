@@ -1,8 +1,9 @@
-"""One attempt of the connector, from connecting to the first failure or the end."""
+"""One attempt of the connector, until its first failure or a stop."""
 
 from __future__ import annotations
 
 import logging
+import math
 import select
 import threading
 import time
@@ -27,15 +28,15 @@ from .transactions import TURN, Transactions
 
 logger = logging.getLogger("stele.cdc")
 
-# How often the lag is measured and the tables are checked, and the longest wait for a message.
+# Interval of lag measurements and table checks, and the longest wait for a message.
 _LAG_S = 2.0
 
 
 class Run:
     """Sets up slot and copies, then follows the stream and the notifications.
 
-    ``Copies`` owns what is known of the tables, ``Transactions`` the open transactions of
-    the stream, ``Feedback`` the stream itself and what was confirmed of it.
+    ``Copies`` owns the state of the tables, ``Transactions`` the open transactions of the
+    stream, and ``Feedback`` the stream and its confirmed position.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Run:
         wake: int,
         again: set[str],
     ) -> None:
-        """``wake``: a file that is readable once ``stopping`` is set. Raises as ``go`` does."""
+        """``wake``: a file descriptor, readable once ``stopping`` is set. Raises as ``go``."""
         self._options = options
         self._status = status
         self._postgres = postgres
@@ -57,10 +58,10 @@ class Run:
         self._wake = wake
         self._feedback = Feedback(status, keep_alive_s=postgres.keep_alive_s())
         self._flushed_s = 0.0
-        self._lag_s = 0.0
+        self._measured_s = -math.inf
         origin = state_of.Origin(*postgres.identity())
         state = state_of.load(client, options.state_topic)
-        # Before anything is fenced: a connector to another database by mistake must not stop the right one.
+        # Before fencing: a connector with the wrong database must not stop the right one.
         self._check_origin(state.origin, origin)
         self._writer = self._begin_writer(origin)
         notebook = state_of.Notebook(self._writer, options.state_topic)
@@ -76,7 +77,7 @@ class Run:
         if known is not None and known != here:
             raise CdcError(
                 f"topic {self._options.state_topic} belongs to database {known.database} of another PostgreSQL "
-                f"(system {known.system}, and this is {here.database} of {here.system}); choose another --prefix"
+                f"(system {known.system}, not {here.database} of {here.system}); choose another --prefix"
             )
 
     def _begin_writer(self, origin: state_of.Origin) -> LogWriter:
@@ -93,18 +94,22 @@ class Run:
             )
         except InvalidRequestError as error:
             raise CdcError(
-                f"{error}. Versions are transaction ids of PostgreSQL: was it restored from a backup? Then begin anew "
-                "with another --prefix"
+                f"{error}. Versions are transaction ids of PostgreSQL: if it was restored from a backup, start "
+                "again with another --prefix"
             ) from error
 
     def _pause(self, seconds: float) -> None:
-        """Between two attempts to store: the broker is away, and PostgreSQL must not think that we are too."""
+        """Wait before a retry while the broker is down, and keep the stream alive meanwhile."""
         if self._stopping.wait(seconds):
             raise Stopped
         self._feedback.repeat()
 
     def go(self) -> None:
-        """Raises Stopped, Interrupted, CdcError, SteleClientError."""
+        """Set up, copy, and follow the changes.
+
+        Raises:
+            Stopped, Interrupted, CdcError, SteleClientError
+        """
         try:
             if self._options.tables:
                 self._prepare()
@@ -119,8 +124,8 @@ class Run:
                 and self._postgres.has_publication()
             ):
                 raise CdcError(
-                    f"publication {self._options.publication} was made after changes that are still to be read, and "
-                    f"PostgreSQL looks for it as it was then: SELECT pg_drop_replication_slot('{self._options.slot}'), "
+                    f"publication {self._options.publication} was created after changes that are still to be "
+                    f"read, and PostgreSQL decodes those without it: SELECT pg_drop_replication_slot('{self._options.slot}'), "
                     "and run once with --snapshot again"
                 ) from error
             raise
@@ -143,23 +148,21 @@ class Run:
             if lost:
                 raise CdcError(
                     f"slot {options.slot} is gone, and with it the changes of {', '.join(lost)} since the last run; "
-                    "run once with --snapshot again, which copies the tables anew"
+                    "run once with --snapshot again, which copies the tables again"
                 )
-            logger.info(
-                "making slot %s: PostgreSQL waits for the transactions that are open now", options.slot
-            )
+            logger.info("creating slot %s: PostgreSQL waits for all open transactions to end", options.slot)
             lsn, snapshot = stream.create_slot()
-            logger.info("made slot %s at %s", options.slot, lsn_text(lsn))
+            logger.info("created slot %s at %s", options.slot, lsn_text(lsn))
             self._status.confirmed_lsn = lsn
             if todo:
                 copies.copy(todo, lsn, snapshot)
         else:
             self._status.confirmed_lsn = slot.confirmed_lsn
             if todo:
-                # A slot that goes with its connection, for a snapshot that is exact to the transaction.
+                # A temporary slot, whose snapshot is exact to the transaction.
                 exporting = Stream(options)
                 try:
-                    logger.info("waiting for the transactions that are open now, for a snapshot")
+                    logger.info("creating a snapshot: PostgreSQL waits for all open transactions to end")
                     lsn, snapshot = exporting.create_slot(temporary=True)
                     copies.copy(todo, lsn, snapshot)
                 finally:
@@ -192,6 +195,9 @@ class Run:
             self._chores(is_idle=True)
             if self._stopping.is_set():
                 self._end()
+            if self._postgres.connection.notifies:
+                # A query has read them together with its result, so the socket will not announce them.
+                continue
             waiting = [self._postgres.connection, self._wake, *([stream] if stream is not None else [])]
             select.select(waiting, [], [], _LAG_S)
 
@@ -208,11 +214,11 @@ class Run:
             self._context.flush()
             self._flushed_s = now_s
         if is_idle and stream is not None and self._transactions.is_between:
-            # Nothing that was published is behind it.
+            # No published change is left before it.
             self._feedback.handled_lsn = max(self._feedback.handled_lsn, stream.wal_end)
         self._confirm(force=False)
-        if now_s - self._lag_s >= _LAG_S and stream is not None:
-            self._lag_s = now_s
+        if now_s - self._measured_s >= _LAG_S and stream is not None:
+            self._measured_s = now_s
             slot = self._postgres.slot()
             if slot is None:
                 raise Interrupted(f"slot {self._options.slot} was dropped")
@@ -220,7 +226,7 @@ class Run:
             self._copies.check()
 
     def _confirm(self, *, force: bool) -> None:
-        """Tell PostgreSQL what is synced: all that is handled, if nothing waits in the writer."""
+        """Confirm the handled position to PostgreSQL if the writer is empty."""
         if not self._writer.buffered_bytes:
             self._feedback.confirm(force=force)
 
@@ -228,7 +234,7 @@ class Run:
 
     def _notifications(self) -> None:
         connection = self._postgres.connection
-        # Also without channels: this is how one learns that the connection is gone, and the lock with it.
+        # Also without channels, because poll reports a lost connection, which held the lock.
         with translated():
             connection.poll()
         waiting: list[Any] = connection.notifies

@@ -1,4 +1,4 @@
-"""A relation of the catalog or of the stream → the ``Table`` that makes events of its rows."""
+"""Conversion of a relation, of catalog or stream, to a ``Table`` that makes events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from .postgres import Postgres
 
 
 def shape_of(relation: Relation, *, keys: tuple[str, ...], context: RunContext) -> Table:
-    """``keys``: columns of the identity, in its order. Raises CdcError, Interrupted."""
+    """Return the table of a relation; ``keys`` are the columns of its identity in order.
+
+    Raises:
+        CdcError, Interrupted
+    """
     options = context.options
     return Table(
         relation,
@@ -22,7 +26,7 @@ def shape_of(relation: Relation, *, keys: tuple[str, ...], context: RunContext) 
 
 
 def keys_of(relation: Relation, postgres: Postgres) -> tuple[str, ...]:
-    """Columns of the identity when the change was made; the catalog, which is newer, gives their order."""
+    """Return the key columns at the time of the change, in the order of the catalog."""
     now = postgres.keys(relation.schema, relation.table)
     then = tuple(column.name for column in relation.columns if column.is_key)
     return now if relation.identity == "f" or set(now) == set(then) else then

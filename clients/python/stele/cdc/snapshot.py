@@ -1,4 +1,4 @@
-"""Rows of a table as they were at one point of the log: lines of COPY → rows. No I/O."""
+"""Parser for the text format of COPY. No I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 
 
 def parse_line(line: bytes) -> Row:
-    """A line of COPY's text format (PostgreSQL, "COPY", File Formats), its line end included."""
+    """Parse a line with its line end (PostgreSQL, "COPY", File Formats)."""
     return [_datum(part) for part in line.removesuffix(b"\n").split(b"\t")]
 
 
@@ -28,4 +28,4 @@ def _datum(part: bytes) -> Datum:
         return None
     if b"\\" not in part:
         return part
-    return _ESCAPE.sub(lambda found: _ESCAPES.get(found[0], found[0][1:]), part)
+    return _ESCAPE.sub(lambda match: _ESCAPES.get(match[0], match[0][1:]), part)

@@ -1,4 +1,4 @@
-"""What a connector must know of earlier runs besides its records, in a topic of its own: which tables it has copied."""
+"""State of earlier runs, in a topic: the database, and the tables already copied."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from ..errors import UnknownTopicError
 from .events import Event
 from .log_writer import LogWriter
 
-# The state outlives everything: it is a few records for each table.
+# The state is a few records per table, kept for ever.
 CONFIGS = {"retention.ms": "-1"}
 _PAGE = 1000
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Which PostgreSQL this is; ``system`` is the identifier of its cluster."""
+    """The database; ``system`` is the identifier of its PostgreSQL cluster."""
 
     system: str
     database: str
 
 
 class TableState(msgspec.Struct, frozen=True):
-    """``lsn``: changes that were committed before it are in the copy, or were not asked for.
+    """State of a table.
 
-    ``copy`` is ``left`` once the table was not followed any more. ``table_id`` is the OID of the table.
+    Changes committed before ``lsn`` are in the copy, or were not requested. ``copy`` is
+    ``left`` once the table is no longer followed. ``table_id`` is the OID of the table.
     """
 
     copy: Literal["begun", "done", "left"]
@@ -42,7 +43,7 @@ class State:
 
 
 def load(client: Client, topic: str) -> State:
-    """Everything that runs before this one have noted. Raises SteleClientError."""
+    """Load the state that earlier runs recorded. Raises SteleClientError."""
     state = State()
     offset = 0
     while True:
@@ -64,7 +65,7 @@ def load(client: Client, topic: str) -> State:
 
 
 class Notebook:
-    """Writes the state as the same producer that writes the records: a run that is fenced can not note anything."""
+    """Writes the state with the producer of the records, so that a fenced run cannot."""
 
     def __init__(self, writer: LogWriter, topic: str) -> None:
         self._writer = writer
@@ -72,7 +73,7 @@ class Notebook:
         writer.open(topic, partitions=1, configs=CONFIGS)
 
     def note(self, key: str, value: Origin | TableState, *, now_ms: int) -> None:
-        """Returns when it, and every record before it, is synced. Raises SteleClientError."""
+        """Write a value; sync it and all records before it. Raises SteleClientError."""
         event = Event("s", key.encode(), msgspec.json.encode(value))
         self._writer.add(self._topic, event, [], timestamp_ms=now_ms, position=None)
         self._writer.flush()

@@ -1,4 +1,7 @@
-"""What a connector does, for people, metrics and ``GET /v1/cdc``: plain numbers, written by one thread."""
+"""The status of a connector, for the terminal, metrics and ``GET /v1/cdc``.
+
+One thread writes it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from .notation import lsn_text
 
 @dataclass(slots=True)
 class TableStatus:
-    """``expected``: about how many rows there are to copy, as PostgreSQL's planner believes."""
+    """Counts of a table; ``expected`` is the planner's estimate of the rows to copy."""
 
     copied: int = 0
     expected: int = 0
@@ -20,9 +23,10 @@ class TableStatus:
 
 @dataclass(slots=True)
 class Status:
-    """``lag_bytes``: WAL between what is confirmed and the newest; None before it was measured.
+    """Status of a connector.
 
-    ``commit_ms``: when the last transaction that was handled had committed.
+    ``lag_bytes``: WAL from the confirmed position to the newest; None before the first
+    measurement. ``commit_ms``: commit time of the last transaction handled.
     """
 
     slot: str
@@ -43,10 +47,10 @@ class Status:
     began_s: float = field(default_factory=time.monotonic)
 
     def table(self, name: str) -> TableStatus:
-        found = self.tables.get(name)
-        if found is None:
-            found = self.tables[name] = TableStatus()
-        return found
+        table = self.tables.get(name)
+        if table is None:
+            table = self.tables[name] = TableStatus()
+        return table
 
     def failed(self, error: Exception) -> None:
         self.failures += 1
@@ -59,7 +63,7 @@ class Status:
         self.wal_status = wal_status
 
     def document(self) -> dict[str, Any]:
-        """As JSON shows it."""
+        """Return the status in the form of its JSON document."""
         return {
             "slot": self.slot,
             "database": self.database,

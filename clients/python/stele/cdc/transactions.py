@@ -1,4 +1,4 @@
-"""Messages of the stream → events, transaction by transaction in the order of their commits."""
+"""Messages of the stream → events, transaction by transaction in commit order."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from .spool import Spool
 
 logger = logging.getLogger("stele.cdc")
 
-# Messages handled between two looks at what else there is to do.
+# Messages handled before the run attends to notifications, flushes and confirmations.
 TURN = 500
 
 
 class Transactions:
-    """Owns the stream's descriptions of tables, its open transactions and their spools.
+    """Owns the table descriptions, open transactions and spools of the stream.
 
-    A committed transaction is in the writer when ``take`` returns, and ``Feedback.handled_lsn`` is past it.
+    When ``take`` returns, a committed transaction is in the writer, and
+    ``Feedback.handled_lsn`` is past it.
     """
 
     def __init__(self, context: RunContext, copies: Copies, feedback: Feedback) -> None:
@@ -50,7 +51,7 @@ class Transactions:
 
     @property
     def is_between(self) -> bool:
-        """No transaction is being received; others may be spooled and wait for more."""
+        """Whether no transaction is being received; some may be spooled and incomplete."""
         return self._transaction is None and self._spool is None
 
     def close(self) -> None:
@@ -104,7 +105,7 @@ class Transactions:
             self._status.commit_ms = transaction.commit_ms
 
     def _replay(self, commit: StreamCommit) -> None:
-        """A transaction that came before its commit has committed: now it stands in the order of all."""
+        """Apply a spooled transaction, at its place in commit order."""
         self._begin(Begin(commit.commit_lsn, commit.commit_ms, commit.xid))
         spool = self._spools.pop(commit.xid, None)
         if spool is not None:
@@ -141,13 +142,17 @@ class Transactions:
         self._tables[relation.relation_id] = table
         if known is not None and known.relation.columns != relation.columns:
             logger.info(
-                "%s has changed: its columns are %s", table.name, ", ".join(c.name for c in relation.columns)
+                "table %s changed; its columns are now %s",
+                table.name,
+                ", ".join(c.name for c in relation.columns),
             )
 
     def _change(self, lsn: int, relation_id: int, change: Any) -> None:
         table, transaction = self._tables.get(relation_id), self._transaction
         if table is None or transaction is None:
-            raise CdcError("PostgreSQL sent a change without its table or transaction; please report this")
+            raise CdcError(
+                "PostgreSQL sent a change without its table or transaction; please report this bug"
+            )
         if not self._copies.is_streamed(table.name, transaction.commit_lsn):
             return
         if lsn != self._last_change_lsn:

@@ -1,4 +1,4 @@
-"""PostgreSQL's text of a value → JSON, without losing anything.
+"""Lossless conversion of PostgreSQL's text of a value to JSON.
 
 ======================================  =================================================
 boolean, integers, oid                  ``true``, ``42``
@@ -11,7 +11,7 @@ arrays                                  arrays of these, nested as they are
 everything else (text, uuid, enums, …)  PostgreSQL's own text, as a string
 ======================================  =================================================
 
-The session that the text comes from has the settings of ``SESSION_SETTINGS``.
+The session must have the settings of ``SESSION_SETTINGS``.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ SESSION_SETTINGS = {
     "intervalstyle": "iso_8601",
     "bytea_output": "hex",
     "extra_float_digits": "1",
-    # What is written here is the number of a run, and must be on disk.
+    # The only write is that of the run number, which must be on disk.
     "synchronous_commit": "local",
 }
 
 _encode_text = msgspec.json.Encoder().encode
-# Deeper than any array of PostgreSQL (6), and far from the depth of the interpreter's stack.
+# Deeper than any array of PostgreSQL (6), and far below the recursion limit.
 _DEPTH_MAX = 32
 
 
 class ArrayError(ValueError):
-    """The text is not that of an array."""
+    """The text is not an array."""
 
 
 def text(value: bytes) -> bytes:
-    """A JSON string. Bytes that are not UTF-8 (a database in SQL_ASCII may have them) come as ``\\xff``."""
+    """Encode as a JSON string; bytes that are not UTF-8 (in SQL_ASCII) as ``\\xff``."""
     return _encode_text(value.decode("utf-8", "backslashreplace"))
 
 
@@ -61,7 +61,7 @@ def floating(value: bytes) -> bytes:
 
 
 def quoted(value: bytes) -> bytes:
-    """Of what needs no escapes: digits and letters."""
+    """Encode text that needs no escapes as a JSON string."""
     return b'"%s"' % value
 
 
@@ -70,7 +70,7 @@ def binary(value: bytes) -> bytes:
 
 
 def timestamp(value: bytes) -> bytes:
-    # infinity and years BC have no form in ISO 8601 that is in use.
+    # infinity and years BC have no common form in ISO 8601.
     if value[-1:] in b"Cy":
         return text(value)
     return b'"%s"' % value.replace(b" ", b"T", 1)
@@ -102,22 +102,22 @@ ENCODERS: dict[int, Encoder] = {
 
 
 def array(element: Encoder, delimiter: bytes = b",") -> Encoder:
-    """The encoder of arrays of what ``element`` encodes."""
+    """Return the encoder of arrays with the encoder of their elements."""
     separator = delimiter[0]
 
     def encode(value: bytes) -> bytes:
-        # Bounds that do not begin at 1 stand before: [0:1]={…}
+        # Bounds that do not start at 1 come first: [0:1]={…}
         start = value.index(b"=") + 1 if value[:1] == b"[" else 0
-        found, end = _array(value, start, element, separator, 0)
+        encoded, end = _array(value, start, element, separator, 0)
         if end != len(value):
-            raise ArrayError(f"an array with {len(value) - end} bytes behind its end")
-        return found
+            raise ArrayError(f"an array with {len(value) - end} bytes after its end")
+        return encoded
 
     return encode
 
 
 def _array(value: bytes, position: int, element: Encoder, separator: int, depth: int) -> tuple[bytes, int]:
-    """The JSON of the array that begins at ``position``, and where it ends."""
+    """Return the JSON of the array at ``position``, and the position after it."""
     if value[position : position + 1] != b"{" or depth > _DEPTH_MAX:
         raise ArrayError("an array that does not begin with a brace, or is too deep")
     position += 1

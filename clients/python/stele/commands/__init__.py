@@ -1,9 +1,9 @@
-"""The commands of ``stele``, one file for each.
+"""The subcommands of ``stele``, one module per command.
 
-- ``common``, ``server``                 what commands share: a client and its options; the server's code
-- ``inputs``, ``outputs``, ``progress``  files → records, records → text, a line of progress
-- ``produce``, ``consume``               records in and out
-- ``topics``, ``groups``, ``top``        administration and live figures
-- ``serve``, ``inspect``                 the broker, and its files without it (``dump``, ``verify``)
-- ``cdc``, ``pipeline``                  PostgreSQL's changes, Spark pipelines
+- ``common``, ``server``                 a client and its options; the server's code
+- ``inputs``, ``outputs``, ``progress``  files → records, records → text, a progress line
+- ``produce``, ``consume``               writing and printing records
+- ``topics``, ``groups``, ``top``        administration and live metrics
+- ``serve``, ``inspect``                 running a broker; reading its files offline (``dump``, ``verify``)
+- ``cdc``, ``pipeline``                  changes of PostgreSQL, Spark pipelines
 """

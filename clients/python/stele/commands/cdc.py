@@ -1,4 +1,4 @@
-"""``stele cdc``: changes out of PostgreSQL into topics."""
+"""``stele cdc``: stream changes of PostgreSQL tables into topics."""
 
 from __future__ import annotations
 
@@ -17,45 +17,63 @@ import click
 if TYPE_CHECKING:
     from ..cdc.status import Status
 
-_SHOW_S = 0.5
-_SAY_S = 10.0
+# Seconds between updates of a terminal or a supervisor, and between lines of a log.
+_UPDATE_S = 0.5
+_LOG_S = 10.0
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--dsn", envvar="STELE_CDC_DSN", default="", metavar="DSN", show_default=False,
-              help="postgresql://USER:PASSWORD@HOST:PORT/DATABASE. Out of sight of `ps`: give it as STELE_CDC_DSN, or "
-              "the password in ~/.pgpass.")  # fmt: skip
-@click.option("--tables", envvar="STELE_CDC_TABLES", default="", metavar="A,B", show_default=False,
-              help="Tables to follow, as SCHEMA.TABLE, with commas between.")  # fmt: skip
-@click.option("--channels", envvar="STELE_CDC_CHANNELS", default="", metavar="A,B", show_default=False,
-              help="Channels of NOTIFY to follow: pgcdc:orders becomes topic pgcdc.orders.")  # fmt: skip
+@click.option("--dsn", envvar="STELE_CDC_DSN", show_envvar=True, default="", metavar="DSN", show_default=False,
+              help="postgresql://USER@HOST:PORT/DATABASE. Use the environment variable to hide a password from `ps`, or "
+              "keep it in ~/.pgpass.")  # fmt: skip
+@click.option("--tables", envvar="STELE_CDC_TABLES", show_envvar=True, default="", metavar="A,B", show_default=False,
+              help="Tables to follow, as SCHEMA.TABLE, separated by commas.")  # fmt: skip
+@click.option("--channels", envvar="STELE_CDC_CHANNELS", show_envvar=True, default="", metavar="A,B", show_default=False,
+              help="NOTIFY channels to follow, separated by commas: pgcdc:orders becomes topic pgcdc.orders.")  # fmt: skip
 @click.option(
-    "--slot", envvar="STELE_CDC_SLOT", default="stele", help="Replication slot; made if it is not there."
+    "--slot",
+    envvar="STELE_CDC_SLOT",
+    show_envvar=True,
+    default="stele",
+    help="Replication slot; created if missing.",
 )
-@click.option("--publication", envvar="STELE_CDC_PUBLICATION", default="stele",
-              help="Publication; made if it is not there.")  # fmt: skip
-@click.option("--prefix", envvar="STELE_CDC_PREFIX", default="pg", help="Topics are PREFIX.SCHEMA.TABLE.")
-@click.option("--notify-prefix", envvar="STELE_CDC_NOTIFY_PREFIX", default="pgcdc",
-              help="Topics of channels are PREFIX.NAME.")  # fmt: skip
-@click.option("--broker", envvar="STELE_CDC_BROKER", default="stele://127.0.0.1:9009", metavar="URL",
-              help="Where the records go: stele://HOST:PORT or http://HOST:PORT.")  # fmt: skip
+@click.option("--publication", envvar="STELE_CDC_PUBLICATION", show_envvar=True, default="stele",
+              help="Publication; created if missing.")  # fmt: skip
 @click.option(
-    "--partitions", envvar="STELE_CDC_PARTITIONS", type=int, default=8, help="Of topics that are made."
+    "--prefix",
+    envvar="STELE_CDC_PREFIX",
+    show_envvar=True,
+    default="pg",
+    help="Prefix of table topics: PREFIX.SCHEMA.TABLE.",
 )
-@click.option("--storage", envvar="STELE_CDC_STORAGE", type=click.Choice(["disk", "memory"]), default="disk",
-              help="Of topics that are made; memory is a ring of 10,000 records in each partition.")  # fmt: skip
-@click.option("--key-column", envvar="STELE_CDC_KEY_COLUMN", default="id",
-              help="Key of a table without a primary key, and field of a notification that is its key.")  # fmt: skip
-@click.option("--tombstones", envvar="STELE_CDC_TOMBSTONES", is_flag=True,
-              help="Behind each delete a record without a value.")  # fmt: skip
-@click.option("--snapshot", envvar="STELE_CDC_SNAPSHOT", type=click.Choice(["initial", "never", "again"]), default="initial",
-              help="Copy what is in the tables: once, never, or another time.")  # fmt: skip
-@click.option("--spool-dir", envvar="STELE_CDC_SPOOL_DIR", type=click.Path(path_type=Path, file_okay=False, exists=True),
+@click.option("--notify-prefix", envvar="STELE_CDC_NOTIFY_PREFIX", show_envvar=True, default="pgcdc",
+              help="Prefix of channel topics: PREFIX.NAME.")  # fmt: skip
+@click.option("--broker", envvar="STELE_CDC_BROKER", show_envvar=True, default="stele://127.0.0.1:9009", metavar="URL",
+              help="URL of the broker: stele://HOST:9009 or http://HOST:8080.")  # fmt: skip
+@click.option(
+    "--partitions",
+    envvar="STELE_CDC_PARTITIONS",
+    show_envvar=True,
+    type=int,
+    metavar="N",
+    default=8,
+    help="Partitions of created topics.",
+)
+@click.option("--storage", envvar="STELE_CDC_STORAGE", show_envvar=True, type=click.Choice(["disk", "memory"]), default="disk",
+              help="Storage of created topics; memory keeps the newest 10,000 records per partition.")  # fmt: skip
+@click.option("--key-column", envvar="STELE_CDC_KEY_COLUMN", show_envvar=True, default="id",
+              help="Key column of tables without a primary key, and key field of notifications.")  # fmt: skip
+@click.option("--tombstones", envvar="STELE_CDC_TOMBSTONES", show_envvar=True, is_flag=True,
+              help="After each delete, write a record without a value.")  # fmt: skip
+@click.option("--snapshot", envvar="STELE_CDC_SNAPSHOT", show_envvar=True, type=click.Choice(["initial", "never", "again"]), default="initial",
+              help="Copy existing rows: once per table (initial), never, or again.")  # fmt: skip
+@click.option("--spool-dir", envvar="STELE_CDC_SPOOL_DIR", show_envvar=True, type=click.Path(path_type=Path, file_okay=False, exists=True),
               default=None, show_default=False,
-              help="Where large transactions wait for their commit. [default: the system's]")  # fmt: skip
-@click.option("--metrics-port", envvar="STELE_CDC_METRICS_PORT", type=int, default=None, show_default=False,
+              help="Directory that holds large transactions until they commit.  [default: the system's temporary directory]")  # fmt: skip
+@click.option("--metrics-port", envvar="STELE_CDC_METRICS_PORT", show_envvar=True, type=int, metavar="PORT", default=None, show_default=False,
               help="Serve Prometheus metrics on this port of 127.0.0.1.")  # fmt: skip
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
+              help="Lowest level that is logged.")  # fmt: skip
 @click.option("--supervised", is_flag=True, hidden=True)
 def cdc(
     dsn: str,
@@ -66,10 +84,12 @@ def cdc(
     supervised: bool,
     **given: Any,
 ) -> None:
-    """Follow tables of PostgreSQL: what is in them, then each change, in the order of commits, once.
+    """Stream changes of PostgreSQL tables into topics.
 
-    Needs wal_level = logical, a role that may replicate, and the extra: pip install 'stele-broker[cdc]'.
-    SIGTERM and SIGINT confirm what is stored and end with 0.
+    Copies the existing rows, then writes every change exactly once, in commit order.
+    Needs wal_level = logical, a role with REPLICATION, and: pip install 'stele-broker[cdc]'
+
+    SIGINT and SIGTERM store and confirm what was read, then exit with 0.
     """
     logging.basicConfig(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
@@ -85,7 +105,7 @@ def cdc(
         if missing.name != "psycopg2":
             raise
         raise click.ClickException("stele cdc needs psycopg2: pip install 'stele-broker[cdc]'") from missing
-    # At its level it would log every request.
+    # httpx logs every request at level info.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
         options = CdcOptions(dsn=dsn, tables=_names(tables), channels=_names(channels), **given)
@@ -118,7 +138,7 @@ def cdc(
         except Exception as error:  # noqa: BLE001 - raised below, by the thread that may end the process
             failures.append(error)
 
-    # A thread of its own: this one hears signals, which nobody does who waits in libpq.
+    # In a thread, because Python runs no signal handler while the main thread waits in libpq.
     worker = threading.Thread(target=work)
     worker.start()
     worker.join()
@@ -142,8 +162,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _end_with_parent(stop: Any) -> None:
-    """The broker that started this process holds the other end of its standard input, for as long as it lives."""
-    # Not sys.stdin: the interpreter can not end while a thread holds its buffer.
+    """Call ``stop`` when standard input closes, which is when the broker that started this process ends."""
+    # Not sys.stdin: the interpreter cannot exit while a thread holds the lock of its buffer.
     while os.read(0, 4096):
         pass
     stop()
@@ -159,20 +179,22 @@ def _serve_metrics(status: Status, port: int) -> None:
     try:
         start_http_server(port, addr="127.0.0.1", registry=registry)
     except OSError as error:
-        raise click.ClickException(f"metrics can not be served on port {port}: {error.strerror}") from error
+        raise click.ClickException(
+            f"metrics cannot be served on port {port}: {error.strerror}; choose another --metrics-port"
+        ) from error
 
 
 def _report(status: Status, ended: threading.Event, is_supervised: bool) -> None:
-    """A line of JSON for a supervisor; one that renews itself on a terminal; now and then one in a log."""
+    """Report the status until ``ended``: JSON lines for a supervisor, a line on a terminal, or log lines."""
     shown: Literal["json", "terminal", "log"] = (
         "json" if is_supervised else "terminal" if sys.stderr.isatty() else "log"
     )
     before = ""
     while True:
-        is_last = ended.wait(_SAY_S if shown == "log" else _SHOW_S)
+        is_last = ended.wait(_LOG_S if shown == "log" else _UPDATE_S)
         if shown == "json":
             with suppress(BrokenPipeError):
-                # Nobody listens any more: the end of standard input has said so, too.
+                # The supervisor has gone; the end of standard input stops the connector.
                 click.echo(json.dumps(status.document()))
         elif shown == "terminal":
             click.echo(f"\r\033[K{_line(status)}", nl=is_last, err=True)

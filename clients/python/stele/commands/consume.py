@@ -1,4 +1,4 @@
-"""``stele consume``: print records, and follow a topic."""
+"""``stele consume``: print the records of a topic."""
 
 from __future__ import annotations
 
@@ -20,29 +20,55 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d
 
 @click.command(context_settings={"ignore_unknown_options": False})
 @click.argument("topic")
-@click.option("--partition", "partitions", type=int, multiple=True, help="Only this one; may be repeated.")
+@click.option(
+    "--partition",
+    "partitions",
+    type=int,
+    metavar="N",
+    multiple=True,
+    help="Read this partition only. May be repeated.  [default: all]",
+)
 @click.option(
     "--from",
     "start",
     default="earliest",
     show_default=True,
-    metavar="START",
-    help="earliest, latest, an offset, a time (2026-11-20T10:00Z), or -5m, -1h, -2d ago.",
+    metavar="POSITION",
+    help="earliest, latest, an offset, a time (2026-11-20T10:00Z), or a time ago (-5m, -1h, -2d).",
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on.")
-@click.option("--max", "max_records", type=click.IntRange(min=1), help="Stop after so many records.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Wait for new records at the end of the topic, until ctrl-c."
+)
+@click.option(
+    "--max", "max_records", type=click.IntRange(min=1), metavar="N", help="Stop after this many records."
+)
 @click.option(
     "--format",
     "form",
     type=click.Choice(["text", "json", "ndjson", "csv", "hex"]),
     default="text",
     show_default=True,
+    help="Output format: values as they are, a JSON array, a JSON object per line, CSV, or a hex dump.",
 )
-@click.option("--partitions", "show_partition", is_flag=True, help="With text: show partitions.")
-@click.option("--offsets", "show_offset", is_flag=True, help="With text: show offsets.")
-@click.option("--timestamps", "show_timestamp", is_flag=True, help="With text: show times.")
-@click.option("--keys", "show_key", is_flag=True, help="With text: show keys.")
-@click.option("--headers", "show_headers", is_flag=True, help="With text: show headers.")
+@click.option(
+    "--partitions",
+    "show_partition",
+    is_flag=True,
+    help="Print the partition of each record, with --format text.",
+)
+@click.option(
+    "--offsets", "show_offset", is_flag=True, help="Print the offset of each record, with --format text."
+)
+@click.option(
+    "--timestamps",
+    "show_timestamp",
+    is_flag=True,
+    help="Print the timestamp of each record, with --format text.",
+)
+@click.option("--keys", "show_key", is_flag=True, help="Print the key of each record, with --format text.")
+@click.option(
+    "--headers", "show_headers", is_flag=True, help="Print the headers of each record, with --format text."
+)
 @url_option
 def consume(
     topic: str,
@@ -58,7 +84,9 @@ def consume(
     show_headers: bool,
     url: str | None,
 ) -> None:
-    """Print the records of TOPIC that are there, or follow it with -f.
+    """Print the records of TOPIC.
+
+    Stops at the end of the topic, unless --follow is given.
 
     \b
     stele consume greetings
@@ -91,12 +119,12 @@ def consume(
             outage_timeout_s=None if follow else 10.0,
         ) as consumer,
     ):
-        # Without a broker now it is a mistake to report; one that goes away later is waited for.
+        # A broker that is down at the start is reported; after that, an outage is waited for.
         client.ping()
         try:
             _print(consumer, writer, out, max_records)
         except BrokenPipeError:
-            # The reader, such as `head`, has seen enough; nor must the interpreter complain at its end.
+            # The reader, such as `head`, has closed the pipe. The interpreter flushes stdout at exit: not into it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
 
 
@@ -116,7 +144,11 @@ def _print(consumer: Consumer[bytes], writer: Writer, out: BinaryIO, max_records
 
 
 def parse_start(text: str) -> Literal["earliest", "latest"] | int | datetime:
-    """Raises click.BadParameter for what is none of the forms the help lists."""
+    """Parse the value of ``--from``; an aware datetime for a time.
+
+    Raises:
+        click.BadParameter: the text has none of the forms that the help lists.
+    """
     if text in ("earliest", "latest"):
         return text
     if text.isascii() and text.isdigit():
@@ -127,8 +159,8 @@ def parse_start(text: str) -> Literal["earliest", "latest"] | int | datetime:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is not earliest, latest, an offset, a time like 2026-11-20T10:00Z, or -1h",
+            f"{text!r} is not earliest, latest, an offset, a time such as 2026-11-20T10:00Z, or -1h",
             param_hint="--from",
         ) from None
-    # A person who types a time means that of the place, as `date` shows it.
+    # A time without a zone is local time, as `date` shows it.
     return moment if moment.tzinfo else moment.astimezone()

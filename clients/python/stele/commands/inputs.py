@@ -1,4 +1,4 @@
-"""Lines of text, NDJSON or CSV → keys and values."""
+"""Parse lines of text, NDJSON or CSV into keys and values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Input(NamedTuple):
-    """``consumed_bytes``: how much of the input it took, for a progress bar."""
+    """A record to write; ``consumed_bytes`` is its share of the input, for progress."""
 
     key: bytes | None
     value: bytes
@@ -19,20 +19,20 @@ class Input(NamedTuple):
 
 
 def lines(source: Iterable[bytes], key_separator: str | None) -> Iterator[Input]:
-    """Each line is a value, without its end; ``key<separator>value`` if a separator is given."""
+    """Yield a record per line, as ``value``, or ``key<separator>value`` with a separator."""
     separator = key_separator.encode() if key_separator else None
     for number, line in enumerate(source, 1):
         value = line.rstrip(b"\r\n")
         key = None
         if separator is not None:
-            key, found, value = value.partition(separator)
-            if not found:
+            key, matched, value = value.partition(separator)
+            if not matched:
                 raise click.ClickException(f"line {number} has no key separator {key_separator!r}")
         yield Input(key, value, len(line))
 
 
 def ndjson(source: Iterable[bytes], key_field: str | None) -> Iterator[Input]:
-    """Each line is stored as it stands, once it is seen to be JSON; empty lines are left out."""
+    """Yield each line unchanged after checking that it is JSON; skip empty lines."""
     for number, line in enumerate(source, 1):
         value = line.strip()
         if not value:
@@ -45,7 +45,7 @@ def ndjson(source: Iterable[bytes], key_field: str | None) -> Iterator[Input]:
 
 
 def csv_rows(source: Iterable[bytes], key_field: str | None) -> Iterator[Input]:
-    """Each row is stored as a JSON object of text, by the names in the first row."""
+    """Yield each row as a JSON object of strings, named by the first row."""
     sizes: list[int] = []
 
     def text() -> Iterator[str]:
@@ -58,7 +58,7 @@ def csv_rows(source: Iterable[bytes], key_field: str | None) -> Iterator[Input]:
         for row in reader:
             if None in row or None in row.values():
                 raise click.ClickException(
-                    f"the row that ends at line {reader.line_num} does not have the columns of the first row"
+                    f"the row that ends at line {reader.line_num} does not have the columns of the header row"
                 )
             consumed = sum(sizes)
             sizes[:] = [0]

@@ -1,4 +1,4 @@
-"""``stele dump`` and ``stele verify``: look at files, without a broker."""
+"""``stele dump`` and ``stele verify``: read the files of a broker offline."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .server import server_module
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--hex", "show_hex", is_flag=True, help="Show the bytes of every batch, too.")
+@click.option("--hex", "show_hex", is_flag=True, help="Also print the bytes of every batch.")
 def dump(file: Path, show_hex: bool) -> None:
-    """Show what is in a segment FILE (.log, .index, .timeindex), batch by batch."""
+    """Print the contents of a segment or index FILE (.log, .index, .timeindex)."""
     try:
         server_module("storage.inspect").dump(file, show_hex=show_hex, out=sys.stdout)
     except (OSError, ValueError) as error:
@@ -25,7 +25,10 @@ def dump(file: Path, show_hex: bool) -> None:
 @click.command()
 @click.argument("data_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def verify(data_dir: Path) -> None:
-    """Check every batch and index under DATA_DIR; ends with 1 if something is wrong."""
+    """Check every batch and index under DATA_DIR.
+
+    Exits with 1 if it finds a problem.
+    """
 
     def report(verified: Any) -> None:
         click.echo(

@@ -1,4 +1,4 @@
-"""Records → text, JSON, CSV or a hex dump."""
+"""Format records as text, JSON, CSV or a hex dump."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Writer = Callable[[Record[bytes]], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What ``--format text`` prints besides the value."""
+    """The fields that ``--format text`` prints before the value."""
 
     partition: bool = False
     offset: bool = False
@@ -28,7 +28,7 @@ class Shown:
 
 
 def text_writer(shown: Shown) -> Writer:
-    """A line for each record: what is asked for, by tabs, and the value as it is."""
+    """Return a writer of one line per record: the chosen fields and the value, tab-separated."""
 
     def write(record: Record[bytes]) -> bytes:
         fields: list[bytes] = []
@@ -50,11 +50,12 @@ def text_writer(shown: Shown) -> Writer:
 
 
 def ndjson_line(record: Record[bytes]) -> bytes:
+    """Format a record as one line of JSON."""
     return msgspec.json.encode(record_as_json(record)) + b"\n"
 
 
 class JsonArray:
-    """One JSON array over all records; ``end`` closes it."""
+    """Formats records as one JSON array; ``end`` returns its closing bracket."""
 
     def __init__(self) -> None:
         self._is_begun = False
@@ -69,7 +70,7 @@ class JsonArray:
 
 
 class CsvRows:
-    """A header, then a row for each record; bytes that are not UTF-8 show as ``\\xNN``."""
+    """Formats records as CSV with a header row; bytes that are not UTF-8 become ``\\xNN``."""
 
     def __init__(self) -> None:
         self._is_begun = False
@@ -87,7 +88,7 @@ class CsvRows:
 
 
 def hex_dump(record: Record[bytes]) -> bytes:
-    """A heading and 16 bytes a line, as ``hexdump -C`` shows them."""
+    """Format a record as a heading and 16 bytes per line, like ``hexdump -C``."""
     lines = [
         f"── {record.topic}-{record.partition} offset {record.offset}  {iso(record.timestamp)}  "
         f"key {_text(record.key) if record.key is not None else 'null'}"
@@ -105,7 +106,7 @@ def hex_dump(record: Record[bytes]) -> bytes:
 
 
 def iso(timestamp_ms: int) -> str:
-    """RFC 3339 in UTC with milliseconds, or the number where no date can say it."""
+    """Format a timestamp as RFC 3339 in UTC; as a number if it is outside the calendar."""
     try:
         moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
     except (ValueError, OverflowError, OSError):

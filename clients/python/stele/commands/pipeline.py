@@ -1,4 +1,4 @@
-"""``stele pipeline``: Spark jobs that can be run as they are."""
+"""``stele pipeline``: list and run the bundled Spark jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 _HERE = Path(__file__).resolve()
-# In a wheel, and in a checkout.
+# The first in a wheel, the second in a checkout.
 _FOLDERS = (_HERE.parents[1] / "pipelines", _HERE.parents[4] / "pipelines")
 
 
@@ -26,12 +26,15 @@ def _pipelines() -> dict[str, Path]:
 
 @click.group()
 def pipeline() -> None:
-    """Run Spark pipelines on the flights of the demo; needs the extras spark and pipelines."""
+    """List and run Spark pipelines on the flights of the demo.
+
+    Needs Java 17 or 21, and: pip install 'stele-broker[spark,pipelines]'
+    """
 
 
 @pipeline.command("list")
 def list_pipelines() -> None:
-    """Names, what they do, and where their files are."""
+    """List the pipelines with a description and the path of each."""
     for name, path in _pipelines().items():
         about = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n\n")[0]
         click.echo(f"{name:<12} {' '.join(about.split())}\n{'':<12} {path}")
@@ -43,15 +46,18 @@ def list_pipelines() -> None:
 @click.argument("name")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(name: str, arguments: tuple[str, ...]) -> None:
-    """Run pipeline NAME; `stele pipeline run NAME --help` shows its options."""
-    found = _pipelines()
+    """Run pipeline NAME.
+
+    `stele pipeline run NAME --help` shows its options.
+    """
+    pipelines = _pipelines()
     if name in ("--help", "-h"):
         click.echo(click.get_current_context().get_help())
         return
-    if name not in found:
-        raise click.UsageError(f"there is no pipeline {name!r}; there are {', '.join(found)}")
-    command = [sys.executable, str(found[name]), *arguments]
+    if name not in pipelines:
+        raise click.UsageError(f"pipeline {name!r} does not exist; choose one of {', '.join(pipelines)}")
+    command = [sys.executable, str(pipelines[name]), *arguments]
     if os.name == "posix":
-        # The pipeline gets the signals of this process, for it is this process.
+        # Replaces this process, so that the pipeline receives its signals.
         os.execv(sys.executable, command)  # noqa: S606 - a file of this installation
     sys.exit(subprocess.run(command, check=False).returncode)  # noqa: S603

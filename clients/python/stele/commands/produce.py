@@ -1,4 +1,4 @@
-"""``stele produce``: store records from a file or standard input."""
+"""``stele produce``: write records from a file or standard input."""
 
 from __future__ import annotations
 
@@ -27,20 +27,33 @@ _SYNC = {"all": "on disk", "1": "appended", "0": "sent"}
     "--format",
     "form",
     type=click.Choice(["lines", "ndjson", "csv"]),
-    help="[default: by FILE's name, else lines]",
+    help="Format of the input.  [default: by the extension of FILE (.ndjson, .jsonl, .csv), otherwise lines]",
 )
 @click.option(
-    "--key-field", metavar="NAME", help="The field of a JSON object, or the column, that is the key."
+    "--key-field",
+    metavar="NAME",
+    help="Field of each JSON object, or column of the CSV file, to use as the key.",
 )
-@click.option("--key-separator", metavar="TEXT", help="Lines are KEY, this, VALUE.")
-@click.option("--partition", type=click.IntRange(min=0), help="Store all in this partition.")
-@click.option("--acks", type=click.Choice(["all", "1", "0"]), default="all", show_default=True)
+@click.option("--key-separator", metavar="TEXT", help="Separator between key and value, for --format lines.")
+@click.option(
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Write all records to this partition.  [default: by key]",
+)
+@click.option(
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    show_default=True,
+    help="Wait until a record is synced to disk (all), appended (1), or only sent (0).",
+)
 @click.option(
     "--compression",
     type=click.Choice([codec.name.lower() for codec in Compression]),
     default="none",
     show_default=True,
-    help="Of the batches, over the binary protocol.",
+    help="Compression of the batches; over stele:// only.",
 )
 @url_option
 def produce(
@@ -54,17 +67,17 @@ def produce(
     compression: str,
     url: str | None,
 ) -> None:
-    """Store records in TOPIC, from FILE or standard input.
+    """Write records to TOPIC, from FILE or standard input.
 
     \b
     echo hello | stele produce greetings
     stele produce orders orders.ndjson --key-field customer
     """
-    form = form or _form_of(getattr(file, "name", ""))
+    form = form or _format_of(getattr(file, "name", ""))
     if key_separator and form != "lines":
-        raise click.UsageError("--key-separator is for --format lines; use --key-field")
+        raise click.UsageError("--key-separator works with --format lines only; use --key-field")
     if key_field and form == "lines":
-        raise click.UsageError("--key-field is for --format ndjson and csv; use --key-separator")
+        raise click.UsageError("--key-field works with --format ndjson and csv only; use --key-separator")
     started_s = time.monotonic()
     count = 0
     with (
@@ -75,13 +88,13 @@ def produce(
         ) as producer,
     ):
         try:
-            for entry in _entries(file, form, key_field, key_separator):
-                producer.enqueue(entry.value, key=entry.key, partition=partition)
+            for record in _inputs(file, form, key_field, key_separator):
+                producer.enqueue(record.value, key=record.key, partition=partition)
                 count += 1
-                progress.advance(entry.consumed_bytes)
+                progress.advance(record.consumed_bytes)
             producer.flush()
         except KeyboardInterrupt:
-            # What was accepted is still delivered, if that goes quickly.
+            # Deliver what was accepted, if that takes no longer than a few seconds.
             producer.close(timeout_s=5)
             raise
         except ProduceError as error:
@@ -91,14 +104,14 @@ def produce(
     click.echo(f"{count:,} records {_SYNC[acks]} in {seconds:.1f} s ({count / seconds:,.0f}/s)", err=True)
 
 
-def _form_of(name: object) -> str:
+def _format_of(name: object) -> str:
     name = str(name).lower()
     if name.endswith((".ndjson", ".jsonl")):
         return "ndjson"
     return "csv" if name.endswith(".csv") else "lines"
 
 
-def _entries(file: BinaryIO, form: str, key_field: str | None, key_separator: str | None) -> Iterator[Input]:
+def _inputs(file: BinaryIO, form: str, key_field: str | None, key_separator: str | None) -> Iterator[Input]:
     if form == "ndjson":
         return ndjson(file, key_field)
     if form == "csv":
@@ -107,7 +120,7 @@ def _entries(file: BinaryIO, form: str, key_field: str | None, key_separator: st
 
 
 def _size(file: BinaryIO) -> int | None:
-    """Bytes of a regular file; None for a pipe."""
+    """Return the size of a regular file in bytes; None for a pipe."""
     if file is sys.stdin.buffer or not file.seekable():
         return None
     end = file.seek(0, io.SEEK_END)

@@ -1,4 +1,4 @@
-"""A line of progress on a terminal, and silence elsewhere."""
+"""A progress line on a terminal; nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BAR_WIDTH = 30
 
 
 class Progress:
-    """Counts records and, when ``total_bytes`` is known, shows how much of the input is read."""
+    """Shows the number of records and, if ``total_bytes`` is known, a progress bar."""
 
     def __init__(self, total_bytes: int | None) -> None:
         self._total_bytes = total_bytes
@@ -34,7 +34,7 @@ class Progress:
             click.echo("\r\033[K", nl=False, err=True)
 
     def advance(self, consumed_bytes: int) -> None:
-        """One record more."""
+        """Count one more record."""
         self._count += 1
         self._bytes += consumed_bytes
         if self._is_shown and time.monotonic() >= self._next_s:

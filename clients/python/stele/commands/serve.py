@@ -1,4 +1,4 @@
-"""``stele serve``: hands the flags to the server, which is part of the wheel or of the checkout."""
+"""``stele serve``: run a broker with the settings from the command line."""
 
 from __future__ import annotations
 
@@ -11,45 +11,70 @@ from .server import server_module
 
 
 @click.command(context_settings={"show_default": False})
-@click.option("--data-dir", metavar="DIR", help="Directory of the logs and the metadata. [default: data]")
-@click.option("--host", metavar="HOST", help="Address to bind. [default: 127.0.0.1]")
+@click.option("--data-dir", metavar="DIR", help="Directory of the logs and metadata.  [default: data]")
+@click.option("--host", metavar="HOST", help="Address to bind.  [default: 127.0.0.1]")
 @click.option(
-    "--http-port", type=int, metavar="PORT", help="HTTP listener; 0 is any free port. [default: 8080]"
+    "--http-port",
+    type=int,
+    metavar="PORT",
+    help="Port of the HTTP listener; 0 picks a free port.  [default: 8080]",
 )
 @click.option(
-    "--binary-port", type=int, metavar="PORT", help="Binary listener; 0 is any free port. [default: 9009]"
+    "--binary-port",
+    type=int,
+    metavar="PORT",
+    help="Port of the binary listener; 0 picks a free port.  [default: 9009]",
 )
 @click.option(
-    "--kafka-port", type=int, metavar="PORT", help="Kafka listener; 0 is any free port. [default: 9092]"
+    "--kafka-port",
+    type=int,
+    metavar="PORT",
+    help="Port of the Kafka listener; 0 picks a free port.  [default: 9092]",
 )
-@click.option("--advertised-host", metavar="HOST", help="Host told to clients, if not the bound one.")
-@click.option("--num-partitions", type=int, metavar="N", help="Partitions of a topic made without a number.")
+@click.option(
+    "--advertised-host",
+    metavar="HOST",
+    help="Host that clients should connect to.  [default: the bound address]",
+)
+@click.option(
+    "--num-partitions",
+    type=int,
+    metavar="N",
+    help="Partitions of a topic created without a number.  [default: 1]",
+)
 @click.option(
     "--auto-create-topics-enable/--no-auto-create-topics-enable",
     default=None,
-    help="Whether a produce to an unknown topic creates it. [default: it does]",
+    help="Create a topic on the first write to it.  [default: enabled]",
 )
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="Lowest level that is logged.  [default: info]",
+)
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="For people, or an object a line. [default: text]",
+    help="Plain text, or a JSON object per line.  [default: text]",
 )
 @click.option("--trace-connections", is_flag=True, default=None, help="Log each Kafka request and response.")
-@click.option("--hex", "trace_hex", is_flag=True, default=None, help="With --trace-connections: their bytes.")
+@click.option(
+    "--hex", "trace_hex", is_flag=True, default=None, help="Also log their bytes, with --trace-connections."
+)
 @click.option(
     "--set",
     "others",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Any other setting, e.g. --set request_timeout_ms=5000. May be repeated.",
+    help="Set any other setting, such as request_timeout_ms=5000. May be repeated.",
 )
 def serve(others: tuple[str, ...], **flags: Any) -> None:
     """Run a broker until SIGINT or SIGTERM.
 
-    Every setting can also be given in the environment, as STELE_ and its name in
-    capitals (STELE_HTTP_PORT=8081). When it is ready it prints one line:
+    Every setting can also be set in the environment, as STELE_ and its name in
+    capitals (STELE_HTTP_PORT=8081). When the broker is ready it prints one line:
 
+    \b
         stele ready http=HOST:PORT binary=HOST:PORT kafka=HOST:PORT data=DIR
     """
     overrides = {name: value for name, value in flags.items() if value is not None}

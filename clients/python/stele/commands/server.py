@@ -1,4 +1,4 @@
-"""Finds the server's code: ``stele.server`` in an installed wheel, ``app`` in a checkout."""
+"""Import the server's modules, from an installed wheel or from a checkout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PACKAGES = ("stele.server", "app")
 
 
 def server_module(name: str) -> ModuleType:
-    """The server's module of that name, relative to its package.
+    """Import a module of the server: ``stele.server.NAME``, or ``app.NAME`` in a checkout.
 
     Raises:
         click.ClickException: this installation has no server.

@@ -1,8 +1,7 @@
-"""``stele top``: rates, listeners, syncs and lag, live in the terminal."""
+"""``stele top``: live rates, connections, syncs and group lag in the terminal."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
@@ -15,7 +14,8 @@ import httpx
 import msgspec
 from msgspec import Struct
 
-_DEFAULT_URL = "http://127.0.0.1:8080"
+from .common import http_url, http_url_option
+
 _GROUPS_MAX = 10_000
 _TIMEOUT_S = 10.0
 _ENTER = "\x1b[?1049h\x1b[?25l"
@@ -23,7 +23,7 @@ _LEAVE = "\x1b[?25h\x1b[?1049l"
 _HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
-# ── what is read of the answers ──
+# ── the fields of the responses that are shown ──
 
 
 class _Health(Struct):
@@ -87,37 +87,37 @@ class _Groups(Struct):
 
 
 _T = TypeVar("_T", bound=Struct)
-# Nobody answers, or somebody else.
+# There is no response, or it is not that of a Stele broker.
 _FAILURES = (httpx.HTTPError, msgspec.DecodeError)
 
 
 @click.command()
-@click.option(
-    "--url",
-    metavar="URL",
-    help=f"The broker's HTTP listener. [env: STELE_URL; default: {_DEFAULT_URL}]",
-)
+@http_url_option
 @click.option(
     "--interval",
     type=click.FloatRange(0.2, 3600),
+    metavar="SECONDS",
     default=2.0,
     show_default=True,
-    help="Seconds between looks.",
+    help="Time between updates.",
 )
-@click.option("--once", is_flag=True, help="Print it once and end; so it is when the output is no terminal.")
+@click.option("--once", is_flag=True, help="Print once and exit. Implied when the output is not a terminal.")
 def top(url: str | None, interval: float, once: bool) -> None:
-    """Show how a broker is doing: rates, listeners, syncs, and the groups that are behind. Ctrl-C ends it."""
-    address = url or os.environ.get("STELE_URL") or _DEFAULT_URL
+    """Show live rates, connections, syncs and group lag of a broker.
+
+    Press ctrl-c to exit.
+    """
+    address = http_url(url)
     if not address.startswith(("http://", "https://")):
-        raise click.UsageError(f"{address} is not an address of the HTTP listener; give http://HOST:8080")
+        raise click.UsageError(f"{address} is not a URL of the HTTP listener; pass http://HOST:8080")
     try:
         client = httpx.Client(base_url=address, timeout=_TIMEOUT_S)
     except httpx.InvalidURL as error:
-        raise click.UsageError(f"{address} is not an address ({error}); give http://HOST:8080") from error
+        raise click.UsageError(f"{address} is not a valid URL ({error}); pass http://HOST:8080") from error
     with client as http:
         if once or not sys.stdout.isatty():
             try:
-                lines = _picture(http, rows=_GROUPS_MAX)
+                lines = _report(http, rows=_GROUPS_MAX)
             except _FAILURES as error:
                 raise click.ClickException(_reason(address, error)) from error
             click.echo("\n".join(lines))
@@ -130,12 +130,12 @@ def top(url: str | None, interval: float, once: bool) -> None:
 
 @contextmanager
 def _screen() -> Generator[None]:
-    """A screen of its own; what was on the terminal is there again afterwards."""
+    """Switch to the alternate screen of the terminal, and back at the end."""
     sys.stdout.write(_ENTER)
     try:
         yield
     except KeyboardInterrupt:
-        # It is how one ends it.
+        # This is how a user exits.
         pass
     finally:
         sys.stdout.write(_LEAVE)
@@ -144,33 +144,35 @@ def _screen() -> Generator[None]:
 
 def _reason(address: str, error: Exception) -> str:
     if isinstance(error, httpx.HTTPStatusError):
-        return f"{address} answered {error.response.status_code}; is it a broker of this version?"
+        return (
+            f"{address} returned status {error.response.status_code}; is it a Stele broker of this version?"
+        )
     if isinstance(error, msgspec.DecodeError):
-        return f"{address} did not answer as a broker of this version does: {error}"
+        return f"{address} did not answer like a Stele broker of this version: {error}"
     return f"{address} cannot be reached: {error}"
 
 
 def _draw(http: httpx.Client, address: str) -> None:
     width, height = shutil.get_terminal_size()
     try:
-        lines = _picture(http, rows=height)
+        lines = _report(http, rows=height)
     except _FAILURES as error:
-        lines = [f"stele top · {time.strftime('%H:%M:%S')}", "", _reason(address, error), "Trying again."]
+        lines = [f"stele top · {time.strftime('%H:%M:%S')}", "", _reason(address, error), "Retrying."]
     cut = [line[:width] for line in lines[: height - 1]]
     sys.stdout.write(_HOME + "".join(f"{line}{_END_OF_LINE}\r\n" for line in cut) + _END_OF_SCREEN)
     sys.stdout.flush()
 
 
 def _get(http: httpx.Client, path: str, kind: type[_T]) -> _T:
-    """Raises one of ``_FAILURES``."""
-    answer = http.get(path)
-    answer.raise_for_status()
-    return msgspec.json.decode(answer.content, type=kind)
+    """Fetch a document as ``kind``. Raises one of ``_FAILURES``."""
+    response = http.get(path)
+    response.raise_for_status()
+    return msgspec.json.decode(response.content, type=kind)
 
 
-def _picture(http: httpx.Client, *, rows: int) -> list[str]:
+def _report(http: httpx.Client, *, rows: int) -> list[str]:
     now = _get(http, "/v1/overview", _Overview)
-    found = _get(http, f"/v1/groups?limit={_GROUPS_MAX}", _Groups)
+    listed = _get(http, f"/v1/groups?limit={_GROUPS_MAX}", _Groups)
     rates, syncs, disk = now.rates or _Rates(), now.syncs, now.disk
     lines = [
         f"stele {now.version} · {now.health.status} · up {_duration(now.uptime_ms)} · "
@@ -193,13 +195,13 @@ def _picture(http: httpx.Client, *, rows: int) -> list[str]:
         f"{_bytes(listener.bytes_out_per_s):>14}"
         for listener in now.listeners
     ]
-    # Those that are behind first; a group that was not sampled says nothing of itself.
-    groups = sorted(found.groups, key=lambda group: (-(group.lag or 0), group.group))
+    # The largest lag first; a group that was not sampled has no lag.
+    groups = sorted(listed.groups, key=lambda group: (-(group.lag or 0), group.group))
     shown = [(_text(group.group), group) for group in groups[:rows]]
     width = max([len(name) for name, _ in shown] + [10])
     lines += ["", f"{'GROUP':<{width}}  {'STATE':<20}{'MEMBERS':>8}{'LAG':>14}"]
-    if found.total > len(groups):
-        lines.append(f"(of {found.total:,} groups the first {len(groups):,} by name are looked at)")
+    if listed.total > len(groups):
+        lines.append(f"(only the first {len(groups):,} of {listed.total:,} groups, by name)")
     lines += [
         f"{name:<{width}}  {group.state:<20}{_count(group.members):>8}{_count(group.lag):>14}"
         for name, group in shown
@@ -208,7 +210,7 @@ def _picture(http: httpx.Client, *, rows: int) -> list[str]:
 
 
 def _text(name: str) -> str:
-    """A name is somebody's own: what would steer the terminal is escaped."""
+    """Escape a name that could send control characters to the terminal."""
     return name if name.isprintable() else name.encode("unicode_escape").decode()
 
 
@@ -219,11 +221,11 @@ def _count(number: int | None) -> str:
 def _scaled(number: float | None, step: int, units: tuple[str, ...]) -> str:
     if number is None:
         return "-"
-    place = 0
-    while abs(number) >= step and place < len(units) - 1:
+    index = 0
+    while abs(number) >= step and index < len(units) - 1:
         number /= step
-        place += 1
-    return f"{number:.0f}{units[place]}" if place == 0 else f"{number:.1f}{units[place]}"
+        index += 1
+    return f"{number:.0f}{units[index]}" if index == 0 else f"{number:.1f}{units[index]}"
 
 
 def _brief(number: float | None) -> str:

@@ -1,4 +1,4 @@
-"""``stele topics``: administration."""
+"""``stele topics``: list, create, describe, alter and delete topics."""
 
 from __future__ import annotations
 
@@ -16,24 +16,35 @@ def topics() -> None:
 @topics.command("list")
 @url_option
 def list_topics(url: str | None) -> None:
-    """Names and partition counts."""
+    """List all topics with their partition counts."""
     with connected(url) as client:
-        found = client.topics()
-    width = max((len(topic.topic) for topic in found), default=0)
-    for topic in sorted(found, key=lambda topic: topic.topic):
+        listed = client.topics()
+    width = max((len(topic.topic) for topic in listed), default=0)
+    for topic in sorted(listed, key=lambda topic: topic.topic):
         click.echo(f"{topic.topic:<{width}}  {topic.partitions:>5} partition{'s'[: topic.partitions != 1]}")
 
 
 @topics.command()
 @click.argument("topic")
-@click.option("--partitions", type=click.IntRange(min=1), help="How many; the broker's default if not given.")
-@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="E.g. retention.ms=60000.")
-@click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of partitions.  [default: the broker's num_partitions]",
+)
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A topic configuration, such as retention.ms=60000. May be repeated.",
+)
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
 @url_option
 def create(
     topic: str, partitions: int | None, configs: tuple[str, ...], if_not_exists: bool, url: str | None
 ) -> None:
-    """Create TOPIC."""
+    """Create TOPIC and show its configuration."""
     chosen = parse_configs(configs)
     with connected(url) as client:
         make = client.ensure_topic if if_not_exists else client.create_topic
@@ -44,36 +55,53 @@ def create(
 @click.argument("topic")
 @url_option
 def describe(topic: str, url: str | None) -> None:
-    """Show TOPIC's partitions, offsets and configuration."""
+    """Show the partitions, offsets and configuration of TOPIC."""
     with connected(url) as client:
         description = client.describe_topic(topic)
         _show(description)
         for partition in range(description.partitions):
             earliest = client.list_offset(topic, partition, "earliest")
             latest = client.list_offset(topic, partition, "latest")
-            click.echo(f"  partition {partition}: offsets {earliest} to {latest} (the next to be written)")
+            click.echo(f"  partition {partition}: first offset {earliest}, next offset {latest}")
 
 
 @topics.command()
 @click.argument("topic")
-@click.option("--partitions", type=click.IntRange(min=1), help="A larger number of partitions.")
-@click.option("--config", "configs", multiple=True, metavar="NAME=VALUE", help="Set a value.")
-@click.option("--reset", "resets", multiple=True, metavar="NAME", help="Go back to the default.")
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="New number of partitions; it can only grow.",
+)
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a topic configuration. May be repeated.",
+)
+@click.option(
+    "--reset",
+    "resets",
+    multiple=True,
+    metavar="NAME",
+    help="Reset a configuration to its default. May be repeated.",
+)
 @url_option
 def alter(
     topic: str, partitions: int | None, configs: tuple[str, ...], resets: tuple[str, ...], url: str | None
 ) -> None:
-    """Change TOPIC; what is not named stays as it is."""
+    """Change the partitions or configuration of TOPIC."""
     changes: dict[str, str | None] = {**parse_configs(configs), **dict.fromkeys(resets)}
     if partitions is None and not changes:
-        raise click.UsageError("nothing to change; give --partitions, --config or --reset")
+        raise click.UsageError("nothing to change: pass --partitions, --config or --reset")
     with connected(url) as client:
         _show(client.alter_topic(topic, partitions=partitions, configs=changes))
 
 
 @topics.command()
 @click.argument("topic")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @url_option
 def delete(topic: str, yes: bool, url: str | None) -> None:
     """Delete TOPIC and all its records."""
@@ -81,7 +109,7 @@ def delete(topic: str, yes: bool, url: str | None) -> None:
         click.confirm(f"Delete topic {topic} and all its records?", abort=True)
     with connected(url) as client:
         client.delete_topic(topic)
-    click.echo(f"{topic} deleted")
+    click.echo(f"deleted topic {topic}")
 
 
 def _show(description: TopicDescription) -> None:

@@ -1,5 +1,5 @@
-"""Consumers: records from a position that the consumer keeps itself.
+"""Consumers, which read a topic from a position that they keep themselves.
 
-- ``core``                          options, positions, buffer and outages; no I/O
-- ``async_consumer``, ``consumer``  fetching, for asyncio and for threads
+- ``core``                          options, positions, buffer, outages; no I/O
+- ``async_consumer``, ``consumer``  the consumers for asyncio and for threads
 """

@@ -18,15 +18,15 @@ V = TypeVar("V")
 
 
 class AsyncConsumer(Generic[V]):
-    """Reads a topic's partitions from a position on, in offset order within each.
+    """Reads partitions of a topic in a task, in offset order within each.
 
     ::
 
         async for record in consumer: ...
 
-    It keeps its position itself and survives a restart of the broker: it goes on
-    with the record after the last one it gave out. The next fetch is under way
-    while the application works. For one task at a time; use it with ``async with``.
+    It keeps its own position and continues after an outage of the broker with the
+    record after the last one it returned. It fetches ahead while the application
+    works. Use it from one task at a time, in an ``async with`` block.
     """
 
     @overload
@@ -55,7 +55,7 @@ class AsyncConsumer(Generic[V]):
         deserializer: Deserializer[V] | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
-        """See ``ConsumerOptions`` for the settings. Raises ValueError for one that makes no sense."""
+        """See ``ConsumerOptions`` for the settings. Raises ValueError for an invalid one."""
         self._client = client
         self._core = ConsumerCore(
             topic,
@@ -85,13 +85,24 @@ class AsyncConsumer(Generic[V]):
         return self
 
     async def __anext__(self) -> Record[V]:
-        """Raises SteleClientErrors; after any of them iterating on is safe and loses nothing."""
+        """Return the next record; iterating again after an error is safe and loses no record.
+
+        Raises:
+            DeserializationError: the position is past the record in ``error.record``.
+            SteleClientError: an error of the broker, or an outage of ``outage_timeout_s``.
+        """
         if not self._core.has_records and not await self._fill():
             raise StopAsyncIteration
         return self._core.next_record()
 
     async def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[V]]:
-        """Up to ``max_records``, as soon as there is one; an empty list after ``timeout_s``."""
+        """Return up to ``max_records``; an empty list if none came within ``timeout_s``.
+
+        Raises:
+            DeserializationError: the deserializer rejected the next value. Records before
+                it were returned by the previous call; the position is past it.
+            SteleClientError: as for iteration.
+        """
         if not self._core.has_records:
             try:
                 async with asyncio.timeout(timeout_s):
@@ -101,17 +112,22 @@ class AsyncConsumer(Generic[V]):
         return self._core.next_records(max_records)
 
     async def batches(self, *, max_records: int = 10_000) -> AsyncIterator[list[Record[V]]]:
-        """What was fetched, as lists: less overhead for each record than iterating over them."""
+        """Yield the fetched records as lists, which is faster than iterating over records.
+
+        Raises:
+            SteleClientError: call ``batches`` again to continue; no record is lost. See
+                ``poll`` for DeserializationError.
+        """
         while self._core.has_records or await self._fill():
             yield self._core.next_records(max_records)
 
     # ── positions ──
 
     async def start(self) -> None:
-        """Find partitions and positions now, rather than with the first record.
+        """Look up partitions and positions now, instead of with the first record.
 
         Raises:
-            UnknownTopicError: the topic must exist.
+            UnknownTopicError: the topic does not exist; a consumer does not create it.
         """
         if self._is_started:
             return
@@ -121,16 +137,16 @@ class AsyncConsumer(Generic[V]):
             partitions = range(await self._client.partition_count(core.topic))
         elif isinstance(partitions, int):
             partitions = (partitions,)
-        found: list[tuple[int, int, int | None]] = []
+        positions: list[tuple[int, int, int | None]] = []
         for partition in partitions:
-            # The end first: what is written meanwhile must not lie before the start.
+            # The end first, so that a record written meanwhile cannot put the end before the start.
             end = None if options.follow else await self._client.list_offset(core.topic, partition, "latest")
             start = options.start_of(partition)
             if not isinstance(start, int):
                 offset = await self._client.list_offset(core.topic, partition, start)
                 start = await self._latest(partition) if offset is None else offset
-            found.append((partition, start, end))
-        for partition, start, end in found:
+            positions.append((partition, start, end))
+        for partition, start, end in positions:
             core.assign(partition, start, end)
         self._is_started = True
 
@@ -140,11 +156,11 @@ class AsyncConsumer(Generic[V]):
         return offset
 
     def position(self, partition: int) -> int:
-        """The offset of the next record the application gets. Raises KeyError before ``start``."""
+        """Return the offset of the next record for the application. Raises KeyError before ``start``."""
         return self._core.position(partition)
 
     def lag(self, partition: int) -> int | None:
-        """How many offsets the position was behind the log's end at the last fetch; None before it."""
+        """Return the lag of the position at the last fetch, in offsets; None before a fetch."""
         return self._core.lag(partition)
 
     @property
@@ -152,16 +168,16 @@ class AsyncConsumer(Generic[V]):
         return self._core.partitions
 
     async def seek(self, partition: int, offset: int) -> None:
-        """Go on at ``offset``."""
+        """Continue at ``offset``."""
         await self.start()
         self._core.seek(partition, offset)
-        # A fetch under way would be waited for, to be thrown away.
+        # Its result would be dropped.
         await self._cancel([group for group in self._fetches if partition in group])
 
     # ── fetching ──
 
     async def _fill(self) -> bool:
-        """Wait until there are records; False when the end that was asked for is reached."""
+        """Wait for records; return False at the end of an iteration without ``follow``."""
         if self._is_closed:
             raise ClosedError("consumer")
         while not self._core.has_records:
@@ -191,7 +207,7 @@ class AsyncConsumer(Generic[V]):
                 offset = await self._client.list_offset(self._core.topic, partition, policy)
                 assert offset is not None
                 self._core.seek(partition, offset)
-        # The next fetch runs while the application works on these.
+        # Fetch ahead while the application handles these records.
         self._launch()
 
     def _launch(self) -> None:
@@ -207,7 +223,7 @@ class AsyncConsumer(Generic[V]):
         return fetch, await self._client.call(fetch)
 
     async def close(self) -> None:
-        """Stop fetching; the client stays open."""
+        """Stop consuming; the client stays open."""
         self._is_closed = True
         await self._cancel(list(self._fetches))
 

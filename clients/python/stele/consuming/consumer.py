@@ -15,18 +15,20 @@ from .core import ConsumerCore, ConsumerOptions, ConsumerSettings
 
 V = TypeVar("V")
 
-# Over HTTP a fetch waits for one partition: not so long that the others starve.
+# Over HTTP a fetch waits for a single partition; this bounds the delay of the others.
 SHARED_WAIT_MS = 100
 
 
 class Consumer(Generic[V]):
-    """``AsyncConsumer`` for a thread: same promises, same settings.
+    """Reads partitions of a topic in a thread, in offset order within each.
 
     ::
 
         for record in consumer: ...
 
-    It fetches when its buffer is empty. For one thread at a time.
+    It keeps its own position and continues after an outage of the broker with the
+    record after the last one it returned. Unlike ``AsyncConsumer`` it fetches only
+    when its buffer is empty. Use it from one thread at a time, in a ``with`` block.
     """
 
     @overload
@@ -55,7 +57,7 @@ class Consumer(Generic[V]):
         deserializer: Deserializer[V] | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
-        """See ``ConsumerOptions`` for the settings. Raises ValueError for one that makes no sense."""
+        """See ``ConsumerOptions`` for the settings. Raises ValueError for an invalid one."""
         self._client = client
         self._core = ConsumerCore(
             topic,
@@ -65,7 +67,7 @@ class Consumer(Generic[V]):
         )
         self._is_started = False
         self._is_closed = False
-        self._turn = 0
+        self._next_group = 0
 
     @property
     def topic(self) -> str:
@@ -85,14 +87,25 @@ class Consumer(Generic[V]):
         return self
 
     def __next__(self) -> Record[V]:
-        """Raises SteleClientErrors; after any of them iterating on is safe and loses nothing."""
+        """Return the next record; iterating again after an error is safe and loses no record.
+
+        Raises:
+            DeserializationError: the position is past the record in ``error.record``.
+            SteleClientError: an error of the broker, or an outage of ``outage_timeout_s``.
+        """
         while not self._core.has_records:
             if not self._fill(None):
                 raise StopIteration
         return self._core.next_record()
 
     def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[V]]:
-        """Up to ``max_records``, as soon as there is one; an empty list after about ``timeout_s``."""
+        """Return up to ``max_records``; an empty list if none came within about ``timeout_s``.
+
+        Raises:
+            DeserializationError: the deserializer rejected the next value. Records before
+                it were returned by the previous call; the position is past it.
+            SteleClientError: as for iteration.
+        """
         deadline_s = time.monotonic() + timeout_s
         while not self._core.has_records:
             if not self._fill(deadline_s) or time.monotonic() >= deadline_s:
@@ -100,7 +113,12 @@ class Consumer(Generic[V]):
         return self._core.next_records(max_records)
 
     def batches(self, *, max_records: int = 10_000) -> Iterator[list[Record[V]]]:
-        """What was fetched, as lists: less overhead for each record than iterating over them."""
+        """Yield the fetched records as lists, which is faster than iterating over records.
+
+        Raises:
+            SteleClientError: call ``batches`` again to continue; no record is lost. See
+                ``poll`` for DeserializationError.
+        """
         while True:
             if self._core.has_records:
                 yield self._core.next_records(max_records)
@@ -110,10 +128,10 @@ class Consumer(Generic[V]):
     # ── positions ──
 
     def start(self) -> None:
-        """Find partitions and positions now, rather than with the first record.
+        """Look up partitions and positions now, instead of with the first record.
 
         Raises:
-            UnknownTopicError: the topic must exist.
+            UnknownTopicError: the topic does not exist; a consumer does not create it.
         """
         if self._is_started:
             return
@@ -123,16 +141,16 @@ class Consumer(Generic[V]):
             partitions = range(self._client.partition_count(core.topic))
         elif isinstance(partitions, int):
             partitions = (partitions,)
-        found: list[tuple[int, int, int | None]] = []
+        positions: list[tuple[int, int, int | None]] = []
         for partition in partitions:
-            # The end first: what is written meanwhile must not lie before the start.
+            # The end first, so that a record written meanwhile cannot put the end before the start.
             end = None if options.follow else self._client.list_offset(core.topic, partition, "latest")
             start = options.start_of(partition)
             if not isinstance(start, int):
                 offset = self._client.list_offset(core.topic, partition, start)
                 start = self._latest(partition) if offset is None else offset
-            found.append((partition, start, end))
-        for partition, start, end in found:
+            positions.append((partition, start, end))
+        for partition, start, end in positions:
             core.assign(partition, start, end)
         self._is_started = True
 
@@ -142,11 +160,11 @@ class Consumer(Generic[V]):
         return offset
 
     def position(self, partition: int) -> int:
-        """The offset of the next record the application gets. Raises KeyError before ``start``."""
+        """Return the offset of the next record for the application. Raises KeyError before ``start``."""
         return self._core.position(partition)
 
     def lag(self, partition: int) -> int | None:
-        """How many offsets the position was behind the log's end at the last fetch; None before it."""
+        """Return the lag of the position at the last fetch, in offsets; None before a fetch."""
         return self._core.lag(partition)
 
     @property
@@ -154,14 +172,14 @@ class Consumer(Generic[V]):
         return self._core.partitions
 
     def seek(self, partition: int, offset: int) -> None:
-        """Go on at ``offset``."""
+        """Continue at ``offset``."""
         self.start()
         self._core.seek(partition, offset)
 
     # ── fetching ──
 
     def _fill(self, deadline_s: float | None) -> bool:
-        """Fetch once; False when the end that was asked for is reached."""
+        """Fetch once; return False at the end of an iteration without ``follow``."""
         if self._is_closed:
             raise ClosedError("consumer")
         try:
@@ -179,7 +197,7 @@ class Consumer(Generic[V]):
         groups = self._core.groups()
         if not groups:
             return
-        # Ask all without waiting; only when none has anything, wait for one of them in turn.
+        # Fetch from all without waiting; if none has records, wait for one of them, in turn.
         if len(groups) > 1:
             for group in groups:
                 self._fetch(group, 0)
@@ -190,8 +208,8 @@ class Consumer(Generic[V]):
             wait_ms = min(wait_ms, SHARED_WAIT_MS)
         if deadline_s is not None:
             wait_ms = min(wait_ms, max(int((deadline_s - time.monotonic()) * 1000), 0))
-        self._turn = (self._turn + 1) % len(groups)
-        self._fetch(groups[self._turn], wait_ms)
+        self._next_group = (self._next_group + 1) % len(groups)
+        self._fetch(groups[self._next_group], wait_ms)
 
     def _fetch(self, group: tuple[int, ...], wait_ms: int) -> None:
         fetch = self._core.fetch(group, wait_ms=wait_ms)
@@ -205,5 +223,5 @@ class Consumer(Generic[V]):
             self._core.seek(partition, offset)
 
     def close(self) -> None:
-        """Stop; the client stays open."""
+        """Stop consuming; the client stays open."""
         self._is_closed = True

@@ -1,7 +1,8 @@
-"""Where a consumer is, and what comes next: decisions only, no I/O.
+"""Positions, buffer and errors of a consumer, without I/O.
 
-A partition has two positions. ``fetch_offset`` is what to ask the broker for
-next; ``position`` is what the application gets next. Between them lies the buffer.
+A partition has two positions: ``fetch_offset`` is the next offset to fetch, and
+``position`` the next offset that the application gets. The buffer holds the records
+between them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ OutOfRange = Literal["error", "earliest", "latest"]
 
 
 class ConsumerSettings(TypedDict, total=False):
-    """What a consumer's constructor takes by keyword; ``ConsumerOptions`` says what each means."""
+    """Keyword arguments of a consumer's constructor; see ``ConsumerOptions``."""
 
     partitions: int | Sequence[int] | None
     start: Start
@@ -40,17 +41,22 @@ class ConsumerSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerOptions:
-    """Settings of a consumer, checked.
+    """Validated settings of a consumer.
 
-    ``partitions``: one, some, or None for all there are when it starts. ``start``:
-    ``"earliest"``, ``"latest"``, an offset, a time (the first record at or after
-    it), or an offset for each partition; used once, then the consumer's own
-    position counts. ``follow`` False ends the iteration at what was the end of
-    the log when it started. ``on_out_of_range``: what to do when retention has
-    overtaken the position. ``wait_ms`` is the longest one fetch waits for data,
-    ``max_bytes`` what it may bring of each partition. ``outage_timeout_s``: how
-    long the broker may be away before the iteration raises the error; iterating
-    on is then safe. None: for ever.
+    - ``partitions``: one, several, or None for all that the topic has at the start.
+    - ``start``: ``"earliest"``, ``"latest"``, an offset, a time (the first record at or
+      after it), or an offset per partition. Used once; after that the consumer's own
+      position counts.
+    - ``follow``: False ends the iteration at the log end of the moment of the start.
+    - ``on_out_of_range``: raise (``"error"``), or continue at ``"earliest"`` or
+      ``"latest"``, if retention has deleted the record at the position.
+    - ``wait_ms``: the longest wait of a fetch for data.
+    - ``max_bytes``: the most bytes per partition and fetch.
+    - ``outage_timeout_s``: how long to retry while the broker is down before the error
+      is raised; None retries for ever. Iterating again after the error is safe.
+
+    Raises:
+        ValueError: a setting has an invalid value.
     """
 
     partitions: int | Sequence[int] | None = None
@@ -76,14 +82,14 @@ class ConsumerOptions:
             raise ValueError(f"wait_ms must not be negative, max_bytes from 1 to {FETCH_BYTES_MAX}")
 
     def start_of(self, partition: int) -> int | At:
-        """An offset (int), or a place to look up: a name or a datetime."""
+        """Return the start of a partition: an offset, or a name or time to look up."""
         if isinstance(self.start, Mapping):
             return self.start.get(partition, "earliest")
         return self.start
 
 
 @dataclass(slots=True)
-class _Place:
+class _Partition:
     fetch_offset: int
     position: int
     end: int | None
@@ -95,7 +101,10 @@ class _Place:
 
 
 class ConsumerCore(Generic[V]):
-    """Positions, buffer and errors of one consumer; the caller does the I/O and serialises access."""
+    """Positions, buffer and errors of one consumer.
+
+    The caller does the I/O and serialises access.
+    """
 
     def __init__(
         self, topic: str, deserializer: Deserializer[V], options: ConsumerOptions, *, fetches_many: bool
@@ -104,7 +113,7 @@ class ConsumerCore(Generic[V]):
         self.options = options
         self._deserializer = deserializer
         self._fetches_many = fetches_many
-        self._places: dict[int, _Place] = {}
+        self._partitions: dict[int, _Partition] = {}
         self._buffer: deque[Record[bytes]] = deque()
         self._errors: deque[SteleClientError] = deque()
         self._failures = 0
@@ -113,30 +122,30 @@ class ConsumerCore(Generic[V]):
     # ── positions ──
 
     def assign(self, partition: int, offset: int, end: int | None) -> None:
-        self._places[partition] = _Place(offset, offset, end)
+        self._partitions[partition] = _Partition(offset, offset, end)
 
     @property
     def partitions(self) -> list[int]:
-        return list(self._places)
+        return list(self._partitions)
 
     def position(self, partition: int) -> int:
-        return self._places[partition].position
+        return self._partitions[partition].position
 
     def lag(self, partition: int) -> int | None:
-        place = self._places[partition]
-        return None if place.high_watermark < 0 else max(place.high_watermark - place.position, 0)
+        state = self._partitions[partition]
+        return None if state.high_watermark < 0 else max(state.high_watermark - state.position, 0)
 
     def seek(self, partition: int, offset: int) -> None:
-        """What was fetched of the partition is dropped, and a fetch under way will be."""
-        place = self._places[partition]
-        place.fetch_offset = place.position = offset
+        """Move the position, and drop what was fetched or is being fetched of the partition."""
+        state = self._partitions[partition]
+        state.fetch_offset = state.position = offset
         self._buffer = deque(record for record in self._buffer if record.partition != partition)
 
     # ── fetches ──
 
     def groups(self) -> list[tuple[int, ...]]:
-        """Partitions that are not finished, as they can be fetched together."""
-        partitions = [partition for partition, place in self._places.items() if not place.is_finished]
+        """Return the unfinished partitions, grouped by those that one fetch can read."""
+        partitions = [partition for partition, state in self._partitions.items() if not state.is_finished]
         if self._fetches_many:
             return [tuple(partitions)] if partitions else []
         return [(partition,) for partition in partitions]
@@ -147,7 +156,7 @@ class ConsumerCore(Generic[V]):
                 FetchPartition(
                     topic=self.topic,
                     partition=partition,
-                    offset=self._places[partition].fetch_offset,
+                    offset=self._partitions[partition].fetch_offset,
                     max_bytes=self.options.max_bytes,
                 )
                 for partition in group
@@ -156,44 +165,46 @@ class ConsumerCore(Generic[V]):
         )
 
     def accept(self, fetch: Fetch, outcomes: Sequence[FetchOutcome]) -> list[int]:
-        """Take what a fetch brought. Returns the partitions whose position must be looked up anew.
+        """Buffer the result of a fetch; return the partitions whose position must be reset.
 
-        Errors are kept until the records before them were given out (``raise_error``).
+        Errors are kept until the application has taken the buffered records
+        (``take_error``).
         """
         to_reset: list[int] = []
-        for asked, outcome in zip(fetch.partitions, outcomes, strict=True):
-            place = self._places.get(asked.partition)
-            if place is None or place.fetch_offset != asked.offset:
-                # It was sought elsewhere meanwhile.
+        for requested, outcome in zip(fetch.partitions, outcomes, strict=True):
+            state = self._partitions.get(requested.partition)
+            if state is None or state.fetch_offset != requested.offset:
+                # ``seek`` was called while the fetch was under way.
                 continue
             if isinstance(outcome, FetchedRecords):
-                self._take(place, outcome)
+                self._take(state, outcome)
             elif isinstance(outcome, OffsetOutOfRangeError) and self.options.on_out_of_range != "error":
-                to_reset.append(asked.partition)
+                to_reset.append(requested.partition)
             else:
                 self._errors.append(outcome)
         if not self._errors:
             self._failures, self._outage_since_s = 0, None
         return to_reset
 
-    def _take(self, place: _Place, fetched: FetchedRecords) -> None:
+    def _take(self, state: _Partition, fetched: FetchedRecords) -> None:
         records, next_offset = fetched.records, fetched.next_offset
-        if place.end is not None and next_offset > place.end:
-            while records and records[-1].offset >= place.end:
+        if state.end is not None and next_offset > state.end:
+            while records and records[-1].offset >= state.end:
                 records.pop()
-            next_offset = place.end
-        place.high_watermark = fetched.high_watermark
-        place.fetch_offset = next_offset
+            next_offset = state.end
+        state.high_watermark = fetched.high_watermark
+        state.fetch_offset = next_offset
         if records:
             self._buffer.extend(records)
         elif not any(record.partition == fetched.partition for record in self._buffer):
-            place.position = next_offset
+            state.position = next_offset
 
     def pause_s_after(self, error: SteleClientError, now_s: float) -> float:
-        """Return how long to pause after a failure that may pass.
+        """Return how long to pause after a retriable failure.
 
         Raises:
-            SteleClientError: ``error``, which will not pass, or has lasted for ``outage_timeout_s``.
+            SteleClientError: ``error``, if it is not retriable or the outage has lasted
+                for ``outage_timeout_s``.
         """
         if not error.retriable:
             raise error
@@ -206,7 +217,7 @@ class ConsumerCore(Generic[V]):
         self._failures += 1
         return retry_pause_s(self._failures)
 
-    # ── out ──
+    # ── records for the application ──
 
     @property
     def has_records(self) -> bool:
@@ -217,26 +228,48 @@ class ConsumerCore(Generic[V]):
         return (
             not self._buffer
             and not self._errors
-            and bool(self._places)
-            and all(place.is_finished for place in self._places.values())
+            and bool(self._partitions)
+            and all(state.is_finished for state in self._partitions.values())
         )
 
     def next_record(self) -> Record[V]:
-        """The next record of the buffer, which must not be empty.
+        """Take the next record from the buffer, which must not be empty.
 
         Raises:
-            DeserializationError: its value is not what it should be; the position is behind it.
+            DeserializationError: the deserializer rejected the value; the position
+                is past the record, so the next call returns the one after it.
         """
-        record = self._buffer.popleft()
-        self._places[record.partition].position = record.offset + 1
+        record = self._take_first()
         return self._deserialized(record)
 
     def next_records(self, max_records: int) -> list[Record[V]]:
-        """Up to ``max_records`` of the buffer. Raises as ``next_record`` does."""
+        """Take up to ``max_records`` records from the buffer; an empty list if it is empty.
+
+        The list ends before a record whose value the deserializer rejects, and that
+        record stays in the buffer: the next call raises its error.
+
+        Raises:
+            DeserializationError: the deserializer rejected the first record's value;
+                the position is past that record.
+        """
         records: list[Record[V]] = []
         while self._buffer and len(records) < max_records:
-            records.append(self.next_record())
+            if not records:
+                records.append(self.next_record())
+                continue
+            try:
+                record = self._deserialized(self._buffer[0])
+            except DeserializationError:
+                break
+            self._take_first()
+            records.append(record)
         return records
+
+    def _take_first(self) -> Record[bytes]:
+        """Remove the first record from the buffer and move the position past it."""
+        record = self._buffer.popleft()
+        self._partitions[record.partition].position = record.offset + 1
+        return record
 
     def _deserialized(self, record: Record[bytes]) -> Record[V]:
         if record.value is None:

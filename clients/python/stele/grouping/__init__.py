@@ -1,5 +1,5 @@
-"""Reading as a group, without being a member: polls under leases.
+"""Groups that read under leases, without being members.
 
-- ``core``                    options, leases and what happens to a failed batch; no I/O
-- ``async_group``, ``group``  polls and acknowledgements, for asyncio and for threads
+- ``core``                    options, leases and failed batches; no I/O
+- ``async_group``, ``group``  the groups for asyncio and for threads
 """

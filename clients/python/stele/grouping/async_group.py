@@ -32,14 +32,16 @@ class AsyncCaller(Protocol):
 
 
 class AsyncBatch(BatchCore):
-    """Records that are this client's for a while. Left without an exception, they are acknowledged.
+    """Records under a lease, acknowledged at the end of a async with block.
 
     ::
 
         async with batch:
             for record in batch: ...
 
-    Iterating raises ``LeaseLostError`` as soon as the lease is lost, and so does leaving the block.
+    The block extends the lease while it runs. Iterating and leaving the block raise
+    ``LeaseLostError`` once the lease is lost. An exception returns the records for
+    redelivery; see ``GroupOptions.on_error``.
     """
 
     def __init__(self, group: AsyncGroup, polled: Polled) -> None:
@@ -80,16 +82,16 @@ class AsyncBatch(BatchCore):
                 times.extended(loop.time())
 
     async def ack(self) -> None:
-        """Commit them; ``async with`` does it by itself. Raises ``LeaseLostError``."""
+        """Commit the records; ``async with`` does this. Raises ``LeaseLostError``."""
         await self._group.ack(self.lease)
 
     async def nack(self) -> None:
-        """Give them back, to be delivered again at once."""
+        """Return the records for immediate redelivery."""
         await self._group.nack(self.lease)
 
 
 class AsyncGroup(GroupCore):
-    """Reads topics together with all others that read as the same group; ``AsyncClient.group`` makes one.
+    """Reads topics as one of the readers of a group; created by ``AsyncClient.group``.
 
     ::
 
@@ -98,9 +100,9 @@ class AsyncGroup(GroupCore):
                 async with batch:
                     for record in batch: ...
 
-    Nothing is kept here but the lease of the batch at hand: any number of these, in any
-    number of processes, share the partitions, and one that dies is made up for by the
-    others when its lease runs out. Each partition is handled by one at a time, in order.
+    Any number of readers in any number of processes share the partitions. Each
+    partition is handled by one reader at a time, in order. The only state of a reader
+    is its current lease: if it dies, the others get its records when the lease expires.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class AsyncGroup(GroupCore):
         """Use ``client`` for this group alone; ``close`` closes it. See ``GroupOptions``.
 
         Raises:
-            ValueError: no topic, or an option that makes no sense.
+            ValueError: no topic was given, or an option is invalid.
         """
         super().__init__(group, topics, options)
         self._client = client
@@ -134,10 +136,12 @@ class AsyncGroup(GroupCore):
                 yield batch
 
     async def poll(self) -> AsyncBatch | None:
-        """The next batch; None if nothing came within ``wait_s``. A broker that is away is waited for.
+        """Return the next batch; None if no record came within ``wait_s``.
+
+        Retries while the broker is down.
 
         Raises:
-            SteleClientError: one that does not pass by itself.
+            SteleClientError: an error that is not retriable.
         """
         if self._is_closed:
             raise ClosedError("group")
@@ -167,7 +171,7 @@ class AsyncGroup(GroupCore):
         await self._client.call(Extend(group=self.group, lease=lease, lease_ms=self.options.lease_ms))
 
     async def _until_done(self, operation: Ack) -> None:
-        """Again while the broker is away: the same ack is answered in the same way, or says that it is too late."""
+        """Retry while the broker is down; acks are idempotent, and fail once the lease expired."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self.options.lease_s
         failures = 0
@@ -181,13 +185,13 @@ class AsyncGroup(GroupCore):
             await asyncio.sleep(retry_pause_s(failures))
 
     async def failed(self, batch: AsyncBatch, error: BaseException) -> bool:
-        """What becomes of a batch that was left by ``error``; True: it goes no further."""
+        """Dead-letter or return a batch that failed with ``error``; True suppresses the error."""
         letters = self.dead_letters(batch, error)
         if letters is not None:
             await self._client.produce_many(*letters)
             await batch.ack()
             return True
-        # If that does not reach the broker, the lease runs out.
+        # If this does not reach the broker, the lease expires.
         with contextlib.suppress(SteleClientError):
             await batch.nack()
         return self.absorbs(batch, error)

@@ -1,4 +1,4 @@
-"""Shared by both groups, without I/O: options, polls, leases, and what happens to a failed batch."""
+"""Options, leases and failed batches of both groups, without I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..records import LeasedPartition, NewRecord, Polled, Record, SkippedRecords
 
 logger = logging.getLogger(__name__)
 
-# Headers of a record in a dead-letter topic: where it was, who could not handle it, and why.
+# Headers of a dead letter: its topic, partition, offset and group; and the error.
 DEAD_LETTER_HEADERS = ("stele.dead.topic", "stele.dead.partition", "stele.dead.offset", "stele.dead.group")
 DEAD_LETTER_ERROR = "stele.dead.error"
 _ERROR_CHARACTERS_MAX = 1000
@@ -22,16 +22,17 @@ _ERROR_CHARACTERS_MAX = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOptions:
-    """
-    ``max_records``: in one batch. ``wait_s``: how long a poll waits for records.
+    """Validated options of a group.
 
-    ``lease_s``: how long the records of a batch are this client's; extended by itself while a batch is being
-    handled, until ``handling_s_max`` after it came.
-    ``start``: where a new group begins, ``earliest`` or ``latest``.
-    ``on_error``: what a batch does that is left by an exception. ``raise``: give the records back and let
-    the exception out. ``redeliver``: give them back, and go on with the next batch.
-    ``dead_letter_topic``: with ``redeliver``, records that failed ``max_deliveries`` times go there instead
-    of being delivered again; what fails is delivered in smaller and smaller pieces before that.
+    - ``max_records``: the most records per batch.
+    - ``wait_s``: how long a poll waits for records.
+    - ``lease_s``: the duration of a lease. The lease of a batch is extended while the
+      batch is handled, for at most ``handling_s_max`` after the poll.
+    - ``start``: where a new group starts, ``"earliest"`` or ``"latest"``.
+    - ``on_error``: after an exception in a batch, ``"raise"`` returns the records and
+      raises; ``"redeliver"`` returns them and continues with the next batch.
+    - ``dead_letter_topic``: with ``"redeliver"``, the topic for records that failed
+      ``max_deliveries`` times. Failed records are redelivered in ever smaller batches.
     """
 
     max_records: int = 500
@@ -44,7 +45,7 @@ class GroupOptions:
     max_deliveries: int = 8
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what makes no sense."""
+        """Raises ValueError for an invalid option."""
         for name in ("max_records", "lease_s", "handling_s_max", "max_deliveries"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be more than 0")
@@ -68,7 +69,7 @@ class GroupOptions:
             poll_id=uuid.uuid4().hex,
             start=self.start,
             max_records=self.max_records,
-            # A failure belongs to one partition then.
+            # So that a failure concerns one partition only.
             max_partitions=None if self.dead_letter_topic is None else 1,
             wait_ms=int(self.wait_s * 1000),
             lease_ms=self.lease_ms,
@@ -76,7 +77,7 @@ class GroupOptions:
 
 
 class GroupSettings(TypedDict, total=False):
-    """``GroupOptions``, as keyword arguments."""
+    """Keyword arguments of a group; see ``GroupOptions``."""
 
     max_records: int
     wait_s: float
@@ -108,13 +109,13 @@ class BatchCore:
             yield record
 
     def check(self) -> None:
-        """Raises ``LeaseLostError`` if the records are somebody else's by now."""
+        """Raise ``LeaseLostError`` if the lease was lost."""
         if self._lost is not None:
             raise self._lost.twin()
 
     @property
     def deliveries(self) -> int:
-        """How often the records were given out, with this: 1 at the first time."""
+        """The number of deliveries of these records, including this one."""
         return max(part.deliveries for part in self.partitions)
 
 
@@ -127,7 +128,7 @@ class LeaseTimes:
         self._handling_ends_s = now_s + options.handling_s_max
 
     def overdue(self, now_s: float) -> LeaseLostError | None:
-        """The error for a batch that was not handled within ``handling_s_max``; its lease is not extended again."""
+        """Return an error if the batch was not handled within ``handling_s_max``, else None."""
         if now_s <= self._handling_ends_s:
             return None
         return LeaseLostError(
@@ -139,17 +140,17 @@ class LeaseTimes:
         self._lease_ends_s = now_s + self._options.lease_s
 
     def not_extended(self, error: SteleClientError, now_s: float) -> LeaseLostError | None:
-        """The error for a lease that is lost; None while another attempt may still extend it in time."""
+        """Return the error of a lost lease; None while a retry may still extend it in time."""
         if isinstance(error, GroupError) or not error.retriable or now_s > self._lease_ends_s:
             return LeaseLostError(f"the lease is lost: {error}")
         return None
 
 
 class GroupCore:
-    """Options of a group, and decisions about its batches; the subclasses do the I/O."""
+    """Options and decisions of a group; the subclasses do the I/O."""
 
     def __init__(self, group: str, topics: Sequence[str], options: GroupSettings) -> None:
-        """Raises ValueError: no topic, or an option that makes no sense."""
+        """Raises ValueError if no topic is given or an option is invalid."""
         if not topics:
             raise ValueError("name at least one topic to read")
         self.options = GroupOptions(**options)
@@ -172,12 +173,12 @@ class GroupCore:
         return isinstance(error, Exception) and self.options.on_error == "redeliver"
 
     def dead_letters(self, batch: BatchCore, error: BaseException) -> tuple[str, Iterator[NewRecord]] | None:
-        """Topic and records to produce in place of another delivery; None if the batch is to be returned."""
+        """Return the dead-letter topic and its records; None if the batch is to be redelivered."""
         topic = self.options.dead_letter_topic
         if not self._redelivers(error) or topic is None or batch.deliveries < self.options.max_deliveries:
             return None
         logger.error(
-            "group %r: %d records go to %s after %d deliveries: %s",
+            "group %r: sent %d records to dead-letter topic %s after %d deliveries: %s",
             self.group,
             len(batch),
             topic,
@@ -187,25 +188,25 @@ class GroupCore:
         return topic, dead_letters(self.group, batch.records, error)
 
     def absorbs(self, batch: BatchCore, error: BaseException) -> bool:
-        """Whether the group goes on after ``error``, which returned ``batch`` for redelivery; logs it if so."""
+        """Return whether the group continues after ``error``; if so, log the redelivery."""
         if not self._redelivers(error):
             return False
-        logger.warning("group %r: %d records are delivered again: %s", self.group, len(batch), error)
+        logger.warning("group %r: returned %d records for redelivery: %s", self.group, len(batch), error)
         return True
 
 
 def dead_letters(group: str, records: Sequence[Record[bytes]], error: BaseException) -> Iterator[NewRecord]:
-    """The records as they go into the dead-letter topic, with all they had and where they come from."""
+    """Yield dead letters: the records unchanged, with headers for their origin and error."""
     reason = f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS_MAX]
     for record in records:
-        places = (record.topic, str(record.partition), str(record.offset), group)
+        origin = (record.topic, str(record.partition), str(record.offset), group)
         yield NewRecord(
             record.value,
             key=record.key,
             timestamp=record.timestamp,
             headers=[
                 *record.headers,
-                *zip(DEAD_LETTER_HEADERS, places, strict=True),
+                *zip(DEAD_LETTER_HEADERS, origin, strict=True),
                 (DEAD_LETTER_ERROR, reason),
             ],
         )

@@ -1,4 +1,4 @@
-"""The blocking group; see ``async_group``, beside which it is written out as ``client`` is beside ``async_client``."""
+"""The blocking group, the counterpart of ``async_group``."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ class Caller(Protocol):
 
 
 class Batch(BatchCore):
-    """Records that are this client's for a while. Left without an exception, they are acknowledged.
+    """Records under a lease, acknowledged at the end of a with block.
 
     ::
 
         with batch:
             for record in batch: ...
 
-    Iterating raises ``LeaseLostError`` as soon as the lease is lost, and so does leaving the block.
+    The block extends the lease while it runs. Iterating and leaving the block raise
+    ``LeaseLostError`` once the lease is lost. An exception returns the records for
+    redelivery; see ``GroupOptions.on_error``.
     """
 
     def __init__(self, group: Group, polled: Polled) -> None:
@@ -81,16 +83,16 @@ class Batch(BatchCore):
                 times.extended(time.monotonic())
 
     def ack(self) -> None:
-        """Commit them; ``with`` does it by itself. Raises ``LeaseLostError``."""
+        """Commit the records; ``with`` does this. Raises ``LeaseLostError``."""
         self._group.ack(self.lease)
 
     def nack(self) -> None:
-        """Give them back, to be delivered again at once."""
+        """Return the records for immediate redelivery."""
         self._group.nack(self.lease)
 
 
 class Group(GroupCore):
-    """Reads topics together with all others that read as the same group; ``Client.group`` makes one.
+    """Reads topics as one of the readers of a group; created by ``Client.group``.
 
     ::
 
@@ -99,16 +101,16 @@ class Group(GroupCore):
                 with batch:
                     for record in batch: ...
 
-    Nothing is kept here but the lease of the batch at hand: any number of these, in any
-    number of processes, share the partitions, and one that dies is made up for by the
-    others when its lease runs out. Each partition is handled by one at a time, in order.
+    Any number of readers in any number of processes share the partitions. Each
+    partition is handled by one reader at a time, in order. The only state of a reader
+    is its current lease: if it dies, the others get its records when the lease expires.
     """
 
     def __init__(self, client: Caller, group: str, *topics: str, **options: Unpack[GroupSettings]) -> None:
         """Use ``client`` for this group alone; ``close`` closes it. See ``GroupOptions``.
 
         Raises:
-            ValueError: no topic, or an option that makes no sense.
+            ValueError: no topic was given, or an option is invalid.
         """
         super().__init__(group, topics, options)
         self._client = client
@@ -133,10 +135,12 @@ class Group(GroupCore):
                 yield batch
 
     def poll(self) -> Batch | None:
-        """The next batch; None if nothing came within ``wait_s``. A broker that is away is waited for.
+        """Return the next batch; None if no record came within ``wait_s``.
+
+        Retries while the broker is down.
 
         Raises:
-            SteleClientError: one that does not pass by itself.
+            SteleClientError: an error that is not retriable.
         """
         if self._is_closed:
             raise ClosedError("group")
@@ -166,7 +170,7 @@ class Group(GroupCore):
         self._client.call(Extend(group=self.group, lease=lease, lease_ms=self.options.lease_ms))
 
     def _until_done(self, operation: Ack) -> None:
-        """Again while the broker is away: the same ack is answered in the same way, or says that it is too late."""
+        """Retry while the broker is down; acks are idempotent, and fail once the lease expired."""
         deadline_s = time.monotonic() + self.options.lease_s
         failures = 0
         while True:
@@ -179,13 +183,13 @@ class Group(GroupCore):
             time.sleep(retry_pause_s(failures))
 
     def failed(self, batch: Batch, error: BaseException) -> bool:
-        """What becomes of a batch that was left by ``error``; True: it goes no further."""
+        """Dead-letter or return a batch that failed with ``error``; True suppresses the error."""
         letters = self.dead_letters(batch, error)
         if letters is not None:
             self._client.produce_many(*letters)
             batch.ack()
             return True
-        # If that does not reach the broker, the lease runs out.
+        # If this does not reach the broker, the lease expires.
         with contextlib.suppress(SteleClientError):
             batch.nack()
         return self.absorbs(batch, error)

@@ -1,4 +1,4 @@
-"""The shape of an operation, and of the HTTP exchange it may become."""
+"""The base class of operations, and HTTP requests and responses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OCTET_STREAM = "application/octet-stream"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpRequest:
-    """``path`` is already quoted; ``params`` are not."""
+    """An HTTP request; ``path`` is quoted, ``params`` are not."""
 
     method: str
     path: str
@@ -41,48 +41,44 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpAnswer:
-    """``headers`` looks names up without regard to case."""
+    """An HTTP response; ``headers`` ignores the case of names."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     def json(self) -> Any:
-        """The body as JSON.
-
-        Raises:
-            ProtocolError: it is not.
-        """
+        """Decode the body as JSON. Raises ProtocolError if it is not JSON."""
         try:
             return msgspec.json.decode(self.body)
         except msgspec.DecodeError as error:
             raise ProtocolError(
-                f"the answer is not JSON ({error}); is this URL the HTTP listener of a Stele broker?"
+                f"the response is not JSON ({error}); is this URL the HTTP listener of a Stele broker?"
             ) from error
 
     def json_lines(self) -> list[Any]:
-        """The body as NDJSON. Raises ProtocolError: it is not."""
+        """Decode the body as NDJSON. Raises ProtocolError if it is not NDJSON."""
         try:
             return msgspec.json.Decoder().decode_lines(self.body)
         except msgspec.DecodeError as error:
             raise ProtocolError(
-                f"the answer is not NDJSON ({error}); is this URL the HTTP listener of a Stele broker?"
+                f"the response is not NDJSON ({error}); is this URL the HTTP listener of a Stele broker?"
             ) from error
 
     def header_int(self, name: str) -> int:
-        """Raises ProtocolError when it is missing or no number."""
+        """Return a header as a number. Raises ProtocolError if it is missing or invalid."""
         try:
             return int(self.headers[name])
         except (KeyError, ValueError) as error:
-            raise ProtocolError(f"the answer has no usable header {name}") from error
+            raise ProtocolError(f"the response has no valid header {name}") from error
 
 
 class Operation(Generic[R_co]):
-    """One call, in both languages.
+    """A request in both protocols, and the parsing of its response.
 
-    ``is_repeatable``: carrying it out twice is the same as once, so a transport
-    may repeat it when a connection breaks. ``wait_s``: how long the broker may
-    deliberately hold the answer back (a long poll).
+    ``is_repeatable``: executing it twice has the effect of once, so a client may retry
+    it when a connection breaks. ``wait_s``: how long the broker may hold back the
+    response (a long poll).
     """
 
     __slots__ = ()
@@ -104,25 +100,25 @@ class Operation(Generic[R_co]):
         )
 
     def from_http(self, answer: HttpAnswer) -> R_co:
-        """The result of an answer that is no error (status below 400)."""
+        """Return the result of a response with a status below 400."""
         raise NotImplementedError
 
     def from_problem(self, error: SteleClientError) -> R_co:
-        """The result of an error answer, where the error is part of a result; else it is raised."""
+        """Return an error as part of the result, or raise it (the default)."""
         raise error
 
 
 def result_of_frame(operation: Operation[R], frame_type: int, body: bytes) -> R:
-    """What the broker's answering frame means.
+    """Return the result of an operation from its response frame.
 
     Raises:
-        ProtocolError: it answers something else, or does not parse.
-        SteleClientError: the broker's error, typed.
+        ProtocolError: the frame does not parse, or is the response to another request.
+        SteleClientError: the typed error of the broker.
     """
     try:
         response = decode_response(frame_type, body)
     except MessageError as error:
-        raise ProtocolError(f"the broker's answer does not parse: {error}") from error
+        raise ProtocolError(f"the broker's response does not parse: {error}") from error
     if isinstance(response, ErrorResponse):
         raise error_for(response.code, response.message)
     return operation.from_frame(response)
@@ -130,16 +126,16 @@ def result_of_frame(operation: Operation[R], frame_type: int, body: bytes) -> R:
 
 def expect(response: Response, cls: type[A]) -> A:
     if not isinstance(response, cls):
-        raise ProtocolError(f"the broker answered {type(response).__name__} where {cls.__name__} was due")
+        raise ProtocolError(f"the broker sent {type(response).__name__} instead of {cls.__name__}")
     return response
 
 
 def result_of_http(operation: Operation[R], answer: HttpAnswer) -> R:
-    """What the broker's HTTP answer means.
+    """Return the result of an operation from its HTTP response.
 
     Raises:
-        ProtocolError: it is not an answer of a Stele broker.
-        SteleClientError: the broker's error, typed.
+        ProtocolError: the response is not that of a Stele broker.
+        SteleClientError: the typed error of the broker.
     """
     if answer.status >= 400:
         return operation.from_problem(problem(answer))
@@ -147,11 +143,11 @@ def result_of_http(operation: Operation[R], answer: HttpAnswer) -> R:
         return operation.from_http(answer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProtocolError(
-            f"the answer lacks a field ({error!r}); is this URL the HTTP listener of a Stele broker?"
+            f"the response lacks a field ({error!r}); is this URL the HTTP listener of a Stele broker?"
         ) from error
 
 
-# For answers that come from something before the broker, such as a proxy.
+# For responses of something in front of the broker, such as a proxy.
 _CODES_BY_STATUS = {
     404: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     408: ErrorCode.REQUEST_TIMED_OUT,
@@ -167,7 +163,7 @@ _CODES_BY_STATUS = {
 
 
 def problem(answer: HttpAnswer) -> SteleClientError:
-    """The typed error in an RFC 9457 problem document, or as much as the status tells."""
+    """Return the typed error of an RFC 9457 problem document, or of the status alone."""
     try:
         decoded = msgspec.json.decode(answer.body)
     except msgspec.DecodeError:
@@ -179,14 +175,14 @@ def problem(answer: HttpAnswer) -> SteleClientError:
 def error_from_problem(document: Mapping[str, Any], *, status: int) -> SteleClientError:
     kafka_code = document.get("kafka_code")
     if kafka_code == ErrorCode.INVALID_REQUEST:
-        # "See errors": what is wrong with the first record is what is wrong with the request.
+        # The error of the first record stands for the whole request.
         kafka_code = _first_error(document).get("kafka_code", kafka_code)
     if isinstance(kafka_code, int) and status != HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         code = error_code(kafka_code)
     else:
         code = _CODES_BY_STATUS.get(status, ErrorCode.UNKNOWN_SERVER_ERROR)
     detail = document.get("detail") or document.get("title")
-    message = str(detail) if detail else f"the broker answered with HTTP status {status}"
+    message = str(detail) if detail else f"the broker returned HTTP status {status}"
     error = error_for(code, message)
     if isinstance(retriable := document.get("retriable"), bool):
         error.retriable = retriable
@@ -209,11 +205,11 @@ def _int(document: Mapping[str, Any], name: str) -> int:
 
 
 def segment(name: str) -> str:
-    """``name`` as one piece of a path, whatever is in it."""
-    # "." and ".." mean other places of the path, unless they are encoded.
+    """Quote ``name`` as a single segment of a path."""
+    # "." and ".." would be resolved as relative segments.
     return "%2E" * len(name) if name in (".", "..") else quote(name, safe="")
 
 
 def topic_path(topic: str, *parts: str) -> str:
-    """``/v1/topics/{topic}/…`` with the topic's name quoted."""
+    """Return ``/v1/topics/{topic}/…`` with the name quoted."""
     return "/".join(("/v1/topics", segment(topic), *parts))

@@ -21,10 +21,10 @@ FetchOutcome = FetchedRecords | SteleClientError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch(Operation[list[FetchOutcome]]):
-    """Records from an offset of each partition; the outcomes stand in the order asked.
+    """Fetch records from an offset per partition; outcomes are in the order requested.
 
-    The broker answers when ``min_bytes`` are there or ``wait_ms`` has passed. Over
-    HTTP it carries exactly one partition.
+    The broker answers once ``min_bytes`` are available or ``wait_ms`` has passed. Over
+    HTTP a fetch has exactly one partition.
     """
 
     is_repeatable = True
@@ -49,19 +49,19 @@ class Fetch(Operation[list[FetchOutcome]]):
         answer = expect(response, m.FetchResponse)
         if len(answer.partitions) != len(self.partitions):
             raise ProtocolError(
-                f"{len(self.partitions)} partitions were asked and {len(answer.partitions)} answered"
+                f"the response has {len(answer.partitions)} partitions instead of {len(self.partitions)}"
             )
         return [
-            _outcome(asked, fetched)
-            for asked, fetched in zip(self.partitions, answer.partitions, strict=True)
+            _outcome(requested, fetched)
+            for requested, fetched in zip(self.partitions, answer.partitions, strict=True)
         ]
 
     def to_http(self) -> HttpRequest:
-        (asked,) = self.partitions
+        (requested,) = self.partitions
         params = {
-            "from": str(asked.offset),
-            "max_bytes": str(min(asked.max_bytes, self.max_bytes)),
-            # Bytes are the limit here; the broker's default for records is meant for people.
+            "from": str(requested.offset),
+            "max_bytes": str(min(requested.max_bytes, self.max_bytes)),
+            # max_bytes is the limit; the broker's default for records is meant for people.
             "limit": "1000000",
         }
         if self.wait_ms:
@@ -69,20 +69,20 @@ class Fetch(Operation[list[FetchOutcome]]):
             params["min_bytes"] = str(self.min_bytes)
         return HttpRequest(
             method="GET",
-            path=topic_path(asked.topic, "partitions", str(asked.partition), "records"),
+            path=topic_path(requested.topic, "partitions", str(requested.partition), "records"),
             params=params,
             headers={"Accept": OCTET_STREAM},
         )
 
     def from_http(self, answer: HttpAnswer) -> list[FetchOutcome]:
-        (asked,) = self.partitions
-        records = records_of(asked.topic, asked.partition, asked.offset, answer.body)
+        (requested,) = self.partitions
+        records = records_of(requested.topic, requested.partition, requested.offset, answer.body)
         return [
             FetchedRecords(
-                topic=asked.topic,
-                partition=asked.partition,
+                topic=requested.topic,
+                partition=requested.partition,
                 records=records,
-                next_offset=max(_next_offset(records, asked.offset), answer.header_int("Next-Offset")),
+                next_offset=max(_next_offset(records, requested.offset), answer.header_int("Next-Offset")),
                 high_watermark=answer.header_int("High-Watermark"),
                 log_start_offset=answer.header_int("Log-Start-Offset"),
             )
@@ -92,7 +92,7 @@ class Fetch(Operation[list[FetchOutcome]]):
         return [error]
 
 
-def _outcome(asked: m.FetchPartition, fetched: m.FetchedPartition) -> FetchOutcome:
+def _outcome(requested: m.FetchPartition, fetched: m.FetchedPartition) -> FetchOutcome:
     if fetched.code is not ErrorCode.NONE:
         error = error_for(fetched.code, fetched.message or fetched.code.name)
         if isinstance(error, OffsetOutOfRangeError):
@@ -100,15 +100,17 @@ def _outcome(asked: m.FetchPartition, fetched: m.FetchedPartition) -> FetchOutco
             error.high_watermark = fetched.high_watermark
         return error
     try:
-        records = records_of(asked.topic, asked.partition, asked.offset, fetched.batches)
+        records = records_of(requested.topic, requested.partition, requested.offset, fetched.batches)
     except CorruptRecordsError as error:
         return error
-    next_offset = asked.offset
+    next_offset = requested.offset
     if fetched.batches:
-        next_offset = max([asked.offset, *(header.next_offset for header in iter_headers(fetched.batches))])
+        next_offset = max(
+            [requested.offset, *(header.next_offset for header in iter_headers(fetched.batches))]
+        )
     return FetchedRecords(
-        topic=asked.topic,
-        partition=asked.partition,
+        topic=requested.topic,
+        partition=requested.partition,
         records=records,
         next_offset=next_offset,
         high_watermark=fetched.high_watermark,
@@ -121,7 +123,11 @@ def _next_offset(records: Sequence[Record[bytes]], offset: int) -> int:
 
 
 def records_of(topic: str, partition: int, offset: int, batches: bytes) -> list[Record[bytes]]:
-    """The records from ``offset`` on; whole batches are served, so the first may begin before it."""
+    """Decode the records from ``offset`` on; the first batch may start before it.
+
+    Raises:
+        CorruptRecordsError: a CRC does not match, or records do not parse.
+    """
     records: list[Record[bytes]] = []
     position, end = 0, len(batches)
     try:
@@ -146,17 +152,17 @@ def records_of(topic: str, partition: int, offset: int, batches: bytes) -> list[
                     )
     except CorruptBatchError as error:
         raise CorruptRecordsError(
-            f"what {topic}-{partition} answered from offset {offset} is corrupt: {error}; "
-            "read it again, and if that does not help run `stele verify` on the broker's data directory"
+            f"the batches of {topic}-{partition} from offset {offset} are corrupt: {error}; "
+            "read them again, and if that does not help run `stele verify` on the broker's data directory"
         ) from error
     return records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffset(Operation[int | None]):
-    """The offset at a time: ms since the epoch, ``EARLIEST_TIMESTAMP`` or ``LATEST_TIMESTAMP``.
+    """Look up an offset by ``EARLIEST_TIMESTAMP``, ``LATEST_TIMESTAMP`` or a time in ms.
 
-    For a time: of the first record at or after it, None when there is none.
+    For a time, it is the offset of the first record at or after it, or None.
     """
 
     is_repeatable = True

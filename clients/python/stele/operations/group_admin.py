@@ -1,4 +1,4 @@
-"""Operations that list, describe and delete consumer groups and reset their offsets, over HTTP only."""
+"""Administration of consumer groups, over HTTP only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .groups import NoResult, group_path, json_request, partitions_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListGroups(Operation[tuple[list[tuple[str, str]], str | None]]):
-    """``([(group, state)…], next_after)``."""
+    """List a page of groups: ``([(group, state)…], next_after)``."""
 
     is_repeatable = True
     after: str = ""
@@ -23,7 +23,7 @@ class ListGroups(Operation[tuple[list[tuple[str, str]], str | None]]):
 
     def from_http(self, answer: HttpAnswer) -> tuple[list[tuple[str, str]], str | None]:
         document = answer.json()
-        return [(one["group"], one["state"]) for one in document["groups"]], document["next_after"]
+        return [(group["group"], group["state"]) for group in document["groups"]], document["next_after"]
 
 
 def _lag(document: Mapping[str, Any]) -> PartitionLag:
@@ -55,15 +55,15 @@ class DescribeGroup(Operation[GroupDescription]):
             lag=document["lag"],
             members=[
                 GroupMember(
-                    member_id=one["member_id"],
-                    client_id=one["client_id"],
-                    client_host=one["client_host"],
-                    assigned=partitions_of(one["assignment"]),
-                    owned=partitions_of(one["owned"]),
+                    member_id=member["member_id"],
+                    client_id=member["client_id"],
+                    client_host=member["client_host"],
+                    assigned=partitions_of(member["assignment"]),
+                    owned=partitions_of(member["owned"]),
                 )
-                for one in document["members"]
+                for member in document["members"]
             ],
-            partitions=[_lag(one) for one in document["partitions"]],
+            partitions=[_lag(partition) for partition in document["partitions"]],
         )
 
 
@@ -77,7 +77,7 @@ class DeleteGroup(NoResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOffsets(Operation[list[tuple[TopicPartition, int | None, int, int]]]):
-    """``[(partition, committed before, after, lag)…]``"""
+    """Reset offsets: ``[(partition, committed before, after, lag)…]``."""
 
     is_repeatable = True
     group: str
@@ -99,6 +99,11 @@ class ResetOffsets(Operation[list[tuple[TopicPartition, int | None, int, int]]])
 
     def from_http(self, answer: HttpAnswer) -> list[tuple[TopicPartition, int | None, int, int]]:
         return [
-            (TopicPartition(one["topic"], one["partition"]), one["before"], one["after"], one["lag"])
-            for one in answer.json()["offsets"]
+            (
+                TopicPartition(reset["topic"], reset["partition"]),
+                reset["before"],
+                reset["after"],
+                reset["lag"],
+            )
+            for reset in answer.json()["offsets"]
         ]

@@ -16,12 +16,12 @@ _encode = msgspec.json.encode
 
 
 def group_path(group: str, *parts: str) -> str:
-    """``/v1/groups/{group}/…`` with all names quoted."""
+    """Return ``/v1/groups/{group}/…`` with all names quoted."""
     return "/".join(("/v1/groups", *map(segment, (group, *parts))))
 
 
 def json_request(method: str, path: str, body: object) -> HttpRequest:
-    """A request with ``body`` as JSON."""
+    """Return a request with ``body`` as JSON."""
     return HttpRequest(method=method, path=path, headers={"Content-Type": JSON}, content=_encode(body))
 
 
@@ -44,8 +44,8 @@ def _membership_from_json(document: Mapping[str, Any]) -> Membership:
 
 
 def partitions_of(assignment: Sequence[Mapping[str, Any]]) -> list[TopicPartition]:
-    """The partitions of an assignment as HTTP shows it."""
-    return [TopicPartition(str(one["topic"]), int(p)) for one in assignment for p in one["partitions"]]
+    """Return the partitions of an assignment in its JSON form."""
+    return [TopicPartition(str(part["topic"]), int(p)) for part in assignment for p in part["partitions"]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class Heartbeat(Operation[Membership]):
 
 
 class NoResult(Operation[None]):
-    """Its answer has no fields."""
+    """An operation whose response has no fields."""
 
     __slots__ = ()
 
@@ -145,7 +145,7 @@ class Claim(NoResult):
 
     def to_http(self) -> HttpRequest:
         return json_request(
-            "PUT", _owner_path(self.group, self.partition), _who(self.member_id, self.generation)
+            "PUT", _owner_path(self.group, self.partition), _member(self.member_id, self.generation)
         )
 
 
@@ -167,11 +167,11 @@ class Release(NoResult):
 
     def to_http(self) -> HttpRequest:
         return json_request(
-            "DELETE", _owner_path(self.group, self.partition), _who(self.member_id, self.generation)
+            "DELETE", _owner_path(self.group, self.partition), _member(self.member_id, self.generation)
         )
 
 
-def _who(member_id: str, generation: int) -> dict[str, Any]:
+def _member(member_id: str, generation: int) -> dict[str, Any]:
     return {"member_id": member_id, "generation": generation}
 
 
@@ -205,7 +205,7 @@ class Commit(NoResult):
         )
 
     def to_http(self) -> HttpRequest:
-        body = {**_who(self.member_id, self.generation), "offset": self.offset, "metadata": self.metadata}
+        body = {**_member(self.member_id, self.generation), "offset": self.offset, "metadata": self.metadata}
         return json_request("PUT", _offset_path(self.group, self.partition), body)
 
 

@@ -1,7 +1,6 @@
-"""Records as JSON, the way HTTP takes and gives them, without losing a byte.
+"""Records as JSON in the form of the HTTP API, lossless for any bytes.
 
-Text goes as ``key``/``value``, other bytes as ``key_b64``/``value_b64``. A JSON
-string is stored as its text, so bytes that are UTF-8 come out as they went in.
+UTF-8 is sent as ``key``/``value``, other bytes as ``key_b64``/``value_b64``.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def _put(target: dict[str, Any], name: str, data: bytes) -> None:
     except UnicodeDecodeError:
         target[f"{name}_b64"] = b64encode(data).decode()
         return
-    # A control character takes six bytes in JSON; base64 never grows by more than a third.
+    # A control character takes six bytes in JSON; base64 grows by a third at most.
     if len(text) > _SHORT_BYTES and len(text) > len(data) * 4 // 3:
         target[f"{name}_b64"] = b64encode(data).decode()
     else:
@@ -64,7 +63,7 @@ def _put(target: dict[str, Any], name: str, data: bytes) -> None:
 
 
 def record_as_json(record: Record[bytes]) -> dict[str, Any]:
-    """A stored record in the form that HTTP answers with."""
+    """Return a stored record in the form of an HTTP response."""
     line: dict[str, Any] = {
         "partition": record.partition,
         "offset": record.offset,

@@ -1,4 +1,4 @@
-"""Operations that read as a group without a member: polls, and what becomes of their leases (ADR-0017)."""
+"""Operations that read under leases: poll, ack, nack and extend (ADR-0017)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .groups import NoResult, group_path, json_request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poll(Operation[Polled]):
-    """``poll_id`` makes it repeatable: the same again is answered with the same lease."""
+    """A poll; repeatable, because the same ``poll_id`` returns the same lease."""
 
     is_repeatable = True
     group: str
@@ -51,8 +51,8 @@ class Poll(Operation[Polled]):
         answer = expect(response, m.PollResponse)
         records: list[Record[bytes]] = []
         for part in answer.partitions:
-            found = records_of(part.topic, part.partition, part.offset, part.batches)
-            records += [record for record in found if record.offset < part.next_offset]
+            decoded = records_of(part.topic, part.partition, part.offset, part.batches)
+            records += [record for record in decoded if record.offset < part.next_offset]
         return Polled(
             lease=answer.lease,
             expires_at_ms=answer.expires_at_ms,
@@ -69,9 +69,12 @@ class Poll(Operation[Polled]):
             ],
             skipped=[
                 Skipped(
-                    topic=one.topic, partition=one.partition, offset=one.offset, next_offset=one.next_offset
+                    topic=skipped.topic,
+                    partition=skipped.partition,
+                    offset=skipped.offset,
+                    next_offset=skipped.next_offset,
                 )
-                for one in answer.skipped
+                for skipped in answer.skipped
             ],
         )
 
@@ -93,9 +96,9 @@ class Poll(Operation[Polled]):
         return Polled(
             lease=document["lease"],
             expires_at_ms=int(document["expires_at"] or 0),
-            records=[_record(one) for one in document["records"]],
-            partitions=[LeasedPartition(**one) for one in document["partitions"]],
-            skipped=[Skipped(**one) for one in document["skipped"]],
+            records=[_record(record) for record in document["records"]],
+            partitions=[LeasedPartition(**partition) for partition in document["partitions"]],
+            skipped=[Skipped(**skipped) for skipped in document["skipped"]],
         )
 
 

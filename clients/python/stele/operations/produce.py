@@ -18,7 +18,7 @@ RecordOutcome = RecordMetadata | SteleClientError
 Acks = int
 ACKS_LABELS: dict[int, str] = {0: "0", 1: "1", m.ACKS_ALL: "all"}
 _DURABILITIES = {durability.label: durability for durability in m.Durability}
-# Of an answer that began before the broker knew.
+# The least durability of a response that started before the broker knew.
 _LEAST_BY_ACKS = {
     0: m.Durability.NONE,
     1: m.Durability.APPENDED,
@@ -28,12 +28,12 @@ _LEAST_BY_ACKS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produce(Operation[list[RecordOutcome]]):
-    """One batch; the result has a receipt, or an error, for every record in order.
+    """Store a batch; the result has a receipt or an error per record, in order.
 
-    ``partition`` None lets the broker choose: over the binary protocol one
-    partition for the batch, in turn; over HTTP one for each record, by key.
-    With a producer id the partition must be given (the sequences are per partition).
-    ``timeout_ms`` is how long the broker may wait for acks=all (over HTTP that is its own setting).
+    ``partition`` None lets the broker choose: over the binary protocol one partition
+    for the batch, in turn; over HTTP one per record, by key. With a producer id the
+    partition is required, because sequences are per partition. ``timeout_ms`` is how
+    long the broker may wait for acks=all; over HTTP the broker's setting applies.
     """
 
     topic: str
@@ -108,7 +108,7 @@ class Produce(Operation[list[RecordOutcome]]):
             elif "index" in line:
                 outcomes.append(error_from_problem(error, status=error["status"]))
             else:
-                # It ended the upload: what follows was not taken.
+                # The upload ended here; the following records were not accepted.
                 failure = error_from_problem(error, status=error["status"])
                 outcomes += [failure.twin() for _ in range(len(self.records) - len(outcomes))]
         if len(outcomes) != len(self.records):
@@ -141,7 +141,7 @@ class InitProducerId(Operation[tuple[int, int]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedProducer:
-    """``is_resumed``: this version had begun before, so some of it may be stored."""
+    """A producer of a version; if ``is_resumed``, some of the version may be stored."""
 
     producer_id: int
     producer_epoch: int
@@ -150,9 +150,9 @@ class NamedProducer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginProducerVersion(Operation[NamedProducer]):
-    """The producer for ``version`` of what ``name`` writes, the same when asked again (ADR-0015).
+    """Begin a version of a named producer, or resume it (ADR-0015).
 
-    An InvalidRequestError answers a version that is older than one that has begun.
+    The broker rejects a version older than one that has begun (InvalidRequestError).
     """
 
     is_repeatable = True
@@ -185,7 +185,7 @@ class BeginProducerVersion(Operation[NamedProducer]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerState:
-    """A producer's last record in a partition; all -1 if there is none."""
+    """The last record of a producer in a partition; all -1 if there is none."""
 
     producer_epoch: int
     last_sequence: int
@@ -194,7 +194,7 @@ class ProducerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetProducerState(Operation[ProducerState]):
-    """What a partition has of a producer."""
+    """Get the last record of a producer in a partition."""
 
     is_repeatable = True
     topic: str
@@ -229,7 +229,7 @@ class GetProducerState(Operation[ProducerState]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleProduce(Operation[int]):
-    """ADR-0009 PRODUCE: one record without key into partition 0, acks=1; the result is its offset."""
+    """Store a record in partition 0 with acks=1 (PRODUCE of ADR-0009); return its offset."""
 
     topic: str
     data: bytes

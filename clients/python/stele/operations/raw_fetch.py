@@ -1,4 +1,4 @@
-"""Batches as they lie in the log, for who decodes them himself."""
+"""Fetches that return batches as stored, for callers that decode them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .fetch import Fetch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawBatches:
-    """``batches`` as they lie in the log; the first may begin before the offset that was asked for."""
+    """Batches as stored in the log; the first may start before the requested offset."""
 
     batches: bytes
     high_watermark: int
@@ -22,7 +22,7 @@ class RawBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawFetch(Operation[RawBatches]):
-    """A fetch of one partition that leaves the decoding to whoever needs the records."""
+    """A fetch of one partition without decoding."""
 
     is_repeatable = True
     topic: str
@@ -31,10 +31,10 @@ class RawFetch(Operation[RawBatches]):
     max_bytes: int
 
     def _fetch(self) -> Fetch:
-        asked = m.FetchPartition(
+        partition = m.FetchPartition(
             topic=self.topic, partition=self.partition, offset=self.offset, max_bytes=self.max_bytes
         )
-        return Fetch(partitions=(asked,), max_bytes=self.max_bytes)
+        return Fetch(partitions=(partition,), max_bytes=self.max_bytes)
 
     def to_frame(self) -> m.Request:
         return self._fetch().to_frame()

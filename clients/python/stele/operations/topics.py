@@ -69,11 +69,10 @@ class Metadata(Operation[ClusterMetadata]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCount(Operation[int]):
-    """How many partitions a topic has.
+    """Get the number of partitions of a topic.
 
-    With ``auto_create`` an unknown topic is created, if the broker does that: what a
-    producer needs before it can choose a partition by key. Over HTTP a GET changes
-    nothing, and ``ProduceNothing`` does it.
+    With ``auto_create`` the broker creates an unknown topic if its settings allow.
+    Over HTTP a GET changes nothing; use ``ProduceNothing`` to create the topic.
     """
 
     is_repeatable = True
@@ -84,11 +83,11 @@ class PartitionCount(Operation[int]):
         return m.MetadataRequest(topics=(self.topic,), auto_create=self.auto_create)
 
     def from_frame(self, response: m.Response) -> int:
-        for found in expect(response, m.MetadataResponse).topics:
-            if found.topic == self.topic:
-                if found.code is not ErrorCode.NONE:
-                    raise error_for(found.code, _why_no_topic(self.topic, found.code))
-                return len(found.partitions)
+        for topic in expect(response, m.MetadataResponse).topics:
+            if topic.topic == self.topic:
+                if topic.code is not ErrorCode.NONE:
+                    raise error_for(topic.code, _why_no_topic(self.topic, topic.code))
+                return len(topic.partitions)
         raise UnknownTopicError(f"topic {self.topic!r} does not exist; create it first")
 
     def to_http(self) -> HttpRequest:
@@ -106,7 +105,7 @@ def _why_no_topic(topic: str, code: ErrorCode) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceNothing(Operation[None]):
-    """A produce of no records, over HTTP: creates an unknown topic if, and as, the broker does that by itself."""
+    """Produce no records over HTTP, which creates an unknown topic if settings allow."""
 
     is_repeatable = True
     topic: str
@@ -122,7 +121,7 @@ class ProduceNothing(Operation[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListTopics(Operation[tuple[list[TopicDescription], str | None]]):
-    """A page of names and partition counts, without configurations, and the ``after`` of the next page."""
+    """List a page of topics without configurations, and ``after`` for the next page."""
 
     is_repeatable = True
     after: str = ""
@@ -145,7 +144,10 @@ class ListTopics(Operation[tuple[list[TopicDescription], str | None]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopic(Operation[TopicDescription]):
-    """``partitions`` None is the broker's default. The result has the configurations that were set."""
+    """Create a topic; ``partitions`` None is the broker's default.
+
+    The result has only the configurations that were set.
+    """
 
     topic: str
     partitions: int | None = None
@@ -166,7 +168,7 @@ class CreateTopic(Operation[TopicDescription]):
 
     def from_http(self, answer: HttpAnswer) -> TopicDescription:
         if answer.status == 200:
-            # PUT is idempotent, create is not: both listeners must tell the caller the same.
+            # PUT is idempotent, create is not; both transports must behave the same.
             raise error_for(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {self.topic!r} exists already")
         return _description_from_json(answer.json(), "configs")
 
@@ -191,7 +193,7 @@ class DescribeTopic(Operation[TopicDescription]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterTopic(Operation[TopicDescription]):
-    """What is not named keeps its value; a configuration of None goes back to its default."""
+    """Change a topic; a configuration of None is reset to its default."""
 
     is_repeatable = True
     topic: str
@@ -236,7 +238,7 @@ class DeleteTopic(Operation[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush(Operation[None]):
-    """Sync everything appended before it, in ``topic`` or everywhere."""
+    """Sync everything appended before, in ``topic`` or in all topics."""
 
     is_repeatable = True
     topic: str | None = None
@@ -257,7 +259,7 @@ class Flush(Operation[None]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ping(Operation[None]):
-    """The smallest exchange that proves the broker answers."""
+    """The smallest request, to check that the broker answers."""
 
     is_repeatable = True
 

@@ -21,20 +21,20 @@ V = TypeVar("V")
 
 Acked = asyncio.Future[RecordMetadata]
 
-# Records accepted in a row before others have a turn: a loop over enqueue alone would
-# keep the event loop, and its own batches, waiting until the buffer is full.
+# Records accepted before the event loop runs other tasks. Without this, a loop over enqueue
+# would block the sending of its own batches until the buffer is full.
 YIELD_EVERY = 100
 
 
 class AsyncProducer(Generic[V]):
-    """Stores records in one topic, in batches, each once and in order within its partition.
+    """Stores records of a topic in batches, exactly once and in order per partition.
 
-    ``await send(...)`` returns when the record is acked. ``await enqueue(...)``
-    returns as soon as it is accepted, with a future for the receipt; ``flush``
-    waits for all and raises ``ProduceError`` for those that failed. Failures that
-    may pass are tried again for ``delivery_timeout_s``, without storing twice.
+    ``await send(...)`` returns once the record is acked. ``await enqueue(...)`` returns
+    a future for the receipt once the record is accepted. ``flush`` waits for all records
+    and raises ``ProduceError`` for those that failed. Retriable failures are retried for
+    ``delivery_timeout_s`` without storing a record twice.
 
-    For the event loop of its first call. Use it with ``async with``, or ``close`` it.
+    It is bound to the event loop of its first call. Use ``async with``, or ``close`` it.
     """
 
     @overload
@@ -63,7 +63,7 @@ class AsyncProducer(Generic[V]):
         serializer: Serializer[V] | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
-        """See ``ProducerOptions`` for the settings. Raises ValueError for one that makes no sense."""
+        """See ``ProducerOptions`` for the settings. Raises ValueError for an invalid one."""
         options = make_options(settings)
         self._client = client
         self._core = ProducerCore(
@@ -86,7 +86,7 @@ class AsyncProducer(Generic[V]):
 
     @property
     def buffered_bytes(self) -> int:
-        """About how many bytes of records are accepted and have no outcome yet."""
+        """The approximate size of accepted records without an outcome, in bytes."""
         return self._core.buffered_bytes
 
     async def __aenter__(self) -> Self:
@@ -110,10 +110,11 @@ class AsyncProducer(Generic[V]):
     ) -> RecordMetadata:
         """Store one record and return its receipt.
 
-        A cancelled caller takes nothing back: the record may still be stored.
+        The record may still be stored after the caller was cancelled.
 
         Raises:
-            SteleClientError: it could not be stored within ``delivery_timeout_s``, or never will be.
+            SteleClientError: the record could not be stored within ``delivery_timeout_s``,
+                or was rejected.
         """
         return await (await self._accept(value, key, headers, partition, timestamp, is_counted=False))
 
@@ -126,10 +127,10 @@ class AsyncProducer(Generic[V]):
         partition: int | None = None,
         timestamp: Timestamp | None = None,
     ) -> Acked:
-        """Accept one record, and return a future for its receipt.
+        """Accept one record and return a future for its receipt.
 
-        Waits while the buffer is full. A failure is raised by the future, and by
-        the next ``flush`` or ``close`` for those who do not look at the future.
+        Waits while the buffer is full. The future raises a failure, and so does the
+        next ``flush`` or ``close``.
         """
         acked = await self._accept(value, key, headers, partition, timestamp, is_counted=True)
         self._until_yield -= 1
@@ -165,7 +166,7 @@ class AsyncProducer(Generic[V]):
         return acked
 
     async def _partition_count(self) -> int:
-        """Asks again while the broker is away: an outage delays a record, it does not fail it."""
+        """Look up the partition count; retry while the broker is down."""
         count = self._client.known_partition_count(self.topic)
         if count is not None:
             return count
@@ -182,10 +183,10 @@ class AsyncProducer(Generic[V]):
                     raise
                 await asyncio.sleep(pause_s)
 
-    # ── room ──
+    # ── back-pressure on callers ──
 
     async def _wait_for_room(self, size: int) -> None:
-        """Returns when ``size`` bytes are reserved."""
+        """Wait until ``size`` bytes of the buffer are reserved."""
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._room_waiters.append((size, waiter))
         try:
@@ -212,7 +213,7 @@ class AsyncProducer(Generic[V]):
     def _pump_soon(self) -> None:
         if not self._is_pump_due:
             self._is_pump_due = True
-            # At the end of this turn of the loop: what is sent together is batched together.
+            # After this iteration of the loop, so that records sent together share a batch.
             asyncio.get_running_loop().call_soon(self._pump)
 
     def _pump(self) -> None:
@@ -252,7 +253,7 @@ class AsyncProducer(Generic[V]):
             outcome = error
         except asyncio.CancelledError:
             outcome = ConnectionLostError("the producer was closed before the answer came")
-        except Exception as error:  # noqa: BLE001 (the edge of a task: a record must have an outcome)
+        except Exception as error:  # noqa: BLE001 (the boundary of a task: a record must have an outcome)
             outcome = SteleClientError(f"the batch could not be sent: {error!r}")
         if isinstance(outcome, UnknownTopicError):
             self._client.forget_partition_count(self.topic)
@@ -266,7 +267,7 @@ class AsyncProducer(Generic[V]):
                 self._core.note_failure(index, outcome)
             if not acked.done():
                 acked.set_exception(outcome)
-                # Marks it as seen: flush tells of failures that nobody awaits.
+                # Marks it as retrieved; flush reports the failures of futures that nobody awaits.
                 acked.exception()
         elif not acked.done():
             acked.set_result(outcome)
@@ -293,13 +294,13 @@ class AsyncProducer(Generic[V]):
         self._identity_task = None
         self._pump_soon()
 
-    # ── ends ──
+    # ── flush and close ──
 
     async def flush(self) -> None:
-        """Returns when every record accepted before the call has its outcome.
+        """Wait until every record accepted before the call has an outcome.
 
         Raises:
-            ProduceError: records given to ``enqueue`` since the last flush failed.
+            ProduceError: records enqueued since the last flush failed.
         """
         waiting = [cast("tuple[Acked, int]", token)[0] for token in self._core.flush()]
         if waiting:
@@ -308,10 +309,10 @@ class AsyncProducer(Generic[V]):
         self._core.raise_failures()
 
     async def close(self, *, timeout_s: float | None = None) -> None:
-        """Flush, then stop. What has no outcome after ``timeout_s`` fails.
+        """Flush and stop; records without an outcome after ``timeout_s`` fail.
 
         Raises:
-            ProduceError: as ``flush`` does.
+            ProduceError: as for ``flush``.
         """
         if self._is_closed:
             return
@@ -334,10 +335,10 @@ class AsyncProducer(Generic[V]):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        # Those under way went back into their lanes to be retried.
+        # Batches in flight returned to their lanes for a retry.
         self._core.fail_unsent(ClosedError("producer"), self._deliver)
         for _, waiter in self._room_waiters:
             if not waiter.done():
                 waiter.set_result(False)
-        # Whoever waits for a future sees its outcome before close returns.
+        # Lets tasks that await a future see its outcome before close returns.
         await asyncio.sleep(0)

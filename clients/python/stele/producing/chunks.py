@@ -1,4 +1,4 @@
-"""Idempotent batches that their caller numbers, a few ahead, sent in order and again until they are stored."""
+"""Idempotent batches numbered by the caller, sent in order and retried until stored."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ..wire.compression import Compression
 from ..wire.error_codes import ErrorCode
 from ..wire.record_batch import BatchBuilder, Row, build_rows
 
-# Below the 1 MiB that a topic takes by default, with room for the batch's own header.
+# Below the default limit of 1 MiB per batch, with room for the batch header.
 CHUNK_BYTES = 900 * 1024
 HEADER_ROOM_BYTES = 4096
-# One less than the broker remembers of a producer in each partition: any of them may be sent again.
+# Fewer than the batches that the broker remembers per producer and partition, so that any may be sent again.
 CHUNKS_AHEAD = 4
 SEQUENCE_MODULUS = 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceChunk(Operation[None]):
-    """One idempotent batch; who needs no receipts pays for none."""
+    """Produces one idempotent batch, without receipts."""
 
     is_repeatable = True
     topic: str
@@ -93,7 +93,10 @@ class ProduceChunk(Operation[None]):
 
 
 class ChunkSender:
-    """Takes chunks and stores them; ``pause`` waits so many seconds between attempts, and may raise to give up."""
+    """Sends chunks until they are stored.
+
+    ``pause`` waits this many seconds between attempts, and may raise to give up.
+    """
 
     def __init__(
         self, client: Client, *, patience_s: float, pause: Callable[[float], None] = time.sleep
@@ -104,16 +107,16 @@ class ChunkSender:
         self._ready: list[ProduceChunk] = []
 
     def put(self, chunk: ProduceChunk) -> None:
-        """Take a chunk, and send all when there are as many as may be ahead. Raises as ``send``."""
+        """Add a chunk; send all once ``CHUNKS_AHEAD`` are waiting. Raises as ``send`` does."""
         self._ready.append(chunk)
         if len(self._ready) >= CHUNKS_AHEAD:
             self.send()
 
     def send(self) -> None:
-        """Send what was put, in order, and again what was not answered, while the broker is away.
+        """Send all waiting chunks in order; retry while the broker is down.
 
         Raises:
-            SteleClientError: a chunk will never be stored, or was not within the patience.
+            SteleClientError: a chunk was rejected, or not stored within ``patience_s``.
         """
         give_up_s = time.monotonic() + self._patience_s
         failures = 0
@@ -121,16 +124,16 @@ class ChunkSender:
             outcomes = self._client.transport.call_all(self._ready, timeout_s=self._client.config.timeout_s)
             left: list[ProduceChunk] = []
             cause: SteleClientError | None = None
-            behind: set[tuple[str, int]] = set()
+            failed: set[tuple[str, int]] = set()
             for chunk, outcome in zip(self._ready, outcomes, strict=True):
-                place = chunk.topic, chunk.partition
-                # Stored, too long ago to say where: that is all this needs to know.
+                partition = chunk.topic, chunk.partition
+                # A duplicate is stored; its offset is not needed.
                 if outcome is None or outcome.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                     continue
-                follows_failure = isinstance(outcome, ProducerStateError) and place in behind
+                follows_failure = isinstance(outcome, ProducerStateError) and partition in failed
                 if not outcome.retriable and not follows_failure:
                     raise outcome
-                behind.add(place)
+                failed.add(partition)
                 left.append(chunk)
                 cause = cause or outcome
             self._ready = left

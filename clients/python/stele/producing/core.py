@@ -1,4 +1,4 @@
-"""What the asyncio and the blocking producer share: everything but waiting."""
+"""What both producers share: batching, partitions and outcomes, without I/O."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from .options import ProducerOptions
 
 V = TypeVar("V")
 
-# Takes the token that the caller gave with a record, and the record's outcome.
+# Receives the token that the caller passed with a record, and the outcome of the record.
 Deliver = Callable[[Any, RecordOutcome], None]
 
-# Failures that flush() can tell apart; beyond that they are only counted.
+# Failures that flush() lists; further ones are only counted.
 FAILURES_TOLD_MAX = 1000
 
 
 class ProducerCore(Generic[V]):
-    """Records in, operations out; the caller does the I/O and serialises access."""
+    """Turns records into produce operations; the caller does I/O and serialises access."""
 
     def __init__(
         self, topic: str, serializer: Serializer[V], options: ProducerOptions, *, keeps_order: bool
@@ -53,7 +53,7 @@ class ProducerCore(Generic[V]):
         self.last_error: SteleClientError | None = None
         self._serializer = serializer
         self._partitioner = make_partitioner(options.partitioner)
-        # Without order on the way, only one batch under way keeps it.
+        # A transport without order needs a limit of one batch in flight.
         self._in_flight_max = options.in_flight_max if keeps_order else 1
         self._producer_id: tuple[int, int] | None = None
         self._failures: dict[int, SteleClientError] = {}
@@ -69,10 +69,11 @@ class ProducerCore(Generic[V]):
         headers: HeadersLike,
         timestamp: Timestamp | None,
     ) -> tuple[OutgoingRecord, int]:
-        """The record, and its size in bytes.
+        """Serialise a record; return it with its size in bytes.
 
         Raises:
-            SerializationError, RecordTooLargeError, TypeError, ValueError: nothing was accepted.
+            SerializationError, RecordTooLargeError, TypeError, ValueError: the record was
+                not accepted.
         """
         if value is None:
             data = None
@@ -100,7 +101,7 @@ class ProducerCore(Generic[V]):
         return record, size
 
     def reserve(self, size: int) -> bool:
-        """Take room for a record, to be used by ``append`` or given back by ``release``."""
+        """Reserve buffer space for ``append``; ``release`` returns it. False if it is full."""
         if self.buffered_bytes + size > self.options.buffer_bytes_max:
             return False
         self.buffered_bytes += size
@@ -122,7 +123,7 @@ class ProducerCore(Generic[V]):
     # ── producer ids ──
 
     def give_identity(self, lane: Lane) -> bool:
-        """Give ``lane`` an identity it has not had; False when a new producer id must be asked for."""
+        """Give ``lane`` a new identity; return False if a new producer id is needed first."""
         if self._producer_id is None or self._producer_id[0] == lane.last_producer_id:
             return False
         producer_id, producer_epoch = self._producer_id
@@ -156,7 +157,7 @@ class ProducerCore(Generic[V]):
         now_s: float,
         deliver: Deliver,
     ) -> None:
-        """Settle the records of a batch that was sent, or queue it to be sent again."""
+        """Settle the records of a sent batch, or queue the batch for a retry."""
         lane = self.lanes[partition]
         if isinstance(outcome, SteleClientError) and lane.is_stored_already(batch, outcome):
             outcome = self._outcomes_of_repeated(partition, batch)
@@ -171,30 +172,30 @@ class ProducerCore(Generic[V]):
         self.settle_failed(lost, deliver)
 
     def _outcomes_of_repeated(self, partition: int, batch: Batch) -> list[RecordOutcome]:
-        """For a batch the broker has stored so long ago that it does not remember where."""
+        """Return receipts without offsets, for a repeated batch that the broker has forgotten."""
         durability = Durability.APPENDED if self.options.acks else Durability.NONE
         return [RecordMetadata(self.topic, partition, -1, r.timestamp, durability) for r in batch.records]
 
     def _settle(self, batch: Batch, outcomes: list[RecordOutcome], deliver: Deliver) -> None:
-        """Hand every record its outcome and free its room."""
+        """Deliver the outcome of every record and release its buffer space."""
         self.release(batch.size)
         for token, outcome in zip(batch.tokens, outcomes, strict=True):
             deliver(token, outcome)
 
     def settle_failed(self, batches: Iterable[Batch], deliver: Deliver) -> None:
-        """Deliver its error to every record of batches that failed for good."""
+        """Deliver the error of each failed batch to its records."""
         for batch in batches:
             error = batch.error or self._not_delivered()
-            # One instance each: a traceback grows on the instance that is raised.
+            # One instance per record, because raising adds a traceback to the instance.
             self._settle(batch, cast("list[RecordOutcome]", [error.twin() for _ in batch.tokens]), deliver)
 
     def fail_unsent(self, error: SteleClientError, deliver: Deliver) -> None:
-        """Fail all records whose batch is not under way."""
+        """Fail all records whose batch is not in flight."""
         for lane in self.lanes.values():
             self.settle_failed(lane.give_up(error), deliver)
 
     def flush(self) -> list[Any]:
-        """Close the open batches; returns the tokens of all records that have no outcome yet."""
+        """Close the open batches; return the tokens of all records without an outcome."""
         tokens: list[Any] = []
         for partition in self.busy:
             lane = self.lanes[partition]
@@ -210,7 +211,7 @@ class ProducerCore(Generic[V]):
             f"the record was not delivered within {self.options.delivery_timeout_s:g} s; send it again"
         )
 
-    # ── failures of enqueue, for flush() ──
+    # ── failures that flush() reports ──
 
     def count_enqueued(self) -> int:
         index = self._enqueued_count
@@ -223,7 +224,7 @@ class ProducerCore(Generic[V]):
             self._failures[index] = error
 
     def raise_failures(self) -> None:
-        """Raises ProduceError for what failed since the last call; indexes count calls of enqueue since then."""
+        """Raise ProduceError for failures since the last call; indexes count enqueue calls."""
         failures, total = self._failures, self._enqueued_count
         self._failures, self._failure_count, self._enqueued_count = {}, 0, 0
         if failures:

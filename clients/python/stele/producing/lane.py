@@ -1,27 +1,27 @@
-"""One partition's way from accepted records to acked batches: decisions only, no I/O, no clock.
+"""Batches, sequences and retries of one partition, without I/O or a clock.
 
-Records are gathered into an open batch, closed batches wait in order, and a few
-are under way at once::
+A lane gathers records into an open batch. Closed batches wait in order, and a few are
+in flight at once::
 
-    append ──▶ open ──▶ ready ──▶ under way ──▶ acked
+    append ──▶ open ──▶ ready ──▶ in flight ──▶ acked
                           ▲           │
-                          └── retry ──┘   all that failed, in order, when none is under way
+                          └── retry ──┘   all failed batches, in order, once none is in flight
 
-Idempotence: a batch gets its sequence numbers when it is first sent and keeps
-them for every repetition, so the broker stores it once. After a failure nothing
-new is sent until every batch under way has its answer; then those that failed are
-sent again, oldest first. When the broker can no longer accept a sequence, the
-batch certainly is not stored, and it gets a new place:
+Idempotence: a batch gets its sequence numbers when it is first sent and keeps them in
+every retry, so the broker stores it once. After a failure the lane drains: it sends
+nothing new until every batch in flight has a response, then sends the failed batches
+again, oldest first. If the broker can no longer accept a sequence, the batch is certainly
+not stored, and it gets new sequence numbers:
 
-- a batch before it was rejected for good: the sequences close the gap;
-- the broker has forgotten the producer, or a batch before it was given up on with
-  an unknown outcome: the lane goes on with a new producer id. Batches of two
-  producer ids are never under way together, for nothing would keep their order.
+- if an earlier batch was rejected for good, the following sequences close the gap;
+- if the broker has forgotten the producer, or an earlier batch was abandoned with an
+  unknown outcome, the lane continues with a new producer id. Batches of two producer
+  ids are never in flight together, because nothing would keep their order.
 
-A batch that is too large is split and its halves are sent.
+A batch that is too large is split, and its halves are sent.
 
-Two rules of the caller: ``take`` is followed by exactly one of ``acked`` and
-``failed`` for that batch, and times come from one monotonic clock, in seconds.
+The caller must follow ``take`` by exactly one of ``acked`` and ``failed`` for that batch,
+and pass times of one monotonic clock, in seconds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SEQUENCES = 1 << 31
 
 @dataclass(slots=True, eq=False)
 class Identity:
-    """A producer id as one lane uses it; ``next_sequence`` is for the next record first sent."""
+    """The producer id of a lane; ``next_sequence`` is for the next new record."""
 
     producer_id: int
     producer_epoch: int
@@ -60,10 +60,10 @@ class BatchState(Enum):
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Records that are stored together, or not at all.
+    """Records that are stored together or not at all.
 
-    ``tokens`` stand beside the records: whatever the caller wants back with an
-    outcome. ``opened_s`` starts linger and delivery timeout.
+    ``tokens`` has a value of the caller per record, returned with its outcome. Linger
+    and delivery timeout count from ``opened_s``.
     """
 
     opened_s: float
@@ -86,7 +86,10 @@ class Batch:
 
 
 class Lane:
-    """See the module. ``identity`` is set by the caller when ``needs_identity`` says so."""
+    """Batches of one partition; see the module.
+
+    The caller sets ``identity`` if ``needs_identity`` is true.
+    """
 
     def __init__(self, options: ProducerOptions, *, in_flight_max: int) -> None:
         self._options = options
@@ -100,7 +103,7 @@ class Lane:
         self.identity: Identity | None = None
         self.last_producer_id = NO_PRODUCER_ID
 
-    # ── what the caller asks ──
+    # ── state ──
 
     @property
     def is_idle(self) -> bool:
@@ -111,14 +114,14 @@ class Lane:
         return self._failures_in_a_row
 
     def needs_identity(self, now_s: float) -> bool:
-        """A batch could be sent if it had a producer id."""
+        """Return whether a batch could be sent if it had a producer id."""
         if not self._options.idempotent or self.identity is not None:
             return False
         batch = self._next(now_s)
         return batch is not None and batch.identity is None
 
     def wake_at_s(self) -> float | None:
-        """When ``take`` may give a batch though nothing else happens; None: not by time alone."""
+        """Return when ``take`` may have a batch; None if time alone does not suffice."""
         if self._is_blocked():
             return None
         if self._ready:
@@ -146,7 +149,7 @@ class Lane:
             self._close_open()
 
     def flush(self) -> None:
-        """Do not let what is there now linger."""
+        """Close the open batch, so that it does not linger."""
         self._close_open()
 
     def _close_open(self) -> None:
@@ -158,7 +161,7 @@ class Lane:
     # ── batches out ──
 
     def take(self, now_s: float) -> Batch | None:
-        """The batch to send now, if there is one. It has its sequences."""
+        """Return the next batch to send, with its sequences assigned; None if there is none."""
         batch = self._next(now_s)
         if batch is None:
             return None
@@ -169,7 +172,7 @@ class Lane:
                 return None
             batch.identity = self.identity
             batch.base_sequence = self.identity.next_sequence
-            # As Kafka: sequences go on at 0 after 2³¹ - 1.
+            # As in Kafka, sequences continue with 0 after 2³¹ - 1.
             self.identity.next_sequence = (batch.base_sequence + len(batch.records)) % _SEQUENCES
         self._ready.popleft()
         batch.state = BatchState.UNDER_WAY
@@ -188,7 +191,7 @@ class Lane:
         return None if self._under_way else self._open
 
     def _is_blocked(self) -> bool:
-        """Nothing may be sent before an answer comes."""
+        """Return whether nothing may be sent before the next response."""
         if self._is_draining or len(self._under_way) >= self._in_flight_max:
             return True
         if not self._under_way or not self._options.idempotent:
@@ -200,14 +203,15 @@ class Lane:
 
     @staticmethod
     def is_stored_already(batch: Batch, error: SteleClientError) -> bool:
-        """``error`` means that an earlier attempt, whose outcome was unknown, had succeeded.
+        """Return whether ``error`` proves that an earlier attempt succeeded.
 
-        Without such an attempt the same answer is a mix-up of sequences, and the batch is not stored.
+        Only an attempt with an unknown outcome can have. Otherwise the error means that
+        sequences are mixed up, and the batch is not stored.
         """
         return error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER and batch.is_outcome_unknown
 
     def acked(self, batch: Batch, now_s: float, *, retry_pause_s: float = 0.0) -> list[Batch]:
-        """``batch`` is stored. Returns batches that thereby failed for good (after a drain)."""
+        """Note that ``batch`` is stored; return batches that failed for good after a drain."""
         batch.state = BatchState.ACKED
         self._under_way.remove(batch)
         self._failures_in_a_row = 0
@@ -216,9 +220,9 @@ class Lane:
     def failed(
         self, batch: Batch, error: SteleClientError, now_s: float, *, retry_pause_s: float
     ) -> list[Batch]:
-        """The attempt failed. Returns the batches that failed for good, each with its ``error``.
+        """Note a failed attempt; return the batches that failed for good, with ``error`` set.
 
-        ``retry_pause_s``: how long to wait before the next attempt, if there is one.
+        ``retry_pause_s``: the pause before the next attempt.
         """
         batch.error = error
         batch.state = BatchState.FAILED
@@ -227,7 +231,7 @@ class Lane:
         return self._after_answer(now_s, retry_pause_s)
 
     def give_up(self, error: SteleClientError) -> list[Batch]:
-        """Everything that is not under way fails, with ``error`` unless an attempt failed before."""
+        """Fail all batches not in flight, with their last error, otherwise ``error``."""
         self._close_open()
         batches = list(self._ready)
         self._ready.clear()
@@ -237,7 +241,10 @@ class Lane:
         return batches
 
     def expire(self, now_s: float) -> list[Batch]:
-        """Unsent batches older than the delivery timeout; ``error`` is that of the last attempt, if any."""
+        """Remove and return unsent batches older than the delivery timeout.
+
+        Their ``error`` is that of the last attempt, if there was one.
+        """
         if self._open is not None and self._is_expired(self._open, now_s):
             self._close_open()
         expired: list[Batch] = []
@@ -281,21 +288,21 @@ class Lane:
         return now_s - batch.opened_s >= self._options.delivery_timeout_s
 
     def _may_retry(self, batch: Batch, error: SteleClientError, before: list[Batch]) -> bool:
-        """Whether to send it again; a batch that was refused for its sequence is freed from it."""
+        """Return whether to retry; free a batch from a sequence that the broker rejected."""
         if not isinstance(error, ProducerStateError):
             return error.retriable
         if error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
             return False
         if batch.identity is None:
-            # A batch before it was left out meanwhile, and its place is free already.
+            # An earlier batch was left out meanwhile, which freed this one from its sequence.
             return True
         if error.code is ErrorCode.UNKNOWN_PRODUCER_ID and batch.is_outcome_unknown:
-            # Stored before the broker forgot, or not at all: nobody can tell any more.
+            # Whether it was stored before the broker forgot the producer cannot be known.
             return False
         if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and any(
             earlier.identity is batch.identity for earlier in before
         ):
-            # Its predecessor is missing and about to be sent: then the sequence is right.
+            # Its predecessor is sent again first, after which the sequence is right.
             return True
         if self.identity is batch.identity:
             self.identity = None
@@ -303,7 +310,7 @@ class Lane:
         return True
 
     def _leave_out(self, batch: Batch, later: list[Batch]) -> None:
-        """Let the sequences go on without ``batch``; ``later`` are those that may have followed it."""
+        """Continue the sequences without ``batch``; ``later`` are the batches after it."""
         identity = batch.identity
         if identity is None:
             return
@@ -311,7 +318,7 @@ class Lane:
         if batch.is_outcome_unknown or any(
             other.is_outcome_unknown or other.state is BatchState.UNDER_WAY for other in followers
         ):
-            # What the broker expects next is not known.
+            # The sequence that the broker expects next is unknown.
             if self.identity is identity:
                 self.identity = None
             return
@@ -324,7 +331,7 @@ class Lane:
             _free(other)
 
     def batches(self) -> Iterator[Batch]:
-        """All that is not acked and has not failed, oldest first."""
+        """Yield all batches that are neither acked nor failed, oldest first."""
         yield from self._under_way
         yield from self._ready
         if self._open is not None:
@@ -332,7 +339,7 @@ class Lane:
 
 
 def _free(batch: Batch) -> None:
-    """It is certainly not stored, so it may take another place in the sequence."""
+    """Remove the sequence of a batch that is certainly not stored."""
     batch.identity = None
     batch.base_sequence = -1
     batch.is_outcome_unknown = False
@@ -343,7 +350,7 @@ def _halves(batch: Batch) -> tuple[Batch, Batch]:
     size = batch.size // 2
     return (
         Batch(batch.opened_s, batch.records[:middle], batch.tokens[:middle], size, BatchState.READY),
-        # Sizes must add up to the whole, which was accounted for.
+        # The sizes must add up to that of the whole batch, which was reserved.
         Batch(
             batch.opened_s, batch.records[middle:], batch.tokens[middle:], batch.size - size, BatchState.READY
         ),

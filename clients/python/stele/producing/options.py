@@ -1,4 +1,4 @@
-"""How a producer batches, and how hard it tries."""
+"""Options of a producer: batching, timeouts and retries."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..partitioners import Partitioner
 from ..wire.compression import Compression
 from ..wire.messages import ACKS_ALL
 
-# The broker recognises a repeated batch among this many of the newest of a producer.
+# The broker recognises a repeated batch among this many newest batches of a producer.
 IN_FLIGHT_MAX = 5
 
 
 class ProducerSettings(TypedDict, total=False):
-    """What a producer's constructor takes by keyword; ``ProducerOptions`` says what each means."""
+    """Keyword arguments of a producer's constructor; see ``ProducerOptions``."""
 
     acks: AcksLike
     idempotent: bool
@@ -32,16 +32,24 @@ class ProducerSettings(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
-    """Settings of a producer, checked.
+    """Validated settings of a producer.
 
-    ``acks`` as in ``Client.produce``. ``idempotent``: a repeated batch is stored
-    once (not with acks=0, where nothing is repeated). ``linger_ms`` 0 sends at once
-    when nothing is under way and gathers what comes meanwhile into the next batch:
-    no delay when idle, large batches under load. ``in_flight_max`` counts batches of
-    one partition. ``buffer_bytes_max`` bounds what is accepted and not yet acked; a
-    full buffer makes callers wait. ``delivery_timeout_s`` is how long a record is
-    tried before it fails, ``request_timeout_s`` how long one attempt may take.
-    ``partitioner`` is a name of ``stele.partitioners.PARTITIONERS`` or a callable.
+    - ``acks``: as in ``Client.produce``.
+    - ``idempotent``: store a batch once even if it is sent again. Not with acks=0,
+      where nothing is sent again.
+    - ``linger_ms``: how long to wait for more records before a batch is sent. With 0 a
+      batch is sent at once if none is in flight; otherwise records gather until then.
+    - ``batch_bytes_max``, ``batch_records_max``: the size at which a batch is closed.
+    - ``in_flight_max``: the most batches in flight per partition.
+    - ``buffer_bytes_max``: the most bytes accepted and not yet acked. Callers wait
+      while the buffer is full.
+    - ``delivery_timeout_s``: how long a record is retried before it fails.
+    - ``request_timeout_s``: the most time per attempt.
+    - ``compression``: the codec of batches, over the binary protocol only.
+    - ``partitioner``: a name in ``stele.partitioners.PARTITIONERS``, or a callable.
+
+    Raises:
+        ValueError: a setting has an invalid value.
     """
 
     acks: int = ACKS_ALL
@@ -66,15 +74,17 @@ class ProducerOptions:
             raise ValueError("delivery_timeout_s and request_timeout_s must be greater than 0")
         if self.idempotent and self.in_flight_max > IN_FLIGHT_MAX:
             raise ValueError(
-                f"in_flight_max is {self.in_flight_max}; an idempotent producer may have {IN_FLIGHT_MAX}, "
-                "the number of batches in which a broker recognises a repetition"
+                f"in_flight_max is {self.in_flight_max}; an idempotent producer may have at most "
+                f"{IN_FLIGHT_MAX}, the number of batches that a broker remembers"
             )
 
 
 def make_options(settings: ProducerSettings) -> ProducerOptions:
-    """Raises ValueError for a setting that makes no sense."""
+    """Validate keyword arguments. Raises ValueError for an invalid setting."""
     acks = parse_acks(settings.get("acks", "all"))
     chosen = cast("dict[str, Any]", {"idempotent": acks != 0, **settings, "acks": acks})
     if chosen["idempotent"] and acks == 0:
-        raise ValueError("a producer with acks=0 cannot be idempotent: nothing tells it what to repeat")
+        raise ValueError(
+            "a producer with acks=0 cannot be idempotent, because it gets no acks; set idempotent=False"
+        )
     return ProducerOptions(**chosen)

@@ -1,4 +1,4 @@
-"""The blocking producer: a thread sends what callers hand in."""
+"""The blocking producer, whose thread sends the batches."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ Acked = Future[RecordMetadata]
 
 
 class Producer(Generic[V]):
-    """``AsyncProducer`` for threads: same promises, same settings.
+    """Stores records of a topic in batches, exactly once and in order per partition.
 
-    ``send`` returns when the record is acked; ``enqueue`` returns a
-    ``concurrent.futures.Future`` and blocks only while the buffer is full. Any
-    number of threads may use it. Its own thread is a daemon: records that are not
-    flushed are lost when the process ends, so use it with ``with``, or ``close`` it.
+    ``send`` returns once the record is acked. ``enqueue`` returns a
+    ``concurrent.futures.Future`` for the receipt and blocks only while the buffer is
+    full. ``flush`` waits for all records and raises ``ProduceError`` for those that
+    failed. Retriable failures are retried for ``delivery_timeout_s`` without storing a
+    record twice.
+
+    Any number of threads may use it. Its own thread is a daemon, so records that were
+    not flushed are lost when the process exits. Use ``with``, or ``close`` it.
     """
 
     @overload
@@ -58,7 +62,7 @@ class Producer(Generic[V]):
         serializer: Serializer[V] | None = None,
         **settings: Unpack[ProducerSettings],
     ) -> None:
-        """See ``ProducerOptions`` for the settings. Raises ValueError for one that makes no sense."""
+        """See ``ProducerOptions`` for the settings. Raises ValueError for an invalid one."""
         self._client = client
         self._core = ProducerCore(
             topic,
@@ -79,7 +83,7 @@ class Producer(Generic[V]):
 
     @property
     def buffered_bytes(self) -> int:
-        """About how many bytes of records are accepted and have no outcome yet."""
+        """The approximate size of accepted records without an outcome, in bytes."""
         return self._core.buffered_bytes
 
     def __enter__(self) -> Self:
@@ -104,7 +108,8 @@ class Producer(Generic[V]):
         """Store one record and return its receipt.
 
         Raises:
-            SteleClientError: it could not be stored within ``delivery_timeout_s``, or never will be.
+            SteleClientError: the record could not be stored within ``delivery_timeout_s``,
+                or was rejected.
         """
         return self._accept(value, key, headers, partition, timestamp, is_counted=False).result()
 
@@ -117,10 +122,10 @@ class Producer(Generic[V]):
         partition: int | None = None,
         timestamp: Timestamp | None = None,
     ) -> Acked:
-        """Accept one record, and return a future for its receipt; it cannot be cancelled.
+        """Accept one record and return a future, not cancellable, for its receipt.
 
-        A failure is raised by the future, and by the next ``flush`` or ``close``
-        for those who do not look at the future.
+        Blocks while the buffer is full. The future raises a failure, and so does the
+        next ``flush`` or ``close``.
         """
         return self._accept(value, key, headers, partition, timestamp, is_counted=True)
 
@@ -157,7 +162,7 @@ class Producer(Generic[V]):
         return acked
 
     def _partition_count(self) -> int:
-        """Asks again while the broker is away: an outage delays a record, it does not fail it."""
+        """Look up the partition count; retry while the broker is down."""
         count = self._client.known_partition_count(self.topic)
         if count is not None:
             return count
@@ -181,7 +186,7 @@ class Producer(Generic[V]):
                 work, needs_producer_id = self._next_work()
                 while not work and not needs_producer_id:
                     if self._must_stop or (self._is_closing and not self._core.busy):
-                        # A batch that was under way when close gave up came back to be retried.
+                        # A batch in flight when close gave up returned for a retry.
                         self._core.fail_unsent(ClosedError("producer"), self._deliver)
                         return
                     self._changed.wait(self._pause_s())
@@ -210,7 +215,7 @@ class Producer(Generic[V]):
         return work, needs_producer_id
 
     def _pause_s(self) -> float | None:
-        """Until something may be due by time alone; None: until something changes."""
+        """Return how long until a batch is due; None if only a change can make one due."""
         now_s = time.monotonic()
         pauses: list[float] = []
         for partition in self._core.busy:
@@ -227,7 +232,7 @@ class Producer(Generic[V]):
         outcomes: list[list[RecordOutcome] | SteleClientError]
         try:
             outcomes = self._client.transport.call_all(operations, timeout_s=core.options.request_timeout_s)
-        except Exception as error:  # noqa: BLE001 (the edge of a thread: a record must have an outcome)
+        except Exception as error:  # noqa: BLE001 (the boundary of a thread: a record must have an outcome)
             outcomes = [SteleClientError(f"the batch could not be sent: {error!r}") for _ in work]
         with self._changed:
             now_s = time.monotonic()
@@ -254,7 +259,7 @@ class Producer(Generic[V]):
     def _deliver(self, token: Any, outcome: RecordOutcome) -> None:
         acked, index = cast("tuple[Acked, int]", token)
         if acked.done():
-            # close() did not wait for it.
+            # close() has already settled it.
             return
         if isinstance(outcome, SteleClientError):
             if index >= 0:
@@ -263,13 +268,13 @@ class Producer(Generic[V]):
         else:
             acked.set_result(outcome)
 
-    # ── ends ──
+    # ── flush and close ──
 
     def flush(self, *, timeout_s: float | None = None) -> None:
-        """Returns when every record accepted before the call has its outcome, or after ``timeout_s``.
+        """Wait until every record accepted before has an outcome, or for ``timeout_s``.
 
         Raises:
-            ProduceError: records given to ``enqueue`` since the last flush failed.
+            ProduceError: records enqueued since the last flush failed.
         """
         with self._changed:
             waiting = [cast("tuple[Acked, int]", token)[0] for token in self._core.flush()]
@@ -280,10 +285,10 @@ class Producer(Generic[V]):
             self._core.raise_failures()
 
     def close(self, *, timeout_s: float | None = None) -> None:
-        """Flush, then stop. What has no outcome after ``timeout_s`` fails.
+        """Flush and stop; records without an outcome after ``timeout_s`` fail.
 
         Raises:
-            ProduceError: as ``flush`` does.
+            ProduceError: as for ``flush``.
         """
         with self._changed:
             if self._is_closing:
@@ -301,7 +306,7 @@ class Producer(Generic[V]):
             self._core.raise_failures()
 
     def _abandon_all(self) -> None:
-        """Give every record an outcome, those of a batch under way too, whose thread may wait for long."""
+        """Settle every record, including batches in flight, whose request may last long."""
         for lane in self._core.lanes.values():
             for batch in lane.batches():
                 error = batch.error or self._core.last_error or ClosedError("producer")

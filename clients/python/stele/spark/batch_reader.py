@@ -1,4 +1,4 @@
-"""``spark.read.format("stele")``: a range of offsets, fixed when the query is planned."""
+"""The batch reader, whose offset ranges are fixed when Spark plans the query."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Columns = tuple[tuple[str, bool], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangePartition(InputPartition):
-    """What one task reads; holds all that it needs, for tasks share nothing."""
+    """The range that one task reads."""
 
     range: OffsetRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeReader:
-    """Reads ranges in the executors. Knows no state: every ``read`` opens its connection, and closes it."""
+    """Reads ranges in the executors, without state: each ``read`` has its own connection."""
 
     connection: Connection
     columns: Columns
@@ -36,7 +36,7 @@ class RangeReader:
     fail_on_data_loss: bool
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        # Spark plans an InputPartition(None) where there is nothing to read.
+        # Spark passes InputPartition(None) if there is nothing to read.
         if isinstance(partition, RangePartition):
             yield from self._read(partition.range)
 
@@ -55,7 +55,7 @@ class RangeReader:
 
 
 class BatchReader(DataSourceReader):
-    """Plans the ranges in the driver; the offsets of ``latest`` are those of that moment."""
+    """Plans the ranges in the driver; ``latest`` is the log end at that moment."""
 
     def __init__(self, options: ReadOptions, columns: Columns) -> None:
         self._options = options

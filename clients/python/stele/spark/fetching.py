@@ -1,7 +1,6 @@
-"""How driver and executors talk to the broker: topics, offsets, and batches as they lie in the log.
+"""Calls of driver and executors to the broker: topics, offsets and stored batches.
 
-A broker that restarts under a running query is waited for, up to ``brokerTimeoutMs``;
-all calls here may be repeated.
+All calls are repeatable, and retried for ``brokerTimeoutMs`` while the broker is down.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ R = TypeVar("R")
 
 
 class DataLossError(SteleClientError):
-    """Records that the query had still to read are not there any more."""
+    """Records that a query had not read yet are gone."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, code=ErrorCode.OFFSET_OUT_OF_RANGE)
 
 
 class Broker:
-    """One client, patient as the options say; use it in a ``with``."""
+    """A client with the retries that the options set; use it in a ``with`` block."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -50,10 +49,10 @@ class Broker:
         self.client.close()
 
     def patiently(self, call: Callable[[], R]) -> R:
-        """``call``, again and again while the broker is away; only for what may be repeated.
+        """Execute ``call``, which must be repeatable; retry while the broker is down.
 
         Raises:
-            SteleClientError: not a matter of waiting, or ``brokerTimeoutMs`` is over.
+            SteleClientError: it is not retriable, or ``brokerTimeoutMs`` has passed.
         """
         give_up_s = time.monotonic() + self._connection.broker_timeout_ms / 1000
         failures = 0
@@ -65,15 +64,15 @@ class Broker:
                 if not error.retriable or time.monotonic() + pause_s >= give_up_s:
                     raise
                 if not failures:
-                    logger.warning("waiting for the broker: %s", error)
+                    logger.warning("retrying until the broker answers: %s", error)
             failures += 1
             time.sleep(pause_s)
 
     def partitions(self, selection: Selection, *, skip_missing: bool = False) -> list[TopicPartition]:
-        """What ``selection`` selects now, in order.
+        """Return the partitions that ``selection`` matches now, in order.
 
         Raises:
-            UnknownTopicError: a topic or a partition that is named is not there; with
+            UnknownTopicError: a named topic or partition does not exist; with
                 ``skip_missing`` it is left out instead.
         """
         counts = {t.topic: t.partitions for t in self.patiently(self.client.topics)}
@@ -81,7 +80,7 @@ class Broker:
             case Subscribe():
                 wanted = [TopicPartition(t, p) for t in selection.topics for p in range(counts.get(t, 1))]
             case Assign():
-                wanted = [TopicPartition(*one) for one in selection.partitions]
+                wanted = [TopicPartition(*partition) for partition in selection.partitions]
             case _:
                 matches = re.compile(selection.pattern).fullmatch
                 topics = [topic for topic in counts if matches(topic)]
@@ -103,7 +102,7 @@ class Broker:
     def offsets_at(
         self, names: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int | None]:
-        """Of each, the offset of a time in ms, ``EARLIEST`` or ``LATEST``; None if no record is that late."""
+        """Return offsets by a time in ms, ``EARLIEST`` or ``LATEST``; None if none is that late."""
         names = list(names)
         operations = [
             ListOffset(topic=n.topic, partition=n.partition, timestamp_ms=timestamp_ms) for n in names
@@ -111,25 +110,25 @@ class Broker:
         timeout_s = self.client.config.timeout_s
 
         def ask() -> list[int | None]:
-            found: list[int | None] = []
+            offsets: list[int | None] = []
             for outcome in self.client.transport.call_all(operations, timeout_s=timeout_s):
                 if isinstance(outcome, SteleClientError):
                     raise outcome
-                found.append(outcome)
-            return found
+                offsets.append(outcome)
+            return offsets
 
         return dict(zip(names, self.patiently(ask), strict=True))
 
     def offset_at(self, name: TopicPartition, timestamp_ms: int) -> int | None:
-        """As ``offsets_at``, of one."""
+        """Return the offset of one partition; see ``offsets_at``."""
         return self.offsets_at([name], timestamp_ms)[name]
 
     def latest(self, names: Iterable[TopicPartition]) -> Offsets:
-        """Where the log ends: the offset of the next record to come."""
+        """Return the log end offsets."""
         return {name: offset or 0 for name, offset in self.offsets_at(names, m.LATEST_TIMESTAMP).items()}
 
     def log_start(self, topic: str, partition: int) -> int | None:
-        """The offset of the first record that is there; None if the partition is not."""
+        """Return the log start offset; None if the partition does not exist."""
         try:
             return self.offset_at(TopicPartition(topic, partition), m.EARLIEST_TIMESTAMP)
         except UnknownTopicError:
@@ -138,11 +137,11 @@ class Broker:
     def read(
         self, wanted: OffsetRange, *, fetch_bytes: int, fail_on_data_loss: bool
     ) -> Iterator[tuple[bytes, int]]:
-        """All of ``wanted`` as ``(batches, the offset to read them from)``, one fetch ahead of the caller.
+        """Yield ``(batches, offset to read from)`` of ``wanted``, one fetch ahead.
 
         Raises:
-            DataLossError: some of it is gone, and ``fail_on_data_loss`` is set; else it is
-                reported as a warning, and what is left is read.
+            DataLossError: records are gone and ``fail_on_data_loss`` is set. Otherwise a
+                warning is logged, and the rest is read.
         """
         with ThreadPoolExecutor(1, thread_name_prefix="stele-fetch") as ahead:
 
@@ -155,16 +154,16 @@ class Broker:
             offset = wanted.start
             under_way = fetch(offset)
             while True:
-                lost_to, found = offset, None
+                lost_to, fetched = offset, None
                 try:
-                    found = under_way.result()
+                    fetched = under_way.result()
                 except OffsetOutOfRangeError as error:
                     low = error.log_start_offset
                     lost_to = min(max(low, offset), wanted.end) if low > offset else wanted.end
                 except UnknownTopicError:
                     lost_to = wanted.end
-                if found is not None and not found.batches:
-                    # The broker was asked for what it had, and it does not reach that far any more.
+                if fetched is not None and not fetched.batches:
+                    # The log ended here once the range was planned, and has become shorter.
                     lost_to = wanted.end
                 if lost_to > offset:
                     report_loss(wanted.topic, wanted.partition, offset, lost_to, fail=fail_on_data_loss)
@@ -173,39 +172,39 @@ class Broker:
                         return
                     under_way = fetch(offset)
                     continue
-                assert found is not None
-                following = max(header.next_offset for header in iter_headers(found.batches))
+                assert fetched is not None
+                following = max(header.next_offset for header in iter_headers(fetched.batches))
                 if following < wanted.end:
                     under_way = fetch(following)
-                yield found.batches, offset
+                yield fetched.batches, offset
                 offset = following
                 if offset >= wanted.end:
                     return
 
 
 def report_loss(topic: str, partition: int, start: int, end: int, *, fail: bool) -> None:
-    """Records from ``start`` on and before ``end`` are gone: say so, or fail."""
+    """Report the loss of records with ``start`` <= offset < ``end``, or raise DataLossError."""
     what = (
         f"{end - start} records of {topic}-{partition} are lost to this query: offsets {start} to {end - 1} are "
-        "not in the log any more. Retention overtook it, or the topic was deleted or cut"
+        "no longer in the log. Retention deleted them, or the topic was deleted or truncated"
     )
     if fail:
         raise DataLossError(
             f"{what}. Make retention.ms or retention.bytes of the topic larger; to go on without these "
             "records set failOnDataLoss=false"
         )
-    logger.warning("%s. It goes on without them, because failOnDataLoss is false", what)
+    logger.warning("%s. The query continues without them, because failOnDataLoss is false", what)
 
 
 def report_cut(topic: str, partition: int, offset: int, latest: int | None, *, fail: bool) -> None:
-    """A query had read up to ``offset``, and the log ends before it, at ``latest``, or is not there at all."""
-    state = "is not there any more" if latest is None else f"ends at offset {latest} now"
+    """Report a log that is gone, or ends at ``latest`` before the ``offset`` of the query."""
+    state = "no longer exists" if latest is None else f"ends at offset {latest} now"
     what = (
-        f"{topic}-{partition} {state}, and this query had read it up to offset {offset}: the topic was deleted, "
-        "deleted and made anew, or lost its tail with the power"
+        f"{topic}-{partition} {state}, but this query had read it up to offset {offset}: the topic was deleted "
+        "or recreated, or lost its last records in a power failure"
     )
     if fail:
         raise DataLossError(
             f"{what}. Start the query with a new checkpoint; to go on with what is there set failOnDataLoss=false"
         )
-    logger.warning("%s. It goes on with what is there, because failOnDataLoss is false", what)
+    logger.warning("%s. The query continues with what is there, because failOnDataLoss is false", what)

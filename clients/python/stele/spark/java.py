@@ -1,4 +1,4 @@
-"""Check what Spark needs before Spark fails without naming it: PySpark, Java, and a Python that has this package.
+"""Checks for PySpark, Java and a Python with this package, with clear errors.
 
 ``python -m stele.spark.java`` checks all three.
 """
@@ -13,7 +13,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-# Spark 4 runs on these; newer ones lack modules that it asks for.
+# Versions for Spark 4; newer ones lack modules that it needs.
 JAVA_VERSIONS = (17, 21)
 _INSTALL = (
     "apt install openjdk-17-jre-headless (Debian, Ubuntu), dnf install java-17-openjdk-headless (Fedora, RHEL), "
@@ -21,7 +21,7 @@ _INSTALL = (
 )
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _START_TIMEOUT_S = 20.0
-# Spark asks the interpreter of the first of these that is set, in the environment its JVM was started in.
+# Spark uses the first of these that is set, in the environment in which its JVM was started.
 _PYTHON_VARIABLES = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
 _DEFAULT_PYTHON = "python3"
 # PySpark imports every top-level package whose name begins with pyspark_.
@@ -30,24 +30,25 @@ _FINDS = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({_FOUND
 
 
 class SparkMissingError(RuntimeError):
-    """Spark can not be started here; the message is one line and says what to install."""
+    """Spark cannot be started; the message is one line and says what to install."""
 
 
 def require_spark() -> None:
-    """Raises ``SparkMissingError`` if PySpark, or a Java for it, is not installed."""
+    """Raise ``SparkMissingError`` if PySpark or a suitable Java is not installed."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise SparkMissingError("PySpark is not installed: pip install 'stele-broker[spark]'")
     require_java()
 
 
 def require_python() -> str:
-    """Return the interpreter in which Spark looks for data sources: its path, or its name if it has none.
+    """Return the path of the interpreter in which Spark looks for data sources.
 
-    Spark starts it by name, ``python3`` unless an environment variable tells, and not the interpreter that
-    runs the program. Where it lacks this package Spark answers only ``DATA_SOURCE_NOT_FOUND``.
+    Spark starts it by name, ``python3`` unless an environment variable names another, and
+    not the interpreter that runs the program. If it lacks this package, Spark reports only
+    ``DATA_SOURCE_NOT_FOUND``.
 
     Raises:
-        SparkMissingError: there is no such interpreter, or it does not have this package.
+        SparkMissingError: the interpreter does not exist, or lacks this package.
     """
     variable = next((name for name in _PYTHON_VARIABLES if os.environ.get(name)), None)
     name = os.environ[variable] if variable else _DEFAULT_PYTHON
@@ -75,10 +76,10 @@ def require_python() -> str:
 
 
 def require_java() -> int:
-    """The version of the Java that Spark will start.
+    """Return the version of the Java that Spark will start.
 
     Raises:
-        SparkMissingError: there is none, or none that Spark runs on.
+        SparkMissingError: Java is missing, or of a version that Spark does not support.
     """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -86,7 +87,7 @@ def require_java() -> int:
     if java is None:
         raise SparkMissingError(f"Spark needs Java {wanted}, and there is none: {_INSTALL}")
     try:
-        told = subprocess.run(  # noqa: S603 - the program that Spark will start
+        output = subprocess.run(  # noqa: S603 - the program that Spark will start
             [java, "-version"], capture_output=True, text=True, timeout=_START_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -94,15 +95,15 @@ def require_java() -> int:
         raise SparkMissingError(
             f"Spark needs Java {wanted}, and what {where}, {java}, does not start ({error}): {_INSTALL}"
         ) from error
-    found = _VERSION.search(told.stderr + told.stdout)
-    if found is None or int(found[1]) not in JAVA_VERSIONS:
-        version = "of an unknown version" if found is None else f"Java {found[1]}"
+    match = _VERSION.search(output.stderr + output.stdout)
+    if match is None or int(match[1]) not in JAVA_VERSIONS:
+        version = "of an unknown version" if match is None else f"Java {match[1]}"
         raise SparkMissingError(f"Spark needs Java {wanted}, and {java} is {version}: {_INSTALL}")
-    return int(found[1])
+    return int(match[1])
 
 
 def main() -> None:
-    """Check this environment; exit with the first thing that is missing."""
+    """Check this environment; exit with the first problem."""
     try:
         require_spark()
         interpreter = require_python()

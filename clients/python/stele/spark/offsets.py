@@ -1,8 +1,8 @@
-"""Arithmetic on offsets: their JSON, what may be taken of them, and how they are split among tasks. No I/O.
+"""Arithmetic on offsets: JSON, rate limits, and splits for tasks. No I/O.
 
-Offsets stand in checkpoints as ``{"topic": {"0": 23}}``, an offset being the next to
-be read, as those of spark-sql-kafka. Topics and partitions are always in one order:
-Spark compares offsets by their text.
+A checkpoint has offsets as ``{"topic": {"0": 23}}``, as with spark-sql-kafka; each is the
+next offset to read. Topics and partitions are always sorted, because Spark compares the
+text of offsets.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ OffsetsJson = dict[str, dict[str, int]]
 
 
 class OffsetsError(ValueError):
-    """Text that is not what this source wrote."""
+    """The text is not an offset of this source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
-    """Records of one partition from ``start`` on and before ``end``."""
+    """The records of one partition with ``start`` <= offset < ``end``."""
 
     topic: str
     partition: int
@@ -38,29 +38,29 @@ class OffsetRange:
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> OffsetsJson:
-    found: OffsetsJson = {}
+    document: OffsetsJson = {}
     for (topic, partition), offset in sorted(offsets.items()):
-        found.setdefault(topic, {})[str(partition)] = offset
-    return found
+        document.setdefault(topic, {})[str(partition)] = offset
+    return document
 
 
 def from_json(document: Mapping[str, Any]) -> Offsets:
-    """Raises ``OffsetsError``: not made by ``to_json``."""
-    found: Offsets = {}
+    """Parse offsets. Raises ``OffsetsError`` if ``to_json`` did not write them."""
+    offsets: Offsets = {}
     try:
         for topic, partitions in document.items():
             for partition, offset in cast("Mapping[str, Any]", partitions).items():
-                found[TopicPartition(topic, int(partition))] = int(offset)
+                offsets[TopicPartition(topic, int(partition))] = int(offset)
     except (AttributeError, TypeError, ValueError) as error:
         raise OffsetsError(
             f'{str(document)[:200]!r} is not an offset of this source, which is {{"topic": {{"0": 23}}}}: '
             "is the checkpoint that of another source?"
         ) from error
-    return found
+    return offsets
 
 
 def ranges(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-    """What lies between, partition by partition; empty ranges are left out."""
+    """Return the non-empty ranges between two positions, per partition."""
     return [
         OffsetRange(topic=name.topic, partition=name.partition, start=start[name], end=offset)
         for name, offset in sorted(end.items())
@@ -71,10 +71,10 @@ def ranges(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int
 def limited(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], records_max: int
 ) -> Offsets:
-    """``end``, drawn near to ``start`` so that at most ``records_max`` records lie between (at least 1).
+    """Reduce ``end`` so that at most ``records_max`` (>= 1) records are in the range.
 
-    Each partition gives in proportion to what it has, so that none starves, and the
-    rest of the division goes to the first of them.
+    Each partition contributes in proportion to what it has, so that none starves. The
+    remainder of the division goes to the first partitions.
     """
     sizes = {name: max(0, offset - start[name]) for name, offset in sorted(end.items())}
     total = sum(sizes.values())
@@ -92,19 +92,19 @@ def limited(
 def split(
     whole: Iterable[OffsetRange], *, min_partitions: int | None, max_records_per_partition: int | None
 ) -> list[OffsetRange]:
-    """Ranges for the tasks: none larger than the maximum, and about as many as the minimum asks for.
+    """Split ranges for tasks, by maximum size and approximate minimum number.
 
-    The same ranges are always split in the same way: a micro-batch that is repeated
-    gives each task the rows that it had.
+    The result depends on the arguments only, so that a repeated micro-batch gives each
+    task the same rows.
     """
-    found = [r for r in whole if r.size > 0]
+    parts = [r for r in whole if r.size > 0]
     if max_records_per_partition is not None:
         most = max_records_per_partition
-        found = [part for r in found for part in _parts(r, math.ceil(r.size / most))]
-    if min_partitions is not None and min_partitions > len(found):
-        total = sum(r.size for r in found)
-        found = [part for r in found for part in _parts(r, max(1, round(r.size / total * min_partitions)))]
-    return found
+        parts = [part for r in parts for part in _parts(r, math.ceil(r.size / most))]
+    if min_partitions is not None and min_partitions > len(parts):
+        total = sum(r.size for r in parts)
+        parts = [part for r in parts for part in _parts(r, max(1, round(r.size / total * min_partitions)))]
+    return parts
 
 
 def _parts(whole: OffsetRange, count: int) -> list[OffsetRange]:

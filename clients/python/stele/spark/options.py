@@ -1,4 +1,4 @@
-"""What the options of the data source mean, as values; ``parsing`` makes them from Spark's text. No I/O."""
+"""Parsed options of the data source; ``parsing`` creates them. No I/O."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ Transport = Literal["tcp", "http"]
 PartitionOffsets = Mapping[str, Mapping[int, int]]
 
 BROKER_TIMEOUT_MS = 120_000
-# Measured: less pays for more fetches, more falls out of the processor's cache. Far away, more is better.
+# Measured: less costs more fetches, more exceeds the CPU cache. More is better for a distant broker.
 FETCH_BYTES = 1024 * 1024
 FETCH_BYTES_LEAST, FETCH_BYTES_MOST = 64 * 1024, 8 * 1024 * 1024
 
 
 class OptionError(ValueError):
-    """An option that cannot be; the message says which, why, and what to write instead."""
+    """An invalid option; the message says which, why, and what to write instead."""
 
 
 class Use(Enum):
-    """What the options are for, in the words of error messages."""
+    """The operation that the options are for, as named in error messages."""
 
     BATCH_READ = "spark.read"
     STREAM_READ = "spark.readStream"
@@ -42,21 +42,21 @@ class Use(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscribe:
-    """``subscribe``: all partitions of these topics, which must be there."""
+    """``subscribe``: all partitions of these topics, which must exist."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribePattern:
-    """``subscribePattern``: all partitions of the topics whose whole name matches, also of later ones."""
+    """``subscribePattern``: all partitions of present and future topics that match."""
 
     pattern: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assign:
-    """``assign``: these partitions and no others."""
+    """``assign``: exactly these partitions."""
 
     partitions: tuple[tuple[str, int], ...]
 
@@ -73,21 +73,21 @@ class AtEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtOffsets:
-    """An offset, ``EARLIEST`` or ``LATEST`` for each partition; all must be named."""
+    """An offset, ``EARLIEST`` or ``LATEST`` per partition; all must be named."""
 
     offsets: PartitionOffsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtTimestamp:
-    """The first record at or after a time, in every partition."""
+    """The first record at or after a time in ms, in every partition."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtTimestamps:
-    """The first record at or after a time of each partition; all must be named."""
+    """The first record at or after a time in ms per partition; all must be named."""
 
     timestamps: PartitionOffsets
 
@@ -97,9 +97,9 @@ Bound = AtEnd | AtOffsets | AtTimestamp | AtTimestamps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """How the broker is reached, from the driver and from every executor.
+    """The broker, as reached from the driver and every executor.
 
-    ``broker_timeout_ms`` is how long a call is tried again while the broker is away.
+    ``broker_timeout_ms`` is how long calls are retried while the broker is down.
     """
 
     url: str
@@ -112,7 +112,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What is read, from where to where, and in which portions."""
+    """Options of a read."""
 
     connection: Connection
     selection: Selection
@@ -131,10 +131,10 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Where it is written to, and how surely.
+    """Options of a write.
 
-    ``application_id`` None leaves it to Spark: the id of the streaming query, or one
-    of its own for each batch write. ``version`` is the number of a batch write that may be run again.
+    ``application_id`` None is the id of the streaming query, or a random id per batch
+    write. ``version`` is the number of a repeatable batch write.
     """
 
     connection: Connection

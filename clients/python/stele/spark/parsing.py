@@ -1,8 +1,7 @@
-"""Parses the options of the data source, by the names of spark-sql-kafka, or refuses them in words that help.
+"""Parser for the options of the data source, with the names of spark-sql-kafka.
 
-Spark hands options over as text in a dictionary that does not regard case. A name
-that is not known is refused: a misspelt ``startingOffset`` would read other records
-than were meant, and nobody would notice.
+Spark passes options as text in a case-insensitive dictionary. Unknown names are refused,
+because a misspelt ``startingOffset`` would silently read other records.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ _NAMES: dict[Use, tuple[str, ...]] = {
 ALL_NAMES = tuple(dict.fromkeys(name for names in _NAMES.values() for name in names))
 # What Spark itself puts among the options of a source or a sink.
 _SPARK_OWN = {"path", "checkpointlocation", "queryname", "outputmode"}
-# Settings of a Kafka client have no counterpart here; these are asked for most often.
+# The most common settings of Kafka clients, which have no counterpart here.
 _KAFKA_HINTS = {
     "kafka.group.id": "a Stele source commits to no consumer group: leave it out",
     "kafka.acks": "write acks",
@@ -81,7 +80,7 @@ _KAFKA_HINTS = {
 
 
 def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
-    """Raises ``OptionError`` for the first option that cannot be."""
+    """Parse the options of a read. Raises ``OptionError`` for the first invalid one."""
     given = _Given(options, use)
     max_offsets, min_offsets = given.positive("maxOffsetsPerTrigger"), given.positive("minOffsetsPerTrigger")
     if max_offsets is not None and min_offsets is not None and max_offsets < min_offsets:
@@ -89,7 +88,7 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
             "minOffsetsPerTrigger",
             f"it is greater than maxOffsetsPerTrigger ({max_offsets}); make it the smaller of the two",
         )
-    # Parsed for its checks: no group stands behind a read, so the prefix has nothing to name.
+    # Only checked, because a read joins no group.
     given.text("groupIdPrefix")
     return ReadOptions(
         connection=_connection(given),
@@ -112,12 +111,12 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
 
 
 def parse_write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
-    """Raises ``OptionError`` for the first option that cannot be."""
+    """Parse the options of a write. Raises ``OptionError`` for the first invalid one."""
     given = _Given(options, use)
     exactly_once = given.boolean("exactlyOnce", default=True)
     application_id, version = given.text("txnAppId"), given.whole("txnVersion")
     if not exactly_once and application_id is not None:
-        given.refuse("txnAppId", "it is what exactlyOnce works by, which is false; leave one of the two out")
+        given.refuse("txnAppId", "exactlyOnce=false does not use it; leave one of the two out")
     if use is Use.BATCH_WRITE and (application_id is None) != (version is None):
         given.refuse(
             "txnAppId" if version is None else "txnVersion",
@@ -144,7 +143,7 @@ def parse_write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
 
 
 class _Given:
-    """The options as they were given, looked up without regard to case and refused by their proper names."""
+    """The given options, looked up without regard to case."""
 
     def __init__(self, options: Mapping[str, str], use: Use) -> None:
         self.use = use
@@ -183,7 +182,7 @@ class _Given:
         return value.lower() == "true"
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """The first of ``choices`` is the default."""
+        """Return one of ``choices``; the first is the default."""
         value = (self.text(name) or choices[0]).lower()
         if value not in choices:
             self.refuse(name, f"write {', '.join(choices[:-1])} or {choices[-1]}")
@@ -231,22 +230,22 @@ class _Given:
         return cast("dict[str, Any]", parsed)
 
     def offsets(self, name: str, example: str, *, least: int) -> PartitionOffsets | None:
-        """``{"topic": {"0": 23}}``"""
+        """Parse numbers per partition, such as ``{"topic": {"0": 23}}``."""
         parsed = self.json_object(name, example)
         if parsed is None:
             return None
-        found: dict[str, dict[int, int]] = {}
+        by_topic: dict[str, dict[int, int]] = {}
         for topic, partitions in parsed.items():
             if not isinstance(partitions, dict) or not partitions:
                 self.refuse(name, f"{topic!r} has no object of partitions; write {example}")
-            found[topic] = {}
+            by_topic[topic] = {}
             for partition, number in cast("dict[str, Any]", partitions).items():
                 if not (partition.isascii() and partition.isdigit()):
                     self.refuse(name, f"{partition!r} of {topic!r} is no partition; write {example}")
                 if not isinstance(number, int) or isinstance(number, bool) or number < least:
                     self.refuse(name, f"{topic}-{partition} has {number!r}; write {example}")
-                found[topic][int(partition)] = number
-        return found
+                by_topic[topic][int(partition)] = number
+        return by_topic
 
 
 def _connection(given: _Given) -> Connection:
@@ -261,7 +260,7 @@ def _connection(given: _Given) -> Connection:
     transport = given.text("transport")
     if transport is not None:
         transport = given.choice("transport", ("tcp", "http"))
-    # A Kafka program may list several; any is a way in, and there is one broker.
+    # Kafka programs may list several servers; there is one broker, so the first will do.
     text = text.split(",")[0].strip()
     if "://" not in text:
         host = urlsplit(f"//{text}")
@@ -288,7 +287,7 @@ def _selection(given: _Given) -> Selection:
     names = ("subscribe", "subscribePattern", "assign")
     present = [name for name in names if given.text(name) is not None]
     if not present:
-        raise OptionError("say what to read: one of the options subscribe, subscribePattern and assign")
+        raise OptionError("say what to read with one of the options subscribe, subscribePattern and assign")
     if len(present) > 1:
         raise OptionError(f"options {' and '.join(present)} exclude each other; give one of them")
     if topics := given.text("subscribe"):
@@ -309,7 +308,7 @@ def _assign(given: _Given) -> Assign:
     example = '{"orders": [0, 1]}'
     parsed = given.json_object("assign", example)
     assert parsed is not None
-    found: list[tuple[str, int]] = []
+    partitions_of_topics: list[tuple[str, int]] = []
     for topic, partitions in parsed.items():
         listed = cast("list[object]", partitions) if isinstance(partitions, list) else []
         if not listed:
@@ -317,8 +316,8 @@ def _assign(given: _Given) -> Assign:
         for partition in listed:
             if not isinstance(partition, int) or isinstance(partition, bool) or partition < 0:
                 given.refuse("assign", f"{partition!r} of {topic!r} is no partition; write {example}")
-            found.append((topic, partition))
-    return Assign(partitions=tuple(sorted(set(found))))
+            partitions_of_topics.append((topic, partition))
+    return Assign(partitions=tuple(sorted(set(partitions_of_topics))))
 
 
 def _start(given: _Given) -> Bound:
@@ -372,7 +371,7 @@ def _end(given: _Given) -> Bound:
 
 
 def _by_time(given: _Given, everywhere: str, each: str) -> AtTimestamp | AtTimestamps | None:
-    """The more general option wins, as in spark-sql-kafka."""
+    """Return the bound by time; the more general option wins, as in spark-sql-kafka."""
     timestamp_ms = given.whole(everywhere)
     timestamps = given.offsets(each, '{"orders": {"0": 1760000000000}} (ms since the epoch)', least=0)
     if timestamp_ms is not None:

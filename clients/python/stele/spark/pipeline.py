@@ -1,7 +1,7 @@
-"""What the pipelines share: their options, a session on any master, triggers, progress on the terminal.
+"""Shared code of the pipelines: options, sessions, triggers and progress lines.
 
-A pipeline is one file that works in three ways: ``stele pipeline run NAME``,
-``spark-submit FILE`` and ``python FILE``. All of it but this stands in that file.
+A pipeline is a single file that runs with ``stele pipeline run NAME``,
+``spark-submit FILE`` and ``python FILE``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a user asked for. ``out`` is a directory, or a URI of any file system that Spark and Arrow know."""
+    """The options of a run; ``out`` is a directory, or a URI that Spark and Arrow support."""
 
     url: str
     topic: str
@@ -52,27 +52,27 @@ class Run:
 
 
 def pipeline_options(*, out: str, is_stream: bool = True) -> Callable[[F], F]:
-    """The options that all pipelines have; the command gets them as one ``Run``."""
+    """Add the options of all pipelines; the command gets them as one ``Run``."""
     options = [
         click.option(
             "--url",
             envvar="STELE_URL",
             default="stele://127.0.0.1:9009",
             show_default=True,
-            help="The broker, stele://HOST:9009 or http://HOST:8080. [env: STELE_URL]",
+            help="URL of the broker: stele://HOST:9009 or http://HOST:8080.",
+            show_envvar=True,
         ),
-        click.option("--topic", default="flights", show_default=True, help="The topic of flights."),
-        click.option(
-            "--out", default=out, show_default=True, help="Where the result goes: a directory or URI."
-        ),
+        click.option("--topic", default="flights", show_default=True, help="Topic of the flights."),
+        click.option("--out", default=out, show_default=True, help="Directory or URI of the result."),
         click.option(
             "--master",
             envvar="SPARK_MASTER",
-            help="Any Spark master: local[4], spark://…, yarn, or sc://… for Spark Connect. "
-            "[default: local[*], or what spark-submit says]",
+            show_envvar=True,
+            help="Spark master: local[4], spark://…, yarn, or sc://… for Spark Connect.  "
+            "[default: local[*], or that of spark-submit]",
         ),
-        click.option("--plot", help="Draw the result into this PNG file. [default: beside the result]"),
-        click.option("--no-plot", is_flag=True, help="Draw nothing."),
+        click.option("--plot", help="PNG file for a chart of the result.  [default: OUT.png]"),
+        click.option("--no-plot", is_flag=True, help="Do not draw a chart."),
     ]
     if is_stream:
         options += [
@@ -80,36 +80,36 @@ def pipeline_options(*, out: str, is_stream: bool = True) -> Callable[[F], F]:
                 "--trigger",
                 default="available-now",
                 show_default=True,
-                help="available-now ends when all that is there was read; 5s looks every 5 s, until ctrl-c.",
+                help="available-now stops after reading what is there; 5s runs every 5 s, until ctrl-c.",
             ),
             click.option(
                 "--checkpoint",
-                help="Where the query remembers how far it is; the same again goes on. [default: OUT-checkpoint]",
+                help="Directory of the query's position, to continue from.  [default: OUT-checkpoint]",
             ),
             click.option(
                 "--max-offsets-per-trigger",
                 type=click.IntRange(1),
                 default=50_000,
                 show_default=True,
-                help="Records of one micro-batch.",
+                help="Maximum records per micro-batch.",
             ),
         ]
 
     def decorate(command: F) -> F:
-        # The options that the command has already stand on the function.
+        # functools.wraps keeps the options that the command already has.
         @functools.wraps(command)
         def called(**values: Any) -> Any:
-            place = values["out"].rstrip("/")
-            plot = None if values.pop("no_plot") else values["plot"] or f"{place}.png"
+            out = values["out"].rstrip("/")
+            plot = None if values.pop("no_plot") else values["plot"] or f"{out}.png"
             if "://" in (plot or ""):
                 plot = None
             run = Run(
                 url=values.pop("url"),
                 topic=values.pop("topic"),
-                out=place,
+                out=out,
                 master=values.pop("master"),
                 trigger=values.pop("trigger", "available-now"),
-                checkpoint=values.pop("checkpoint", None) or f"{place}-checkpoint",
+                checkpoint=values.pop("checkpoint", None) or f"{out}-checkpoint",
                 max_offsets_per_trigger=values.pop("max_offsets_per_trigger", 0),
                 plot=plot,
             )
@@ -126,9 +126,13 @@ def pipeline_options(*, out: str, is_stream: bool = True) -> Callable[[F], F]:
 
 
 def open_session(run: Run, name: str) -> SparkSession:
-    """A session on the master that was asked for. Ends the command where Spark cannot start, or the topic is empty."""
+    """Open a session on the chosen master.
+
+    Raises:
+        click.ClickException: Spark cannot start, or the topic is missing or empty.
+    """
     is_connect = (run.master or "").startswith("sc://")
-    # Executors must have what the driver has, also where the environment is not activated.
+    # Executors need the same interpreter, even if its environment is not activated.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     try:
@@ -145,12 +149,12 @@ def open_session(run: Run, name: str) -> SparkSession:
     if is_connect:
         return builder.remote(run.master).getOrCreate()
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    # spark-submit has said where to run, and how, before this.
+    # spark-submit has already set the master.
     if run.master or "SPARK_ENV_LOADED" not in os.environ:
         master = run.master or "local[*]"
         builder = builder.master(master)
         if master.startswith("local"):
-            # What is read here is small; 200 tasks a micro-batch would be all that is seen.
+            # The data is small; the default of 200 tasks per micro-batch would dominate.
             builder = builder.config("spark.sql.shuffle.partitions", "4").config("spark.ui.enabled", "false")
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -158,7 +162,7 @@ def open_session(run: Run, name: str) -> SparkSession:
 
 
 def require_topic(run: Run) -> None:
-    """Say how to get the flights where they are missing. Raises ``click.ClickException``."""
+    """Raise ``click.ClickException`` with advice if the topic is missing or empty."""
     advice = (
         "fill it with the 336,776 flights of the demo, in a checkout of Stele: make demo "
         "ARGS='--url http://127.0.0.1:8080 --binary-url stele://127.0.0.1:9009'"
@@ -183,9 +187,9 @@ def require_topic(run: Run) -> None:
 
 
 def ensure_topic(url: str, topic: str) -> None:
-    """Make the topic of a result, if it is not there. Raises ``click.ClickException``.
+    """Create the topic of a result if missing. Raises ``click.ClickException``.
 
-    Its records have the times of the flights, which any retention by time would find too old.
+    Without retention, because records with the times of the flights are years old.
     """
     try:
         with Client(url) as client:
@@ -194,18 +198,18 @@ def ensure_topic(url: str, topic: str) -> None:
         raise click.ClickException(str(error)) from error
 
 
-def file_system(place: str) -> tuple[Any, str]:
-    """Arrow's file system of a directory or URI, and the path in it."""
+def file_system(location: str) -> tuple[Any, str]:
+    """Return Arrow's file system for a directory or URI, and the path in it."""
     from pyarrow import fs
 
     systems: Any = fs
-    if "://" in place:
-        return systems.FileSystem.from_uri(place)
-    return systems.LocalFileSystem(), str(Path(place).absolute())
+    if "://" in location:
+        return systems.FileSystem.from_uri(location)
+    return systems.LocalFileSystem(), str(Path(location).absolute())
 
 
 def application_id(run: Run) -> str:
-    """Whose records a query writes: as old as its checkpoint, and gone with it."""
+    """Return the ``txnAppId`` of a query, which is stored in its checkpoint."""
     system, folder = file_system(run.checkpoint)
     path = f"{folder}/stele-application"
     try:
@@ -220,28 +224,28 @@ def application_id(run: Run) -> str:
 
 
 def read_stream(spark: SparkSession, run: Run) -> DataFrame:
-    """The topic from its first record on, in micro-batches."""
+    """Read the topic from its first record, in micro-batches."""
     reader: Any = spark.readStream.format("stele").option("url", run.url).option("subscribe", run.topic)
     reader = reader.option("startingOffsets", "earliest")
     return reader.option("maxOffsetsPerTrigger", run.max_offsets_per_trigger).load()
 
 
 def trigger_of(text: str) -> dict[str, Any]:
-    """The arguments of ``DataStreamWriter.trigger``. Raises ``click.UsageError``."""
+    """Return the arguments of ``DataStreamWriter.trigger``. Raises ``click.UsageError``."""
     if text == "available-now":
         return {"availableNow": True}
-    found = _PERIOD.fullmatch(text.strip())
-    if found is None:
+    match = _PERIOD.fullmatch(text.strip())
+    if match is None:
         raise click.UsageError(
             f"--trigger is {text!r}; it must be available-now, or a time such as 5s, 500ms or 1m"
         )
-    return {"processingTime": f"{found[1]} {_UNITS[found[2]]}"}
+    return {"processingTime": f"{match[1]} {_UNITS[match[2]]}"}
 
 
 def run_query(spark: SparkSession, run: Run, writer: DataStreamWriter, name: str) -> None:
-    """Start the query, say how far it is, and wait for its end: its own, SIGTERM's, or ctrl-c's.
+    """Run the query with progress lines until it ends, or until SIGTERM or ctrl-c.
 
-    A micro-batch that is under way when it is stopped is repeated by the next run.
+    The next run repeats a micro-batch that was interrupted.
     """
     listener = make_listener(name)
     spark.streams.addListener(listener)
@@ -272,7 +276,7 @@ def run_query(spark: SparkSession, run: Run, writer: DataStreamWriter, name: str
 
 
 def lag_of(source: Mapping[str, Any]) -> int | None:
-    """Records between where a source of a progress report is and where its topics end; None if it does not say."""
+    """Return the lag of a source in a progress report, in records; None if unknown."""
     latest, end = (_offsets(source.get(name)) for name in ("latestOffset", "endOffset"))
     if latest is None or end is None:
         return None
@@ -280,7 +284,7 @@ def lag_of(source: Mapping[str, Any]) -> int | None:
 
 
 def _offsets(text: Any) -> dict[tuple[str, str], int] | None:
-    """``{"topic": {"0": 41}}``, as JSON text or as it is."""
+    """Parse ``{"topic": {"0": 41}}``, given as JSON text or as an object."""
     try:
         raw = text if isinstance(text, str | bytes) else msgspec.json.encode(text)
         document = msgspec.json.decode(raw, type=dict[str, dict[str, int]])
@@ -294,7 +298,7 @@ def _offsets(text: Any) -> dict[tuple[str, str], int] | None:
 
 
 def progress_line(name: str, report: Mapping[str, Any]) -> str:
-    """What the terminal shows of a micro-batch."""
+    """Return the progress line of a micro-batch."""
     sources: list[Mapping[str, Any]] = report.get("sources") or []
     lags = [lag for source in sources if (lag := lag_of(source)) is not None]
     parts = [
@@ -315,7 +319,7 @@ def progress_line(name: str, report: Mapping[str, Any]) -> str:
 
 
 def make_listener(name: str) -> StreamingQueryListener:
-    """Tells each micro-batch on the terminal. Made here, for its base class needs PySpark."""
+    """Return a listener that prints micro-batches; its base class needs PySpark."""
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     class Progress(StreamingQueryListener):
@@ -326,7 +330,7 @@ def make_listener(name: str) -> StreamingQueryListener:
             click.echo(progress_line(name, msgspec.json.decode(event.progress.json)), err=True)
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-            """Nothing came; the last line still holds."""
+            """There were no records, so the last line is still true."""
 
         def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
             click.echo(f"{name}: {'failed' if event.exception else 'ended'}", err=True)
@@ -335,13 +339,13 @@ def make_listener(name: str) -> StreamingQueryListener:
 
 
 def draw(path: str | None, paint: Callable[[Any], None]) -> None:
-    """Let ``paint`` fill a figure, and keep it as PNG; without matplotlib say what to install."""
+    """Save the figure that ``paint`` draws as PNG; without matplotlib print a hint."""
     if path is None:
         return
     try:
         import matplotlib as mpl
     except ModuleNotFoundError:
-        click.echo("no picture: pip install 'stele-broker[pipelines]'", err=True)
+        click.echo("no chart; to draw one: pip install 'stele-broker[pipelines]'", err=True)
         return
     mpl.use("Agg")
     from matplotlib.figure import Figure
@@ -349,4 +353,4 @@ def draw(path: str | None, paint: Callable[[Any], None]) -> None:
     figure = Figure(figsize=(11, 5.5), layout="constrained")
     paint(figure)
     figure.savefig(path, dpi=110)
-    click.echo(f"picture: {path}")
+    click.echo(f"chart: {path}")

@@ -1,4 +1,4 @@
-"""From options to offsets, in the driver: where a read begins and ends."""
+"""Start and end offsets of a read, resolved from the options in the driver."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .options import (
 
 
 def start_offsets(broker: Broker, options: ReadOptions, names: Iterable[TopicPartition]) -> Offsets:
-    """Where the read begins in each partition.
+    """Return the start offset of each partition.
 
     Raises:
-        OptionError: the options leave a partition out, or no record is as late as they ask for.
-        DataLossError: an offset that was asked for is not in the log any more.
+        OptionError: the options omit a partition, or name a time after the last record.
+        DataLossError: a start offset is no longer in the log.
     """
     names = list(names)
     starts = _resolve(broker, options.start, names, "start")
-    found: Offsets = {}
+    offsets: Offsets = {}
     for name, offset in starts.items():
         if offset is None:
             if options.start_beyond_last == "error":
@@ -38,14 +38,14 @@ def start_offsets(broker: Broker, options: ReadOptions, names: Iterable[TopicPar
                     "startingOffsetsByTimestampStrategy=latest to begin with the records that come"
                 )
             offset = broker.offset_at(name, LATEST) or 0
-        found[name] = offset
+        offsets[name] = offset
     if isinstance(options.start, AtOffsets):
-        _refuse_lost(broker, found, fail=options.fail_on_data_loss)
-    return found
+        _refuse_lost(broker, offsets, fail=options.fail_on_data_loss)
+    return offsets
 
 
 def end_offsets(broker: Broker, options: ReadOptions, names: Iterable[TopicPartition]) -> Offsets:
-    """Where a batch ends in each partition; behind the last record if the options name a later time."""
+    """Return the end offset of each partition; the log end for a time after the last record."""
     ends = _resolve(broker, options.end, list(names), "end")
     return {
         name: (broker.offset_at(name, LATEST) or 0) if offset is None else offset
@@ -54,14 +54,14 @@ def end_offsets(broker: Broker, options: ReadOptions, names: Iterable[TopicParti
 
 
 def _refuse_lost(broker: Broker, offsets: Offsets, *, fail: bool) -> None:
-    """An offset given by hand may be one that was deleted, or one that never was."""
+    """Check explicit start offsets: they may be deleted, or past the log end."""
     for name, offset in list(offsets.items()):
         earliest = broker.offset_at(name, EARLIEST) or 0
         latest = broker.offset_at(name, LATEST) or 0
         if offset > latest:
             raise OptionError(
-                f"startingOffsets asks for offset {offset} of {name}, and its log ends at {latest}; "
-                "write an offset that is there, or -1 (latest)"
+                f"startingOffsets has offset {offset} for {name}, but its log ends at {latest}; "
+                "write a smaller offset, or -1 (latest)"
             )
         if offset < earliest:
             report_loss(name.topic, name.partition, offset, earliest, fail=fail)

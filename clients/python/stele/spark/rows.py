@@ -1,4 +1,4 @@
-"""The rows that a sink takes, from Arrow: by the columns of spark-sql-kafka, and ``timestamp`` besides."""
+"""Rows of a sink from Arrow, with the columns of spark-sql-kafka and ``timestamp``."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _TYPES: dict[str, tuple[str, ...]] = {
     "partition": ("int",),
     "timestamp": ("timestamp",),
 }
-# What reading gives besides: a DataFrame that was read may be written as it is.
+# Columns of a read that a write ignores, so that a DataFrame that was read can be written.
 _IGNORED = ("offset", "timestampType")
 
 
 class RowError(ValueError):
-    """A row that can not be a record."""
+    """A row that cannot be a record."""
 
 
 class SinkRow(NamedTuple):
-    """A record to be; ``timestamp_ms`` is now where the row has none."""
+    """A row to write; ``timestamp_ms`` is the current time if the row has none."""
 
     topic: str
     partition: int | None
@@ -43,7 +43,7 @@ class SinkRow(NamedTuple):
 
 
 def require_columns(schema: StructType, *, has_topic: bool) -> None:
-    """Raises ``OptionError``: a column is missing, unknown, or of another type."""
+    """Raise ``OptionError`` if a column is missing, unknown, or of another type."""
     for field in schema.fields:
         types = _TYPES.get(field.name)
         if types is None:
@@ -53,10 +53,10 @@ def require_columns(schema: StructType, *, has_topic: bool) -> None:
                 f"a record has no column {field.name!r}; there are {', '.join(_TYPES)}: "
                 "put what you have into value, for example select(to_json(struct('*')).alias('value'))"
             )
-        found = field.dataType.simpleString()
-        if found not in types:
+        actual = field.dataType.simpleString()
+        if actual not in types:
             raise OptionError(
-                f"column {field.name} is {found}, and must be {' or '.join(types)}; cast it in a select"
+                f"column {field.name} is {actual}, and must be {' or '.join(types)}; cast it in a select"
             )
     if "value" not in schema.fieldNames():
         raise OptionError("there is no column value; select(to_json(struct('*')).alias('value')) makes one")
@@ -65,7 +65,7 @@ def require_columns(schema: StructType, *, has_topic: bool) -> None:
 
 
 class SinkRows:
-    """Makes rows of Arrow batches; the option ``topic`` goes before a column of that name."""
+    """Converts Arrow batches to rows; the option ``topic`` overrides the column."""
 
     def __init__(self, *, topic: str | None) -> None:
         self._topic = topic

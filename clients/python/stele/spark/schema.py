@@ -1,8 +1,8 @@
 """The columns of a record for Spark, as spark-sql-kafka names and types them.
 
-``stele.wire.arrow`` and this must say exactly the same, or Spark refuses the rows. PySpark has no column
-pruning for Python sources, so a schema given by the user prunes: any of these
-columns, in any order.
+They must match ``stele.wire.arrow`` exactly, or Spark rejects the rows. PySpark does not
+prune columns of Python sources, so the user prunes with a schema: any of these columns,
+in any order.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ COLUMNS: dict[str, DataType] = {
 
 
 def spark_schema(*, include_headers: bool) -> StructType:
-    """What a read gives when the user asks for no schema."""
+    """Return the schema of a read for which the user gives none."""
     return StructType([StructField(n, t) for n, t in COLUMNS.items() if n != "headers" or include_headers])
 
 
 def read_columns(schema: StructType, *, include_headers: bool) -> tuple[str, ...]:
-    """The columns that ``schema`` asks for, in its order.
+    """Return the columns of ``schema`` in order.
 
     Raises:
-        OptionError: a column that no record has, or of another type.
+        OptionError: a column does not exist, or has another type.
     """
     for field in schema.fields:
         expected = COLUMNS.get(field.name)
@@ -66,5 +66,5 @@ def read_columns(schema: StructType, *, include_headers: bool) -> tuple[str, ...
 
 
 def arrow_schema(schema: StructType) -> Schema:
-    """The Arrow schema that Spark expects of rows of ``schema``, which ``read_columns`` has accepted."""
+    """Return the Arrow schema for rows of ``schema``, which ``read_columns`` accepted."""
     return arrow_schema_of([(field.name, field.nullable) for field in schema.fields])

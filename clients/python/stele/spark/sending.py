@@ -1,4 +1,4 @@
-"""Rows → batches → the broker, from one task: idempotent, a few batches ahead, and without what is stored already."""
+"""Writes the rows of one task, idempotently and without rows that are already stored."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _KEYS_REMEMBERED = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Whose records, and of which run: see ``BeginProducerVersion``."""
+    """Name and version of a producer; see ``BeginProducerVersion``."""
 
     name: str
     version: int
@@ -50,18 +50,18 @@ class _Partition:
 class _Topic:
     partitions: list[_Partition]
     chunk_bytes: int
-    # What attempts before this one have stored, in any partition, and this one has not met yet.
+    # Rows stored by earlier attempts, in any partition, that this one has not seen yet.
     stored: Counter[bytes]
     # Rows without key and partition go to one partition until its batch is full.
-    turn: int
+    next_partition: int
     keys: dict[bytes, int] = field(default_factory=dict[bytes, int])
 
 
 class TopicWriter:
-    """What one task writes, to any number of topics; used in a ``with``.
+    """Writes the rows of one task to any number of topics; use it in a ``with`` block.
 
-    Without an identity its producer is a new one: then a retry within it is
-    harmless, and another attempt of the task is not.
+    Without an identity it uses a new producer: retries within the task are harmless, but
+    another attempt of the task stores its rows again.
     """
 
     def __init__(self, options: WriteOptions, identity: Identity | None, *, task_partition: int) -> None:
@@ -81,7 +81,7 @@ class TopicWriter:
         try:
             self._begin()
         except BaseException:
-            # Nobody has this object, so nobody could close it.
+            # The caller has no object to close.
             self._broker.client.close()
             raise
 
@@ -102,16 +102,16 @@ class TopicWriter:
         begin = BeginProducerVersion(name=identity.name, version=identity.version)
         producer = self._broker.patiently(lambda: client.call(begin))
         self._id, self._epoch = producer.producer_id, producer.producer_epoch
-        # Also if the answer to this very question got lost: then looking finds nothing, and costs little.
+        # Also true if the response to this very request was lost; recalling then finds nothing.
         self._is_resumed = producer.is_resumed
 
     @property
     def strays(self) -> int:
-        """Rows that were stored by an attempt before this one, and did not come again."""
+        """The number of rows stored by an earlier attempt that did not come again."""
         return sum(topic.stored.total() for topic in self._topics.values())
 
     def add(self, row: SinkRow, *, match_timestamp: bool) -> None:
-        """Take one row; ``match_timestamp``: its time is a part of it, not the time of writing."""
+        """Add a row; ``match_timestamp`` if its timestamp is part of the row."""
         topic = self._topics.get(row.topic)
         if topic is None:
             topic = self._topics[row.topic] = self._open(row.topic, match_timestamp=match_timestamp)
@@ -128,8 +128,8 @@ class TopicWriter:
         size = _size(row)
         if partition.rows and partition.size + size > topic.chunk_bytes:
             self._close_chunk(row.topic, number)
-            # Rows that may go anywhere go on with the next partition from the next row on.
-            topic.turn += row.partition is None and row.key is None
+            # The next rows without key and partition go to the next partition.
+            topic.next_partition += row.partition is None and row.key is None
         partition.rows.append((row.timestamp_ms, row.key, row.value, row.headers))
         partition.size += size
         self.written += 1
@@ -144,7 +144,7 @@ class TopicWriter:
                 )
             return row.partition
         if row.key is None:
-            return topic.turn % partitions
+            return topic.next_partition % partitions
         number = topic.keys.get(row.key)
         if number is None:
             if len(topic.keys) >= _KEYS_REMEMBERED:
@@ -153,10 +153,10 @@ class TopicWriter:
         return number
 
     def flush(self) -> None:
-        """Returns when every row is stored, as ``acks`` says.
+        """Wait until every row is acked.
 
         Raises:
-            SteleClientError: some are not; the task must be run again.
+            SteleClientError: rows are not stored; the task must be run again.
         """
         for name, topic in self._topics.items():
             for number, partition in enumerate(topic.partitions):
@@ -182,7 +182,7 @@ class TopicWriter:
         partition.next_sequence = (partition.next_sequence + len(partition.rows)) % SEQUENCE_MODULUS
         partition.rows, partition.size = [], 0
 
-    # ── what is stored already ──
+    # ── rows of earlier attempts ──
 
     def _open(self, name: str, *, match_timestamp: bool) -> _Topic:
         client = self._broker.client
@@ -193,7 +193,7 @@ class TopicWriter:
             partitions=[_Partition() for _ in range(partitions)],
             chunk_bytes=max(1, min(CHUNK_BYTES, limit - HEADER_ROOM_BYTES)),
             stored=Counter(),
-            turn=self._task_partition,
+            next_partition=self._task_partition,
         )
         if self._is_resumed:
             for number, partition in enumerate(topic.partitions):
@@ -209,7 +209,7 @@ class TopicWriter:
         *,
         match_timestamp: bool,
     ) -> None:
-        """Read back what attempts before this one have stored in a partition, and go on behind it."""
+        """Read back the rows of earlier attempts in a partition, and continue after them."""
         get = GetProducerState(topic=topic, partition=number, producer_id=self._id)
         state = self._broker.patiently(lambda: self._broker.client.call(get))
         if state.producer_epoch != self._epoch or state.last_sequence < 0:
@@ -225,10 +225,10 @@ class TopicWriter:
             if start <= log_start:
                 raise DataLossError(
                     f"{wanted} records of this task were stored in {topic}-{number} before it failed, and only "
-                    f"{len(marks)} of them are still there: which rows are missing can not be told. Make "
+                    f"{len(marks)} of them are still there: so it is unknown which rows are missing. Make "
                     "retention.ms or retention.bytes of the topic larger; go on with another txnAppId"
                 )
-            # Others have written in between.
+            # Other producers have written in between.
             window *= 4
         stored.update(marks)
         partition.next_sequence = wanted % SEQUENCE_MODULUS
@@ -236,7 +236,7 @@ class TopicWriter:
     def _own(
         self, topic: str, partition: int, start: int, last: int, *, match_timestamp: bool
     ) -> Iterator[bytes]:
-        """The marks of this producer's records between two offsets (both included)."""
+        """Yield digests of this producer's records from ``start`` to ``last``, inclusive."""
         offset = max(start, self._broker.log_start(topic, partition) or 0)
         while offset <= last:
             fetch = RawFetch(topic=topic, partition=partition, offset=offset, max_bytes=_FETCH_BYTES)
@@ -259,7 +259,7 @@ def _marks(batches: bytes, header: BatchHeader, *, match_timestamp: bool) -> Ite
 
 
 def _mark(key: bytes | None, value: bytes | None, headers: RecordHeaders, timestamp_ms: int | None) -> bytes:
-    """16 bytes that stand for a record: equal for equal ones, and for no others."""
+    """Return a digest of a record, 16 bytes."""
     digest = blake2b(digest_size=16)
     parts: list[bytes | None] = [key, value]
     for name, content in headers:
@@ -271,7 +271,7 @@ def _mark(key: bytes | None, value: bytes | None, headers: RecordHeaders, timest
 
 
 def _size(row: SinkRow) -> int:
-    """About the bytes it takes in a batch; never less."""
+    """Return an upper bound of the size of a row in a batch, in bytes."""
     size = 32 + len(row.key or b"") + len(row.value or b"")
     for name, content in row.headers:
         # A character of UTF-8 takes at most 4 bytes.

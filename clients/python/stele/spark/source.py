@@ -1,4 +1,4 @@
-"""The data source ``stele``: what Spark asks for first, and what it is given.
+"""The data source ``stele``, the entry point of Spark.
 
 No filters are pushed down: PySpark 4.3 keeps one plan for each DataFrame and
 overwrites it when a filter is pushed, so ``df.count()`` after ``df.where(…)`` would
@@ -31,7 +31,7 @@ class SteleDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> StructType:
-        # Spark has not said yet whether it reads a batch or a stream; the names are checked when it has.
+        # Spark does not say yet whether it reads a batch or a stream; the options are checked later.
         include = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
         return spark_schema(include_headers=include)
 
@@ -51,13 +51,13 @@ class SteleDataSource(DataSource):
         from .writer import BatchWriter
 
         if overwrite:
-            raise OptionError('a log can not be overwritten; write mode("append")')
+            raise OptionError('a log cannot be overwritten; write mode("append")')
         return BatchWriter(parse_write_options(self.options, Use.BATCH_WRITE), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
         from .writer import StreamWriter
 
-        # In the output mode complete every micro-batch is the whole result, and is appended as any other.
+        # In output mode complete, every micro-batch is the whole result and is appended.
         return StreamWriter(parse_write_options(self.options, Use.STREAM_WRITE), schema)
 
 

@@ -1,9 +1,8 @@
-"""``spark.readStream.format("stele")``: micro-batches of offset ranges.
+"""The stream reader, whose micro-batches are offset ranges.
 
-One object lives in the driver for as long as the query runs and decides what each
-micro-batch holds; the records are read in the executors, as those of a batch. All
-that must survive is in the offsets, which Spark keeps in the checkpoint: a
-micro-batch that is repeated has the same ranges, split among tasks in the same way.
+One object in the driver plans the micro-batches of a query; the executors read the
+records as in a batch. The only state is the offsets that Spark keeps in the checkpoint: a
+repeated micro-batch has the same ranges, split among tasks in the same way.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans micro-batches in the driver (its process keeps one), and reads ranges in the executors (stateless)."""
+    """Plans micro-batches in the driver, and reads their ranges in the executors."""
 
     def __init__(self, options: ReadOptions, columns: Columns) -> None:
         self._options = options
         self._ranges = range_reader(options, columns)
-        # Made when first used: Spark pickles a reader to send it to the executors.
+        # Created on first use, because Spark pickles the reader for the executors.
         self._connected: Broker | None = None
-        # What there was when a Trigger.AvailableNow began: no micro-batch goes beyond it.
+        # The log ends at the start of a Trigger.AvailableNow, which no micro-batch exceeds.
         self._target: Offsets | None = None
         self._seen_latest: Offsets = {}
         self._released_s = time.monotonic()
@@ -55,7 +54,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(start_offsets(self._broker, self._options, names))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        # Spark takes one limit from a Python source; the least is looked at besides in latestOffset.
+        # Spark accepts one limit of a Python source; latestOffset applies the minimum.
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.min_offsets_per_trigger is not None:
@@ -79,13 +78,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_json(end)
 
     def _latest(self) -> Offsets:
-        # A topic that has gone is noticed by what the query had read of it, in _reachable.
+        # _reachable reports a deleted topic that the query has read.
         names = self._broker.partitions(self._options.selection, skip_missing=True)
         self._seen_latest = self._broker.latest(names)
         return self._seen_latest
 
     def _reachable(self, begin: Offsets) -> Offsets:
-        """Where the log ends, or the target if there is one, in each partition that is there."""
+        """Return the log end, or the target if there is one, of each existing partition."""
         latest = self._latest()
         fail = self._options.fail_on_data_loss
         for name, offset in begin.items():
@@ -95,7 +94,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 report_cut(name.topic, name.partition, offset, latest[name], fail=fail)
         if self._target is None:
             return latest
-        # Partitions that came later wait for the next run; what this one has begun it keeps.
+        # Partitions that were added later wait for the next run.
         target = self._target
         return {
             name: min(offset, max(target.get(name, 0), begin.get(name, 0)))
@@ -105,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _must_wait(self, waiting: int, limit: ReadLimit) -> bool:
         least = self._options.min_offsets_per_trigger
-        # AvailableNow has an end, at which there may be fewer; Trigger.Once takes everything.
+        # AvailableNow has an end with possibly fewer records; Trigger.Once reads everything.
         if least is None or self._target is not None or isinstance(limit, ReadAllAvailable):
             return False
         delay_s = time.monotonic() - self._released_s
@@ -116,12 +115,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[InputPartition]:
         begin, until = from_json(start), from_json(end)
-        # A partition that was added while the query ran is read from its first record on.
+        # A partition that was added while the query ran is read from its first record.
         planned = ranges({name: begin.get(name, 0) for name in until}, until)
         return task_partitions([r for r in map(self._still_there, planned) if r.size > 0], self._options)
 
     def _still_there(self, planned: OffsetRange) -> OffsetRange:
-        """``planned`` without what retention has deleted: said here once, before many tasks find out."""
+        """Return ``planned`` without deleted records; reported here once, not in every task."""
         earliest = self._broker.log_start(planned.topic, planned.partition)
         if earliest is None or earliest <= planned.start:
             return planned

@@ -1,12 +1,12 @@
-"""``df.write`` and ``df.writeStream`` into topics, each row once (ADR-0015).
+"""The writers for ``df.write`` and ``df.writeStream``, exactly once (ADR-0015).
 
 Spark calls ``write`` in an executor, again after a task failed, and again with the same
-rows when a micro-batch is repeated after a crash. What was stored then must not be
-stored twice. So every task writes as a *named producer*: the name is that of the query
-and of the task's partition, the version is the micro-batch. The broker gives the same
-producer id and epoch to the same name and version, and tells that it had given them:
-then what those have stored is read back, and left out. Within a task the sequences
-make retries harmless, as in any idempotent producer.
+rows when it repeats a micro-batch after a crash. To store each row once, every task
+writes as a *named producer*: its name is made of the query and the task's partition, its
+version is the micro-batch. For a name and version that it has seen, the broker returns
+the same producer id and epoch, and reports that they are resumed. The task then reads
+back the rows that they stored, and leaves those out. Within a task, sequences make
+retries harmless, as in any idempotent producer.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("stele.spark")
 
-# Spark tells tasks of a streaming query where they belong, by these properties.
+# Local properties in which Spark passes query and micro-batch to the tasks.
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
 class WriteIdentityError(RuntimeError):
-    """Spark does not say which task of which query this is."""
+    """Spark does not pass the query and micro-batch of a task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written(WriterCommitMessage):
-    """What one task has done. ``repeated`` rows were stored by an attempt before it."""
+    """The result of a task; an earlier attempt had stored ``repeated`` rows."""
 
     written: int
     repeated: int
@@ -49,7 +49,7 @@ class Written(WriterCommitMessage):
 
 
 class _Writer:
-    """What both writers share; pickled to the executors, so it holds options and names alone."""
+    """The base of both writers. Spark pickles it, so it holds only options and names."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         require_columns(schema, has_topic=options.topic is not None)
@@ -77,11 +77,11 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """A batch write. Without ``txnAppId`` its tasks may be run again, the whole of it may not."""
+    """A batch write; without ``txnAppId`` its tasks may be repeated, but not the write."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        # Made once, in the driver: all attempts of a task get the same.
+        # Created once in the driver, so that all attempts of a task share it.
         self._job_id = str(uuid4())
 
     def _identity(self, task: TaskContext) -> Identity | None:
@@ -96,7 +96,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """The micro-batches of a streaming query. The id of the query is in its checkpoint."""
+    """Writes the micro-batches of a streaming query, whose id is in its checkpoint."""
 
     def _identity(self, task: TaskContext) -> Identity | None:
         if not self._options.exactly_once:
@@ -105,8 +105,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         application = self._options.application_id or query_id
         if not application or not batch_id or not batch_id.isdigit():
             raise WriteIdentityError(
-                f"this Spark does not tell its tasks {_QUERY_ID} and {_BATCH_ID}, which writing exactly once "
-                "needs; use PySpark 4.3, or set exactlyOnce=false to write at least once"
+                f"this Spark does not pass {_QUERY_ID} and {_BATCH_ID} to its tasks, which exactly-once writes "
+                "need; use PySpark 4.3, or set exactlyOnce=false to write at least once"
             )
         return Identity(name=f"spark-stream/{application}/{task.partitionId()}", version=int(batch_id))
 
@@ -115,7 +115,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 def report_strays(messages: list[WriterCommitMessage | None]) -> None:
-    """Rows that an attempt had stored and its repetition did not have."""
+    """Log a warning for rows that an earlier attempt stored and its repetition lacks."""
     strays = sum(message.strays for message in messages if isinstance(message, Written))
     if strays:
         logger.warning(

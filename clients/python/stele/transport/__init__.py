@@ -1,11 +1,11 @@
-"""How operations reach a broker: one interface, over TCP or HTTP, asyncio or blocking.
+"""Transports, which carry operations to a broker over TCP or HTTP.
 
-``open_async`` and ``open_blocking`` pick by URL. A transport opens its connection
-on first use and again after it broke; it holds no state a caller depends on.
+``open_async`` and ``open_blocking`` select one by URL. A transport connects on first
+use, and again after the connection broke; callers depend on no state of it.
 
 - ``base``                           the interface, pauses between attempts, errors
 - ``tcp_async``, ``tcp_blocking``    the binary protocol
-- ``http_common``                    an operation's HTTP request, and httpx's errors as ours
+- ``http_common``                    an operation's HTTP request; translation of httpx's errors
 - ``http_async``, ``http_blocking``  HTTP
 """
 
@@ -17,7 +17,7 @@ from .base import AsyncTransport, BlockingTransport
 __all__ = ["AsyncTransport", "BlockingTransport", "open_async", "open_blocking"]
 
 
-# Imported when chosen: httpx alone takes longer to import than a TCP exchange takes.
+# Imported when selected: importing httpx takes longer than a TCP exchange.
 def open_async(config: ClientConfig) -> AsyncTransport:
     endpoint = Endpoint.parse(config.url)
     if endpoint.transport == "tcp":

@@ -1,4 +1,4 @@
-"""The interface of a transport, and what its implementations share."""
+"""The interface of a transport, with shared retry pauses and errors."""
 
 from __future__ import annotations
 
@@ -19,76 +19,80 @@ from ..wire.framing import FRAME_BYTES_MAX
 
 R = TypeVar("R")
 
-# A first retry soon enough not to be noticed, a last pause short enough to feel prompt.
+# The first retry goes unnoticed; the longest pause still feels prompt.
 BACKOFF_FIRST_S = 0.02
 BACKOFF_MAX_S = 1.0
-# A connection that breaks as often on the same call does not break by chance.
+# A connection that breaks this often on the same call does not break by chance.
 REPETITIONS_MAX = 4
 
 
 class AsyncTransport(Protocol):
-    """Carries operations from one event loop; any number of tasks may call at once."""
+    """Carries operations of one event loop; any number of tasks may call at once."""
 
     @property
     def fetches_many(self) -> bool:
-        """One Fetch may name many partitions."""
+        """Whether one Fetch may name several partitions."""
         ...
 
     @property
     def keeps_order(self) -> bool:
-        """Calls started in an order are carried out by the broker in that order."""
+        """Whether the broker executes calls in the order in which they were started."""
         ...
 
     @property
     def broker_partitions_by_key(self) -> bool:
-        """A produce without partition goes to the one of its key, chosen by the broker."""
+        """Whether the broker chooses the partition by key if a produce names none."""
         ...
 
     async def call(self, operation: Operation[R], *, timeout_s: float) -> R:
-        """Carry out ``operation`` once.
+        """Execute ``operation`` once.
 
-        Cancelling the caller is safe: the answer is dropped when it comes.
+        Cancelling the caller is safe; its response is dropped.
 
         Raises:
-            BrokerUnavailableError: not reached in time; nothing was sent.
-            ConnectionLostError, RequestTimedOutError: sent, and no answer came.
-            SteleClientError: the broker's own error, typed.
+            BrokerUnavailableError: no connection in time; nothing was sent.
+            ConnectionLostError, RequestTimedOutError: the request was sent, and no
+                response came.
+            SteleClientError: the typed error of the broker.
         """
         ...
 
     async def close(self) -> None:
-        """Close the connections; calls under way fail with ConnectionLostError."""
+        """Close the connections; pending calls fail with ConnectionLostError."""
         ...
 
 
 class BlockingTransport(Protocol):
-    """Carries operations from any number of threads (or gevent's greenlets)."""
+    """Carries operations of any number of threads or gevent greenlets."""
 
     @property
     def fetches_many(self) -> bool: ...
     @property
     def keeps_order(self) -> bool:
-        """``call_all`` sends several before the first is answered, and they are carried out in order."""
+        """Whether ``call_all`` pipelines operations that the broker executes in order."""
         ...
 
     @property
     def broker_partitions_by_key(self) -> bool: ...
 
     def call(self, operation: Operation[R], *, timeout_s: float) -> R:
-        """As ``AsyncTransport.call``, holding the calling thread."""
+        """Execute ``operation`` once, blocking the thread; see ``AsyncTransport.call``."""
         ...
 
     def call_all(self, operations: Sequence[Operation[R]], *, timeout_s: float) -> list[R | SteleClientError]:
-        """Carry out all, in order where the transport keeps order; an outcome for each. Never raises one."""
+        """Execute all operations, in order if the transport keeps order.
+
+        Returns a result or an error per operation, and raises none of them.
+        """
         ...
 
     def close(self) -> None: ...
 
 
 def backoff() -> Iterator[float]:
-    """Pauses between attempts, in seconds, for ever: doubling, with full jitter.
+    """Yield pauses between attempts in seconds, for ever: doubling, with jitter.
 
-    The jitter keeps a thousand clients of a restarted broker from coming in waves.
+    The jitter spreads the reconnects of many clients after a restart of the broker.
     """
     ceiling = BACKOFF_FIRST_S
     while True:
@@ -97,20 +101,21 @@ def backoff() -> Iterator[float]:
 
 
 def retry_pause_s(failures: int) -> float:
-    """The pause after that many failures in a row, as ``backoff`` gives it."""
+    """Return the pause after this many consecutive failures, as ``backoff`` yields it."""
     return random.uniform(0.5, 1.0) * min(BACKOFF_FIRST_S * 2 ** min(failures, 16), BACKOFF_MAX_S)  # noqa: S311
 
 
 def frame_of(operation: Operation[object]) -> bytes:
-    """The operation's frame.
+    """Encode the frame of an operation.
 
     Raises:
-        RecordTooLargeError: larger than the protocol allows; the broker would hang up.
+        RecordTooLargeError: the frame exceeds the limit of the protocol, and the broker
+            would close the connection.
     """
     frame = operation.to_frame().encode()
     if len(frame) > FRAME_BYTES_MAX:
         raise RecordTooLargeError(
-            f"the request has {len(frame)} bytes and a frame holds {FRAME_BYTES_MAX}; send less at once"
+            f"the request has {len(frame)} bytes, more than the {FRAME_BYTES_MAX} of a frame; send fewer records"
         )
     return frame
 
@@ -119,20 +124,20 @@ def unavailable(endpoint: Endpoint, cause: object) -> BrokerUnavailableError:
     why = f" ({cause})" if str(cause) else ""
     return BrokerUnavailableError(
         f"no broker answers at {endpoint.host}:{endpoint.port}{why}; "
-        "start it or correct the URL: the next call connects again"
+        "start it or correct the URL; the next call reconnects"
     )
 
 
 def lost(endpoint: Endpoint, cause: object) -> ConnectionLostError:
     why = f" ({cause})" if str(cause) else ""
     return ConnectionLostError(
-        f"the connection to {endpoint.host}:{endpoint.port} broke before the answer came{why}; "
-        "the request may have been carried out: the next call connects again"
+        f"the connection to {endpoint.host}:{endpoint.port} broke before the response{why}; "
+        "the broker may have executed the request; the next call reconnects"
     )
 
 
 def timed_out(endpoint: Endpoint, timeout_s: float) -> RequestTimedOutError:
     return RequestTimedOutError(
-        f"{endpoint.host}:{endpoint.port} did not answer within {timeout_s:g} s; it may still carry "
-        "the request out"
+        f"{endpoint.host}:{endpoint.port} did not answer within {timeout_s:g} s; it may still "
+        "execute the request"
     )

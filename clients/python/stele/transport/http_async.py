@@ -1,4 +1,4 @@
-"""HTTP over asyncio, by httpx."""
+"""The HTTP transport for asyncio, on httpx."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R")
 
 
 class AsyncHttpTransport:
-    """See ``AsyncTransport``."""
+    """An ``AsyncTransport`` over HTTP."""
 
     fetches_many = False
     keeps_order = False
@@ -26,9 +26,9 @@ class AsyncHttpTransport:
     def __init__(self, endpoint: Endpoint, *, connect_timeout_s: float) -> None:
         self._endpoint = endpoint
         self._connect_timeout_s = connect_timeout_s
-        # A proxy from the environment has no business between a service and its broker.
+        # A proxy of the environment is not meant for a service and its broker.
         self._client = httpx.AsyncClient(base_url=endpoint.http_url, limits=CONNECTIONS, trust_env=False)
-        self._turns = asyncio.Semaphore(CALLS_MAX)
+        self._slots = asyncio.Semaphore(CALLS_MAX)
 
     async def call(self, operation: Operation[R], *, timeout_s: float) -> R:
         if operation.wait_s > 0:
@@ -37,14 +37,14 @@ class AsyncHttpTransport:
         deadline_s = loop.time() + timeout_s
         try:
             async with asyncio.timeout_at(deadline_s):
-                await self._turns.acquire()
+                await self._slots.acquire()
         except TimeoutError:
             why = f"{CALLS_MAX} calls were under way for {timeout_s:g} s"
             raise unavailable(self._endpoint, why) from None
         try:
             return await self._call(operation, max(deadline_s - loop.time(), 0.001))
         finally:
-            self._turns.release()
+            self._slots.release()
 
     async def _call(self, operation: Operation[R], timeout_s: float) -> R:
         if self._client.is_closed:
@@ -59,7 +59,7 @@ class AsyncHttpTransport:
                 max(deadline_s - loop.time(), 0.001), max(give_up_s - loop.time(), 0.001)
             )
             try:
-                # httpx's read timeout starts anew with every chunk; this one does not.
+                # httpx restarts its read timeout with every chunk; this one bounds the whole response.
                 async with asyncio.timeout_at(deadline_s):
                     response = await self._client.send(request)
             except httpx.HTTPError as error:

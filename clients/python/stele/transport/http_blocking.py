@@ -1,4 +1,4 @@
-"""HTTP over blocking sockets, by httpx."""
+"""The HTTP transport for threads, on httpx."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class BlockingHttpTransport:
-    """See ``BlockingTransport``."""
+    """A ``BlockingTransport`` over HTTP."""
 
     fetches_many = False
     keeps_order = False
@@ -27,7 +27,7 @@ class BlockingHttpTransport:
     def __init__(self, endpoint: Endpoint, *, connect_timeout_s: float) -> None:
         self._endpoint = endpoint
         self._connect_timeout_s = connect_timeout_s
-        # A proxy from the environment has no business between a service and its broker.
+        # A proxy of the environment is not meant for a service and its broker.
         self._client = httpx.Client(base_url=endpoint.http_url, limits=CONNECTIONS, trust_env=False)
 
     def call(self, operation: Operation[R], *, timeout_s: float) -> R:

@@ -1,4 +1,4 @@
-"""What both HTTP transports share: an operation's request, and httpx's errors made ours."""
+"""Requests of operations and translation of httpx's errors, for both HTTP transports."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .base import lost, timed_out, unavailable
 
 R = TypeVar("R")
 
-# Calls under way at once; more wait in front of httpx's pool, which looks at every connection and
-# every waiting request each time one is finished. Long polls come on top.
+# Concurrent calls, not counting long polls. More calls wait in front of httpx's pool, which scans all
+# connections and all waiting requests each time a request ends.
 CALLS_MAX = 32
 CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=CALLS_MAX)
 
@@ -31,7 +31,7 @@ def build(client: httpx.Client | httpx.AsyncClient, operation: Operation[R]) -> 
 
 
 def timeouts(remaining_s: float, connect_remaining_s: float) -> dict[str, float]:
-    """As httpx reads them from a request's extensions."""
+    """Return timeouts in the form of httpx's request extensions."""
     return {
         "connect": min(connect_remaining_s, remaining_s),
         "read": remaining_s,
@@ -48,7 +48,7 @@ def result(operation: Operation[R], response: httpx.Response) -> R:
 
 
 def is_not_connected(error: httpx.HTTPError) -> bool:
-    """Nothing was sent, so another attempt cannot do anything twice."""
+    """Return whether nothing was sent, so that a retry is safe."""
     return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
 
 
@@ -63,6 +63,6 @@ def translate(endpoint: Endpoint, error: httpx.HTTPError, timeout_s: float) -> S
 
 
 def _is_cut_off(error: httpx.HTTPError) -> bool:
-    """The peer ended an answer early; httpx has one type for that and for an answer that is not HTTP."""
+    """Return whether the peer closed early; httpx uses the same type for invalid HTTP."""
     text = str(error)
     return isinstance(error, httpx.RemoteProtocolError) and ("disconnected" in text or "closed" in text)

@@ -1,8 +1,8 @@
-"""The binary protocol over asyncio: pipelined, in request order.
+"""The binary protocol for asyncio, pipelined in request order.
 
-Calls share one connection. A long poll would hold up every answer behind it
-(answers come in request order), so each one that is waiting has a connection of
-its own, which is kept for the next.
+Calls share one connection. Responses come in request order, so a long poll would delay
+every response after it. Each pending long poll therefore has a connection of its own,
+which is kept for the next.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from .base import backoff, frame_of, lost, timed_out, unavailable
 
 R = TypeVar("R")
 
-# More would only wait in the broker's queue instead of in ours.
+# More requests would only wait in the broker's queue instead of this one.
 UNANSWERED_MAX = 4096
 UNSENT_BYTES_MAX = 32 * 1024 * 1024
-# Answers may be as large as a fetch wants; frames above this are not this protocol.
+# A response is as large as its fetch allows; a larger frame is not of this protocol.
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 IDLE_LONG_POLL_CONNECTIONS_MAX = 16
-# Answers come in order: when a due one is missing and nothing else came either for
-# this long, none will, and a new connection can only be better.
+# Responses come in order. If one is overdue and nothing else arrived for this long, the
+# connection has stalled, and a new one is needed.
 STALLED_AFTER_S = 10.0
 
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A request's place in the pipeline; it stays there when its caller is gone."""
+    """A request in the pipeline; it stays there after its caller was cancelled."""
 
     frame: bytes
     answer: asyncio.Future[tuple[int, bytes]]
@@ -42,7 +42,7 @@ class _Slot:
 
 
 class AsyncTcpTransport:
-    """See ``AsyncTransport``. Belongs to the event loop of its first call."""
+    """An ``AsyncTransport`` over TCP, bound to the event loop of its first call."""
 
     fetches_many = True
     keeps_order = True
@@ -77,7 +77,7 @@ class AsyncTcpTransport:
             if is_reusable and not self._is_closed:
                 self._idle_long_polls.append(pipeline)
             else:
-                # After a cancelled wait the broker would keep the connection busy until the wait ends.
+                # After a cancelled wait, the connection stays busy until the broker's wait ends.
                 pipeline.abort()
         return result_of_frame(operation, *answer)
 
@@ -91,11 +91,11 @@ class AsyncTcpTransport:
 
 
 class Pipeline(asyncio.Protocol):
-    """One connection at a time to one endpoint, opened when there is something to send.
+    """A connection to one endpoint, opened when there is a frame to send.
 
-    Frames leave in the order of the calls. ``_unsent`` waits for a connection or
-    for the socket to take more; ``_unanswered`` is the FIFO that answers are
-    matched with.
+    Frames are sent in the order of the calls. ``_unsent`` holds frames until there is a
+    connection and room in the socket. ``_unanswered`` is the FIFO queue of requests
+    that responses are matched with.
     """
 
     def __init__(self, endpoint: Endpoint, *, connect_timeout_s: float) -> None:
@@ -118,7 +118,10 @@ class Pipeline(asyncio.Protocol):
     # ── callers ──
 
     async def exchange(self, frame: bytes, *, timeout_s: float) -> tuple[int, bytes]:
-        """Send ``frame``; the answer's ``(type, body)``. Raises as ``AsyncTransport.call``."""
+        """Send ``frame`` and return ``(type, body)`` of the response.
+
+        Raises as ``AsyncTransport.call`` does.
+        """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         slot: _Slot | None = None
@@ -146,7 +149,7 @@ class Pipeline(asyncio.Protocol):
             raise
 
     def abort(self) -> None:
-        """Drop the connection for good; everything that waits for an answer fails."""
+        """Close the connection for good; pending requests fail."""
         self._is_closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -160,7 +163,7 @@ class Pipeline(asyncio.Protocol):
         if self._disconnected is not None:
             await self._disconnected.wait()
 
-    # ── room: back-pressure on callers ──
+    # ── back-pressure on callers ──
 
     def _has_room(self) -> bool:
         return (
@@ -181,7 +184,7 @@ class Pipeline(asyncio.Protocol):
             raise
 
     def _wake_waiters(self) -> None:
-        """Wake one; it wakes the next once it has taken its room."""
+        """Wake the first waiter, which wakes the next once it has taken its room."""
         while self._room_waiters and (self._is_closed or self._has_room()):
             waiter = self._room_waiters.popleft()
             if not waiter.done():
@@ -195,7 +198,7 @@ class Pipeline(asyncio.Protocol):
             if self._connecting is None or self._connecting.done():
                 self._connecting = asyncio.get_running_loop().create_task(self._connect())
         elif not self._is_paused and not self._is_send_due:
-            # One write for all the calls of this turn of the loop: fewer system calls, same order.
+            # One write for all calls of this iteration of the loop.
             self._is_send_due = True
             asyncio.get_running_loop().call_soon(self._send)
 
@@ -273,12 +276,16 @@ class Pipeline(asyncio.Protocol):
         try:
             for frame_type, body in self._reader.feed(data):
                 if not self._unanswered:
-                    raise ProtocolError("the broker answered though nothing was asked")
+                    raise ProtocolError("the broker sent a response without a request")
                 slot = self._unanswered.popleft()
                 if not slot.answer.done():
                     slot.answer.set_result((frame_type, body))
         except FrameError as error:
-            self._give_up(ProtocolError(f"the answer is not the binary protocol: {error}; is this its port?"))
+            self._give_up(
+                ProtocolError(
+                    f"the response is not of the binary protocol: {error}; is this the binary listener's port?"
+                )
+            )
         except ProtocolError as error:
             self._give_up(error)
         self._wake_waiters()

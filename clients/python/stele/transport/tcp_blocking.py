@@ -1,8 +1,7 @@
-"""The binary protocol over plain blocking sockets.
+"""The binary protocol for threads, on blocking sockets.
 
-Not a façade over an event loop: under gevent (Locust) a loop in a background
-thread does not run, plain sockets do. Each thread that calls has a connection of
-its own while it calls; they are kept for the next.
+It does not wrap an event loop, because under gevent (Locust) a loop in a background
+thread does not run. A connection serves one call at a time, and is kept for the next.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from .base import backoff, frame_of, lost, timed_out, unavailable
 R = TypeVar("R")
 
 IDLE_CONNECTIONS_MAX = 16
-# Requests under way in call_all; their answers must fit in the socket's buffers meanwhile.
+# Pipelined requests of call_all; their responses must fit in the socket buffers.
 WINDOW_MAX = 256
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 _RECEIVE_BYTES = 256 * 1024
 
 
 class BlockingTcpTransport:
-    """See ``BlockingTransport``."""
+    """A ``BlockingTransport`` over TCP."""
 
     fetches_many = True
     keeps_order = True
@@ -111,7 +110,7 @@ class BlockingTcpTransport:
                     break
                 connection = self._idle.pop()
                 self._busy.add(connection)
-            # A request on a connection the broker has left would have an unknown outcome.
+            # A request on a connection that the broker closed would have an unknown outcome.
             if connection.is_usable():
                 return connection
             self._give_back(connection, is_reusable=False)
@@ -142,7 +141,7 @@ class BlockingTcpTransport:
 
 
 class _Connection:
-    """One connected socket, used by one thread at a time."""
+    """A connected socket, used by one thread at a time."""
 
     def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
         self._endpoint = endpoint
@@ -152,7 +151,7 @@ class _Connection:
         self._frames: deque[tuple[int, bytes]] = deque()
 
     def is_usable(self) -> bool:
-        """False once the broker has closed it; costs one system call."""
+        """Return whether the broker has kept it open; costs one system call."""
         try:
             self._socket.settimeout(0)
             self._socket.recv(1, socket.MSG_PEEK)
@@ -160,7 +159,7 @@ class _Connection:
             return True
         except OSError:
             return False
-        # Either the end of the stream or an answer nobody asked for.
+        # Either the end of the stream, or a response without a request.
         return False
 
     def send(self, frame: bytes, deadline_s: float, timeout_s: float) -> None:
@@ -187,7 +186,7 @@ class _Connection:
                 self._frames.extend(self._reader.feed(data))
             except FrameError as error:
                 raise ProtocolError(
-                    f"the answer is not the binary protocol: {error}; is this its port?"
+                    f"the response is not of the binary protocol: {error}; is this the binary listener's port?"
                 ) from error
         return self._frames.popleft()
 
@@ -199,7 +198,7 @@ class _Connection:
 
     def close(self) -> None:
         try:
-            # Wakes a thread that waits in recv; close alone would not.
+            # Wakes a thread that waits in recv, which close alone does not.
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass

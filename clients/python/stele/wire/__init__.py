@@ -2,12 +2,12 @@
 
 Nothing here opens, awaits, sleeps or reads a clock. Reading order:
 
-- ``error_codes``   the numbers every listener answers with (Apache Kafka's)
+- ``error_codes``   error numbers of all listeners (those of Apache Kafka)
 - ``record_batch``  RecordBatch v2: build, check, walk, decode
 - ``compression``   the four codecs of a batch, bounded
 - ``framing``       the length-prefixed frames of the binary protocol
-- ``schema``        declared messages, and their compiler: for this protocol and Kafka's
-- ``messages``      what stands inside a frame (ADR-0009, ADR-0010)
+- ``schema``        declared messages and their compiler, for this protocol and Kafka's
+- ``messages``      the messages of the binary protocol (ADR-0009, ADR-0010)
 - ``partitioner``   key → partition
 - ``arrow_types``, ``arrow``   batches → Arrow, with the extra ``arrow`` or ``spark``
 """

@@ -1,8 +1,8 @@
-"""Batches as they lie in the log → Arrow RecordBatches, with the columns of spark-sql-kafka.
+"""Decode stored batches into Arrow RecordBatches with the columns of spark-sql-kafka.
 
-Needs the extra ``arrow``. Each batch's CRC is checked and its records are decoded by
-aiokafka's compiled codec, at about a third of a microsecond each; everything that can
-be made for many records at once is made by numpy or Arrow.
+Needs the extra ``arrow``. The CRC of each batch is checked, and aiokafka's compiled codec
+decodes its records, in about 0.3 µs each. numpy and Arrow do whatever can be done for
+many records at once.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 from .arrow_types import Array, DataType, RecordBatch, Schema, np, pa
 from .record_batch import BatchHeader, RecordView, check_batch, decode_records
 
-# Rows of one Arrow batch: large enough that nothing is paid per batch, small enough for the
-# processor's cache (measured). A batch of the log is never cut.
+# Rows per Arrow batch: large enough to make the cost per batch negligible, small enough for
+# the CPU cache (measured). A stored batch is never split.
 ROWS_WANTED = 4096
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
-# ms that still fit as microseconds.
+# The largest ms that fit in 64 bits as microseconds.
 _TIMESTAMP_MAX_MS = (2**63 - 1) // 1000
 
 HEADERS_ARROW = pa.list_(
@@ -37,14 +37,14 @@ ARROW: dict[str, DataType] = {
 
 
 def arrow_schema_of(columns: Sequence[tuple[str, bool]]) -> Schema:
-    """The Arrow schema of these columns: names of ``ARROW``, each with whether it is nullable."""
+    """Return the Arrow schema of columns, given as names of ``ARROW`` and nullability."""
     return pa.schema([pa.field(name, ARROW[name], nullable=nullable) for name, nullable in columns])
 
 
 class Decoder:
-    """Makes rows of one partition; ``columns`` are names of ``ARROW``.
+    """Decodes batches of one partition into rows with the columns of ``schema``.
 
-    Holds what is the same for every row, so it is made once for each task.
+    It caches constant columns, so create one per task.
     """
 
     def __init__(self, *, topic: str, partition: int, schema: Schema) -> None:
@@ -55,7 +55,7 @@ class Decoder:
         self._constants: dict[str, Array] = {}
 
     def decode(self, batches: bytes | bytearray, start: int, end: int) -> Iterator[RecordBatch]:
-        """Rows of the records from offset ``start`` on and before ``end``.
+        """Yield the records with ``start`` <= offset < ``end`` as Arrow batches.
 
         Raises:
             CorruptBatchError: a CRC does not match, or records do not parse.
@@ -93,7 +93,7 @@ class Decoder:
             case "timestampType":
                 return pa.array(np.concatenate(gathered.timestamp_types))
             case "headers":
-                # Most records have none, and then the column is null, as in spark-sql-kafka.
+                # Null for a record without headers, as in spark-sql-kafka.
                 return pa.array(gathered.headers, HEADERS_ARROW)
             case "topic":
                 return self._constant(name, self._topic, gathered.count)
@@ -110,9 +110,8 @@ class Decoder:
 class _Gathered:
     """The columns of the next Arrow batch.
 
-    Taken from the records batch by batch: a hundred record objects at a time stay in
-    the processor's cache, and their memory is used again, which is twice as fast as
-    sixteen thousand.
+    They are filled batch by batch: about a hundred record objects at a time stay in the
+    CPU cache and reuse their memory, which is twice as fast as sixteen thousand.
     """
 
     __slots__ = ("_wanted", "count", "headers", "keys", "offsets", "timestamp_types", "timestamps", "values")
@@ -149,7 +148,7 @@ class _Gathered:
             if records[-1].offset - first == count - 1:
                 self.offsets.append(np.arange(first, first + count, dtype=np.int64))
             else:
-                # Compaction leaves holes.
+                # Compaction leaves gaps.
                 self.offsets.append(np.fromiter((r.offset for r in records), np.int64, count))
 
 
@@ -165,7 +164,7 @@ def _within(header: BatchHeader, records: list[RecordView], start: int, end: int
 
 def _timestamps(gathered: _Gathered) -> Array:
     values = np.array(gathered.timestamps, np.int64)
-    # A record without a time has -1; one that no calendar holds would wrap round.
+    # A record without a time has -1; a time past the range would overflow.
     np.clip(values, -1, _TIMESTAMP_MAX_MS, out=values)
     values *= 1000
     return pa.array(values).view(ARROW["timestamp"])

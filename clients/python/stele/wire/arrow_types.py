@@ -1,4 +1,4 @@
-"""Arrow and numpy without their types, which pyarrow does not have complete enough for strict checks."""
+"""Arrow and numpy as ``Any``, because pyarrow's types are too incomplete for strict mode."""
 
 from __future__ import annotations
 

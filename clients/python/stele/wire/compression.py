@@ -1,7 +1,7 @@
 """Compression of a batch's records: none, gzip, snappy (xerial or raw), lz4, zstd.
 
-Decompression is bounded before it allocates: a body may grow to at most
-``DECOMPRESSED_BYTES_MAX`` bytes, so a small hostile batch cannot exhaust memory.
+A body may decompress to at most ``DECOMPRESSED_BYTES_MAX`` bytes, checked before the
+allocation, so that a small hostile batch cannot exhaust memory.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_BYTES = 32 * 1024
 
-# Magic, version 1 with independent blocks, blocks of at most 64 KiB, and the descriptor's checksum. cramjam's
-# own frames have blocks that depend on those before them, which Kafka's Java clients refuse to read.
+# Magic, version 1 with independent blocks, blocks of at most 64 KiB, and the descriptor's checksum. The
+# blocks of cramjam's own frames depend on earlier blocks, which Kafka's Java clients reject.
 _LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_END = b"\x00\x00\x00\x00"
 _LZ4_BLOCK_BYTES = 64 * 1024
-# Set in a block's length: the block is stored as it is, for compressing would not make it smaller.
+# Set in a block's length: the block is stored uncompressed, because compression would not shrink it.
 _LZ4_STORED = 0x80000000
 
 
 class Compression(IntEnum):
-    """The codec, as in bits 0–2 of a batch's attributes."""
+    """A codec, as numbered in bits 0–2 of the attributes of a batch."""
 
     NONE = 0
     GZIP = 1
@@ -39,21 +39,21 @@ class Compression(IntEnum):
 
 
 class DecompressionError(ValueError):
-    """The body is not valid for its codec, or would grow past the bounds."""
+    """The body is invalid for its codec, or exceeds the limit when decompressed."""
 
 
 # Of a frame's flags: eight bytes with the size of its content stand before the descriptor's checksum.
 _LZ4_HAS_CONTENT_SIZE = 0x08
-# Kafka's default, for which it takes the fast compressor; every other level is a high compression.
+# Kafka's default, which selects the fast compressor; other levels select high compression.
 _LZ4_FAST_LEVEL = 9
 _LZ4_LEVEL_MAX = 12
 
 
 def compress(codec: Compression, body: bytes, *, level: int | None = None) -> bytes:
-    """``body`` in the form Apache Kafka's clients write for ``codec``.
+    """Compress ``body`` in the form that Apache Kafka's clients write.
 
-    ``level`` has the codec's own scale, as in ``compression.<codec>.level`` of a topic;
-    None is the default.
+    ``level`` is on the scale of the codec, as in the topic configuration
+    ``compression.<codec>.level``; None is the default.
     """
     if codec is Compression.NONE:
         return body
@@ -75,7 +75,7 @@ def compress(codec: Compression, body: bytes, *, level: int | None = None) -> by
 def _lz4_block(plain: bytes, level: int | None) -> bytes:
     if level is None or level == _LZ4_FAST_LEVEL:
         return bytes(cramjam.lz4.compress_block(plain, store_size=False))
-    # cramjam's blocks know no level, but its frames do, and one of a single block depends on no other.
+    # cramjam's blocks take no level, but its frames do; in a frame of one block no block depends on another.
     frame = bytes(cramjam.lz4.compress(plain, min(level, _LZ4_LEVEL_MAX)))
     start = 7 + (8 if frame[4] & _LZ4_HAS_CONTENT_SIZE else 0)
     length = int.from_bytes(frame[start : start + 4], "little")
@@ -99,10 +99,10 @@ def _lz4_frame(body: bytes, level: int | None) -> bytes:
 
 
 def decompress(codec: Compression, body: bytes) -> bytes:
-    """The records of a compressed body.
+    """Decompress the body of a batch.
 
     Raises:
-        DecompressionError: invalid for its codec, or larger than the bounds.
+        DecompressionError: it is invalid for its codec, or exceeds the limit.
     """
     if codec is Compression.NONE:
         return body
@@ -116,7 +116,7 @@ def decompress(codec: Compression, body: bytes) -> bytes:
         if codec is Compression.SNAPPY:
             return _snappy(body, DECOMPRESSED_BYTES_MAX)
         codec_module = cramjam.lz4 if codec is Compression.LZ4 else cramjam.zstd
-        # As large as the bound allows, but pages that nothing is written to cost nothing.
+        # As large as the limit; pages that are never written to cost nothing.
         with mmap.mmap(-1, DECOMPRESSED_BYTES_MAX) as buffer:
             size = codec_module.decompress_into(body, buffer)
             return buffer[:size]

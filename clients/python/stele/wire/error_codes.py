@@ -1,7 +1,7 @@
-"""Error numbers and their meaning, as in the Apache Kafka protocol guide.
+"""Error numbers of the Apache Kafka protocol guide, used by all listeners.
 
-One numbering serves every listener: the binary extension (ADR-0010) sends it, HTTP
-problem documents carry it as ``kafka_code``, the Kafka listener sends it as is.
+The binary protocol (ADR-0010) and the Kafka protocol send the number; HTTP problem
+documents have it as ``kafka_code``.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ErrorCode(IntEnum):
     FETCH_SESSION_TOPIC_ID_ERROR = 106
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
-    # Stele's own: of ownership and leases, which Kafka does not have. No Kafka client is sent these.
+    # Stele's own, for ownership and leases, which Kafka lacks. Kafka clients never receive them.
     PARTITION_NOT_ASSIGNED = 10_001
     PARTITION_OWNED = 10_002
     PARTITION_NOT_OWNED = 10_003
@@ -83,12 +83,12 @@ class ErrorCode(IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """True when the same request may succeed later without being changed."""
+        """Whether the same request may succeed later."""
         return self in _RETRIABLE
 
 
-# Kafka counts CORRUPT_MESSAGE in: there it is a batch damaged on its way. Here it is damage on the
-# disk, which does not heal.
+# Kafka includes CORRUPT_MESSAGE, for a batch damaged in transit. Here it means corruption on
+# disk, which is permanent.
 _RETRIABLE = frozenset(
     {
         ErrorCode.REQUEST_TIMED_OUT,
@@ -103,7 +103,7 @@ _RETRIABLE = frozenset(
 
 
 def error_code(number: int) -> ErrorCode:
-    """The code for ``number``; a number this release does not know is UNKNOWN_SERVER_ERROR."""
+    """Return the code of ``number``; UNKNOWN_SERVER_ERROR for a number that is unknown."""
     try:
         return ErrorCode(number)
     except ValueError:

@@ -1,8 +1,8 @@
 """Frames of the binary protocol: ``[length:4][type:1][body]``, big-endian.
 
-``length`` counts the whole frame, itself included (ADR-0009), so the smallest
-frame is 5 bytes. ``FrameReader`` turns a stream that arrives in any pieces into
-frames; it copies a frame only when the frame spans two pieces.
+``length`` counts the whole frame, including itself (ADR-0009), so the smallest frame
+has 5 bytes. ``FrameReader`` splits a byte stream into frames; it copies a frame only if
+the frame spans two reads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 LENGTH_BYTES = 4
 FRAME_OVERHEAD_BYTES = 5
 FRAME_BYTES_MIN = FRAME_OVERHEAD_BYTES
-# One frame must fit in memory next to its neighbours; a batch is at most ~1 MiB by default.
+# Several frames must fit in memory at once; a batch is at most 1 MiB by default.
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 
 _LENGTH = struct.Struct(">I")
@@ -21,7 +21,7 @@ _LENGTH_TYPE = struct.Struct(">IB")
 
 
 class FrameError(ValueError):
-    """The stream cannot be cut into frames any more: answer once, then close."""
+    """The stream can no longer be split into frames: respond once, then close."""
 
 
 def encode_frame(frame_type: int, body: bytes | bytearray | memoryview) -> bytes:
@@ -29,11 +29,10 @@ def encode_frame(frame_type: int, body: bytes | bytearray | memoryview) -> bytes
 
 
 class FrameReader:
-    """Cuts a byte stream into frames, without I/O.
+    """Splits a byte stream into frames, without I/O.
 
-    The caller feeds what the transport delivered and takes the frames that are
-    complete. A length outside ``[5, frame_bytes_max]`` raises before anything is
-    allocated for it.
+    The caller feeds received bytes and takes the complete frames. A length outside
+    ``[5, frame_bytes_max]`` raises before anything is allocated for it.
     """
 
     __slots__ = ("_frame_bytes_max", "_partial")
@@ -44,16 +43,16 @@ class FrameReader:
 
     @property
     def has_partial_frame(self) -> bool:
-        """True while a frame has begun and not ended."""
+        """Whether the stream so far ends inside a frame."""
         return bool(self._partial)
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yield ``(type, body)`` for every frame completed by ``data``.
+        """Yield ``(type, body)`` of every frame that ``data`` completes.
 
         Exhaust the iterator before feeding again.
 
         Raises:
-            FrameError: a length no frame may have. The frames before it were yielded.
+            FrameError: the length is invalid. The frames before it were yielded.
         """
         buffer: bytes = data
         if self._partial:

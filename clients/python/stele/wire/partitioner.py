@@ -1,4 +1,4 @@
-"""Key → partition, with the two hashes that producers of other systems use.
+"""Hash keys to partitions, with the two hashes that other systems use.
 
 ``murmur2`` is the hash of Apache Kafka's default partitioner (KIP-794 keeps it
 for records with a key), so a key lands where a Java or librdkafka
@@ -41,7 +41,7 @@ def fnv1a_32(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partitions: int, *, hash_name: HashName = "murmur2") -> int:
-    """The partition, in ``range(partitions)``, that every record with ``key`` goes to."""
+    """Return the partition of ``key``, in ``range(partitions)``."""
     if hash_name == "murmur2":
         return (murmur2(key) & 0x7FFFFFFF) % partitions
     return fnv1a_32(key) % partitions

@@ -1,4 +1,4 @@
-"""RecordBatch v2: the one format from a producer's memory to the disk to a consumer.
+"""RecordBatch v2, the format of records in memory, on the wire and on disk.
 
 Byte table (big-endian; Apache Kafka protocol guide, "Record Batch"; ADR-0002)::
 
@@ -18,13 +18,13 @@ Byte table (big-endian; Apache Kafka protocol guide, "Record Batch"; ADR-0002)::
     57     4 record count             yes
     61     … records                  yes
 
-A batch is valid when its magic is 2, its length covers the header, the CRC-32C
-of bytes 21…end matches, and ``last offset delta == record count - 1``.
-Because the first 21 bytes lie outside the CRC, a broker assigns offsets by
-writing 12 of them in place and never touches the records.
+A batch is valid if its magic is 2, its length covers the header, the CRC-32C of bytes
+21…end matches, and ``last offset delta == record count - 1``. The first 21 bytes are
+outside the CRC, so a broker assigns offsets by writing 12 of them in place, without
+touching the records.
 
-Records are decoded by aiokafka's compiled codec, which is imported when the
-first record is decoded or built: a process that only moves bytes never pays for it.
+aiokafka's compiled codec decodes records. It is imported with the first record that is
+decoded or built, so a process that only moves bytes never loads it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
 assert HEADER_BYTES == 61
 
-# base offset + batch length: what must be read to know where the next batch starts
+# base offset + batch length: the bytes that locate the next batch
 LOG_OVERHEAD_BYTES = 12
 CRC_START = 21
 MAGIC = 2
@@ -62,16 +62,16 @@ _COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
-# The others are a broker's: bit 6 dates the removal of tombstones.
+# The other bits are the broker's: bit 6 marks a timestamp for the removal of tombstones.
 _PRODUCER_ATTRIBUTES = 0x3F
 
 Headers = Sequence[tuple[str, bytes | None]]
-# Decoded at a time where one is looked for.
+# Records decoded at a time in a search for one.
 _RECORDS_PER_SLICE = 1000
 
 
 class CorruptBatchError(ValueError):
-    """Bytes that are not a valid batch; ``position`` counts from the buffer's start."""
+    """The bytes are not a valid batch; ``position`` counts from the start of the buffer."""
 
     def __init__(self, reason: str, *, position: int = 0) -> None:
         super().__init__(f"{reason} (at byte {position})")
@@ -84,7 +84,7 @@ class TruncatedBatchError(CorruptBatchError):
 
 
 class CrcMismatchError(CorruptBatchError):
-    """A batch that was damaged after it was made."""
+    """The CRC of a batch does not match."""
 
 
 class RecordView(Protocol):
@@ -104,10 +104,10 @@ class RecordView(Protocol):
 
 @dataclass(slots=True)
 class BatchHeader:
-    """The 61 bytes before the records, and where they stand in their buffer or file.
+    """The 61 bytes before the records, and their position in a buffer or file.
 
-    ``position`` is the byte at which the batch starts; ``size`` counts the whole
-    batch in bytes. Timestamps are ms since the epoch.
+    ``position`` is the first byte of the batch, ``size`` the size of the whole batch in
+    bytes. Timestamps are ms since the epoch.
     """
 
     base_offset: int
@@ -139,7 +139,7 @@ class BatchHeader:
 
     @property
     def compression(self) -> int:
-        """The codec's number; ``Compression(n)`` names it."""
+        """The number of the codec; see ``Compression``."""
         return self.attributes & _COMPRESSION_MASK
 
     @property
@@ -160,11 +160,11 @@ class BatchHeader:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at ``position``, its fields bounded but its CRC not checked.
+    """Read the header at ``position``; check its fields, but not its CRC.
 
     Raises:
         TruncatedBatchError: fewer than 61 bytes are left.
-        CorruptBatchError: magic, length or counts cannot be those of a batch.
+        CorruptBatchError: magic, length or counts are invalid.
     """
     if len(buffer) - position < HEADER_BYTES:
         raise TruncatedBatchError("the batch header is cut short", position=position)
@@ -179,12 +179,12 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of a batch that is whole and whose CRC-32C matches.
+    """Read the header of a batch, and check that it is complete and its CRC-32C matches.
 
     Raises:
         TruncatedBatchError: the buffer ends inside the batch.
-        CrcMismatchError: its CRC does not match.
-        CorruptBatchError: not a batch.
+        CrcMismatchError: the CRC does not match.
+        CorruptBatchError: the header is invalid.
     """
     header = read_header(buffer, position)
     end = position + header.size
@@ -199,11 +199,11 @@ def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check_produced(buffer: Buffer) -> list[BatchHeader]:
-    """Headers of the batches that fill ``buffer`` exactly, as a producer must send them.
+    """Check batches of a producer, which must fill ``buffer`` exactly; return headers.
 
     Raises:
-        CorruptBatchError: no batch, a torn or corrupt one, an empty one, one of a
-            codec that does not exist, or one whose offsets would leave a hole.
+        CorruptBatchError: there is no batch, or one is incomplete, corrupt, empty, of an
+            unknown codec, or has offsets with gaps.
     """
     headers: list[BatchHeader] = []
     position, end = 0, len(buffer)
@@ -214,7 +214,7 @@ def check_produced(buffer: Buffer) -> list[BatchHeader]:
                 f"{header.record_count} records do not fill last offset delta {header.last_offset_delta}",
                 position=position,
             )
-        # Nine bytes is the smallest record; a lying count would let a reader over-allocate.
+        # The smallest record has 7 bytes; a false count would let a reader over-allocate.
         if header.compression == 0 and header.record_count * 7 > header.size - HEADER_BYTES:
             raise CorruptBatchError(
                 f"{header.record_count} records do not fit in {header.size} bytes", position=position
@@ -233,25 +233,25 @@ def check_produced(buffer: Buffer) -> list[BatchHeader]:
 
 
 def assign_offsets(batch: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write base offset and leader epoch in place; the CRC does not cover them."""
+    """Write base offset and leader epoch in place; they are outside the CRC."""
     struct.pack_into(">q", batch, position, base_offset)
     _EPOCH.pack_into(batch, position + LOG_OVERHEAD_BYTES, leader_epoch)
 
 
 def set_log_append_time(batch: bytearray | memoryview, header: BatchHeader, timestamp_ms: int) -> None:
-    """Mark the batch as stamped by the broker, in place, and renew its CRC."""
+    """Set the broker's timestamp in place and update the CRC."""
     _set_times(batch, header, header.attributes | _LOG_APPEND_TIME, timestamp_ms)
 
 
 def settle_create_time(batch: bytearray | memoryview, header: BatchHeader) -> None:
-    """Correct what a producer's header says of time where it contradicts itself, in place, and renew the CRC.
+    """Correct contradictory timestamps of a producer in place and update the CRC.
 
-    - The base timestamp is the time of the first record, so the newest is no older.
-    - librdkafka states base timestamp -1 and max timestamp 0 for records without a
-      time: such a batch has no max timestamp (-1), as other clients write it.
-    - Only the broker stamps batches, so the bit that says so is cleared.
+    - The max timestamp is at least the base timestamp, the time of the first record.
+    - librdkafka sends base timestamp -1 and max timestamp 0 for records without a time;
+      the max timestamp becomes -1, as other clients send it.
+    - The bit for log-append time is cleared, because only the broker sets it.
 
-    A max timestamp that is merely wrong stays (``docs/formats/segment.md``).
+    A max timestamp that is merely wrong is kept (``docs/formats/segment.md``).
     """
     newest = max(header.max_timestamp, header.base_timestamp)
     if header.base_timestamp < 0 and newest <= 0:
@@ -272,10 +272,10 @@ def _set_times(
 
 
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[BatchHeader]:
-    """Headers of the whole batches from ``position``; a batch cut short by the end is left out.
+    """Yield the headers of complete batches from ``position``; skip a truncated last one.
 
     Raises:
-        CorruptBatchError: something that is not a batch stands where one should start.
+        CorruptBatchError: a header is invalid.
     """
     end = len(buffer)
     while end - position >= HEADER_BYTES:
@@ -288,21 +288,21 @@ def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[BatchHeader]:
 
 @cache
 def _codec() -> Any:
-    """aiokafka's compiled codec; it has no type information of its own."""
+    """Import aiokafka's compiled codec, which has no type information."""
     from aiokafka.record import _crecords
 
     return _crecords
 
 
-# The compiled builder refuses records past its size; the real limit is the topic's.
+# The compiled builder rejects records past its size limit; the topic's limit is the real one.
 _NO_LIMIT = 1 << 30
 
 
 class BatchBuilder:
-    """Collects records into one batch.
+    """Builds one batch of records.
 
-    Offsets are relative: the first record has delta 0 until a broker assigns
-    ``base_offset``. ``size`` is the uncompressed size in bytes so far.
+    Offsets are relative to the base offset, which the broker assigns. ``size`` is the
+    uncompressed size so far, in bytes.
     """
 
     __slots__ = ("_append", "_builder", "_codec", "count")
@@ -331,7 +331,7 @@ class BatchBuilder:
         headers: Headers = (),
         offset_delta: int | None = None,
     ) -> None:
-        """``offset_delta``: for a compacted batch, whose offsets ascend with holes between them."""
+        """Append a record; ``offset_delta`` is for compacted batches, whose offsets have gaps."""
         delta = self.count if offset_delta is None else offset_delta
         self._append(delta, timestamp_ms, key, value, headers if type(headers) is list else list(headers))
         self.count += 1
@@ -341,7 +341,7 @@ class BatchBuilder:
         return cast("int", self._builder.size())
 
     def build(self) -> bytearray:
-        """The batch, base offset 0, leader epoch -1, CRC set.
+        """Build the batch with base offset 0, leader epoch -1 and its CRC.
 
         Raises:
             ValueError: no record was appended.
@@ -366,7 +366,7 @@ def _compressed(batch: bytearray, codec: Compression) -> bytearray:
 
 
 def build_values(values: Iterable[bytes], timestamp_ms: int) -> bytearray:
-    """One batch of keyless records: the hot path of the simple binary produce."""
+    """Build a batch of values without keys: the hot path of the simple binary produce."""
     no_headers: list[tuple[str, bytes | None]] = []
     return build_rows([(timestamp_ms, None, value, no_headers) for value in values])
 
@@ -381,7 +381,10 @@ def build_rows(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytearray:
-    """One uncompressed batch of rows ``(timestamp in ms, key, value, headers)``, with the least work for each."""
+    """Build an uncompressed batch of rows ``(timestamp in ms, key, value, headers)``.
+
+    It does less work per record than ``BatchBuilder``.
+    """
     builder = _codec().DefaultRecordBatchBuilder(
         2, 0, 0, producer_id, producer_epoch, base_sequence, _NO_LIMIT
     )
@@ -392,12 +395,12 @@ def build_rows(
 
 
 def decode_records(batch: Buffer, header: BatchHeader | None = None) -> list[RecordView]:
-    """All records of the batch that starts at ``header.position`` (or at byte 0).
+    """Decode all records of the batch at ``header.position`` (or at byte 0).
 
-    The CRC is *not* checked here (``check_batch`` does); the records themselves are.
+    It does *not* check the CRC (``check_batch`` does), but it checks the records.
 
     Raises:
-        CorruptBatchError: records that do not parse, or not as many as the header says.
+        CorruptBatchError: records do not parse, or their number differs from the header.
     """
     header = header or read_header(batch)
     return [
@@ -406,12 +409,12 @@ def decode_records(batch: Buffer, header: BatchHeader | None = None) -> list[Rec
 
 
 def first_record(batch: Buffer, *, from_offset: int = 0, timestamp_ms: int) -> RecordView | None:
-    """The first record of the batch at byte 0 that is at or after both.
+    """Find the first record of the batch at byte 0 at or after an offset and a time.
 
-    Decodes no more than it must: a small batch may hold millions of records.
+    It decodes in slices, because a small batch may hold millions of records.
 
     Raises:
-        CorruptBatchError: as ``decode_records``, for what comes before it.
+        CorruptBatchError: as for ``decode_records``, for the records before it.
     """
     for records in decode_slices(batch, read_header(batch), _RECORDS_PER_SLICE):
         for record in records:
@@ -421,11 +424,11 @@ def first_record(batch: Buffer, *, from_offset: int = 0, timestamp_ms: int) -> R
 
 
 def decode_slices(batch: Buffer, header: BatchHeader, size: int) -> Iterator[list[RecordView]]:
-    """As ``decode_records``, at most ``size`` records at a time, so that a loop can turn in between."""
+    """Decode as ``decode_records``, but yield lists of at most ``size`` records."""
     raw, start = plain_batch(batch, header), header.position
     left = header.record_count
     try:
-        # chain: the codec's own iterator may be begun only once, and islice begins it each time.
+        # The codec's iterator may be started only once, but islice would start it each time.
         records = chain(cast("Iterator[RecordView]", _codec().DefaultRecordBatch(raw)))
         while part := list(islice(records, size)):
             left -= len(part)
@@ -442,10 +445,10 @@ def decode_slices(batch: Buffer, header: BatchHeader, size: int) -> Iterator[lis
 
 
 def plain_batch(batch: Buffer, header: BatchHeader) -> bytes:
-    """The batch at ``header.position`` alone, its records as no codec has them; with the CRC that it had.
+    """Return the batch at ``header.position`` decompressed, with its CRC unchanged.
 
     Raises:
-        CorruptBatchError: its body is not valid for its codec.
+        CorruptBatchError: the body is invalid for its codec.
     """
     if type(batch) is bytes and header.size == len(batch) and not header.compression:
         return batch

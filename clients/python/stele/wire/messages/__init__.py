@@ -1,4 +1,6 @@
-"""The messages inside the frames: ADR-0009 (types 01 to 06), ADR-0010, ADR-0015, ADR-0017 (07 and up).
+"""The messages of the binary protocol.
+
+ADR-0009 has types 01 to 06; ADR-0010, ADR-0015 and ADR-0017 the others.
 
 Each message is declared once, as a frozen dataclass whose annotations are its
 fields in wire order, and registered by its frame type::
@@ -9,13 +11,12 @@ fields in wire order, and registered by its frame type::
         topic: str
         partition: Int32
 
-``docs/formats/binary-protocol.md`` shows the same byte by byte. The codecs are
-compiled from the declarations (``stele.wire.schema``, ``codec``). Every decoder
-bounds counts and lengths by the bytes that are left, and raises ``MessageError``
-for missing and for trailing bytes.
+``docs/formats/binary-protocol.md`` documents the bytes. The codecs are compiled from the
+declarations (``stele.wire.schema``, ``codec``). Every decoder checks counts and lengths
+against the remaining bytes, and raises ``MessageError`` for missing or trailing bytes.
 
-To add a message: a type in ``frame_types``, a class in the module of its subject,
-a section in the document, a case in ``tests/unit/wire/messages_cases.py``.
+To add a message, add a type to ``frame_types``, a class to the module of its subject, a
+section to the document, and a case to ``tests/unit/wire/messages_cases.py``.
 """
 
 from __future__ import annotations

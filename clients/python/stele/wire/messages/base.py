@@ -1,9 +1,9 @@
-"""What all messages share: their frame, their registration by type, their errors.
+"""The base of all messages: framing, registration by type, and errors.
 
-A request of type ``t`` (odd) is answered by type ``t + 1``. A response begins
+A request of type ``t`` (odd) is answered by type ``t + 1``. A response starts
 with a status byte: 1 ok, 0 error. An ADR-0009 error is ``[length:4][text]``; an
-ADR-0010 error has its number first: ``[code:2 signed][length:4][text]``. Type 00
-is the answer to a frame that is no request at all.
+ADR-0010 error starts with its number: ``[code:2 signed][length:4][text]``. Type 00
+answers a frame that is not a request.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from ..schema import Label, frozen_message
 from .codec import MessageError, body_reader, frame_writer
 from .frame_types import LAST_ADR_0009_TYPE, MessageType
 
-# A number that this release does not know is read as UNKNOWN_SERVER_ERROR.
+# An unknown number is read as UNKNOWN_SERVER_ERROR.
 Code = Annotated[ErrorCode, "int16", error_code]
-# Record batches, verbatim: a part of their own in a frame, and not copied before it is sent.
+# Record batches, verbatim; a separate part of a frame, which is not copied before it is sent.
 Batches = Annotated[bytes, "records"]
 
 
 @frozen_message
 class Message:
-    """A message: its annotations are its fields in wire order.
+    """A message, whose annotations are its fields in wire order.
 
     The codecs are compiled from the declaration at first use.
     """
 
     TYPE: ClassVar[MessageType]
-    # What stands between the frame's type and the fields.
+    # Bytes between the type of the frame and the fields.
     _PREFIX: ClassVar[tuple[int, ...]] = ()
 
     def encode(self) -> bytes:
@@ -42,7 +42,7 @@ class Message:
         return _WRITERS[type(self)](self)
 
     def encode_parts(self) -> list[bytes | bytearray]:
-        """Return the whole frame in parts, in which record batches stand uncopied."""
+        """Return the whole frame in parts, without copying record batches."""
         return _PART_WRITERS[type(self)](self)
 
     @classmethod
@@ -58,13 +58,13 @@ class Request(Message):
 
 @frozen_message
 class Response(Message):
-    """An ok response: the status byte 1, then the fields."""
+    """A successful response: the status byte 1, then the fields."""
 
     _PREFIX: ClassVar[tuple[int, ...]] = (1,)
 
 
 class _Writers(dict[type[Message], Callable[[Message], Any]]):
-    """The functions behind ``encode`` or ``encode_parts``, compiled at first use."""
+    """The functions of ``encode`` or ``encode_parts``, compiled at first use."""
 
     def __init__(self, *, is_joined: bool) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class _Writers(dict[type[Message], Callable[[Message], Any]]):
 
 
 class _Readers(dict[int, Callable[[bytes, int], Message]]):
-    """The functions behind ``decode_request`` and ``decode_response``, compiled at first use."""
+    """The functions of ``decode_request`` and ``decode_response``, compiled at first use."""
 
     def __missing__(self, frame_type: int) -> Callable[[bytes, int], Message]:
         cls = REQUESTS[frame_type] if frame_type in REQUESTS else RESPONSES[frame_type]
@@ -96,7 +96,7 @@ _M = TypeVar("_M", bound=Request | Response)
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def message(frame_type: MessageType) -> Callable[[type[_M]], type[_M]]:
-    """Declare the message of a frame type, and register it in ``REQUESTS`` or ``RESPONSES``."""
+    """Declare the message of a frame type and register it."""
 
     def declare(cls: type[_M]) -> type[_M]:
         declared = frozen_message(cls)
@@ -132,10 +132,10 @@ def _error_layout(frame_type: int) -> type[_TextError | _NumberedError]:
 
 @frozen_message
 class ErrorResponse(Message):
-    """An error answer, of any response type.
+    """An error response of any type.
 
-    ADR-0009 types (and 00) carry no number: decoding one gives
-    ``UNKNOWN_SERVER_ERROR`` and the text.
+    ADR-0009 types and type 00 have no number; they decode to ``UNKNOWN_SERVER_ERROR``
+    and the text.
     """
 
     response_type: int
@@ -153,11 +153,11 @@ class ErrorResponse(Message):
 
 
 def decode_request(frame_type: int, body: bytes) -> Request:
-    """Decode the request in a frame of a type that stands in ``REQUESTS``.
+    """Decode the request in a frame whose type is in ``REQUESTS``.
 
     Raises:
-        MessageError: the body has not the layout of its type.
-        KeyError: the type is not a request's.
+        MessageError: the body does not have the layout of its type.
+        KeyError: the type is not that of a request.
     """
     if frame_type not in REQUESTS:
         raise KeyError(frame_type)
@@ -165,10 +165,10 @@ def decode_request(frame_type: int, body: bytes) -> Request:
 
 
 def decode_response(frame_type: int, body: bytes) -> Response | ErrorResponse:
-    """Decode the answer in a frame, ok or error.
+    """Decode the response in a frame, which may be an error.
 
     Raises:
-        MessageError: no such response type, or a body that has not its layout.
+        MessageError: the type is unknown, or the body does not have its layout.
     """
     if frame_type not in RESPONSES and frame_type != MessageType.ERROR:
         raise MessageError(f"frame type {frame_type:#04x} is not a response")

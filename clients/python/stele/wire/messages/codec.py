@@ -1,4 +1,4 @@
-"""The encoding of the binary protocol, as an override of the schema compiler's seams.
+"""The encoding of the binary protocol, which overrides the schema compiler.
 
 =============  ==================================================
 type           bytes, big-endian
@@ -12,10 +12,10 @@ Sequence[T]    count:4, the items; a count of -1 is None
 tuple, class   their fields
 =============  ==================================================
 
-There are no versions and no tagged fields. ``body_reader`` bounds every length
-and count by the bytes that are left before anything of that size is made, and
-names the field in every error. ``frame_writer`` knows a frame's length before it
-makes the frame. This is what they compile of ``ConsumeRequest``, errors left out::
+There are no versions and no tagged fields. ``body_reader`` checks every length and count
+against the remaining bytes before it allocates, and names the field in every error.
+``frame_writer`` computes the length of a frame before it creates the frame. They compile
+``ConsumeRequest`` to this (error handling left out)::
 
     def codec(b, p):
         end = len(b)
@@ -47,7 +47,7 @@ from ..schema.compiler import Fixed
 
 
 class MessageError(ValueError):
-    """The body of a frame does not have its message's layout; the stream itself is fine."""
+    """The body of a frame does not have the layout of its message; the stream is intact."""
 
 
 # ── errors ──
@@ -58,12 +58,12 @@ def is_short(what: str, needed: int, left: int) -> MessageError:
 
 
 def _is_short_of(run: tuple[tuple[str, int], ...], left: int) -> MessageError:
-    """Name the first field of a run that is not there as a whole."""
+    """Name the first field of a run that is incomplete."""
     for what, size in run:
         if size > left:
             return is_short(what, size, left)
         left -= size
-    raise AssertionError("the run is there")
+    raise AssertionError("the run is complete")
 
 
 def _is_negative(what: str, number: int) -> MessageError:
@@ -94,7 +94,7 @@ def label_of(declared: Field) -> str:
 
 
 class _BodyReader(Reader):
-    """Writes ``codec(b, p) -> message``, which takes the whole body from ``p`` on."""
+    """Writes ``codec(b, p) -> message``, which reads the whole body from ``p`` on."""
 
     string_length = "i"
 
@@ -114,10 +114,10 @@ class _BodyReader(Reader):
         return label_of(declared)
 
     def emit_run(self, run: list[Fixed]) -> None:
-        sizes = tuple((one.what, struct.calcsize(">" + one.form)) for one in run)
+        sizes = tuple((field.what, struct.calcsize(">" + field.form)) for field in run)
         unpack = self.new("unpack")
-        self.names[unpack] = struct.Struct(">" + "".join(one.form for one in run)).unpack_from
-        self.emit(f"try: {', '.join(one.name for one in run)}, = {unpack}(b, p)")
+        self.names[unpack] = struct.Struct(">" + "".join(field.form for field in run)).unpack_from
+        self.emit(f"try: {', '.join(field.name for field in run)}, = {unpack}(b, p)")
         self.emit(f"except StructError: raise short_of({sizes!r}, end - p) from None")
         self.emit(f"p += {sum(size for _, size in sizes)}")
 
@@ -140,7 +140,7 @@ class _BodyReader(Reader):
         count = self.new("n")
         self.put("i", count, f"{what} count")
         if nullable:
-            # Each item takes at least its length field, so a count that lies ends at the frame's end.
+            # Each item has at least a length field, so a false count fails at the end of the frame.
             self.add(f"if {count} == -1: {name} = None")
             self.add(f"elif {count} < 0: raise negative({f'{what} count'!r}, {count})")
         else:
@@ -153,9 +153,9 @@ class _BodyReader(Reader):
 
 @functools.cache
 def body_reader(cls: type) -> Callable[[bytes, int], Any]:
-    """Compile ``read(body, position) -> message``, for the fields from ``position`` to the end of ``body``.
+    """Compile ``read(body, position) -> message`` for the fields from ``position`` on.
 
-    What it returns raises ``MessageError`` for anything that is not exactly those fields.
+    The function raises ``MessageError`` unless the rest of ``body`` is exactly those fields.
     """
     code = _BodyReader()
     code.add("end = len(b)")
@@ -171,9 +171,9 @@ def body_reader(cls: type) -> Callable[[bytes, int], Any]:
 class _FrameWriter(Writer):
     """Writes a function that returns a frame, or its parts.
 
-    Bytes are expressions until control flow makes them statements: a message
-    without arrays is one expression. Records stand alone between the other parts,
-    so that they are copied once at most.
+    Bytes are collected as expressions until control flow needs a statement, so a message
+    without arrays is one expression. Records are separate parts, so that they are copied
+    at most once.
     """
 
     string_length = "i"
@@ -182,7 +182,7 @@ class _FrameWriter(Writer):
         super().__init__(0, False)
         self.names |= {"join": b"".join, "NONE": struct.pack(">i", -1)}
         self._is_straight = is_straight
-        # Expressions that follow each other, and whether each is the name of records.
+        # Adjacent expressions, each with whether it is the name of records.
         self._pieces: list[tuple[str, bool]] = []
         self._size = 0
         self._sizes: list[str] = []
@@ -197,7 +197,7 @@ class _FrameWriter(Writer):
             self.emit("parts = []")
 
     def add(self, line: str) -> None:
-        """Add a line; what waits to be written refers to variables that keep their values until a block ends."""
+        """Add a line; pending expressions use variables that stay valid until the block ends."""
         if line.endswith(":"):
             self.flush()
             self._spill()
@@ -234,7 +234,7 @@ class _FrameWriter(Writer):
             super().value(kind, expression, nullable=nullable)
 
     def _items(self) -> list[str]:
-        """The pieces as expressions, neighbours added up."""
+        """Return the pieces as expressions, with adjacent ones joined."""
         items: list[list[str]] = []
         is_open = False
         for expression, is_records in self._pieces:
@@ -274,7 +274,7 @@ class _FrameWriter(Writer):
             self.emit(f"parts[0] = {self.packed(self._head)}")
             self.emit("return join(parts)" if is_joined else "return parts")
             return
-        # Small: a second copy costs less than adding up the parts.
+        # Small, so a second copy costs less than adding up the sizes of the parts.
         self.emit("body = join(parts)")
         self.emit(f"size = {_size_of(self._head)} + len(body)")
         frame = f"{self.packed(self._head)} + body"
@@ -282,7 +282,7 @@ class _FrameWriter(Writer):
 
 
 def _size_of(run: list[Fixed]) -> int:
-    return struct.calcsize(">" + "".join(one.form for one in run))
+    return struct.calcsize(">" + "".join(field.form for field in run))
 
 
 def _inner(kind: Type) -> tuple[Field, ...]:
@@ -290,25 +290,26 @@ def _inner(kind: Type) -> tuple[Field, ...]:
 
 
 def _is_straight(kind: Type) -> bool:
-    """True if no arrays are in it, and nothing but strings can be None."""
+    """Return whether a type has no arrays, and only strings can be None."""
     return kind.kind != "array" and all(
-        _is_straight(one.type) and (0 not in one.nullable or one.type.kind == "string")
-        for one in _inner(kind)
+        _is_straight(field.type) and (0 not in field.nullable or field.type.kind == "string")
+        for field in _inner(kind)
     )
 
 
 def _has_records(kind: Type) -> bool:
     if kind.kind == "array":
         return _has_records(kind.element)
-    return kind.kind == "records" or any(_has_records(one.type) for one in _inner(kind))
+    return kind.kind == "records" or any(_has_records(field.type) for field in _inner(kind))
 
 
 @functools.cache
 def frame_writer(cls: type, *prefix: int, is_joined: bool = True) -> Callable[[Any], Any]:
-    """Compile ``write(message) -> frame``: its length, the bytes of ``prefix``, the fields of ``cls``.
+    """Compile ``write(message) -> frame``: length, bytes of ``prefix``, fields of ``cls``.
 
-    Without ``is_joined`` it returns the parts of the frame; records are parts of their own, uncopied.
-    What it returns raises ``struct.error`` for a number that does not fit its field.
+    Without ``is_joined`` the function returns the parts of the frame, with records as
+    separate parts that are not copied. It raises ``struct.error`` for a number that does
+    not fit its field.
     """
     head = [Fixed("I", "size", ""), *(Fixed("B", str(int(byte)), "") for byte in prefix)]
     kind = Type(kind="struct", cls=cls)

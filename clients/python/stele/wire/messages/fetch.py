@@ -1,4 +1,4 @@
-"""Reading record batches, and finding offsets."""
+"""Messages for reading record batches and looking up offsets."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class FetchPartition:
 class FetchRequest(Request):
     """Read whole batches from several partitions.
 
-    Answered when ``min_bytes`` are there, when ``max_wait_ms`` has passed, or at
-    once on an error. The first batch is served even if it is larger than
-    ``max_bytes``; it may begin before ``offset``.
+    Answered once ``min_bytes`` are available or ``max_wait_ms`` has passed, or at once on
+    an error. The first batch is returned even if it is larger than ``max_bytes``, and
+    may start before ``offset``.
     """
 
     max_wait_ms: Int32 = 0
@@ -40,7 +40,7 @@ class FetchRequest(Request):
 
 @frozen_message
 class FetchedPartition:
-    """With a ``code`` other than 0 there are no batches, and ``message`` says why."""
+    """The batches of a partition, or an error ``code`` other than 0 with its ``message``."""
 
     topic: str
     partition: Int32
@@ -53,14 +53,14 @@ class FetchedPartition:
 
 @message(MessageType.FETCH_RESPONSE)
 class FetchResponse(Response):
-    """The partitions in the order asked."""
+    """The partitions in the order requested."""
 
     partitions: Sequence[FetchedPartition]
 
 
 @message(MessageType.LIST_OFFSETS_REQUEST)
 class ListOffsetsRequest(Request):
-    """``timestamp_ms``: since the epoch, or -1 latest, -2 earliest."""
+    """Look up an offset; ``timestamp_ms`` is ms since the epoch, -1 latest or -2 earliest."""
 
     topic: str
     partition: Int32
@@ -69,7 +69,7 @@ class ListOffsetsRequest(Request):
 
 @message(MessageType.LIST_OFFSETS_RESPONSE)
 class ListOffsetsResponse(Response):
-    """For a timestamp: the first record at or after it, or offset -1 if there is none."""
+    """The offset; for a time that of the first record at or after it, or -1."""
 
     offset: Int64
     timestamp_ms: Int64

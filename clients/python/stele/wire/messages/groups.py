@@ -32,7 +32,11 @@ class _OwnerRequest(_GenerationRequest):
 
 @frozen_message
 class _Membership(Response):
-    """``is_rebalancing``: generation and assignment are the last ones, while other members rejoin."""
+    """A membership.
+
+    ``is_rebalancing``: other members are rejoining, and generation and assignment are
+    those before the rebalance.
+    """
 
     member_id: str
     generation: Int32
@@ -45,7 +49,7 @@ class _Membership(Response):
 
 @message(MessageType.JOIN_GROUP_REQUEST)
 class JoinGroupRequest(Request):
-    """``member_id`` is empty at the first join; with one the member changes its topics."""
+    """Join a group with an empty ``member_id``; otherwise change the topics of a member."""
 
     group: str
     member_id: str = ""
@@ -56,22 +60,22 @@ class JoinGroupRequest(Request):
 
 @message(MessageType.JOIN_GROUP_RESPONSE)
 class JoinGroupResponse(_Membership):
-    """The assignment of the generation that the member is in."""
+    """The assignment of the member's generation."""
 
 
 @message(MessageType.HEARTBEAT_REQUEST)
 class HeartbeatRequest(_GenerationRequest):
-    """Stay. ``generation`` is the one that the member knows."""
+    """Keep a membership alive; ``generation`` is the last that the member has seen."""
 
 
 @message(MessageType.HEARTBEAT_RESPONSE)
 class HeartbeatResponse(_Membership):
-    """A higher generation than the member's own says that there was a rebalance."""
+    """The membership; a higher generation means that there was a rebalance."""
 
 
 @message(MessageType.LEAVE_GROUP_REQUEST)
 class LeaveGroupRequest(_MemberRequest):
-    """Leave; answered when the other members have the partitions."""
+    """Leave a group; answered once the other members have the partitions."""
 
 
 @message(MessageType.LEAVE_GROUP_RESPONSE)
@@ -104,7 +108,7 @@ class ReleaseResponse(Response):
 
 @message(MessageType.COMMIT_REQUEST)
 class CommitRequest(_OwnerRequest):
-    """``offset`` is that of the next record to read."""
+    """Commit the offset of the next record to read."""
 
     offset: Int64
     metadata: str = ""
@@ -124,7 +128,7 @@ class CommittedRequest(Request):
 
 @message(MessageType.COMMITTED_RESPONSE)
 class CommittedResponse(Response):
-    """``offset`` -1 if nothing was committed."""
+    """The committed offset; -1 if nothing was committed."""
 
     offset: Int64
     metadata: str = ""
@@ -132,7 +136,7 @@ class CommittedResponse(Response):
 
 @message(MessageType.OWNER_FETCH_REQUEST)
 class OwnerFetchRequest(_OwnerRequest):
-    """A FETCH of one partition that only its owner is answered."""
+    """Fetch from a partition as its owner."""
 
     offset: Int64
     max_bytes: Int32 = 1024 * 1024
@@ -141,7 +145,7 @@ class OwnerFetchRequest(_OwnerRequest):
 
 @message(MessageType.OWNER_FETCH_RESPONSE)
 class OwnerFetchResponse(Response):
-    """The first batch may begin before the offset asked for."""
+    """The batches; the first may start before the requested offset."""
 
     high_watermark: Int64
     log_start_offset: Int64

@@ -1,4 +1,4 @@
-"""Records under a lease: polled, then acknowledged, given back or held for longer (ADR-0017)."""
+"""Messages for reading under leases: poll, ack, nack and extend (ADR-0017)."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from ..schema import Int32, Int64, Label, frozen_message
 from .base import Batches, Request, Response, message
 from .frame_types import MessageType
 
-# Of partitions in one lease.
+# No limit on the partitions of a lease.
 ANY_NUMBER = -1
 
 
 @message(MessageType.POLL_REQUEST)
 class PollRequest(Request):
-    """Ask for records under a lease.
+    """Request records under a lease.
 
-    ``start`` is ``earliest`` or ``latest``: where a group begins that has committed
-    nothing. The same ``poll_id`` again is answered with the same lease, while that
-    holds.
+    ``start`` is ``earliest`` or ``latest``, for a group that has committed nothing. A
+    repeated ``poll_id`` returns the same lease while it is held.
     """
 
     group: str
@@ -47,7 +46,7 @@ class PolledPartition:
 
 @frozen_message
 class SkippedPartition:
-    """What retention deleted before it was read."""
+    """Records that retention deleted before the group read them."""
 
     topic: str
     partition: Int32
@@ -57,7 +56,7 @@ class SkippedPartition:
 
 @message(MessageType.POLL_RESPONSE)
 class PollResponse(Response):
-    """``lease`` None: no record came in time."""
+    """Leased records; ``lease`` None if no record came in time."""
 
     lease: str | None
     expires_at_ms: Int64 = 0
@@ -73,27 +72,27 @@ class _LeaseRequest(Request):
 
 @message(MessageType.ACK_REQUEST)
 class AckRequest(_LeaseRequest):
-    """Commit what the lease holds."""
+    """Commit the records of a lease."""
 
 
 @message(MessageType.ACK_RESPONSE)
 class AckResponse(Response):
-    """What the lease held is committed."""
+    """The records of the lease are committed."""
 
 
 @message(MessageType.NACK_REQUEST)
 class NackRequest(_LeaseRequest):
-    """Give the lease back: the next poll gets its records."""
+    """Return a lease, so that the next poll gets its records."""
 
 
 @message(MessageType.NACK_RESPONSE)
 class NackResponse(Response):
-    """The lease is given back."""
+    """The lease was returned."""
 
 
 @message(MessageType.EXTEND_REQUEST)
 class ExtendRequest(_LeaseRequest):
-    """Hold the lease for ``lease_ms`` from now on."""
+    """Extend a lease to ``lease_ms`` from now."""
 
     lease_ms: Annotated[Int32, Label("lease time")]
 

@@ -1,4 +1,4 @@
-"""Writing record batches, and the producer ids that make a repeated write harmless."""
+"""Messages for writing record batches and for idempotent producers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .frame_types import MessageType
 
 
 class Durability(IntEnum):
-    """The receipt of a write: what is true when the answer leaves (ADR-0003)."""
+    """The durability of a write when its response is sent (ADR-0003)."""
 
     NONE = 0
     APPENDED = 1
@@ -40,9 +40,9 @@ UNKNOWN_OFFSET = -1
 class ProduceBatchRequest(Request):
     """Append ``batches``, one or more RecordBatch v2, stored verbatim.
 
-    ``partition`` -1 lets the broker choose, in turn. ``acks`` is 0, 1 or -1 (all);
-    unlike Kafka's, acks=0 is answered too, before anything is promised: one
-    response per request, always, keeps a pipeline in step.
+    ``partition`` -1 lets the broker choose, in turn. ``acks`` is 0, 1 or -1 (all).
+    Unlike in Kafka, acks=0 has a response, sent without any guarantee, so that every
+    request of a pipeline has exactly one response.
     """
 
     topic: str
@@ -70,7 +70,7 @@ class ProduceBatchResponse(Response):
 
 @message(MessageType.FLUSH_TOPIC_REQUEST)
 class FlushTopicRequest(Request):
-    """Sync everything appended before it in one topic."""
+    """Sync everything appended to a topic before this request."""
 
     topic: str
 
@@ -85,7 +85,7 @@ class FlushTopicResponse(Response):
 
 @message(MessageType.INIT_PRODUCER_ID_REQUEST)
 class InitProducerIdRequest(Request):
-    """Ask for a producer id of one's own, for idempotent produce."""
+    """Request a producer id for idempotent produce."""
 
 
 @message(MessageType.INIT_PRODUCER_ID_RESPONSE)
@@ -96,7 +96,7 @@ class InitProducerIdResponse(Response):
 
 @message(MessageType.NAMED_PRODUCER_REQUEST)
 class NamedProducerRequest(Request):
-    """Ask for the producer id for ``version`` of what ``name`` writes (ADR-0015)."""
+    """Begin or resume a version of a named producer (ADR-0015)."""
 
     name: str
     version: Int64
@@ -104,7 +104,7 @@ class NamedProducerRequest(Request):
 
 @message(MessageType.NAMED_PRODUCER_RESPONSE)
 class NamedProducerResponse(Response):
-    """``is_resumed``: this version had begun before."""
+    """The producer id; ``is_resumed`` if the version had begun before."""
 
     producer_id: Int64
     producer_epoch: Int16
@@ -113,7 +113,7 @@ class NamedProducerResponse(Response):
 
 @message(MessageType.PRODUCER_STATE_REQUEST)
 class ProducerStateRequest(Request):
-    """Ask what the partition has of this producer."""
+    """Request the last record of a producer in a partition."""
 
     topic: str
     partition: Int32

@@ -1,9 +1,9 @@
-"""ADR-0009: the six messages fixed by the protocol's author. They speak of partition 0.
+"""The six messages of ADR-0009, fixed by the author of the protocol; for partition 0.
 
-Two codecs are written by hand. CONSUME_RESPONSE is no declaration, because in
-each of its messages the offset stands between the length and the data that it
-counts. ``encode_produce_responses`` makes the answers to a run of produces
-several times as fast as one message after the other (``load/bench_messages.py``).
+Two codecs are written by hand. CONSUME_RESPONSE cannot be declared, because in each of
+its messages the offset is between the length and the data that it counts.
+``encode_produce_responses`` encodes the responses to consecutive produces several times
+as fast as one message at a time (``load/bench_messages.py``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ConsumeRequest(Request):
 
 @message(MessageType.CONSUME_RESPONSE)
 class ConsumeResponse(Response):
-    """``next offset:8, [length:4, offset:8, data]*``; the length counts the data alone."""
+    """``next offset:8, [length:4, offset:8, data]*``; the length counts only the data."""
 
     next_offset: Int64
     messages: Sequence[tuple[int, bytes]]
@@ -85,7 +85,7 @@ def _read_consumed(body: bytes, position: int) -> ConsumeResponse:
 
 @message(MessageType.PRODUCE_REQUEST)
 class ProduceRequest(Request):
-    """Append one record without key, with acks=1."""
+    """Append a record without a key, with acks=1."""
 
     topic: str
     data: bytes
@@ -93,7 +93,7 @@ class ProduceRequest(Request):
 
 @message(MessageType.PRODUCE_RESPONSE)
 class ProduceResponse(Response):
-    """``offset``: of the record."""
+    """The offset of the record."""
 
     offset: Int64
 
@@ -106,7 +106,7 @@ def encode_produce_responses(first_offset: int, count: int) -> bytes:
 
 @message(MessageType.FLUSH_REQUEST)
 class FlushRequest(Request):
-    """Sync everything appended before it, in every topic."""
+    """Sync everything appended to any topic before this request."""
 
 
 @message(MessageType.FLUSH_RESPONSE)

@@ -1,4 +1,4 @@
-"""What topics there are, where their partitions are, and changing them."""
+"""Messages for metadata and administration of topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Config = tuple[Annotated[str, Label("config name")], Annotated[str | None, Label
 
 @message(MessageType.METADATA_REQUEST)
 class MetadataRequest(Request):
-    """``topics`` None asks for all topics."""
+    """Request metadata; ``topics`` None means all topics."""
 
     auto_create: Bool = False
     topics: Sequence[str] | None
@@ -29,7 +29,7 @@ class MetadataRequest(Request):
 
 @frozen_message
 class BrokerEndpoint:
-    """Where a broker's binary listener is."""
+    """The address of a broker's binary listener."""
 
     id: Annotated[Int32, Label("broker id")]
     host: str
@@ -38,7 +38,7 @@ class BrokerEndpoint:
 
 @frozen_message
 class PartitionMetadata:
-    """``leader`` is a broker id."""
+    """A partition; ``leader`` is a broker id."""
 
     partition: Int32
     leader: Int32
@@ -47,7 +47,7 @@ class PartitionMetadata:
 
 @frozen_message
 class TopicMetadata:
-    """``code`` is 0, or why this topic is not described."""
+    """A topic; ``code`` is 0, or the error with which it cannot be described."""
 
     code: Code = ErrorCode.NONE
     topic: str
@@ -86,7 +86,7 @@ class _TopicDescription(Response):
 
 @message(MessageType.CREATE_TOPIC_REQUEST)
 class CreateTopicRequest(_TopicSettingRequest):
-    """``partitions`` -1 is the broker's default."""
+    """Create a topic; ``partitions`` -1 is the broker's default."""
 
 
 @message(MessageType.CREATE_TOPIC_RESPONSE)
@@ -101,17 +101,17 @@ class DeleteTopicRequest(_TopicRequest):
 
 @message(MessageType.DELETE_TOPIC_RESPONSE)
 class DeleteTopicResponse(Response):
-    """The topic is gone."""
+    """The topic was deleted."""
 
 
 @message(MessageType.DESCRIBE_TOPIC_REQUEST)
 class DescribeTopicRequest(_TopicRequest):
-    """Ask for a topic's id, partitions and configurations."""
+    """Request the id, partitions and configurations of a topic."""
 
 
 @message(MessageType.DESCRIBE_TOPIC_RESPONSE)
 class DescribeTopicResponse(_TopicDescription):
-    """``configs`` are those in effect, defaults included."""
+    """The topic; ``configs`` are those in effect, including defaults."""
 
 
 @message(MessageType.ALTER_TOPIC_REQUEST)

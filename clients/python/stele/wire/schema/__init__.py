@@ -1,21 +1,20 @@
-"""Messages as declared classes, and the compiler that turns them into codecs.
+"""Messages declared as classes, and the compiler that turns them into codecs.
 
-A message is a class whose annotations are its fields in wire order. ``at(…)``
-says in which versions a field is there::
+A message is a class whose annotations are its fields in wire order. ``at(…)`` gives the
+versions of a field::
 
     @message
     class Topic:
         name: str | None = at(nullable="10+")
         topic_id: Uuid = at("10+", default=NO_UUID)
 
-``reader`` and ``writer`` compile one version of a class into one straight-line
-function: neighbouring fields of fixed size become one ``struct`` call, nested
-classes become nested loops, and no version is asked for at run time. The
-compiled functions are cached.
+``reader`` and ``writer`` compile one version of a class into a single function. Adjacent
+fields of fixed size become one ``struct`` call, nested classes become nested loops, and
+no version is checked at run time. The compiled functions are cached.
 
-Two protocols use it. This package has the encoding of Apache Kafka's protocol,
-below; ``stele.wire.messages.codec`` overrides its seams for the binary protocol,
-which has no versions, lengths of 4 bytes, and errors that name the field.
+Two protocols use it. This package has the encoding of Apache Kafka's protocol, below.
+``stele.wire.messages.codec`` overrides it for the binary protocol, which has no versions,
+lengths of 4 bytes, and errors that name the field.
 
 Encoding, big-endian (https://kafka.apache.org/protocol, KIP-482 for *flexible* versions):
 
@@ -36,12 +35,10 @@ class | None   1 byte (-1 null), fields    the same
 
 Tagged fields are ``count, then (tag, size, bytes)`` in varints; unknown ones are skipped.
 
-Every length and count is held against the bytes that are left before anything
-of that size is made, so a decoder never allocates more than its input warrants.
-An object takes some fifty times the bytes that it is read from, so a message may
-have ``ELEMENTS_MAX`` elements in its arrays, whatever its size. A string has at
-most ``STRING_BYTES_MAX`` bytes, in flexible versions too, as in Kafka: every
-version can carry what any version carried.
+A decoder checks every length and count against the remaining bytes before it allocates.
+Objects take about fifty times the bytes that they are decoded from, so a message may have
+at most ``ELEMENTS_MAX`` elements in its arrays. A string has at most ``STRING_BYTES_MAX``
+bytes, in flexible versions too, as in Kafka, so that every version can carry it.
 
 Reading order:
 

@@ -1,4 +1,4 @@
-"""Compiled codecs of Apache Kafka's encoding, one for each class and version, and cached."""
+"""Compiled codecs of Apache Kafka's encoding, cached per class and version."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _T = TypeVar("_T")
 
 @functools.cache
 def reader(cls: type[_T], version: int, flexible: bool) -> Callable[[Buffer, int], tuple[_T, int]]:
-    """``read(buffer, position) -> (message, position after it)`` for one version.
+    """Compile ``read(buffer, position) -> (message, position after it)`` for one version.
 
-    What is read may raise ``MalformedMessage``, ``IndexError``, ``struct.error``
-    or ``UnicodeDecodeError``, all of which mean the first; see ``read_message``.
+    The function raises ``MalformedMessage``, ``IndexError``, ``struct.error`` or
+    ``UnicodeDecodeError`` for a malformed message; see ``read_message``.
     """
     code = Reader(version, flexible)
     code.add("end = len(b)")
@@ -32,7 +32,10 @@ def reader(cls: type[_T], version: int, flexible: bool) -> Callable[[Buffer, int
 def gathering_writer(
     cls: type[_T], version: int, flexible: bool
 ) -> Callable[[_T, bytearray, list[bytes | bytearray]], None]:
-    """``write(message, head, parts)``: as ``writer``, behind ``head``; records stand in ``parts`` uncopied."""
+    """Compile ``write(message, head, parts)``, which appends to ``head``, then ``parts``.
+
+    Records are separate items of ``parts`` and are not copied.
+    """
     code = Writer(version, flexible, gather=True)
     code.structure(cls, "m")
     code.add("parts.append(out)")
@@ -41,7 +44,10 @@ def gathering_writer(
 
 @functools.cache
 def writer(cls: type[_T], version: int, flexible: bool) -> Callable[[_T, bytearray], None]:
-    """``write(message, out)`` for one version; ``struct.error`` if a number does not fit its field."""
+    """Compile ``write(message, out)`` for one version.
+
+    The function raises ``struct.error`` if a number does not fit its field.
+    """
     code = Writer(version, flexible)
     code.structure(cls, "m")
     code.add("return None")
@@ -51,7 +57,11 @@ def writer(cls: type[_T], version: int, flexible: bool) -> Callable[[_T, bytearr
 def read_message(
     cls: type[_T], version: int, flexible: bool, buffer: Buffer, position: int = 0
 ) -> tuple[_T, int]:
-    """The message at ``position`` and the position after it. Raises ``MalformedMessage``."""
+    """Read the message at ``position``; return it and the position after it.
+
+    Raises:
+        MalformedMessage: the bytes are not a valid message.
+    """
     try:
         return reader(cls, version, flexible)(buffer, position)
     except (IndexError, struct.error, UnicodeDecodeError) as error:

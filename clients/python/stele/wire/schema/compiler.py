@@ -1,9 +1,8 @@
-"""The compiler: one version of a declared class becomes the source of one straight-line function.
+"""The compiler, which turns one version of a declared class into a function.
 
-``Reader`` and ``Writer`` walk the declaration and emit lines; neighbouring fields
-of fixed size become one ``struct`` call. Both are written for Apache Kafka's
-encoding; the methods marked *seam* are what a protocol with other lengths, bounds
-or error texts overrides.
+``Reader`` and ``Writer`` walk the declaration and emit lines of source. Adjacent fields of
+fixed size become one ``struct`` call. Both implement Apache Kafka's encoding; a protocol
+with other lengths, limits or error texts overrides the methods under *overridable*.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ ELEMENTS_MAX = 100_000
 
 
 def _is_short(what: str) -> MalformedMessage:
-    return MalformedMessage(f"{what} goes on behind the end of the message")
+    return MalformedMessage(f"{what} extends past the end of the message")
 
 
 def _is_null(what: str) -> MalformedMessage:
@@ -36,7 +35,7 @@ def _is_many(what: str) -> MalformedMessage:
 
 
 class Fixed(NamedTuple):
-    """A value of fixed size: its format, the variable or expression it stands for, its name in errors."""
+    """A value of fixed size: its format, variable or expression, and name in errors."""
 
     form: str
     name: str
@@ -68,7 +67,7 @@ class Code:
         }
         self._depth = 1
         self._count = 0
-        # Fields of fixed size that follow each other.
+        # Adjacent fields of fixed size.
         self._run: list[Fixed] = []
 
     def new(self, prefix: str = "v") -> str:
@@ -84,7 +83,7 @@ class Code:
         return name
 
     def emit(self, line: str) -> None:
-        """Add a line as it is; ``add`` writes the fields that wait for their ``struct`` call first."""
+        """Add a line without flushing pending fields of fixed size first, unlike ``add``."""
         self.lines.append("    " * self._depth + line)
 
     def add(self, line: str) -> None:
@@ -117,10 +116,10 @@ class Code:
         return self.names["codec"]
 
     def present(self, cls: type) -> tuple[list[Field], list[Field]]:
-        """The fields of this version: the plain ones, and those with tags."""
-        there = [f for f in fields_of(cls) if self.version in f.versions]
-        return [f for f in there if f.tag is None], sorted(
-            (f for f in there if f.tag is not None), key=lambda f: cast("int", f.tag)
+        """Return the plain fields and the tagged fields of this version."""
+        present = [f for f in fields_of(cls) if self.version in f.versions]
+        return [f for f in present if f.tag is None], sorted(
+            (f for f in present if f.tag is not None), key=lambda f: cast("int", f.tag)
         )
 
     def least_bytes(self, kind: Type) -> int:
@@ -133,17 +132,17 @@ class Code:
 class Reader(Code):
     """Writes ``codec(b, p) -> (message, p)``."""
 
-    # ── seams ──
+    # ── overridable ──
 
     def what(self, declared: Field) -> str:
-        """The name of a field in errors."""
+        """Return the name of a field in errors."""
         return declared.name
 
     def emit_run(self, run: list[Fixed]) -> None:
-        layout = struct.Struct(">" + "".join(one.form for one in run))
+        layout = struct.Struct(">" + "".join(field.form for field in run))
         unpack = self.new("unpack")
         self.names[unpack] = layout.unpack_from
-        self.emit(f"{', '.join(one.name for one in run)}, = {unpack}(b, p)")
+        self.emit(f"{', '.join(field.name for field in run)}, = {unpack}(b, p)")
         self.emit(f"p += {layout.size}")
 
     def open_sized(self, kind: Type, name: str, what: str, *, nullable: bool) -> None:
@@ -186,7 +185,7 @@ class Reader(Code):
         return name
 
     def value(self, kind: Type, what: str, *, nullable: bool) -> str:
-        """Read a value; returns the variable, or the expression over variables, that it is."""
+        """Read a value; return its variable, or an expression over variables."""
         name = self.new()
         if kind.kind in FORMATS:
             self.put(FORMATS[kind.kind], name, what)
@@ -241,7 +240,7 @@ class Reader(Code):
         self.dedent()
 
     def structure(self, cls: type) -> str:
-        """Read the fields of a class; returns the expression that makes it."""
+        """Read the fields of a class; return the expression that creates it."""
         plain, tagged = self.present(cls)
         arguments = [
             f"{f.name}={self.value(f.type, self.what(f), nullable=self.is_nullable(f))}" for f in plain
@@ -257,8 +256,8 @@ class Reader(Code):
             self.add("else: p += 1")
             return []
         names = {f.name: self.new("t") for f in tagged}
-        for one in tagged:
-            self.add(f"{names[one.name]} = {self.bind(one.default, 'default')}")
+        for field in tagged:
+            self.add(f"{names[field.name]} = {self.bind(field.default, 'default')}")
         count, tag, size, end = self.new("n"), self.new("g"), self.new("s"), self.new("e")
         self.add(f"{count}, p = read_varint(b, p)")
         self.add(f"for _ in range({count}):")
@@ -268,15 +267,15 @@ class Reader(Code):
         self.add(f"{end} = p + {size}")
         self.add(f"if {end} > end: raise short('a tagged field')")
         word = "if"
-        for one in tagged:
-            self.add(f"{word} {tag} == {one.tag}:")
+        for field in tagged:
+            self.add(f"{word} {tag} == {field.tag}:")
             self.indent()
-            value = self.value(one.type, self.what(one), nullable=self.is_nullable(one))
-            self.add(f"{names[one.name]} = {value}")
+            value = self.value(field.type, self.what(field), nullable=self.is_nullable(field))
+            self.add(f"{names[field.name]} = {value}")
             self.dedent()
             word = "elif"
         self.add(f"else: p = {end}")
-        self.add(f"if p != {end}: raise Malformed('a tagged field has another size than it says')")
+        self.add(f"if p != {end}: raise Malformed('the size of a tagged field is wrong')")
         self.dedent()
         return [f"{name}={variable}" for name, variable in names.items()]
 
@@ -291,8 +290,8 @@ _ARRAY_PACKERS = {
 class Writer(Code):
     """Writes ``codec(m, out)``, which appends to the bytearray ``out``.
 
-    With ``gather`` it writes ``codec(m, out, parts)``: records are not copied but
-    stand in the list ``parts``, between bytearrays of what is around them.
+    With ``gather`` it writes ``codec(m, out, parts)``: records are not copied, but are items
+    of the list ``parts``, between bytearrays of the other fields.
     """
 
     def __init__(self, version: int, flexible: bool, *, gather: bool = False) -> None:
@@ -301,10 +300,10 @@ class Writer(Code):
         self._gather = gather
         self.names["ARRAYS"] = _ARRAY_PACKERS
 
-    # ── seams ──
+    # ── overridable ──
 
     def append(self, expression: str) -> None:
-        """Write the bytes that ``expression`` is."""
+        """Write the bytes of ``expression``."""
         self.add(f"{self.out} += {expression}")
 
     def append_records(self, name: str) -> None:
@@ -322,10 +321,10 @@ class Writer(Code):
         self.emit(f"{self.out} += {self.packed(run)}")
 
     def packed(self, run: list[Fixed]) -> str:
-        """The expression that packs a run of fixed fields."""
+        """Return the expression that packs adjacent fields of fixed size."""
         pack = self.new("pack")
-        self.names[pack] = struct.Struct(">" + "".join(one.form for one in run)).pack
-        return f"{pack}({', '.join(one.name for one in run if one.name)})"
+        self.names[pack] = struct.Struct(">" + "".join(field.form for field in run)).pack
+        return f"{pack}({', '.join(field.name for field in run if field.name)})"
 
     def length(self, expression: str, classic: str) -> None:
         if not self.flexible:
@@ -393,8 +392,8 @@ class Writer(Code):
 
     def structure(self, cls: type, expression: str) -> None:
         plain, tagged = self.present(cls)
-        for one in plain:
-            self.value(one.type, f"{expression}.{one.name}", nullable=self.is_nullable(one))
+        for field in plain:
+            self.value(field.type, f"{expression}.{field.name}", nullable=self.is_nullable(field))
         if self.flexible:
             if tagged:
                 self._tags(tagged, expression)
@@ -405,18 +404,18 @@ class Writer(Code):
     def _tags(self, tagged: list[Field], expression: str) -> None:
         outer, parts = self.out, self.new("parts")
         self.add(f"{parts} = []")
-        for one in tagged:
-            value = f"{expression}.{one.name}"
-            is_set = value if one.default == () else f"{value} != {self.bind(one.default, 'default')}"
+        for field in tagged:
+            value = f"{expression}.{field.name}"
+            is_set = value if field.default == () else f"{value} != {self.bind(field.default, 'default')}"
             self.add(f"if {is_set}:")
             self.indent()
             inner = self.new("out")
             self.add(f"{inner} = bytearray()")
             self.out = inner
-            self.value(one.type, value, nullable=self.is_nullable(one))
+            self.value(field.type, value, nullable=self.is_nullable(field))
             self.flush()
             self.out = outer
-            self.add(f"{parts}.append({varint(cast('int', one.tag))!r} + varint(len({inner})) + {inner})")
+            self.add(f"{parts}.append({varint(cast('int', field.tag))!r} + varint(len({inner})) + {inner})")
             self.dedent()
         self.append(f"varint(len({parts}))")
         self.append(f"b''.join({parts})")

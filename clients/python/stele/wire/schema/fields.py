@@ -1,4 +1,4 @@
-"""Declarations: the classes of a protocol, and what their annotations say about the wire."""
+"""Declarations of message classes and their fields."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Int32 = Annotated[int, "int32"]
 Int64 = Annotated[int, "int64"]
 UInt16 = Annotated[int, "uint16"]
 Float64 = Annotated[float, "float64"]
-# 16 bytes as they are: topic ids are compared, not looked at.
+# 16 bytes; topic ids are only compared.
 Uuid = Annotated[bytes, "uuid"]
-# Not copied: a slice of what was read, or whatever buffer is written.
+# Not copied: a slice of the buffer that is read, or any buffer to write.
 Records = Annotated[bytes | bytearray | memoryview, "records"]
 
 NO_UUID = bytes(16)
@@ -43,12 +43,12 @@ FORMATS = {
 
 
 class MalformedMessage(ValueError):
-    """Bytes that are not the message they should be; the peer is at fault."""
+    """The bytes are not a valid message; the peer is at fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The name of a field in errors, where the attribute's own name is not what a reader would say."""
+    """The name of a field in errors, if it differs from the attribute."""
 
     text: str
 
@@ -62,7 +62,7 @@ class Versions:
 
     @classmethod
     def parse(cls, text: str) -> Versions:
-        """From ``"3"``, ``"3+"``, ``"3-5"``; ``""`` is none."""
+        """Parse ``"3"``, ``"3+"`` or ``"3-5"``; ``""`` is no version."""
         match = re.fullmatch(r"(\d+)(?:(\+)|-(\d+))?", text)
         if match is None:
             if text:
@@ -93,9 +93,9 @@ def at(versions: str = "0+", *, default: _V, nullable: str | None = None, tag: i
 def at(
     versions: str = "0+", *, default: Any = MISSING, nullable: str | None = None, tag: int | None = None
 ) -> Any:
-    """Declare a field's versions, those in which it may be null (default: as annotated), and its tag.
+    """Declare the versions of a field, those in which it may be null, and its tag.
 
-    ``default`` stands in the versions that do not have the field.
+    ``nullable`` None: as annotated. ``default`` is the value in versions without the field.
     """
     spec = _At(Versions.parse(versions), None if nullable is None else Versions.parse(nullable), tag)
     return field(default=default, metadata={"at": spec})
@@ -103,23 +103,23 @@ def at(
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(at,))
 def message(cls: type[_T]) -> type[_T]:
-    """A class of wire fields: slotted, keyword-only, not yet compiled."""
+    """Declare a message class: a slotted, keyword-only dataclass."""
     return dataclass(slots=True, kw_only=True)(cls)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(at,))
 def frozen_message(cls: type[_T]) -> type[_T]:
-    """As ``message``, and its instances do not change."""
+    """Declare a message class with immutable instances."""
     return dataclass(frozen=True, slots=True, kw_only=True)(cls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Type:
-    """The wire type of a field, and what is inside it.
+    """The wire type of a field, with the types inside it.
 
     ``kind`` is a key of ``FORMATS``, or ``string``, ``bytes``, ``records``,
     ``array`` (of ``item``), ``struct`` (the fields of ``cls``) or ``tuple`` (its
-    ``parts``). ``convert`` makes a value of a number that was read, or raises.
+    ``parts``). ``convert`` turns a number that was read into a value, or raises.
     """
 
     kind: str
@@ -152,30 +152,30 @@ class Field:
 
 @functools.cache
 def fields_of(cls: type) -> tuple[Field, ...]:
-    """The declared fields of a message class, in wire order."""
+    """Return the declared fields of a message class, in wire order."""
     hints = typing.get_type_hints(cls, include_extras=True)
-    found: list[Field] = []
+    declared_fields: list[Field] = []
     for declared in fields(cls):
         spec = cast("_At", declared.metadata.get("at", _ALWAYS))
         kind, is_optional, label = _read_hint(hints[declared.name])
         nullable = spec.nullable if spec.nullable is not None else (spec.versions if is_optional else _NEVER)
         if spec.tag is not None and spec.nullable is None:
-            # None as a default says that the field is left out, not that null is written.
+            # The default None means that the field is omitted, not that null is written.
             nullable = _NEVER
         default = None if declared.default is MISSING else declared.default
         if declared.default is MISSING and spec.versions != _ALWAYS.versions:
             raise TypeError(f"{cls.__name__}.{declared.name} is not in all versions and needs a default")
-        found.append(Field(declared.name, kind, spec.versions, nullable, spec.tag, default, label))
-    return tuple(found)
+        declared_fields.append(Field(declared.name, kind, spec.versions, nullable, spec.tag, default, label))
+    return tuple(declared_fields)
 
 
 def _read_hint(hint: Any) -> tuple[Type, bool, str | None]:
-    """The type of an annotation, whether it allows None, and its label."""
+    """Return the type of an annotation, whether it allows None, and its label."""
     label = None
     if typing.get_origin(hint) is Annotated:
         inner, *metadata = typing.get_args(hint)
-        label = next((one.text for one in metadata if isinstance(one, Label)), None)
-        rest = [one for one in metadata if not isinstance(one, Label)]
+        label = next((item.text for item in metadata if isinstance(item, Label)), None)
+        rest = [item for item in metadata if not isinstance(item, Label)]
         hint = Annotated[(inner, *rest)] if rest else inner
     hint, is_optional = _without_none(hint)
     return _type_of(hint), is_optional, label
@@ -183,7 +183,7 @@ def _read_hint(hint: Any) -> tuple[Type, bool, str | None]:
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        rest = [one for one in typing.get_args(hint) if one is not type(None)]
+        rest = [member for member in typing.get_args(hint) if member is not type(None)]
         if len(rest) == 1:
             return rest[0], True
     return hint, False
@@ -203,7 +203,7 @@ def _type_of(hint: Any) -> Type:
             raise TypeError(f"{hint!r}: the items of an array are never null, and plain")
         return Type(kind="array", item=item)
     if typing.get_origin(hint) is tuple:
-        return Type(kind="tuple", parts=tuple(_part(one) for one in typing.get_args(hint)))
+        return Type(kind="tuple", parts=tuple(_part(item) for item in typing.get_args(hint)))
     if is_dataclass(hint):
         return Type(kind="struct", cls=cast("type", hint))
     raise TypeError(f"{hint!r} is not a wire type")
@@ -216,7 +216,10 @@ def _part(hint: Any) -> Field:
 
 
 def least_bytes(kind: Type, version: int, flexible: bool, *, string_length: str = "h") -> int:
-    """The fewest bytes that a value of this type takes; ``string_length`` is the format of a string's length."""
+    """Return the smallest size of a value of this type, in bytes.
+
+    ``string_length`` is the ``struct`` format of the length of a string.
+    """
     if kind.kind in FORMATS:
         return struct.calcsize(">" + FORMATS[kind.kind])
     if kind.kind in ("struct", "tuple"):

@@ -1,4 +1,4 @@
-"""Unsigned varints of 32 bits, and the sections of tagged fields that are made of them (KIP-482)."""
+"""Unsigned varints of 32 bits, and sections of tagged fields (KIP-482)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def skip_tagged_fields(buffer: Buffer, position: int) -> int:
     """Return the position after a section of tagged fields.
 
     Raises:
-        MalformedMessage: a size or a varint that cannot be.
+        MalformedMessage: a size or a varint is invalid.
         IndexError: the buffer ends inside the section.
     """
     count, position = read_varint(buffer, position)
