@@ -6,11 +6,14 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from typing import Any
 
 from ..broker.admission import Admission
 from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, Traffic
-from .connection import OrderedConnection
+from .connection import Connection
 from .deadlines import Deadlines
+
+AnyConnection = Connection[Any]
 
 logger = logging.getLogger(__name__)
 
@@ -22,14 +25,14 @@ class TcpServer:
     """One listening listener. Implements ``ConnectionRegistry``."""
 
     def __init__(
-        self, name: str, make_connection: Callable[[TcpServer], OrderedConnection], *, admission: Admission
+        self, name: str, make_connection: Callable[[TcpServer], AnyConnection], *, admission: Admission
     ) -> None:
         self.name = name
         self._make_connection = make_connection
         self._admission = admission
         # Refused, and not gone yet: they may read why.
-        self._refused: set[OrderedConnection] = set()
-        self._connections: set[OrderedConnection] = set()
+        self._refused: set[AnyConnection] = set()
+        self._connections: set[AnyConnection] = set()
         self._server: asyncio.Server | None = None
         self._deadlines: Deadlines | None = None
         self._all_closed = asyncio.Event()
@@ -84,7 +87,7 @@ class TcpServer:
             for one in self._connections
         ]
 
-    def opened(self, connection: OrderedConnection) -> str | None:
+    def opened(self, connection: AnyConnection) -> str | None:
         if self._is_stopping:
             return "the broker is shutting down; connect again when it is back"
         refused = self._admission.refusal(len(self._connections), connection.peer, connection.file_number)
@@ -98,7 +101,7 @@ class TcpServer:
         self._all_closed.clear()
         return None
 
-    def closed(self, connection: OrderedConnection) -> None:
+    def closed(self, connection: AnyConnection) -> None:
         self._refused.discard(connection)
         if connection in self._connections:
             self._bytes_in += connection.bytes_in

@@ -1,4 +1,4 @@
-"""A listener of lines over ``OrderedConnection``: what a listener may do, without a broker behind it.
+"""A listener of lines over ``Connection``: what a listener may do, without a broker behind it.
 
 Each line is a request, answered by a line:
 
@@ -25,7 +25,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.broker.admission import Admission
-from app.tcp.connection import Buffers, ConnectionRegistry, OrderedConnection
+from app.tcp.connection import Connection, ConnectionRegistry
+from app.tcp.request_cutter import UnreadableStream
+from app.tcp.response_queue import Buffers
 from app.tcp.server import TcpServer
 
 TIMEOUT_S = 20
@@ -82,44 +84,54 @@ class Works:
                 await self._changed.wait()
 
 
-class ToyConnection(OrderedConnection):
-    def __init__(self, *, works: Works, limits: Limits, registry: ConnectionRegistry) -> None:
-        super().__init__(limits=limits, registry=registry)
+class LineCutter:
+    """Implements ``RequestCutter``: a request is a line."""
+
+    def __init__(self, works: Works) -> None:
         self._works = works
         self._rest = b""
-        self._is_holding = False
+
+    def receive(self, data: bytes) -> None:
+        self._rest += data
+        self._works.bytes_received += len(data)
+        self._works.note()
+
+    def next_request(self) -> str | None:
+        line, end, rest = self._rest.partition(b"\n")
+        if not end:
+            return None
+        self._rest = rest
+        if line == b"unreadable":
+            self.discard()
+            raise UnreadableStream("this line cannot be read")
+        return line.decode()
+
+    def has_request(self) -> bool:
+        return b"\n" in self._rest
+
+    def has_partial_request(self) -> bool:
+        return bool(self._rest) and not self.has_request()
+
+    def discard(self) -> None:
+        self._rest = b""
+
+
+class ToyConnection(Connection[str]):
+    def __init__(self, *, works: Works, limits: Limits, registry: ConnectionRegistry) -> None:
+        super().__init__(LineCutter(works), limits=limits, registry=registry)
+        self._works = works
         self.is_lost = False
         works.connections.append(self)
 
-    # ── what a listener implements ──
-
-    def has_partial_frame(self) -> bool:
-        return bool(self._rest) and not self._is_holding
-
-    def has_held_requests(self) -> bool:
-        return self._is_holding
+    # ── what a protocol implements ──
 
     def refusal(self, reason: str) -> bytes:
         return f"refused: {reason}\n".encode()
 
-    def frames_received(self, data: bytes) -> bool:
-        self._rest += data
-        self._works.bytes_received += len(data)
-        self._is_holding = False
-        has_frame_ended = False
-        while b"\n" in self._rest:
-            if not self.may_take:
-                self._is_holding = True
-                break
-            line, _, self._rest = self._rest.partition(b"\n")
-            self._request(line.decode())
-            has_frame_ended = True
+    def begin(self, request: str) -> None:
+        self._works.taken.append(request)
         self._works.note()
-        return has_frame_ended
-
-    def _request(self, line: str) -> None:
-        self._works.taken.append(line)
-        match line.split():
+        match request.split():
             case ["now", name]:
                 self.answer(f"{name}\n".encode())
             case ["big", size]:
@@ -136,7 +148,7 @@ class ToyConnection(OrderedConnection):
             case ["fail"]:
                 self.answer_later(self._fail())
             case _:
-                raise ValueError(line)
+                raise ValueError(request)
 
     async def _alone(self, name: str) -> Buffers:
         try:

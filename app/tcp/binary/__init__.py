@@ -1,1 +1,1 @@
-"""The binary protocol's listener: ``protocol`` cuts and orders, ``handlers`` answer."""
+"""The binary protocol's listener (ADR-0009, ADR-0010): ``connection``, ``dispatch``, one handler per message."""

@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from app.tcp import connection as tcp
+from app.tcp.flow_control import READING_BYTES_MAX
 from tests.support.toy_listener import Limits, OpenListener, SteeredClock
 
 # ── order ──
@@ -151,7 +152,7 @@ async def test_answers_that_wait_behind_a_slow_one_are_bounded_in_bytes(open_lis
 async def test_reads_under_way_are_bounded_by_what_they_may_bring(open_listener: OpenListener) -> None:
     listener = await open_listener()
     client = await listener.connect()
-    size = tcp.READING_BYTES_MAX // 4
+    size = READING_BYTES_MAX // 4
     await client.send(*(f"read {number} {size}" for number in range(10)), "now z")
     await listener.works.until(lambda: len(listener.works.taken) == 4)
     (connection,) = listener.works.connections
@@ -164,7 +165,7 @@ async def test_reads_under_way_are_bounded_by_what_they_may_bring(open_listener:
 async def test_one_read_is_allowed_however_much_it_may_bring(open_listener: OpenListener) -> None:
     listener = await open_listener()
     client = await listener.connect()
-    await client.send(f"read a {tcp.READING_BYTES_MAX * 2}", f"read b {tcp.READING_BYTES_MAX * 2}")
+    await client.send(f"read a {READING_BYTES_MAX * 2}", f"read b {READING_BYTES_MAX * 2}")
     listener.works.finish("a", "b")
     assert await client.answers(2) == ["a", "b"]
 

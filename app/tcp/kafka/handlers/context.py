@@ -1,9 +1,8 @@
-"""What a handler is given and what it may give back."""
+"""What a handler receives with a request, and what it may return."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from ....broker.broker import Broker
 from ....broker.topics import Topic
 from ....errors import SteleError, UnknownTopicId
 from ....groups.coordinator import GroupCoordinator
+from ...deferred_response import DeferredResponse
 from ...errors import error_code_of
 from ..fetch_sessions import FetchSessionCache
 
@@ -33,7 +33,7 @@ class KafkaListener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One request's group_context."""
+    """What surrounds one request: its listener, its version and its client."""
 
     listener: KafkaListener
     version: int
@@ -49,15 +49,6 @@ class Context:
         return self.listener.groups
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
-    """A response that is due when ``future`` ends or after ``timeout_ms``; ``make`` is told which."""
-
-    future: asyncio.Future[None]
-    timeout_ms: int
-    make: Callable[[bool], Any]
-
-
 @dataclass(frozen=True, slots=True)
 class NoResponse:
     """A produce with acks=0 is not answered; one that failed closes the connection instead."""
@@ -65,8 +56,8 @@ class NoResponse:
     failure: SteleError | None = None
 
 
-# A response message; or one that comes later; or none.
-Answer = Any | Coroutine[Any, Any, Any] | Pending | NoResponse
+# A response message, one that comes later, or none.
+Answer = Any | Coroutine[Any, Any, Any] | DeferredResponse[Any] | NoResponse
 
 
 def describe_error(error: SteleError) -> tuple[ErrorCode, str]:

@@ -29,6 +29,7 @@ from ....errors import (
     UnknownPartition,
     UnsupportedCompression,
 )
+from ...deferred_response import DeferredResponse
 from ..message_set import InvalidMessageSet, up_convert
 from ..schema import Records
 from ..schemas.produce import (
@@ -40,7 +41,7 @@ from ..schemas.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from .context import Answer, Context, NoResponse, Pending, describe_error, find_topic
+from .context import Answer, Context, NoResponse, describe_error, find_topic
 
 # Behind base offset, length and leader epoch, in every format.
 _MAGIC_POSITION = 16
@@ -189,7 +190,7 @@ def _produce(
     timeout_ms = max(1, min(request.timeout_ms, context.broker.settings.request_timeout_ms))
     if not waiting:
         return _response(topics, timeout_ms)
-    return Pending(
+    return DeferredResponse(
         future=waiting.pop() if len(waiting) == 1 else _all_of(waiting),
         timeout_ms=timeout_ms,
         make=lambda has_ended: _response(topics, timeout_ms),
