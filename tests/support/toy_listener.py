@@ -1,4 +1,4 @@
-"""A listener of lines over ``Connection``: what a listener may do, without a broker behind it.
+"""A listener of lines over ``Connection``: what a protocol may do, without a broker.
 
 Each line is a request, answered by a line:
 
@@ -7,10 +7,12 @@ Each line is a request, answered by a line:
 ``big N``       N bytes at once
 ``later X``     ``X`` when the test calls ``finish(X)``
 ``change X``    the same, and it goes on when the peer is gone
-``alone X``     the same, and nothing behind it begins before it has ended
+``alone X``     the same, and no later request begins before it has ended
 ``read X N``    the same, as a read that may bring N bytes
+``shared X``    ``X ended`` when the future ``shared`` ends, ``X timed-out`` after its time-out
 ``fail``        the work raises
-``crash``       taking it raises
+``crash``       beginning it raises
+``unreadable``  the cutter raises
 =============== ==========================================================
 """
 
@@ -26,6 +28,7 @@ from typing import Protocol
 
 from app.broker.admission import Admission
 from app.tcp.connection import Connection, ConnectionRegistry
+from app.tcp.deferred_response import DeferredResponse
 from app.tcp.request_cutter import UnreadableStream
 from app.tcp.response_queue import Buffers
 from app.tcp.server import TcpServer
@@ -54,6 +57,8 @@ class Works:
         self.connections: list[ToyConnection] = []
         self.bytes_received = 0
         self.peers_ended = 0
+        self.shared: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.shared_timeout_ms = 60_000
         self._finish: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._changed = asyncio.Event()
 
@@ -145,10 +150,22 @@ class ToyConnection(Connection[str]):
                 self.answer_later(self._alone(name), is_change=True)
             case ["read", name, size]:
                 self.read_later(self._works.run(name), bytes_max=int(size))
+            case ["shared", name]:
+                deferred = DeferredResponse(
+                    future=self._works.shared,
+                    timeout_ms=self._works.shared_timeout_ms,
+                    make=lambda has_ended: self._shared(name, has_ended=has_ended),
+                )
+                self.answer_deferred(deferred, deferred.make)
             case ["fail"]:
                 self.answer_later(self._fail())
             case _:
                 raise ValueError(request)
+
+    def _shared(self, name: str, *, has_ended: bool) -> Buffers:
+        if name == "crash":
+            raise ValueError("this response cannot be made")
+        return f"{name} {'ended' if has_ended else 'timed-out'}\n".encode()
 
     async def _alone(self, name: str) -> Buffers:
         try:
