@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
 
     def answer(self, data: Buffers) -> None:
         """Answer the request that is next in order."""
-        if self._responses.is_direct():
+        if self._responses.is_direct:
             self._write(data)
         else:
             self._responses.append(data)
@@ -303,7 +303,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
             self._set_reading(self._flow.may_read() and not has_request)
         elif self._state is not _LINGERING:
             self._set_reading(False)
-            if self._responses.is_direct() and not has_request:
+            if self._responses.is_direct and not has_request:
                 self._end()
 
     def _set_reading(self, may_read: bool) -> None:
@@ -463,7 +463,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         ):
             self._give_up("a frame was begun and not finished in time")
             return
-        elif self._responses.is_direct() and now_s - self._last_byte_s >= idle_s:
+        elif self._responses.is_direct and now_s - self._last_byte_s >= idle_s:
             self._give_up("nothing was asked for too long")
             return
         left = [idle_s - (now_s - self._last_byte_s)]

@@ -33,6 +33,10 @@ class Block(IntEnum):
     """A read has not looked at the log yet. The next request waits, but the peer is read from."""
 
 
+# Computed once: operators of an enumeration are slow.
+_NOT_READ = ~int(Block.READ)
+
+
 class FlowControl:
     """The blocks and the limits of one connection.
 
@@ -59,16 +63,16 @@ class FlowControl:
 
     def may_begin(self) -> bool:
         """Return True if the next request may begin."""
-        return not self._blocks and not self._is_at_a_limit()
+        return not self._blocks and (self._responses.is_direct or self._is_within_limits())
 
     def may_read(self) -> bool:
         """Return True if more may be read from the peer, provided that no whole request waits."""
-        return not self._blocks & ~Block.READ and not self._is_at_a_limit()
+        return not self._blocks & _NOT_READ and (self._responses.is_direct or self._is_within_limits())
 
-    def _is_at_a_limit(self) -> bool:
+    def _is_within_limits(self) -> bool:
         limits, responses = self._limits, self._responses
-        return not responses.is_direct() and (
-            len(responses) >= limits.pipelined_requests_max
-            or responses.waiting_bytes >= limits.output_bytes_max
-            or self.reading_bytes >= READING_BYTES_MAX
+        return (
+            len(responses) < limits.pipelined_requests_max
+            and responses.waiting_bytes < limits.output_bytes_max
+            and self.reading_bytes < READING_BYTES_MAX
         )

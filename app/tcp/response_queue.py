@@ -27,30 +27,29 @@ class Place:
 class ResponseQueue:
     """Keeps the places of responses and releases them in order.
 
-    ``waiting_bytes`` is the size of the responses that are known and wait for an
+    ``is_direct`` is True while the next response has nothing to wait for: it need not
+    go through the queue. ``waiting_bytes`` is the size of the responses that are known and wait for an
     earlier one. Both this and the number of places are bounded by the caller
     (``FlowControl``), which begins no request while they are at their limits.
     """
 
     # One per connection, most of them idle: no deque until a response must wait.
-    __slots__ = ("_places", "waiting_bytes")
+    __slots__ = ("_places", "is_direct", "waiting_bytes")
 
     def __init__(self) -> None:
         self._places: deque[Place] | None = None
+        self.is_direct = True
         self.waiting_bytes = 0
 
     def __len__(self) -> int:
         return 0 if self._places is None else len(self._places)
-
-    def is_direct(self) -> bool:
-        """Return True if the next response has nothing to wait for: it need not go through the queue."""
-        return self._places is None
 
     def reserve(self) -> Place:
         """Return the next place, for a response that is not known yet."""
         place = Place()
         if self._places is None:
             self._places = deque()
+            self.is_direct = False
         self._places.append(place)
         return place
 
@@ -72,9 +71,11 @@ class ResponseQueue:
             released.append(ready)
         if not places:
             self._places = None
+            self.is_direct = True
         return released
 
     def clear(self) -> None:
         """Forget all places; a response that is filled in later is released by nobody."""
         self._places = None
+        self.is_direct = True
         self.waiting_bytes = 0

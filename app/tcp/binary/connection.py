@@ -49,10 +49,11 @@ class BinaryConnection(Connection[Frame]):
         self._listener = listener
 
     def begin(self, request: Frame) -> None:
-        if request.type == _PRODUCE:
-            self._begin_produce(request.body)
+        frame_type, body = request
+        if frame_type == _PRODUCE:
+            self._begin_produce(body)
         else:
-            self._begin_request(request.type, request.body)
+            self._begin_request(frame_type, body)
 
     def refusal(self, reason: str) -> bytes:
         return m.ErrorResponse(response_type=m.MessageType.ERROR, message=reason).encode()
@@ -79,11 +80,13 @@ class BinaryConnection(Connection[Frame]):
             too_large = BatchTooLarge(len(first), limit=value_bytes_max, what="record")
             self.answer(_error(_PRODUCE, str(too_large)))
             return
-        topic_bytes = body[: _LENGTH.size + _LENGTH.unpack_from(body)[0]]
-        following = self._frames.take_values(
-            topic_bytes, bytes_max=left, overhead_bytes=_RECORD_OVERHEAD_BYTES
-        )
-        self._produce(topic, [first, *following])
+        values = [first]
+        if self._frames.has_more():
+            topic_bytes = body[: _LENGTH.size + _LENGTH.unpack_from(body)[0]]
+            values += self._frames.take_values(
+                topic_bytes, bytes_max=left, overhead_bytes=_RECORD_OVERHEAD_BYTES
+            )
+        self._produce(topic, values)
 
     def _produce(self, topic: str, values: list[bytes]) -> None:
         broker = self._listener.broker

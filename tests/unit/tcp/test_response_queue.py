@@ -12,11 +12,11 @@ from app.tcp.response_queue import Buffers, Place, ResponseQueue, size_of
 
 def test_an_empty_queue_lets_a_response_pass_by() -> None:
     queue = ResponseQueue()
-    assert queue.is_direct()
+    assert queue.is_direct
     place = queue.reserve()
-    assert not queue.is_direct()
+    assert not queue.is_direct
     assert queue.fill(place, b"a") == [b"a"]
-    assert queue.is_direct()
+    assert queue.is_direct
     assert len(queue) == 0
 
 
@@ -43,7 +43,7 @@ def test_a_response_that_comes_after_the_queue_was_cleared_releases_nothing() ->
     place = queue.reserve()
     queue.clear()
     assert queue.fill(place, b"late") == []
-    assert queue.is_direct()
+    assert queue.is_direct
 
 
 @given(known=st.lists(st.booleans(), max_size=30), order=st.randoms(use_true_random=False))
@@ -55,7 +55,7 @@ def test_any_order_of_completion_gives_the_order_of_the_places(
         data = str(number).encode()
         if not is_known:
             places[number] = queue.reserve()
-        elif queue.is_direct():
+        elif queue.is_direct:
             sent.append(data)
         else:
             queue.append(data)
@@ -64,7 +64,7 @@ def test_any_order_of_completion_gives_the_order_of_the_places(
     for number in numbers:
         sent += queue.fill(places[number], str(number).encode())
     assert sent == [str(number).encode() for number in range(len(known))]
-    assert queue.is_direct()
+    assert queue.is_direct
     assert queue.waiting_bytes == 0
 
 
