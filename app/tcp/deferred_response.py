@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 Response = TypeVar("Response")
 
 
-# Made per request, so it is not frozen: that doubles the cost of making one.
+# Not frozen: one is made per request, and a frozen one costs twice as much to make.
 @dataclass(slots=True, kw_only=True)
 class DeferredResponse(Generic[Response]):
     """What a handler returns for a request that waits for work which many requests may share.

@@ -1,1 +1,1 @@
-"""The Kafka wire protocol: schemas, codecs and one handler an API."""
+"""The Kafka wire protocol's listener: ``connection``, ``dispatch``, one schema and one handler per API."""

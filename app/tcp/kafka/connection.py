@@ -123,7 +123,7 @@ class KafkaConnection(Connection[memoryview]):
 
     def _refuse_version(self, head: RequestHead, served: Served | None) -> None:
         if served is not None and served.api.key == API_VERSIONS_KEY:
-            # KIP-511: in the one version that every client reads, with the versions that are served.
+            # KIP-511: answered in v0, which every client can read, with the versions that are served.
             self._answer_message(head, served, unsupported_api_versions(), version=0)
             return
         name = "an unknown API" if served is None else served.api.name
@@ -160,7 +160,7 @@ class KafkaConnection(Connection[memoryview]):
     def _answer_nothing(
         self, head: RequestHead, served: Served, answer: NoResponse, *, has_place: bool = False
     ) -> None:
-        """Kafka's way to tell a producer that wants no answers of an error: the end of the connection."""
+        """Send nothing; after an error, close the connection, which is how Kafka reports it to this producer."""
         for tracer in self._tracers:
             tracer.unanswered(self.peer, served.api.name, head)
         if not has_place:
@@ -188,7 +188,7 @@ class KafkaConnection(Connection[memoryview]):
 
 
 def _written(head: RequestHead, served: Served, response: Any, version: int) -> list[bytes | bytearray]:
-    """The whole frame of a response, in parts."""
+    """Encode the whole frame of a response, in parts."""
     api = served.api
     flexible = api.is_flexible(version) and api.key != API_VERSIONS_KEY
     out = response_head(head.correlation_id, flexible=flexible)

@@ -18,11 +18,12 @@ def produce_batch(listener: BinaryListener, request: m.ProduceBatchRequest) -> A
     """
     acks = Acks.parse(request.acks)
     pending = listener.broker.produce(request.topic, request.partition, bytearray(request.batches), acks=acks)
-    timeout_ms = max(1, min(request.timeout_ms, listener.broker.settings.request_timeout_ms))
 
     def receipt(has_ended: bool) -> bytes:
         if not has_ended:
-            raise RequestTimedOut(f"the sync of {pending.topic}-{pending.partition}", timeout_ms=timeout_ms)
+            raise RequestTimedOut(
+                f"the sync of {pending.topic}-{pending.partition}", timeout_ms=_timeout_ms(listener, request)
+            )
         produced = pending.result()
         is_promised = acks is not Acks.NONE
         return m.ProduceBatchResponse(
@@ -36,7 +37,11 @@ def produce_batch(listener: BinaryListener, request: m.ProduceBatchRequest) -> A
 
     if pending.future is None or pending.done:
         return receipt(True)
-    return DeferredResponse(future=pending.future, timeout_ms=timeout_ms, make=receipt)
+    return DeferredResponse(future=pending.future, timeout_ms=_timeout_ms(listener, request), make=receipt)
+
+
+def _timeout_ms(listener: BinaryListener, request: m.ProduceBatchRequest) -> int:
+    return max(1, min(request.timeout_ms, listener.broker.settings.request_timeout_ms))
 
 
 async def flush_topic(listener: BinaryListener, request: m.FlushTopicRequest) -> Buffers:

@@ -16,7 +16,7 @@ from ...deferred_response import DeferredResponse
 from ...errors import error_code_of
 from ..fetch_sessions import FetchSessionCache
 
-# Error messages go into strings of 32 KiB; nobody reads more than this.
+# The protocol allows strings of 32 KiB; nobody reads more than this of an error.
 _MESSAGE_CHARACTERS_MAX = 1000
 
 
@@ -51,7 +51,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class NoResponse:
-    """A produce with acks=0 is not answered; one that failed closes the connection instead."""
+    """The outcome of a produce with acks=0: no response. A failure closes the connection instead."""
 
     failure: SteleError | None = None
 
@@ -61,12 +61,16 @@ Answer = Any | Coroutine[Any, Any, Any] | DeferredResponse[Any] | NoResponse
 
 
 def describe_error(error: SteleError) -> tuple[ErrorCode, str]:
-    """Code and words for an answer that has room for both."""
+    """Return the code and the message of ``error``, for responses that carry both."""
     return error_code_of(error), str(error)[:_MESSAGE_CHARACTERS_MAX]
 
 
 def find_topic(context: Context, name: str | None, topic_id: bytes) -> Topic:
-    """By name, or by id if that is None. Raises ``UnknownTopic``, ``UnknownTopicId``, ``InvalidTopicName``."""
+    """Find a topic by name, or by id if ``name`` is None.
+
+    Raises:
+        UnknownTopic, UnknownTopicId, InvalidTopicName
+    """
     if name is not None:
         return context.broker.readable_topic(name)
     topic = context.broker.topic_by_id(topic_id)
