@@ -40,8 +40,8 @@ from .settings import Settings
 from .storage.embedded import EmbeddedEngine, EngineOptions
 from .storage.engine import LogEngine
 from .storage.files import RealFiles
-from .tcp.binary.handlers import Listener
-from .tcp.binary.protocol import BinaryConnection
+from .tcp.binary.connection import BinaryConnection
+from .tcp.binary.handlers.context import BinaryListener
 from .tcp.kafka.connection import KafkaConnection
 from .tcp.kafka.fetch_sessions import FetchSessionCache
 from .tcp.kafka.handlers.context import KafkaListener
@@ -215,7 +215,7 @@ async def run(settings: Settings) -> None:
         connections_max=settings.connections_max,
         open_files_max=open_files_for_connections(open_files),
     )
-    listener = Listener(broker=broker, groups=groups, **broker.endpoints["binary"]._asdict())
+    listener = BinaryListener(broker=broker, groups=groups, **broker.endpoints["binary"]._asdict())
     binary = TcpServer(
         "binary",
         lambda server: BinaryConnection(listener=listener, settings=settings, registry=server),

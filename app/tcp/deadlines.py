@@ -1,23 +1,26 @@
-"""When to look at the clock for which connection: one timer of the loop for all connections of a listener."""
+"""Time-outs of connections: one timer of the loop for all connections of a listener."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from heapq import heappop, heappush
 from math import ceil
 from typing import Protocol
 
+logger = logging.getLogger(__name__)
+
 # Connections that are due at about the same time are looked at together. Long waits are rounded
-# up by more, so that thousands of silent connections share some hundred moments.
+# up further, so that thousands of silent connections share some hundred moments.
 _FINE_S = 0.05
 _COARSE_S = 1.0
 _COARSE_FROM_S = 10.0
-# Looked at in one turn of the loop.
+# Connections looked at in one turn of the loop.
 _PER_TURN = 256
 
 
 class Watched(Protocol):
-    """A connection. ``due_s`` is the deadlines' own: 0.0 while nothing is to be looked at."""
+    """A connection. ``due_s`` belongs to ``Deadlines``: 0.0 while nothing is due."""
 
     due_s: float
 
@@ -25,17 +28,21 @@ class Watched(Protocol):
 
 
 class Deadlines:
-    """Calls ``look_at_clock`` of connections when their time has come; a moment later, never earlier."""
+    """Calls ``look_at_clock`` of connections when they are due: a moment later, never earlier.
+
+    An exception there is logged. It costs the connection its time-outs until it is
+    watched again, and no other connection anything.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._due: dict[float, dict[Watched, None]] = {}
-        # The moments in ``_due``, and some that are there no more.
+        # The moments in ``_due``, as a heap.
         self._moments: list[float] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, connection: Watched, delay_s: float) -> None:
-        """Have a look in ``delay_s`` at the latest; one that is due earlier stays."""
+        """Call ``look_at_clock`` in about ``delay_s``; a connection that is due earlier stays so."""
         grain_s = _FINE_S if delay_s < _COARSE_FROM_S else _COARSE_S
         moment_s = ceil((self._loop.time() + delay_s) / grain_s) * grain_s
         if connection.due_s:
@@ -52,10 +59,11 @@ class Deadlines:
         due[connection] = None
 
     def forget(self, connection: Watched) -> None:
+        """Do not call it any more; harmless for a connection that is not watched."""
         due = self._due.get(connection.due_s)
         connection.due_s = 0.0
         if due is not None:
-            # An empty moment passes when it comes: connections come and go in it.
+            # An empty moment stays until its time: connections come and go in it.
             due.pop(connection, None)
 
     def _set_timer(self, moment_s: float) -> None:
@@ -76,10 +84,13 @@ class Deadlines:
                 connection, _ = due.popitem()
                 connection.due_s = 0.0
                 left -= 1
-                connection.look_at_clock()
+                try:
+                    connection.look_at_clock()
+                except Exception:  # the edge of a connection: the others are due as well
+                    logger.exception("the time-outs of a connection could not be checked")
             if not due:
                 heappop(self._moments)
                 del self._due[moment_s]
         if self._moments:
-            # At once, after the others of this turn, if that was not all.
+            # If some that are due are left: in the next turn, after the work of others.
             self._set_timer(max(now_s, self._moments[0]))

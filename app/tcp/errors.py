@@ -1,4 +1,4 @@
-"""The error tree in the numbers of the wire: the one table of the TCP listeners."""
+"""The error code of every error of the tree, for both TCP listeners."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from stele.wire.error_codes import ErrorCode
 
 from .. import errors
 
-# A test proves that every leaf of the tree stands here.
+# A test proves that every leaf of the tree has a row.
 ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
     errors.InvalidRequest: ErrorCode.INVALID_REQUEST,
     errors.UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -61,4 +61,5 @@ ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
 
 
 def error_code_of(error: errors.SteleError) -> ErrorCode:
+    """Return the code of ``error``; ``UNKNOWN_SERVER_ERROR`` for an error without a row."""
     return ERROR_CODES.get(type(error), ErrorCode.UNKNOWN_SERVER_ERROR)

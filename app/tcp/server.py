@@ -1,4 +1,4 @@
-"""Listens for a TCP listener, counts its connections, and closes it gracefully."""
+"""Accepts the connections of one TCP listener, counts them, and closes them gracefully."""
 
 from __future__ import annotations
 
@@ -6,41 +6,44 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from typing import Any
 
 from ..broker.admission import Admission
 from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, Traffic
-from .connection import OrderedConnection
+from .connection import Connection
 from .deadlines import Deadlines
+
+AnyConnection = Connection[Any]
 
 logger = logging.getLogger(__name__)
 
-# Refused connections that are given the time to read why; beyond that they are cut off.
+# Refused connections that get time to read the reason; any more are cut off at once.
 _REFUSED_MAX = 100
 
 
 class TcpServer:
-    """One listening listener. Implements ``ConnectionRegistry``."""
+    """One TCP listener. Implements ``ConnectionRegistry``."""
 
     def __init__(
-        self, name: str, make_connection: Callable[[TcpServer], OrderedConnection], *, admission: Admission
+        self, name: str, make_connection: Callable[[TcpServer], AnyConnection], *, admission: Admission
     ) -> None:
         self.name = name
         self._make_connection = make_connection
         self._admission = admission
-        # Refused, and not gone yet: they may read why.
-        self._refused: set[OrderedConnection] = set()
-        self._connections: set[OrderedConnection] = set()
+        # Refused and not closed yet: they may still read the reason.
+        self._refused: set[AnyConnection] = set()
+        self._connections: set[AnyConnection] = set()
         self._server: asyncio.Server | None = None
         self._deadlines: Deadlines | None = None
         self._all_closed = asyncio.Event()
         self._is_stopping = False
-        # Of connections that are closed.
+        # Totals over connections that were opened, and bytes of those that are closed.
         self._opened = 0
         self._bytes_in = 0
         self._bytes_out = 0
 
     async def start(self, listening: socket.socket) -> None:
-        """Accept from now on. Takes the (bound) socket over."""
+        """Accept connections from now on. Takes over ``listening``, which is bound."""
         loop = asyncio.get_running_loop()
         self._deadlines = Deadlines()
         self._server = await loop.create_server(
@@ -61,8 +64,8 @@ class TcpServer:
             connections=len(self._connections),
             connections_opened=self._opened,
             connections_refused=self._admission.refused,
-            bytes_in=self._bytes_in + sum(one.bytes_in for one in self._connections),
-            bytes_out=self._bytes_out + sum(one.bytes_out for one in self._connections),
+            bytes_in=self._bytes_in + sum(connection.bytes_in for connection in self._connections),
+            bytes_out=self._bytes_out + sum(connection.bytes_out for connection in self._connections),
         )
 
     def connection_views(self) -> list[ConnectionView]:
@@ -73,18 +76,18 @@ class TcpServer:
         return [
             ConnectionView(
                 protocol=self.name,
-                peer=one.peer_address,
-                age_ms=round((now_s - one.opened_s) * 1000),
-                bytes_in=one.bytes_in,
-                bytes_out=one.bytes_out,
-                client_id=one.client_id[:most],
-                client_name=one.client_name[:most],
-                client_version=one.client_version[:most],
+                peer=connection.peer_address,
+                age_ms=round((now_s - connection.opened_s) * 1000),
+                bytes_in=connection.bytes_in,
+                bytes_out=connection.bytes_out,
+                client_id=connection.client_id[:most],
+                client_name=connection.client_name[:most],
+                client_version=connection.client_version[:most],
             )
-            for one in self._connections
+            for connection in self._connections
         ]
 
-    def opened(self, connection: OrderedConnection) -> str | None:
+    def opened(self, connection: AnyConnection) -> str | None:
         if self._is_stopping:
             return "the broker is shutting down; connect again when it is back"
         refused = self._admission.refusal(len(self._connections), connection.peer, connection.file_number)
@@ -98,7 +101,7 @@ class TcpServer:
         self._all_closed.clear()
         return None
 
-    def closed(self, connection: OrderedConnection) -> None:
+    def closed(self, connection: AnyConnection) -> None:
         self._refused.discard(connection)
         if connection in self._connections:
             self._bytes_in += connection.bytes_in
@@ -108,7 +111,10 @@ class TcpServer:
             self._all_closed.set()
 
     async def stop(self, timeout_ms: int) -> None:
-        """Stop accepting, answer what was received, close; after ``timeout_ms`` cut off what is left."""
+        """Stop accepting, answer what was received, then close.
+
+        Connections that are left after ``timeout_ms`` are cut off.
+        """
         if self._server is None:
             return
         self._is_stopping = True

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
+from stele.wire.schema import NO_UUID
 
-from app.tcp.kafka.schema import NO_UUID
 from app.tcp.kafka.schemas import (
     alter_configs,
     create_partitions,

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Any, Protocol, Self, cast
 
 from stele.wire import record_batch as rb
+from stele.wire import schema
 from stele.wire.error_codes import ErrorCode
 
-from app.tcp.kafka import schema
 from app.tcp.kafka.api import Api
 from app.tcp.kafka.dispatch import API_VERSIONS_KEY, SERVED
 from app.tcp.kafka.schemas.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest

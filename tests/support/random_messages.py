@@ -1,4 +1,4 @@
-"""Random instances of the Kafka messages that ``app.tcp.kafka.schema`` declares."""
+"""Random instances of the Kafka messages that ``app.tcp.kafka.schemas`` declares."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, cast
 
-from app.tcp.kafka.schema import Field, Type, fields_of
+from stele.wire.schema import Field, Type, fields_of
 
 _BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _TEXTS = ("", "a", "orders", "größe", "x" * 126, "x" * 127, "y" * 300)

@@ -1,4 +1,4 @@
-"""A listener of lines over ``OrderedConnection``: what a listener may do, without a broker behind it.
+"""A listener of lines over ``Connection``: what a protocol may do, without a broker.
 
 Each line is a request, answered by a line:
 
@@ -7,10 +7,12 @@ Each line is a request, answered by a line:
 ``big N``       N bytes at once
 ``later X``     ``X`` when the test calls ``finish(X)``
 ``change X``    the same, and it goes on when the peer is gone
-``alone X``     the same, and nothing behind it begins before it has ended
+``alone X``     the same, and no later request begins before it has ended
 ``read X N``    the same, as a read that may bring N bytes
+``shared X``    ``X ended`` when the future ``shared`` ends, ``X timed-out`` after its time-out
 ``fail``        the work raises
-``crash``       taking it raises
+``crash``       beginning it raises
+``unreadable``  the cutter raises
 =============== ==========================================================
 """
 
@@ -25,7 +27,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.broker.admission import Admission
-from app.tcp.connection import Buffers, ConnectionRegistry, OrderedConnection
+from app.tcp.connection import Connection, ConnectionRegistry
+from app.tcp.deferred_response import DeferredResponse
+from app.tcp.request_cutter import UnreadableStream
+from app.tcp.response_queue import Buffers
 from app.tcp.server import TcpServer
 
 TIMEOUT_S = 20
@@ -52,6 +57,8 @@ class Works:
         self.connections: list[ToyConnection] = []
         self.bytes_received = 0
         self.peers_ended = 0
+        self.shared: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.shared_timeout_ms = 60_000
         self._finish: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._changed = asyncio.Event()
 
@@ -82,44 +89,54 @@ class Works:
                 await self._changed.wait()
 
 
-class ToyConnection(OrderedConnection):
-    def __init__(self, *, works: Works, limits: Limits, registry: ConnectionRegistry) -> None:
-        super().__init__(limits=limits, registry=registry)
+class LineCutter:
+    """Implements ``RequestCutter``: a request is a line."""
+
+    def __init__(self, works: Works) -> None:
         self._works = works
         self._rest = b""
-        self._is_holding = False
+
+    def receive(self, data: bytes) -> None:
+        self._rest += data
+        self._works.bytes_received += len(data)
+        self._works.note()
+
+    def next_request(self) -> str | None:
+        line, end, rest = self._rest.partition(b"\n")
+        if not end:
+            return None
+        self._rest = rest
+        if line == b"unreadable":
+            self.discard()
+            raise UnreadableStream("this line cannot be read")
+        return line.decode()
+
+    def has_request(self) -> bool:
+        return b"\n" in self._rest
+
+    def has_partial_request(self) -> bool:
+        return bool(self._rest) and not self.has_request()
+
+    def discard(self) -> None:
+        self._rest = b""
+
+
+class ToyConnection(Connection[str]):
+    def __init__(self, *, works: Works, limits: Limits, registry: ConnectionRegistry) -> None:
+        super().__init__(LineCutter(works), limits=limits, registry=registry)
+        self._works = works
         self.is_lost = False
         works.connections.append(self)
 
-    # ── what a listener implements ──
-
-    def has_partial_frame(self) -> bool:
-        return bool(self._rest) and not self._is_holding
-
-    def has_held_requests(self) -> bool:
-        return self._is_holding
+    # ── what a protocol implements ──
 
     def refusal(self, reason: str) -> bytes:
         return f"refused: {reason}\n".encode()
 
-    def frames_received(self, data: bytes) -> bool:
-        self._rest += data
-        self._works.bytes_received += len(data)
-        self._is_holding = False
-        has_frame_ended = False
-        while b"\n" in self._rest:
-            if not self.may_take:
-                self._is_holding = True
-                break
-            line, _, self._rest = self._rest.partition(b"\n")
-            self._request(line.decode())
-            has_frame_ended = True
+    def begin(self, request: str) -> None:
+        self._works.taken.append(request)
         self._works.note()
-        return has_frame_ended
-
-    def _request(self, line: str) -> None:
-        self._works.taken.append(line)
-        match line.split():
+        match request.split():
             case ["now", name]:
                 self.answer(f"{name}\n".encode())
             case ["big", size]:
@@ -133,10 +150,22 @@ class ToyConnection(OrderedConnection):
                 self.answer_later(self._alone(name), is_change=True)
             case ["read", name, size]:
                 self.read_later(self._works.run(name), bytes_max=int(size))
+            case ["shared", name]:
+                deferred = DeferredResponse(
+                    future=self._works.shared,
+                    timeout_ms=self._works.shared_timeout_ms,
+                    make=lambda has_ended: self._shared(name, has_ended=has_ended),
+                )
+                self.answer_deferred(deferred, deferred.make)
             case ["fail"]:
                 self.answer_later(self._fail())
             case _:
-                raise ValueError(line)
+                raise ValueError(request)
+
+    def _shared(self, name: str, *, has_ended: bool) -> Buffers:
+        if name == "crash":
+            raise ValueError("this response cannot be made")
+        return f"{name} {'ended' if has_ended else 'timed-out'}\n".encode()
 
     async def _alone(self, name: str) -> Buffers:
         try:

@@ -1,8 +1,9 @@
 """The Kafka protocol. Reading order:
 
-- ``connection``, ``headers``       cuts the stream into requests; what precedes each request and response
+- ``request_cutter``, ``headers``   cuts the stream into requests; what precedes each request and response
+- ``connection``                    one connection: from a request to its handler, and its response
 - ``dispatch``, ``api``             one row per API; drives ApiVersions and dispatch
-- ``schema``, ``schemas``           one module per API: its request and response, as declarations
+- ``schemas``                       one module per API: its request and response, as declarations
 - ``handlers``                      one handler per API, over the broker
 - ``message_set``                   message formats v0 and v1, to and from record batches
 - ``fetch_sessions``                fetch sessions (KIP-227), a state machine without I/O

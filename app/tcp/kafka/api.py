@@ -1,16 +1,16 @@
-"""An API of the Kafka protocol: its key, what versions are served, its two messages."""
+"""An API of the Kafka protocol: its key, the versions that are served, its two messages."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, cast
 
-from . import schema
+from stele.wire import schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """One row of the table that both ApiVersions and the dispatch are made from.
+    """One API, as ApiVersions and dispatch need it.
 
     ``versions`` are the first and the last served; ``flexible_since`` is the
     first version in the encoding of KIP-482, None if there is none.
@@ -31,10 +31,13 @@ class Api:
         return self.flexible_since is not None and version >= self.flexible_since
 
     def read_request(self, version: int, buffer: schema.Buffer, position: int = 0) -> Any:
-        """Raises ``MalformedMessage``.
+        """Decode the request that begins at ``position``.
 
-        Bytes behind the message are let be, as Kafka does: librdkafka leaves three
-        of them behind a flexible Metadata request for all topics.
+        Bytes after the message are ignored, as in Kafka: librdkafka sends three of
+        them after a flexible Metadata request for all topics.
+
+        Raises:
+            MalformedMessage: the bytes are no such request.
         """
         request, _ = schema.read_message(
             cast("type[Any]", self.request), version, self.is_flexible(version), buffer, position

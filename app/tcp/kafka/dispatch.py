@@ -1,4 +1,4 @@
-"""The table of what is served: one row an API. ApiVersions answers from it, and requests are sent by it."""
+"""The table of served APIs: one row per API. It drives ApiVersions and dispatch."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
+from stele.wire import schema
 from stele.wire.error_codes import ErrorCode
 
 from ...broker.broker import Broker
-from . import schema
 from .api import Api
 from .handlers import (
     cluster,
@@ -103,21 +103,21 @@ from .schemas import metadata as metadata_schema
 from .schemas import produce as produce_schema
 from .schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
-# An answer that lists 10,000 partitions is about this large.
+# A response that lists 10,000 partitions is about this large.
 _LIST_BYTES = 1024 * 1024
-# KIP-511: what a client may call itself.
+# KIP-511: valid names and versions of client software.
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _FIRST_WITH_CLIENT_SOFTWARE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """One API and who answers it.
+    """One API and the handler that answers it.
 
-    ``changes`` goes on when the client is gone; ``is_barrier`` tells if nothing
-    behind this request may begin before it has ended; ``reads`` how many bytes
-    the answer may bring, for requests that read the log; ``is_long`` which responses
-    are written in a thread, because writing them would hold the event loop.
+    ``changes``: the work goes on when the client is gone. ``is_barrier``: whether no
+    later request may begin before this one has ended. ``reads``: how many bytes the
+    response may bring, for requests that read the log. ``is_long``: whether a response
+    is encoded in a thread, because encoding it would hold the event loop.
     """
 
     api: Api
@@ -129,7 +129,7 @@ class Served:
     is_long: Callable[[Any], bool] | None = None
 
     def write(self, version: int, response: Any, head: bytearray, parts: list[bytes | bytearray]) -> None:
-        """Append the response, behind ``head``, to ``parts``; records stand in it uncopied."""
+        """Append ``head`` and the encoded response to ``parts``; records are not copied."""
         api = self.api
         write = schema.gathering_writer(cast("type[Any]", api.response), version, api.is_flexible(version))
         write(response, head, parts)
@@ -151,10 +151,10 @@ def _answer_api_versions(context: Context, request: ApiVersionsRequest) -> ApiVe
 
 
 def unsupported_api_versions() -> ApiVersionsResponse:
-    """For a version of ApiVersions that is not served; to be written as v0."""
+    """Return the response to a version of ApiVersions that is not served; it is encoded as v0."""
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
-        api_keys=[one for one in _ADVERTISED if one.api_key == API_VERSIONS_KEY],
+        api_keys=[row for row in _ADVERTISED if row.api_key == API_VERSIONS_KEY],
     )
 
 
@@ -204,7 +204,7 @@ _ROWS = (
     Served(api=describe_cluster.API, handle=metadata.describe_cluster),
     Served(api=describe_producers.API, handle=producers.describe_producers),
     Served(api=describe_topic_partitions.API, handle=metadata.describe_topic_partitions),
-    # A cluster of one broker.
+    # APIs of clusters, as a cluster of one broker answers them.
     Served(api=alter_replica_log_dirs.API, handle=log_dirs.alter_replica_log_dirs),
     Served(api=elect_leaders.API, handle=cluster.elect_leaders),
     Served(api=alter_partition_reassignments.API, handle=cluster.alter_partition_reassignments),
@@ -215,7 +215,7 @@ _ROWS = (
     Served(api=list_config_resources.API, handle=cluster.list_config_resources),
     Served(api=add_raft_voter.API, handle=cluster.add_raft_voter),
     Served(api=remove_raft_voter.API, handle=cluster.remove_raft_voter),
-    # None of these is there: no authentication, no authorizer, no users, no quotas.
+    # There is no authentication, no authorizer, and there are no users and no quotas.
     Served(api=sasl_handshake.API, handle=security.sasl_handshake),
     Served(api=sasl_authenticate.API, handle=security.sasl_authenticate),
     Served(api=describe_acls.API, handle=security.describe_acls),
@@ -229,7 +229,7 @@ _ROWS = (
     Served(api=alter_client_quotas.API, handle=security.alter_client_quotas),
     Served(api=describe_user_scram_credentials.API, handle=security.describe_user_scram_credentials),
     Served(api=alter_user_scram_credentials.API, handle=security.alter_user_scram_credentials),
-    # Refused, where a client looks for it.
+    # Not served: each is refused with the error code that its clients look for.
     Served(api=add_partitions_to_txn.API, handle=not_served.add_partitions_to_txn),
     Served(api=add_offsets_to_txn.API, handle=not_served.add_offsets_to_txn),
     Served(api=end_txn.API, handle=not_served.end_txn),

@@ -1,4 +1,4 @@
-"""What stands before every request and response of the Kafka protocol.
+"""Headers of the requests and responses of the Kafka protocol.
 
 ::
 
@@ -19,10 +19,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from .schema import MalformedMessage, skip_tagged_fields
+from stele.wire.schema import MalformedMessage, skip_tagged_fields
 
 SIZE = struct.Struct(">i")
-# An api key, a version and a correlation id: the least a request has.
+# An api key, a version and a correlation id.
 REQUEST_BYTES_MIN = 8
 _FIXED = struct.Struct(">hhi")
 _CLIENT_ID = struct.Struct(">h")
@@ -30,7 +30,7 @@ _CLIENT_ID = struct.Struct(">h")
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """The part of the header that is the same in all versions."""
+    """The part of a request header that is the same in all versions."""
 
     api_key: int
     version: int
@@ -38,12 +38,16 @@ class RequestHead:
 
 
 def read_head(frame: memoryview) -> RequestHead:
-    """Of a frame of at least ``REQUEST_BYTES_MIN`` bytes."""
+    """Read the fixed part of the header of a ``frame`` of at least ``REQUEST_BYTES_MIN`` bytes."""
     return RequestHead(*_FIXED.unpack_from(frame))
 
 
 def read_client_id(frame: memoryview, *, flexible: bool) -> tuple[str, int]:
-    """The client id ("" for null) and where the body begins. Raises ``MalformedMessage``."""
+    """Return the client id ("" for null) and the position of the body.
+
+    Raises:
+        MalformedMessage: the header ends too early, or the client id is not UTF-8.
+    """
     try:
         (length,) = _CLIENT_ID.unpack_from(frame, REQUEST_BYTES_MIN)
         end = REQUEST_BYTES_MIN + 2 + max(0, length)
@@ -56,7 +60,7 @@ def read_client_id(frame: memoryview, *, flexible: bool) -> tuple[str, int]:
 
 
 def response_head(correlation_id: int, *, flexible: bool) -> bytearray:
-    """Size (zero as yet, see ``finish``) and header of a response; the body is appended."""
+    """Return the size, still zero, and the header of a response; the caller appends the body."""
     head = bytearray(9 if flexible else 8)
     SIZE.pack_into(head, 4, correlation_id)
     return head

@@ -1,6 +1,6 @@
-"""A span for each request of the Kafka listener, from the moment it is taken until its response is written.
+"""OpenTelemetry spans: one per Kafka request, from its beginning until its response is written.
 
-One that gets none ends when it is done, or with its connection.
+The span of a request without a response ends with the request, or with its connection.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class KafkaSpans:
-    """Implements ``RequestTracer``."""
+    """Starts and ends the spans. Implements ``RequestTracer``."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        # Of each connection, by the number of the request.
+        # Per connection, by correlation id.
         self._open: dict[str, dict[int, Span]] = {}
 
     def request(self, peer: str, api: str, head: RequestHead, client_id: str, frame: memoryview) -> None:
@@ -39,7 +39,7 @@ class KafkaSpans:
         open_here = self._open.setdefault(peer, {})
         before = open_here.pop(head.correlation_id, None)
         if before is not None:
-            # Two of one number: only the client can tell their responses apart.
+            # Two requests with one correlation id: only the client can tell their responses apart.
             before.end()
         open_here[head.correlation_id] = span
 

@@ -1,6 +1,6 @@
-"""Follows a connection: one line a request and a response, with the bytes where they are wanted.
+"""Logs the requests and responses of Kafka connections, one line each, optionally with their bytes.
 
-``stele serve --trace-connections`` switches it on, ``--hex`` adds the frames as
+``stele serve --trace-connections`` turns it on, ``--hex`` adds the frames as
 Wireshark's *import from hex dump* takes them (ADR-0014).
 """
 
@@ -14,29 +14,29 @@ from .headers import RequestHead
 
 logger = logging.getLogger("stele.trace")
 
-# A produce may be megabytes; its head is what is looked at.
+# A produce may be megabytes; its beginning is what people look at.
 HEX_BYTES_MAX = 4096
 _LINE_BYTES = 16
 
 
 class RequestTracer(Protocol):
-    """Told of each request when it is taken, and of its response when that is written; or that there will be none."""
+    """Observes each request when it begins, and its response when that is written."""
 
     def request(self, peer: str, api: str, head: RequestHead, client_id: str, frame: memoryview) -> None: ...
     def response(
         self, peer: str, api: str, head: RequestHead, size: int, parts: Sequence[bytes | bytearray]
     ) -> None: ...
     def unanswered(self, peer: str, api: str, head: RequestHead) -> None:
-        """The request is done, and its client wants no response."""
+        """Observe a request that has ended and whose client wants no response."""
         ...
 
     def closed(self, peer: str) -> None:
-        """The connection has ended: nothing of it gets a response any more."""
+        """Observe the end of a connection: no request of it gets a response any more."""
         ...
 
 
 class Tracer:
-    """Writes to the log; costs nothing where there is none."""
+    """Writes to the log. Implements ``RequestTracer``."""
 
     def __init__(self, *, with_hex: bool) -> None:
         self._with_hex = with_hex
@@ -82,7 +82,7 @@ class Tracer:
 
 
 def hex_dump(data: bytes, *, total: int) -> str:
-    """Offset, bytes and text, sixteen a line; a last line says what was left out."""
+    """Return offset, bytes and text, sixteen bytes per line, and the number of bytes left out of ``total``."""
     lines = [
         f"{at:06x}  {data[at : at + _LINE_BYTES].hex(' '):<47}  {_text(data[at : at + _LINE_BYTES])}"
         for at in range(0, len(data), _LINE_BYTES)

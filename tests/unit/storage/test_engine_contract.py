@@ -172,6 +172,7 @@ async def test_a_read_answers_each_request_in_its_place(world: World) -> None:
 @simulated
 async def test_only_batches_in_a_file_have_an_origin(world: World) -> None:
     engine: LogEngine = await world.open()
+    batch_bytes = len(batch_of([b"x"]))
     for _ in range(2):
         batches = batch_of([b"x"])
         engine.append(ORDERS, batches, rb.check_produced(batches), sync=False)
@@ -181,7 +182,7 @@ async def test_only_batches_in_a_file_have_an_origin(world: World) -> None:
     else:
         assert read.origin is not None
         assert read.origin.path.name == segment_path(0).name
-        assert read.origin.position == len(batches)
+        assert read.origin.position == batch_bytes
     await engine.close()
 
 

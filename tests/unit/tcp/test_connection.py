@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from app.tcp import connection as tcp
+from app.tcp.flow_control import READING_BYTES_MAX
 from tests.support.toy_listener import Limits, OpenListener, SteeredClock
 
 # ── order ──
@@ -72,6 +73,65 @@ async def test_a_request_that_fails_costs_its_own_connection_and_no_other(
         assert await second.rest() == b""
     await witness.send("now w")
     assert await witness.answer() == "w"
+
+
+async def test_what_follows_bytes_that_cannot_be_read_is_not_begun(open_listener: OpenListener) -> None:
+    listener = await open_listener()
+    client = await listener.connect()
+    await client.send("later a", "unreadable", "now b")
+    await listener.works.until(lambda: listener.works.taken == ["later a"])
+    listener.works.finish("a")
+    assert await client.rest() == b"a\nrefused: this line cannot be read\n"
+    assert listener.works.taken == ["later a"]
+
+
+async def test_requests_that_wait_for_one_future_are_answered_in_order(open_listener: OpenListener) -> None:
+    listener = await open_listener()
+    client = await listener.connect()
+    await client.send("shared a", "now b", "shared c", "shared d")
+    await listener.works.until(lambda: len(listener.works.taken) == 4)
+    listener.works.shared.set_result(None)
+    assert await client.answers(4) == ["a ended", "b", "c ended", "d ended"]
+
+
+async def test_a_deferred_response_is_due_after_its_timeout_and_leaves_the_future_alone(
+    open_listener: OpenListener,
+) -> None:
+    listener = await open_listener()
+    listener.works.shared_timeout_ms = 1
+    client = await listener.connect()
+    await client.send("shared a", "now b")
+    assert await client.answers(2) == ["a timed-out", "b"]
+    assert not listener.works.shared.done()
+
+
+async def test_a_deferred_response_that_cannot_be_made_costs_its_own_connection(
+    open_listener: OpenListener, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = await open_listener()
+    witness, client = await listener.connect(), await listener.connect()
+    await client.send("shared crash", "now b")
+    await witness.send("shared w")
+    await listener.works.until(lambda: len(listener.works.taken) == 3)
+    with caplog.at_level(logging.CRITICAL, logger=tcp.__name__):
+        listener.works.shared.set_result(None)
+        assert await client.rest() == b""
+    assert await witness.answer() == "w ended"
+
+
+async def test_many_requests_that_arrive_together_leave_turns_to_other_connections(
+    open_listener: OpenListener,
+) -> None:
+    listener = await open_listener(Limits(pipelined_requests_max=10_000))
+    first, second = await listener.connect(), await listener.connect()
+    names = [str(number) for number in range(3 * tcp.REQUESTS_PER_TURN)]
+    await first.send("later x", *(f"now {name}" for name in names))
+    await second.send("now z")
+    await listener.works.until(lambda: len(listener.works.taken) == len(names) + 2)
+    assert listener.works.taken.index("now z") < len(names) + 1, "not after all of the other"
+    listener.works.finish("x")
+    assert await first.answers(len(names) + 1) == ["x", *names]
+    assert await second.answer() == "z"
 
 
 # ── back-pressure ──
@@ -151,7 +211,7 @@ async def test_answers_that_wait_behind_a_slow_one_are_bounded_in_bytes(open_lis
 async def test_reads_under_way_are_bounded_by_what_they_may_bring(open_listener: OpenListener) -> None:
     listener = await open_listener()
     client = await listener.connect()
-    size = tcp.READING_BYTES_MAX // 4
+    size = READING_BYTES_MAX // 4
     await client.send(*(f"read {number} {size}" for number in range(10)), "now z")
     await listener.works.until(lambda: len(listener.works.taken) == 4)
     (connection,) = listener.works.connections
@@ -164,7 +224,7 @@ async def test_reads_under_way_are_bounded_by_what_they_may_bring(open_listener:
 async def test_one_read_is_allowed_however_much_it_may_bring(open_listener: OpenListener) -> None:
     listener = await open_listener()
     client = await listener.connect()
-    await client.send(f"read a {tcp.READING_BYTES_MAX * 2}", f"read b {tcp.READING_BYTES_MAX * 2}")
+    await client.send(f"read a {READING_BYTES_MAX * 2}", f"read b {READING_BYTES_MAX * 2}")
     listener.works.finish("a", "b")
     assert await client.answers(2) == ["a", "b"]
 

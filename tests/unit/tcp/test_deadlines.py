@@ -30,31 +30,57 @@ async def test_an_earlier_look_takes_the_place_of_a_later_one_and_not_the_revers
     clock: SteeredClock,
 ) -> None:
     looks: list[Watched] = []
-    deadlines, one = Deadlines(), Watched(looks)
-    deadlines.watch(one, 600)
-    deadlines.watch(one, 30)
-    deadlines.watch(one, 700)
+    deadlines, connection = Deadlines(), Watched(looks)
+    deadlines.watch(connection, 600)
+    deadlines.watch(connection, 30)
+    deadlines.watch(connection, 700)
     clock.advance(29)
     await turn()
     assert looks == []
     clock.advance(2)
     await turn()
-    assert looks == [one]
-    assert one.due_s == 0.0
+    assert looks == [connection]
+    assert connection.due_s == 0.0
     clock.advance(1000)
     await turn()
-    assert looks == [one], "once"
+    assert looks == [connection], "once"
 
 
 async def test_a_connection_that_went_away_is_not_looked_at(clock: SteeredClock) -> None:
     looks: list[Watched] = []
     deadlines, gone, here = Deadlines(), Watched(looks), Watched(looks)
-    for one in (gone, here):
-        deadlines.watch(one, 5)
+    for connection in (gone, here):
+        deadlines.watch(connection, 5)
     deadlines.forget(gone)
     clock.advance(6)
     await turn()
     assert looks == [here]
+
+
+async def test_an_exception_for_one_connection_is_logged_and_the_others_are_looked_at(
+    clock: SteeredClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(Watched):
+        def look_at_clock(self) -> None:
+            super().look_at_clock()
+            raise RuntimeError("its clock is broken")
+
+    looks: list[Watched] = []
+    deadlines = Deadlines()
+    watched = [Watched(looks), Broken(looks), Watched(looks), Broken(looks), Watched(looks)]
+    for connection in watched:
+        deadlines.watch(connection, 5)
+    later = Watched(looks)
+    deadlines.watch(later, 20)
+    clock.advance(6)
+    await turn()
+    assert set(looks) == set(watched)
+    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == [
+        "its clock is broken"
+    ] * 2
+    clock.advance(20)
+    await turn()
+    assert looks[-1] is later, "the timer goes on"
 
 
 async def test_thousands_that_are_due_at_once_are_looked_at_in_many_turns(clock: SteeredClock) -> None:
@@ -81,19 +107,19 @@ async def test_nothing_is_looked_at_too_early_or_more_than_a_second_late(
     due: dict[Watched, float] = {}
     for _ in range(300):
         for _ in range(rng.randint(0, 3)):
-            one = rng.choice(list(due)) if due and rng.random() < 0.5 else Watched(looks)
+            connection = rng.choice(list(due)) if due and rng.random() < 0.5 else Watched(looks)
             if rng.random() < 0.2:
-                deadlines.forget(one)
-                due.pop(one, None)
+                deadlines.forget(connection)
+                due.pop(connection, None)
                 continue
             delay_s = rng.choice([0.05, 0.3, 9.9, 10, 30, 600])
             before_s = loop.time()
-            deadlines.watch(one, delay_s)
-            due[one] = min(due.get(one, before_s + delay_s), before_s + delay_s)
+            deadlines.watch(connection, delay_s)
+            due[connection] = min(due.get(connection, before_s + delay_s), before_s + delay_s)
         clock.advance(rng.choice([0.01, 0.2, 1.5, 20]))
         now_s = loop.time()
         looks.clear()
         await turn()
-        for one in looks:
-            assert due.pop(one) <= loop.time(), f"seed {seed}"
+        for connection in looks:
+            assert due.pop(connection) <= loop.time(), f"seed {seed}"
         assert all(due_s > now_s - 1.1 for due_s in due.values()), f"seed {seed}"

@@ -1,1 +1,1 @@
-"""What each API does: translates its messages into calls of the broker and back, and keeps nothing."""
+"""What each API does: translates its messages into calls of the broker and back. Handlers keep no state."""

@@ -1,6 +1,6 @@
-"""What a client may do with a resource (KIP-430): everything, for there is no authorizer.
+"""Authorized operations (KIP-430): all that a resource supports, because there is no authorizer.
 
-A bit per operation of the ACLs, and only those that the resource supports.
+Each operation of the ACLs is a bit.
 """
 
 from __future__ import annotations

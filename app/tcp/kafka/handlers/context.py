@@ -1,9 +1,8 @@
-"""What a handler is given and what it may give back."""
+"""What a handler receives with a request, and what it may return."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +12,11 @@ from ....broker.broker import Broker
 from ....broker.topics import Topic
 from ....errors import SteleError, UnknownTopicId
 from ....groups.coordinator import GroupCoordinator
+from ...deferred_response import DeferredResponse
 from ...errors import error_code_of
 from ..fetch_sessions import FetchSessionCache
 
-# Error messages go into strings of 32 KiB; nobody reads more than this.
+# The protocol allows strings of 32 KiB; nobody reads more than this of an error.
 _MESSAGE_CHARACTERS_MAX = 1000
 
 
@@ -33,7 +33,7 @@ class KafkaListener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One request's group_context."""
+    """What surrounds one request: its listener, its version and its client."""
 
     listener: KafkaListener
     version: int
@@ -49,33 +49,28 @@ class Context:
         return self.listener.groups
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
-    """A response that is due when ``future`` ends or after ``timeout_ms``; ``make`` is told which."""
-
-    future: asyncio.Future[None]
-    timeout_ms: int
-    make: Callable[[bool], Any]
-
-
 @dataclass(frozen=True, slots=True)
 class NoResponse:
-    """A produce with acks=0 is not answered; one that failed closes the connection instead."""
+    """The outcome of a produce with acks=0: no response. A failure closes the connection instead."""
 
     failure: SteleError | None = None
 
 
-# A response message; or one that comes later; or none.
-Answer = Any | Coroutine[Any, Any, Any] | Pending | NoResponse
+# A response message, one that comes later, or none.
+Answer = Any | Coroutine[Any, Any, Any] | DeferredResponse[Any] | NoResponse
 
 
 def describe_error(error: SteleError) -> tuple[ErrorCode, str]:
-    """Code and words for an answer that has room for both."""
+    """Return the code and the message of ``error``, for responses that carry both."""
     return error_code_of(error), str(error)[:_MESSAGE_CHARACTERS_MAX]
 
 
 def find_topic(context: Context, name: str | None, topic_id: bytes) -> Topic:
-    """By name, or by id if that is None. Raises ``UnknownTopic``, ``UnknownTopicId``, ``InvalidTopicName``."""
+    """Find a topic by name, or by id if ``name`` is None.
+
+    Raises:
+        UnknownTopic, UnknownTopicId, InvalidTopicName
+    """
     if name is not None:
         return context.broker.readable_topic(name)
     topic = context.broker.topic_by_id(topic_id)

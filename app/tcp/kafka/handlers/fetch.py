@@ -1,8 +1,8 @@
-"""Fetch: batches as they lie on the disk, with a long poll that the append ends.
+"""Fetch: batches as they are on disk, with a long poll that ends when records are appended.
 
 A request without a session names all its partitions, and all are answered. In a
-fetch session (KIP-227, ``fetch_sessions``) only partitions that may have something
-to say are looked at, and only those that have are answered.
+fetch session (KIP-227, ``fetch_sessions``) only partitions that may have changed are
+looked at, and only those that have are in the response.
 
 There are no transactions, so the last stable offset is the high watermark and
 nothing is ever aborted.
@@ -35,7 +35,7 @@ _FIRST_WITH_REPLICA_STATE = 15
 
 
 def answer_bytes_max(broker: Broker, request: FetchRequest) -> int:
-    """What the answer may bring."""
+    """Return how many bytes of records the response may bring."""
     return max(0, min(request.max_bytes, broker.settings.fetch_bytes_max))
 
 
@@ -72,7 +72,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
 
 
 def _asked(context: Context, request: FetchRequest) -> dict[PartitionKey, FetchedPartition]:
-    """The partitions that a request names. Of one that it names twice, the last counts, as in Kafka."""
+    """Return the partitions that a request names; of one named twice, the last counts, as in Kafka."""
     asked: dict[PartitionKey, FetchedPartition] = {}
     uses_topic_ids = context.version >= _FIRST_WITH_TOPIC_IDS
     for topic in request.topics:
@@ -81,14 +81,14 @@ def _asked(context: Context, request: FetchRequest) -> dict[PartitionKey, Fetche
             found = context.broker.topic_by_id(topic.topic_id)
             name = "" if found is None else found.name
         named = topic.topic_id if uses_topic_ids else name
-        for one in topic.partitions:
-            asked[named, one.partition] = FetchedPartition(
+        for partition in topic.partitions:
+            asked[named, partition.partition] = FetchedPartition(
                 topic=name,
                 topic_id=topic.topic_id,
-                index=one.partition,
-                offset=one.fetch_offset,
-                max_bytes=max(0, one.partition_max_bytes),
-                leader_epoch=one.current_leader_epoch,
+                index=partition.partition,
+                offset=partition.fetch_offset,
+                max_bytes=max(0, partition.partition_max_bytes),
+                leader_epoch=partition.current_leader_epoch,
                 is_by_id=uses_topic_ids,
             )
     return asked
@@ -113,7 +113,7 @@ def _is_from_follower(context: Context, request: FetchRequest) -> bool:
 
 @dataclass(slots=True)
 class _Answer:
-    """What one partition has to say."""
+    """The response for one partition."""
 
     partition: FetchedPartition
     data: PartitionData
@@ -123,7 +123,7 @@ class _Answer:
         return len(self.data.records or b"")
 
     def note(self) -> None:
-        """The session begins with it."""
+        """Note in the partition that its session begins with this answer."""
         self.partition.note_answer(
             has_records=self.records_size > 0,
             is_error=self.data.error_code != ErrorCode.NONE,
@@ -132,7 +132,7 @@ class _Answer:
         )
 
     def settle(self, session: FetchSession) -> bool:
-        """True if it must be sent."""
+        """Note in ``session`` what is answered; returns True if it must be sent."""
         return session.settle(
             self.partition,
             has_records=self.records_size > 0,
@@ -143,14 +143,14 @@ class _Answer:
 
 
 def _responses(answers: Iterable[_Answer]) -> list[FetchableTopicResponse]:
-    """By topic, in their order: a topic comes twice if another one stands between its partitions."""
+    """Group answers by topic, in their order: a topic with another between its partitions comes twice."""
     responses: list[FetchableTopicResponse] = []
     partitions: list[PartitionData] = []
     topic, topic_id = "", b""
     for answer in answers:
-        one = answer.partition
-        if not responses or one.topic_id != topic_id or one.topic != topic:
-            topic, topic_id, partitions = one.topic, one.topic_id, []
+        partition = answer.partition
+        if not responses or partition.topic_id != topic_id or partition.topic != topic:
+            topic, topic_id, partitions = partition.topic, partition.topic_id, []
             responses.append(FetchableTopicResponse(topic=topic, topic_id=topic_id, partitions=partitions))
         partitions.append(answer.data)
     return responses
@@ -196,7 +196,7 @@ class _Look:
     is_urgent: bool = False
 
     def answers(self, fetched: Sequence[Fetched]) -> list[_Answer]:
-        """Those that were read, in their order, then the others, as in Kafka."""
+        """Return the answers that were read, in their order, then the others, as in Kafka."""
         read = [_Answer(one, _found(data)) for one, data in zip(self.readable, fetched, strict=True)]
         return read + self.refused
 
@@ -229,7 +229,7 @@ def _check_exists(broker: Broker, partition: FetchedPartition) -> ErrorCode:
         if topic is None:
             if not partition.topic:
                 return ErrorCode.UNKNOWN_TOPIC_ID
-            # The session knew it; a topic of its name is another one by now.
+            # The session knew the topic; one with its name is a new topic.
             is_other = broker.has_topic(partition.topic)
             return ErrorCode.INCONSISTENT_TOPIC_ID if is_other else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     elif broker.has_topic(partition.topic):
@@ -260,7 +260,7 @@ async def _fetch_all(
 
 
 async def _fetch_changes(context: Context, request: FetchRequest, session: FetchSession) -> FetchResponse:
-    """The partitions of ``session`` that have something to say; waits for some as any fetch does."""
+    """Answer with the partitions of ``session`` that changed; waits for some as any fetch does."""
     broker, epoch = context.broker, session.epoch
     min_bytes = _min_bytes(broker, request)
     wait_ms = min(max(0, request.max_wait_ms), broker.settings.fetch_wait_ms_max)
@@ -295,7 +295,7 @@ async def _fetch_changes(context: Context, request: FetchRequest, session: Fetch
         await session.watch.wait(min_bytes=min_bytes - have, timeout_ms=left_ms)
         partitions = _resolved(broker, session)
     if session.epoch != epoch:
-        # The next request of the session has come: what this one would say is the next one's to say.
+        # The next request of the session has arrived, and will answer what this one would have.
         return FetchResponse(
             error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.id, responses=()
         )
@@ -307,7 +307,7 @@ async def _fetch_changes(context: Context, request: FetchRequest, session: Fetch
 
 
 def _resolved(broker: Broker, session: FetchSession) -> list[FetchedPartition]:
-    """The candidates of ``session``, with the names of topics that have come since they were asked for by id."""
+    """Return the candidates of ``session``, with the names of topics created since they were named by id."""
     partitions = session.candidates()
     for one in partitions:
         if not one.topic and (topic := broker.topic_by_id(one.topic_id)) is not None:
@@ -320,13 +320,13 @@ def _min_bytes(broker: Broker, request: FetchRequest) -> int:
 
 
 async def _make_message_set(context: Context, answer: _Answer) -> None:
-    """Old clients do not read batches: the answer's become what they read, or an error."""
+    """Convert the batches of an answer to the message sets that old clients read, or make it an error."""
     records = answer.data.records
     if not records:
         return
     magic = 1 if context.version >= _FIRST_WITH_MAGIC_1 else 0
     try:
-        # Records are decoded and encoded again: not on the loop that serves everybody.
+        # In a thread: records are decoded and encoded again.
         answer.data.records = await asyncio.to_thread(
             down_convert, records, magic=magic, from_offset=answer.partition.offset, max_bytes=len(records)
         )

@@ -92,7 +92,7 @@ def _describe(context: Context, group: str) -> DescribedGroup:
 
 
 def as_java_address(host: str) -> str:
-    """An address as Kafka writes it: behind a slash, and with IPv6 in full; anything else as it is."""
+    """Return an address as Kafka writes it: after a slash, IPv6 in full. Anything else is unchanged."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

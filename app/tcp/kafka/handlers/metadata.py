@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.schema import NO_UUID
 
 from ....broker.broker import Broker
 from ....broker.topics import INTERNAL_TOPICS, Topic
 from ....errors import InvalidRequest, SteleError, UnknownTopic
 from ...errors import error_code_of
-from ..schema import NO_UUID
 from ..schemas.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,

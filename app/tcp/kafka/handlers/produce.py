@@ -1,7 +1,7 @@
-"""Produce: appended in the order of the requests, answered when durable.
+"""Produce: batches are appended in the order of the requests and answered when durable.
 
-The batches are slices of what was received, and the broker writes them as they
-are unless the topic demands more of them. Message sets of the old formats (v0–2)
+Batches are slices of what was received. The broker writes them unchanged unless the
+topic's configuration asks for more. Message sets of the old formats (v0–2)
 become batches first.
 """
 
@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from stele.wire.compression import Compression
 from stele.wire.error_codes import ErrorCode
+from stele.wire.schema import Records
 
 from ....broker.broker import Broker
 from ....broker.produce import Acks, PendingProduce
@@ -29,8 +30,8 @@ from ....errors import (
     UnknownPartition,
     UnsupportedCompression,
 )
+from ...deferred_response import DeferredResponse
 from ..message_set import InvalidMessageSet, up_convert
-from ..schema import Records
 from ..schemas.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -40,9 +41,9 @@ from ..schemas.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from .context import Answer, Context, NoResponse, Pending, describe_error, find_topic
+from .context import Answer, Context, NoResponse, describe_error, find_topic
 
-# Behind base offset, length and leader epoch, in every format.
+# After base offset, length and leader epoch, in every format.
 _MAGIC_POSITION = 16
 _MAGIC_V2 = 2
 _FIRST_WITH_BATCHES = 3
@@ -51,7 +52,7 @@ _FIRST_WITH_TOPIC_IDS = 13
 # The low byte of a batch's attributes, whose lowest three bits are the codec.
 _CODEC_POSITION = 22
 _CODEC_MASK = 0x07
-# Shown to whoever reads a client's log.
+# Clients show the message in their logs.
 _RECORD_MESSAGE_CHARACTERS_MAX = 300
 
 
@@ -79,9 +80,10 @@ def produce(context: Context, request: ProduceRequest) -> Answer:
 
 
 def must_prepare(broker: Broker, request: ProduceRequest) -> bool:
-    """True if topics are made or records converted before the append, which nothing may overtake.
+    """Return True if no later request may begin before this one has been appended.
 
-    So it is while the queue of produces is full: then the connection is not read from.
+    That is so if topics are created or records converted first, and while the queue of
+    produces is full: the connection is then not read from.
     """
     return (
         has_message_sets(request)
@@ -92,9 +94,9 @@ def must_prepare(broker: Broker, request: ProduceRequest) -> bool:
 
 def must_wait_for_room(broker: Broker, request: ProduceRequest) -> bool:
     return broker.is_produce_queue_full and any(
-        one.records is not None and broker.must_wait_for_room(_name_of(broker, topic), one.records)
+        data.records is not None and broker.must_wait_for_room(_name_of(broker, topic), data.records)
         for topic in request.topic_data
-        for one in topic.partition_data
+        for data in topic.partition_data
     )
 
 
@@ -104,7 +106,7 @@ def _name_of(broker: Broker, topic: TopicProduceData) -> str:
 
 
 def has_message_sets(request: ProduceRequest) -> bool:
-    return any(_is_message_set(one.records) for topic in request.topic_data for one in topic.partition_data)
+    return any(_is_message_set(data.records) for topic in request.topic_data for data in topic.partition_data)
 
 
 def _is_message_set(records: Records | None) -> bool:
@@ -112,7 +114,7 @@ def _is_message_set(records: Records | None) -> bool:
 
 
 def missing_topics(broker: Broker, request: ProduceRequest) -> list[str]:
-    """The topics that are made on the way, which nothing may overtake."""
+    """Return the topics of ``request`` that are created before the append."""
     if not broker.settings.auto_create_topics_enable:
         return []
     return [
@@ -130,7 +132,7 @@ async def _prepare_and_produce(
             await context.broker.ensure_topic(name)
         except SteleError:
             continue
-    # By position, for what has no batches after all.
+    # By position in the request.
     failures = await _convert(request) if converts else {}
     await context.broker.produce_room()
     answer = _produce(context, request, failures)
@@ -138,18 +140,17 @@ async def _prepare_and_produce(
 
 
 async def _convert(request: ProduceRequest) -> dict[tuple[int, int], InvalidBatch]:
-    """Put batches in the place of message sets; says which could not be converted."""
+    """Replace message sets by batches; returns those that could not be converted, by position."""
     failures: dict[tuple[int, int], InvalidBatch] = {}
     for number, topic in enumerate(request.topic_data):
-        for place, one in enumerate(topic.partition_data):
-            if one.records is None or not _is_message_set(one.records):
+        for position, data in enumerate(topic.partition_data):
+            if data.records is None or not _is_message_set(data.records):
                 continue
             try:
-                # Every message is decoded, of which a compressed set may hold millions: not on the loop
-                # that serves everybody.
-                one.records = await asyncio.to_thread(up_convert, one.records)
+                # In a thread: every message is decoded, and a compressed set may hold millions.
+                data.records = await asyncio.to_thread(up_convert, data.records)
             except InvalidMessageSet as error:
-                failures[number, place] = InvalidBatch(str(error), is_damaged=error.is_corrupt)
+                failures[number, position] = InvalidBatch(str(error), is_damaged=error.is_corrupt)
     return failures
 
 
@@ -172,8 +173,8 @@ def _produce(
         except SteleError as error:
             name = error
         parts = [
-            _Part(one.index, failures.get((number, place)) or _append(context, name, one, acks))
-            for place, one in enumerate(topic.partition_data)
+            _Part(data.index, failures.get((number, position)) or _append(context, name, data, acks))
+            for position, data in enumerate(topic.partition_data)
         ]
         topics.append(_TopicParts(topic.name, topic.topic_id, parts))
     if acks is Acks.NONE:
@@ -189,7 +190,7 @@ def _produce(
     timeout_ms = max(1, min(request.timeout_ms, context.broker.settings.request_timeout_ms))
     if not waiting:
         return _response(topics, timeout_ms)
-    return Pending(
+    return DeferredResponse(
         future=waiting.pop() if len(waiting) == 1 else _all_of(waiting),
         timeout_ms=timeout_ms,
         make=lambda has_ended: _response(topics, timeout_ms),
@@ -218,7 +219,11 @@ async def _unanswered_later(queued: Iterable[PendingProduce]) -> NoResponse:
 
 
 def _writable(context: Context, name: str | None, topic_id: bytes) -> str:
-    """The topic's name. Raises what ``find_topic`` raises, and ``InternalTopic``."""
+    """Return the name of the topic.
+
+    Raises:
+        InternalTopic, and whatever ``find_topic`` raises.
+    """
     if name is not None:
         return context.broker.topic(name).name
     found = find_topic(context, None, topic_id)
@@ -235,7 +240,7 @@ def _append(
     if isinstance(acks, SteleError):
         return acks
     if data.index < 0:
-        # To the broker -1 is "any".
+        # The broker takes -1 for any partition.
         return UnknownPartition(topic, data.index, partitions=context.broker.topic(topic).partitions)
     records = cast("bytearray | memoryview | None", data.records)
     if records is None or len(records) <= _MAGIC_POSITION:
@@ -256,7 +261,7 @@ def _is_zstd(records: bytearray | memoryview) -> bool:
 
 
 def _all_of(futures: Iterable[asyncio.Future[None]]) -> asyncio.Future[None]:
-    """A future that ends when all have, however they end; who reads them sees their errors."""
+    """Return a future that ends when all ``futures`` have; their errors stay in them."""
     together: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     left = 0
 
@@ -306,7 +311,7 @@ def _part_response(part: _Part, timeout_ms: int) -> PartitionProduceResponse:
             )
     code, message = describe_error(outcome)
     if isinstance(outcome, InvalidBatch) and outcome.is_damaged:
-        # The one that clients send again.
+        # Clients retry after this code.
         code = ErrorCode.CORRUPT_MESSAGE
     return PartitionProduceResponse(
         index=part.index,
@@ -318,12 +323,12 @@ def _part_response(part: _Part, timeout_ms: int) -> PartitionProduceResponse:
 
 
 def _record_errors(error: SteleError) -> list[BatchIndexAndErrorMessage]:
-    """The records at fault (KIP-467); a client reports the others of the batch as failed with them."""
+    """Return the records at fault (KIP-467); clients report the rest of the batch as failed with them."""
     if not isinstance(error, InvalidBatch | InvalidTimestamp):
         return []
     return [
         BatchIndexAndErrorMessage(
-            batch_index=one.index, batch_index_error_message=str(one)[:_RECORD_MESSAGE_CHARACTERS_MAX]
+            batch_index=record.index, batch_index_error_message=str(record)[:_RECORD_MESSAGE_CHARACTERS_MAX]
         )
-        for one in error.record_errors
+        for record in error.record_errors
     ]

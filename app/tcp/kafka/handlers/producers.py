@@ -66,12 +66,12 @@ def _describe(context: Context, topic: str, partition: int) -> PartitionResponse
         error_code=ErrorCode.NONE,
         active_producers=[
             ProducerState(
-                producer_id=one.producer_id,
-                producer_epoch=one.epoch,
-                last_sequence=one.last_sequence,
-                last_timestamp=one.last_timestamp_ms,
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                last_sequence=producer.last_sequence,
+                last_timestamp=producer.last_timestamp_ms,
                 coordinator_epoch=_NONE,
             )
-            for one in producers
+            for producer in producers
         ],
     )

@@ -227,7 +227,7 @@ def _check_filter(components: Sequence[ComponentData]) -> tuple[ErrorCode, str |
 
 
 def alter_client_quotas(_context: Context, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    """What removes quotas succeeds, for there are none; what sets one is refused."""
+    """Succeed for removals, because there are no quotas, and refuse to set one."""
     return AlterClientQuotasResponse(
         entries=[
             EntryDataResult(

@@ -1,1 +1,1 @@
-"""One file an API: its request and response in all versions, as declarations."""
+"""One file per API: its request and response in all versions, as declarations."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stele.wire.schema import Bool, Int16, Int32, UInt16, Uuid, at, message
+
 from ..api import Api
-from ..schema import Bool, Int16, Int32, UInt16, Uuid, at, message
 
 
 @message

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from stele.wire.schema import Bool, Int16, Int32, Int64, at, message
+
 from ..api import Api
-from ..schema import Bool, Int16, Int32, Int64, at, message
 
 
 @message

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from stele.wire.schema import Int16, Int32, message
+
 from ..api import Api
-from ..schema import Int16, Int32, message
 
 
 @message

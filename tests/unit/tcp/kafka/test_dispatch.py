@@ -6,8 +6,8 @@ import inspect
 from typing import cast
 
 import pytest
+from stele.wire import schema
 
-from app.tcp.kafka import schema
 from app.tcp.kafka.api import Api
 from app.tcp.kafka.dispatch import API_VERSIONS_KEY, SERVED, Served, unsupported_api_versions
 from app.tcp.kafka.handlers.context import Context, KafkaListener

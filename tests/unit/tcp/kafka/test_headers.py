@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from stele.wire.schema import MalformedMessage
 
 from app.tcp.kafka.headers import RequestHead, read_client_id, read_head, response_head
-from app.tcp.kafka.schema import MalformedMessage
 
 
 def frame(hexadecimal: str) -> memoryview:

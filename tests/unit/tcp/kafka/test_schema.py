@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
-
-from app.tcp.kafka import schema
-from app.tcp.kafka.schema import (
+from stele.wire import schema
+from stele.wire.schema import (
     NO_UUID,
     Bool,
     Int8,

@@ -16,8 +16,8 @@ import kio.index
 import pytest
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
+from stele.wire import schema
 
-from app.tcp.kafka import schema
 from app.tcp.kafka.api import Api
 from app.tcp.kafka.dispatch import SERVED
 from app.tcp.kafka.schemas.api_versions import ApiVersionsResponse

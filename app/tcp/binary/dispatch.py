@@ -1,0 +1,71 @@
+"""The table of what the binary protocol serves: one handler per message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from stele.wire import messages as m
+
+from .handlers import fetch, groups, leases, produce, simple, topics
+from .handlers.context import Answer, BinaryListener
+
+# A METADATA response of 10,000 topics is about this large.
+_METADATA_BYTES = 1024 * 1024
+_LIST_OFFSETS_BYTES = 64
+
+# PRODUCE of ADR-0009 is not here: it arrives in runs, which ``BinaryConnection`` appends together.
+HANDLERS: dict[type[m.Request], Callable[[BinaryListener, Any], Answer]] = {
+    m.ConsumeRequest: simple.consume,
+    m.FlushRequest: simple.flush,
+    m.MetadataRequest: topics.metadata,
+    m.ProduceBatchRequest: produce.produce_batch,
+    m.FetchRequest: fetch.fetch,
+    m.ListOffsetsRequest: fetch.list_offsets,
+    m.CreateTopicRequest: topics.create_topic,
+    m.DeleteTopicRequest: topics.delete_topic,
+    m.DescribeTopicRequest: topics.describe_topic,
+    m.AlterTopicRequest: topics.alter_topic,
+    m.InitProducerIdRequest: produce.init_producer_id,
+    m.FlushTopicRequest: produce.flush_topic,
+    m.NamedProducerRequest: produce.named_producer,
+    m.ProducerStateRequest: produce.producer_state,
+    m.JoinGroupRequest: groups.join_group,
+    m.HeartbeatRequest: groups.heartbeat,
+    m.LeaveGroupRequest: groups.leave_group,
+    m.ClaimRequest: groups.claim,
+    m.ReleaseRequest: groups.release,
+    m.CommitRequest: groups.commit,
+    m.CommittedRequest: groups.committed,
+    m.OwnerFetchRequest: groups.owner_fetch,
+    m.PollRequest: leases.poll,
+    m.AckRequest: leases.ack,
+    m.NackRequest: leases.nack,
+    m.ExtendRequest: leases.extend,
+}
+
+
+def answer_bytes_max(listener: BinaryListener, request: m.Request) -> int | None:
+    """Return about how large the response to a read may be; None for requests that do not read."""
+    match request:
+        case m.ConsumeRequest():
+            return simple.CONSUME_BYTES_MAX
+        case m.FetchRequest() | m.OwnerFetchRequest() | m.PollRequest():
+            return max(0, min(request.max_bytes, listener.broker.settings.fetch_bytes_max))
+        case m.MetadataRequest():
+            return _METADATA_BYTES
+        case m.ListOffsetsRequest():
+            return _LIST_OFFSETS_BYTES
+        case _:
+            return None
+
+
+def is_barrier(request: m.Request) -> bool:
+    """Return True if no later request may begin before this one has ended."""
+    match request:
+        case m.CreateTopicRequest() | m.DeleteTopicRequest() | m.AlterTopicRequest():
+            return True
+        case m.MetadataRequest():
+            return request.auto_create
+        case _:
+            return False

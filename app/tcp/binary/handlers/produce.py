@@ -1,0 +1,70 @@
+"""Batches in, and what makes them durable or idempotent."""
+
+from __future__ import annotations
+
+from stele.wire import messages as m
+
+from ....broker.produce import Acks
+from ....errors import RequestTimedOut
+from ...deferred_response import DeferredResponse
+from ...response_queue import Buffers
+from .context import Answer, BinaryListener
+
+
+def produce_batch(listener: BinaryListener, request: m.ProduceBatchRequest) -> Answer:
+    """Append the batches now and answer when they are as durable as ``acks`` asks.
+
+    The topic exists: the connection has created it if necessary.
+    """
+    acks = Acks.parse(request.acks)
+    pending = listener.broker.produce(request.topic, request.partition, bytearray(request.batches), acks=acks)
+
+    def receipt(has_ended: bool) -> bytes:
+        if not has_ended:
+            raise RequestTimedOut(
+                f"the sync of {pending.topic}-{pending.partition}", timeout_ms=_timeout_ms(listener, request)
+            )
+        produced = pending.result()
+        is_promised = acks is not Acks.NONE
+        return m.ProduceBatchResponse(
+            partition=produced.partition,
+            base_offset=produced.base_offset if is_promised else m.UNKNOWN_OFFSET,
+            last_offset=produced.last_offset if is_promised else m.UNKNOWN_OFFSET,
+            log_append_time_ms=produced.log_append_time_ms,
+            log_start_offset=produced.log_start_offset,
+            durability=produced.durability,
+        ).encode()
+
+    if pending.future is None or pending.done:
+        return receipt(True)
+    return DeferredResponse(future=pending.future, timeout_ms=_timeout_ms(listener, request), make=receipt)
+
+
+def _timeout_ms(listener: BinaryListener, request: m.ProduceBatchRequest) -> int:
+    return max(1, min(request.timeout_ms, listener.broker.settings.request_timeout_ms))
+
+
+async def flush_topic(listener: BinaryListener, request: m.FlushTopicRequest) -> Buffers:
+    await listener.broker.flush(request.topic)
+    return m.FlushTopicResponse().encode()
+
+
+async def init_producer_id(listener: BinaryListener, request: m.InitProducerIdRequest) -> Buffers:
+    producer_id, producer_epoch = await listener.broker.init_producer_id()
+    return m.InitProducerIdResponse(producer_id=producer_id, producer_epoch=producer_epoch).encode()
+
+
+async def named_producer(listener: BinaryListener, request: m.NamedProducerRequest) -> Buffers:
+    producer = await listener.broker.begin_producer_version(request.name, request.version)
+    return m.NamedProducerResponse(
+        producer_id=producer.producer_id, producer_epoch=producer.epoch, is_resumed=producer.is_resumed
+    ).encode()
+
+
+def producer_state(listener: BinaryListener, request: m.ProducerStateRequest) -> Answer:
+    view = listener.broker.producer(request.topic, request.partition, request.producer_id)
+    return m.ProducerStateResponse(
+        producer_epoch=-1 if view is None else view.epoch,
+        last_sequence=-1 if view is None else view.last_sequence,
+        last_offset=-1 if view is None else view.last_offset,
+    ).encode()

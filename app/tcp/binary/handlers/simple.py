@@ -1,0 +1,67 @@
+"""CONSUME and FLUSH of ADR-0009. PRODUCE arrives in runs, which the connection appends together."""
+
+from __future__ import annotations
+
+from stele.wire import messages as m
+from stele.wire.record_batch import RecordView
+
+from ....broker.fetch import PartitionFetch, records_from
+from ....errors import InvalidRequest, SteleError
+from ...response_queue import Buffers
+from .context import BinaryListener
+
+# CONSUME responses are bounded by a batch size in messages; this bounds them in bytes.
+CONSUME_BYTES_MAX = 4 * 1024 * 1024
+_CONSUME_FIRST_READ_BYTES = 64 * 1024
+
+
+async def consume(listener: BinaryListener, request: m.ConsumeRequest) -> Buffers:
+    """Answer with up to ``batch_size`` messages of partition 0; a tombstone is a message of no bytes."""
+    if request.batch_size < 1:
+        raise InvalidRequest(f"batch size is {request.batch_size}; ask for at least one message")
+    messages: list[tuple[int, bytes]] = []
+    offset, size = request.offset, 0
+    wanted_bytes = _CONSUME_FIRST_READ_BYTES
+    while len(messages) < request.batch_size and size < CONSUME_BYTES_MAX:
+        (fetched,) = await listener.broker.fetch(
+            [PartitionFetch(topic=request.topic, partition=0, offset=offset, max_bytes=wanted_bytes)],
+            max_bytes=CONSUME_BYTES_MAX,
+        )
+        if fetched.error is not None:
+            # What was read before the corrupt range is served first.
+            if messages:
+                break
+            raise fetched.error
+        if not fetched.batches:
+            break
+        try:
+            for records in records_from(fetched, offset):
+                offset, size = _take(records, request.batch_size, messages, offset, size)
+                if len(messages) >= request.batch_size or size >= CONSUME_BYTES_MAX:
+                    break
+        except SteleError:
+            if not messages:
+                raise
+            break
+        wanted_bytes = CONSUME_BYTES_MAX - size
+    return m.ConsumeResponse(next_offset=offset, messages=messages).encode()
+
+
+def _take(
+    records: list[RecordView], batch_size: int, messages: list[tuple[int, bytes]], offset: int, size: int
+) -> tuple[int, int]:
+    """Add ``records`` to ``messages`` up to the limits; returns the next offset and the bytes so far."""
+    for record in records:
+        data = record.value or b""
+        if messages and size + len(data) > CONSUME_BYTES_MAX:
+            return offset, CONSUME_BYTES_MAX
+        messages.append((record.offset, data))
+        offset, size = record.offset + 1, size + len(data)
+        if len(messages) >= batch_size:
+            break
+    return offset, size
+
+
+async def flush(listener: BinaryListener, request: m.FlushRequest) -> Buffers:
+    await listener.broker.flush()
+    return m.FlushResponse().encode()

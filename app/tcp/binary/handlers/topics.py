@@ -1,0 +1,87 @@
+"""Which topics exist, and what they may hold."""
+
+from __future__ import annotations
+
+from stele.wire import messages as m
+
+from ....broker.broker import Broker
+from ....broker.topics import Topic
+from ....errors import InvalidRequest, SteleError
+from ...errors import error_code_of
+from ...response_queue import Buffers
+from .context import Answer, BinaryListener
+
+METADATA_TOPICS_MAX = 10_000
+
+
+async def metadata(listener: BinaryListener, request: m.MetadataRequest) -> Buffers:
+    broker = listener.broker
+    topics: list[m.TopicMetadata] = []
+    if request.topics is None:
+        topics = [_topic_metadata(broker, topic) for topic in broker.topics()]
+    elif len(request.topics) > METADATA_TOPICS_MAX:
+        raise InvalidRequest(
+            f"{len(request.topics)} topics asked for at once; the limit is {METADATA_TOPICS_MAX}"
+        )
+    else:
+        for name in request.topics:
+            try:
+                topic = await broker.ensure_topic(name) if request.auto_create else broker.topic(name)
+                topics.append(_topic_metadata(broker, topic))
+            except SteleError as error:
+                topics.append(m.TopicMetadata(topic=name[:1000], code=error_code_of(error)))
+    return m.MetadataResponse(
+        cluster_id=broker.cluster_id,
+        brokers=[m.BrokerEndpoint(id=broker.broker_id, host=listener.host, port=listener.port)],
+        topics=topics,
+    ).encode()
+
+
+def _topic_metadata(broker: Broker, topic: Topic) -> m.TopicMetadata:
+    return m.TopicMetadata(
+        topic=topic.name,
+        topic_id=topic.topic_id.bytes,
+        partitions=[
+            m.PartitionMetadata(
+                partition=partition,
+                leader=broker.broker_id,
+                leader_epoch=broker.log_state(topic.name, partition).leader_epoch,
+            )
+            for partition in range(topic.partitions)
+        ],
+    )
+
+
+async def create_topic(listener: BinaryListener, request: m.CreateTopicRequest) -> Buffers:
+    configs = {name: value for name, value in request.configs if value is not None}
+    partitions = None if request.partitions == m.DEFAULT_PARTITIONS else request.partitions
+    topic = await listener.broker.create_topic(request.topic, partitions=partitions, configs=configs)
+    return m.CreateTopicResponse(
+        topic_id=topic.topic_id.bytes, partitions=topic.partitions, configs=tuple(topic.configs.items())
+    ).encode()
+
+
+async def delete_topic(listener: BinaryListener, request: m.DeleteTopicRequest) -> Buffers:
+    await listener.broker.delete_topic(request.topic)
+    return m.DeleteTopicResponse().encode()
+
+
+def describe_topic(listener: BinaryListener, request: m.DescribeTopicRequest) -> Answer:
+    topic = listener.broker.topic(request.topic)
+    return m.DescribeTopicResponse(
+        topic_id=topic.topic_id.bytes,
+        partitions=topic.partitions,
+        configs=tuple(topic.effective_configs.items()),
+    ).encode()
+
+
+async def alter_topic(listener: BinaryListener, request: m.AlterTopicRequest) -> Buffers:
+    partitions = None if request.partitions == m.DEFAULT_PARTITIONS else request.partitions
+    topic = await listener.broker.alter_topic(
+        request.topic, partitions=partitions, configs=dict(request.configs)
+    )
+    return m.AlterTopicResponse(
+        topic_id=topic.topic_id.bytes,
+        partitions=topic.partitions,
+        configs=tuple(topic.effective_configs.items()),
+    ).encode()

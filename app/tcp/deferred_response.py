@@ -1,0 +1,30 @@
+"""A response that is due when a future ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Response = TypeVar("Response")
+
+
+# Not frozen: one is made per request, and a frozen one costs twice as much to make.
+@dataclass(slots=True, kw_only=True)
+class DeferredResponse(Generic[Response]):
+    """What a handler returns for a request that waits for work which many requests may share.
+
+    The response is due when ``future`` ends, or after ``timeout_ms``. ``make`` is
+    called with True in the first case and False in the second. Many may wait for one
+    future, and none of them ends or cancels it.
+    """
+
+    future: asyncio.Future[None]
+    timeout_ms: int
+    make: Callable[[bool], Response]
+
+    async def wait(self) -> Response:
+        """Wait for the response within a task, for callers that have one already."""
+        done, _ = await asyncio.wait((self.future,), timeout=self.timeout_ms / 1000)
+        return self.make(bool(done))
