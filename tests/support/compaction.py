@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
@@ -22,11 +23,9 @@ from app.storage.cleaning.cleaning_pass import (
 from app.storage.cleaning.key_map import KeyMap
 from app.storage.cleaning.planning import CleaningRules, SegmentFacts, groups
 from app.storage.cleaning.replacement import Replacement
-from app.storage.files import write_files
+from app.storage.files import Files, write_files
 from app.storage.segment import LOG_SUFFIX, segment_name
 from app.storage.segment_indexes import SegmentIndexes
-
-from .simulated_files import SimulatedFiles
 
 DAY_MS = 86_400_000
 NOW_MS = 1_763_664_052_224
@@ -115,10 +114,13 @@ def compacted(records: Iterable[Stored], *, mapped_end: int | None = None) -> li
     ]
 
 
-class CleanedPartition:
+_FilesT = TypeVar("_FilesT", bound=Files)
+
+
+class CleanedPartition(Generic[_FilesT]):
     """Segments in a directory of ``files``, and passes over them."""
 
-    def __init__(self, files: SimulatedFiles, directory: Path) -> None:
+    def __init__(self, files: _FilesT, directory: Path) -> None:
         self.files = files
         self.directory = directory
         self.counts = PassCounts()
@@ -207,7 +209,8 @@ class CleanedPartition:
         facts = facts or self.facts()
         end = facts[-1].next_offset if first_uncleanable is None else first_uncleanable
         source = SegmentSource(files=self.files, directory=self.directory)
-        with keys or KeyMap(64 * 1024, salt=bytes(16)) as key_map:
+        # An empty map is false.
+        with KeyMap(64 * 1024, salt=bytes(16)) if keys is None else keys as key_map:
             mapped_end = map_keys(source, facts, key_map, first_dirty=first_dirty, first_uncleanable=end)
             batch_filter = BatchFilter(
                 key_map, mapped_end=mapped_end, now_ms=now_ms, delete_retention_ms=rules.delete_retention_ms

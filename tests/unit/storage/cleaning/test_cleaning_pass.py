@@ -71,7 +71,7 @@ class StoppedClock:
 
 def partition_of(
     segments: list[list[Drawn]], files: SimulatedFiles | None = None, base_offset: int = 0
-) -> CleanedPartition:
+) -> CleanedPartition[SimulatedFiles]:
     files = files or SimulatedFiles()
     if not files.exists(DIRECTORY):
         files.make_dir(DIRECTORY)

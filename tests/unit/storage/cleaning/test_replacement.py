@@ -28,7 +28,7 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def partition_on(files: SimulatedFiles) -> CleanedPartition:
+def partition_on(files: SimulatedFiles) -> CleanedPartition[SimulatedFiles]:
     """Four segments that are synced; the first three fit into one, the last one is rewritten alone."""
     files.make_dir(DIRECTORY)
     files.sync_dir(Path("/"))
