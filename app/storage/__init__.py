@@ -16,6 +16,7 @@
 - ``log_dir``          the threads, and the failure that stops the directory
 - ``offset_checkpoints``, ``log_manager``   the logs of a data directory: opened, created, deleted, closed
 - ``housekeeping``     checkpoints and retention
+- ``cleaning``         log compaction: a package with a reading order of its own; the engine does not use it yet
 - ``engine``           the interface above all of it
 - ``embedded``         the engine on this machine's disk and memory
 - ``inspect``          ``stele dump`` and ``stele verify``

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -59,10 +61,11 @@ def kafka() -> Iterator[ApacheKafka]:
 def logs(kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with ``before/TOPIC`` and ``after/TOPIC``: the ``.log`` files around Apache Kafka's own pass."""
     root = tmp_path_factory.mktemp("cleaning")
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    # Its futures have no types.
+    admin: Any = AdminClient({"bootstrap.servers": kafka.bootstrap})
     config = {"segment.bytes": str(SEGMENT_BYTES), "cleanup.policy": "delete"}
-    for future in admin.create_topics([NewTopic(name, 1, 1, config=config) for name in TOPICS]).values():
-        future.result()
+    created = admin.create_topics([NewTopic(name, 1, 1, config=config) for name in TOPICS])
+    await_all(created.values())
     for number, (name, producer_config) in enumerate(TOPICS.items()):
         write(kafka, name, producer_config, Random(number))
     data = kafka.log_path.parent / "data"
@@ -78,8 +81,7 @@ def logs(kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         for name in TOPICS
     ]
-    for future in admin.incremental_alter_configs(resources).values():
-        future.result()
+    await_all(admin.incremental_alter_configs(resources).values())
     deadline = time.monotonic() + CLEANED_TIMEOUT_S
     wanted = {(name, 0): last_base(root / "before" / name) for name in TOPICS}
     while not wanted.items() <= read_offsets(RealFiles(), data / CLEANER_OFFSETS).items():
@@ -88,6 +90,11 @@ def logs(kafka: ApacheKafka, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in TOPICS:
         copy_logs(data / f"{name}-0", root / "after" / name)
     return root
+
+
+def await_all(futures: Iterable[Future[Any]]) -> None:
+    for future in futures:
+        future.result()
 
 
 def write(kafka: ApacheKafka, topic: str, config: dict[str, object], random: Random) -> None:

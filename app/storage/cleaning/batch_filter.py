@@ -90,7 +90,7 @@ class BatchFilter:
         delete_retention_ms: int,
         pause: Callable[[], object] = lambda: None,
     ) -> None:
-        """``pause`` is called after every ``record_bounds.RECORDS_PER_SLICE`` records."""
+        """``pause`` is called after every slice of records, at most a millisecond of work."""
         self._last_offset = keys.last_offset
         self._mapped_end = mapped_end
         self._now_ms = now_ms
@@ -110,7 +110,7 @@ class BatchFilter:
             return self._marker(batch, header, treatment)
         if treatment.discard or not header.record_count:
             return _without_records(batch, header, treatment)
-        records = BatchRecords(batch, header)
+        records = BatchRecords(batch, header, self._pause)
         choice = self._choose(records, header)
         if not choice.count:
             return _without_records(batch, header, treatment)
@@ -147,7 +147,6 @@ class BatchFilter:
                 flags.append(stays)
                 if stays and not record.has_value:
                     has_tombstone = True
-            self._pause()
         return _Choice(flags=bytes(flags), count=sum(flags), has_tombstone=has_tombstone)
 
 

@@ -14,7 +14,8 @@ Both run in a thread or a process of their own and read files that do not change
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -63,7 +64,7 @@ class SegmentSource:
     files: Files
     directory: Path
 
-    def batches(self, segment: SegmentFacts) -> Iterator[tuple[bytes, rb.BatchHeader]]:
+    def batches(self, segment: SegmentFacts) -> Generator[tuple[bytes, rb.BatchHeader]]:
         """As ``read_batches``.
 
         Raises:
@@ -109,13 +110,14 @@ def map_keys(
     for segment in segments:
         if segment.next_offset <= first_dirty or segment.base_offset >= first_uncleanable:
             continue
-        for batch, header in source.batches(segment):
-            pace(header.size)
-            if header.last_offset < first_dirty or header.is_control or is_aborted(header):
-                continue
-            full_at = _map_batch(batch, header, keys, first_dirty, pace)
-            if full_at is not None:
-                return full_at
+        with closing(source.batches(segment)) as batches:
+            for batch, header in batches:
+                pace(header.size)
+                if header.last_offset < first_dirty or header.is_control or is_aborted(header):
+                    continue
+                full_at = _map_batch(batch, header, keys, first_dirty, pace)
+                if full_at is not None:
+                    return full_at
     return first_uncleanable
 
 
@@ -124,7 +126,7 @@ def _map_batch(
 ) -> int | None:
     """The offset of the record whose key did not fit; None if all did."""
     try:
-        slices = BatchRecords(batch, header)
+        slices = BatchRecords(batch, header, lambda: pace(0))
     except rb.CorruptBatchError:
         # No reader gets a record of it, so none of it stands for a key.
         return None
@@ -134,7 +136,6 @@ def _map_batch(
             offset = base_offset + record.offset_delta
             if record.key is not None and offset >= first_dirty and not put(record.key, offset):
                 return offset
-        pace(0)
     return None
 
 
@@ -168,19 +169,20 @@ def rewrite(
     )
     try:
         for segment in group:
-            for batch, header in source.batches(segment):
-                treatment = treatment_of(header)
-                if header.next_offset == end and not treatment.keep_place:
-                    treatment = replace(treatment, keep_place=True)
-                remains = _remains(batch, header, treatment, batch_filter, segment, counts)
-                is_same = is_same and remains.is_same
-                counts.bytes_read += header.size
-                counts.records_read += header.record_count
-                counts.bytes_written += len(remains.data)
-                counts.records_kept += remains.record_count
-                if remains.data:
-                    cleaned.append(remains.data)
-                pace(header.size + len(remains.data))
+            with closing(source.batches(segment)) as batches:
+                for batch, header in batches:
+                    treatment = treatment_of(header)
+                    if header.next_offset == end and not treatment.keep_place:
+                        treatment = replace(treatment, keep_place=True)
+                    remains = _remains(batch, header, treatment, batch_filter, segment, counts)
+                    is_same = is_same and remains.is_same
+                    counts.bytes_read += header.size
+                    counts.records_read += header.record_count
+                    counts.bytes_written += len(remains.data)
+                    counts.records_kept += remains.record_count
+                    if remains.data:
+                        cleaned.append(remains.data)
+                    pace(header.size + len(remains.data))
         if not is_same:
             cleaned.finish()
     except BaseException:

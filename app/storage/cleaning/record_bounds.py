@@ -11,7 +11,7 @@ what its attributes are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from stele.wire import record_batch as rb
@@ -50,10 +50,12 @@ class BatchRecords:
     again by each iteration instead of being held.
     """
 
-    __slots__ = ("_header", "_slices", "plain")
+    __slots__ = ("_header", "_pause", "_slices", "plain")
 
-    def __init__(self, batch: bytes, header: rb.BatchHeader) -> None:
-        """Read every record of ``batch``.
+    def __init__(
+        self, batch: bytes, header: rb.BatchHeader, pause: Callable[[], object] = lambda: None
+    ) -> None:
+        """Read every record of ``batch``; ``pause`` is called after each slice that is read or yielded.
 
         Raises:
             CorruptBatchError: the body does not decompress within its bounds, or
@@ -62,15 +64,23 @@ class BatchRecords:
         """
         self.plain = rb.plain_batch(batch, header)
         self._header = header
+        self._pause = pause
         self._slices: list[list[RecordBounds]] | None = None
         if header.record_count <= _KEPT_RECORDS_MAX:
-            self._slices = list(_slices(self.plain, header))
+            held: list[list[RecordBounds]] = []
+            for records in _slices(self.plain, header):
+                held.append(records)
+                pause()
+            self._slices = held
         else:
             for _ in _slices(self.plain, header):
-                pass
+                pause()
 
     def __iter__(self) -> Iterator[list[RecordBounds]]:
-        return iter(self._slices) if self._slices is not None else _slices(self.plain, self._header)
+        slices = _slices(self.plain, self._header) if self._slices is None else self._slices
+        for records in slices:
+            yield records
+            self._pause()
 
 
 def _slices(plain: bytes, header: rb.BatchHeader) -> Iterator[list[RecordBounds]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from tests.support.compaction import (
     compacted,
     records_of,
 )
-from tests.support.simulated_files import SimulatedFiles
+from tests.support.simulated_files import Fault, SimulatedFiles
 
 DIRECTORY = Path("/orders-0")
 KEYS = st.sampled_from([None, b"", b"a", b"b", b"c", b"d", b"e"])
@@ -277,3 +278,19 @@ def test_a_pass_that_is_told_to_stop_leaves_no_file() -> None:
     with pytest.raises(Stop):
         partition.clean(pace=stop)
     assert partition.files.paths() == before
+    assert not partition.files.handles
+
+
+@pytest.mark.parametrize("kind", ["create", "write", "sync"])
+def test_a_full_disk_leaves_the_log_as_it_was(kind: str) -> None:
+    batches = [Drawn((Keyed(b"a", bytes(300)), Keyed(b"b")), Compression.NONE, -1)]
+    partition = partition_of([batches, batches, batches])
+    before = {path: bytes(partition.files.content(path)) for path in partition.files.paths()}
+    partition.files.fail(Fault(kinds=(kind,), call=1, errno=errno.ENOSPC))
+    with pytest.raises(OSError, match="No space"):
+        partition.clean()
+    assert {path: bytes(partition.files.content(path)) for path in partition.files.paths()} == before
+    assert not partition.files.handles
+    partition.files.heal()
+    partition.clean()
+    assert [record.offset for record in partition.records()] == [4, 5]
