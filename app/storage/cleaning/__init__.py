@@ -1,0 +1,14 @@
+"""Log compaction: keep the last record of each key. Reading order:
+
+- ``key_map``        hashes of keys → last offset, in bounded memory
+- ``record_bounds``  where the records of a batch begin and end, without decoding them
+- ``batch_filter``   what remains of one batch
+- ``planning``       which partition is cleaned next, up to which offset, in which groups of segments
+- ``cleaned_segment``   reading segments with holes, writing a cleaned one beside the old
+- ``cleaning_pass``  one pass over a partition: map the keys, rewrite the segments
+- ``replacement``    putting the cleaned segment in the place of the old, safe against crashes
+- ``byte_rate``      the throttle
+
+The semantics are Apache Kafka's (``cleanup.policy=compact``, KIP-58, KIP-534).
+Nothing here touches the event loop: a pass runs in a thread or a process of its own.
+"""

@@ -1,0 +1,216 @@
+"""One pass over a partition: map the keys of its dirty part, rewrite its segments.
+
+1. ``map_keys`` reads the dirty segments and puts each key with its last offset
+   into the map. When the map is full the pass ends before the record that did not
+   fit, and the next pass goes on there.
+2. ``rewrite`` filters the segments of one group, from the log start on, into one
+   cleaned segment. Each group is replaced on its own (``replacement``): what the
+   map knows to be the last record of a key is in this log whether or not the
+   groups after it were rewritten.
+
+Both run in a thread or a process of their own and read files that do not change.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from stele.wire import record_batch as rb
+
+from ...errors import CorruptLog
+from ..files import Files
+from ..segment import LOG_SUFFIX, segment_name
+from .batch_filter import PLAIN, BatchFilter, Remains, Treatment
+from .cleaned_segment import CleanedSegment, read_batches
+from .key_map import KeyMap
+from .planning import SegmentFacts
+from .record_bounds import BatchRecords
+
+logger = logging.getLogger(__name__)
+
+
+class Pacing(Protocol):
+    """How a pass makes room for others; called between small amounts of work."""
+
+    def __call__(self, size: int) -> object:
+        """``size`` bytes were read or written since the last call; 0 between records. May wait, or raise to end the pass."""
+        ...
+
+
+def no_pacing(size: int) -> None:
+    """Go on at once."""
+
+
+@dataclass(slots=True)
+class PassCounts:
+    """What a pass has done so far. ``unreadable_batches`` were kept because their records do not parse."""
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    unreadable_batches: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentSource:
+    """The sealed segments of a partition, read without the log that owns them."""
+
+    files: Files
+    directory: Path
+
+    def batches(self, segment: SegmentFacts) -> Generator[tuple[bytes, rb.BatchHeader]]:
+        """As ``read_batches``.
+
+        Raises:
+            CorruptLog: as there, or the last batch does not end where the segment does.
+        """
+        file = self.files.open(self.directory / (segment_name(segment.base_offset) + LOG_SUFFIX))
+        next_offset = segment.base_offset
+        try:
+            for batch, header in read_batches(file, base_offset=segment.base_offset, end=segment.size):
+                yield batch, header
+                next_offset = header.next_offset
+        finally:
+            file.close()
+        if next_offset != segment.next_offset:
+            raise CorruptLog(
+                path=file.path,
+                position=segment.size,
+                offset=next_offset,
+                next_offset=segment.next_offset,
+                reason="the end of the file is missing",
+            )
+
+
+def map_keys(
+    source: SegmentSource,
+    segments: Sequence[SegmentFacts],
+    keys: KeyMap,
+    *,
+    first_dirty: int,
+    first_uncleanable: int,
+    is_aborted: Callable[[rb.BatchHeader], bool] = lambda header: False,
+    pace: Pacing = no_pacing,
+) -> int:
+    """Put the last offset of each key in ``[first_dirty, first_uncleanable)`` into ``keys``.
+
+    Returns the offset up to which all keys were put: ``first_uncleanable``, or that
+    of the first record whose key did not fit.
+
+    Raises:
+        CorruptLog: a segment is damaged; the partition cannot be cleaned.
+        OSError: it cannot be read.
+    """
+    for segment in segments:
+        if segment.next_offset <= first_dirty or segment.base_offset >= first_uncleanable:
+            continue
+        with closing(source.batches(segment)) as batches:
+            for batch, header in batches:
+                pace(header.size)
+                if header.last_offset < first_dirty or header.is_control or is_aborted(header):
+                    continue
+                full_at = _map_batch(batch, header, keys, first_dirty, pace)
+                if full_at is not None:
+                    return full_at
+    return first_uncleanable
+
+
+def _map_batch(
+    batch: bytes, header: rb.BatchHeader, keys: KeyMap, first_dirty: int, pace: Pacing
+) -> int | None:
+    """The offset of the record whose key did not fit; None if all did."""
+    try:
+        slices = BatchRecords(batch, header, lambda: pace(0))
+    except rb.CorruptBatchError:
+        # No reader gets a record of it, so none of it stands for a key.
+        return None
+    base_offset, put = header.base_offset, keys.put
+    for records in slices:
+        for record in records:
+            offset = base_offset + record.offset_delta
+            if record.key is not None and offset >= first_dirty and not put(record.key, offset):
+                return offset
+    return None
+
+
+def rewrite(
+    source: SegmentSource,
+    group: Sequence[SegmentFacts],
+    batch_filter: BatchFilter,
+    counts: PassCounts,
+    *,
+    index_interval_bytes: int,
+    treatment_of: Callable[[rb.BatchHeader], Treatment] = lambda header: PLAIN,
+    pace: Pacing = no_pacing,
+) -> CleanedSegment | None:
+    """Write what remains of ``group`` into one cleaned segment, and sync it.
+
+    Returns None, and leaves no file, if the group is a single segment of which
+    everything remains. The last batch of the group keeps its place even if it has
+    no records left, so that the next segment goes on where this one ends.
+
+    ``treatment_of`` decides about batches of transactions and of active producers.
+
+    Raises:
+        CorruptLog: a segment is damaged; the partition cannot be cleaned.
+        CleanedSegmentTooLarge: what remains does not fit into one file.
+        OSError: a file cannot be read or written.
+    """
+    end = group[-1].next_offset
+    is_same = len(group) == 1
+    cleaned = CleanedSegment(
+        source.files, source.directory, group[0].base_offset, index_interval_bytes=index_interval_bytes
+    )
+    try:
+        for segment in group:
+            with closing(source.batches(segment)) as batches:
+                for batch, header in batches:
+                    treatment = treatment_of(header)
+                    if header.next_offset == end and not treatment.keep_place:
+                        treatment = replace(treatment, keep_place=True)
+                    remains = _remains(batch, header, treatment, batch_filter, segment, counts)
+                    is_same = is_same and remains.is_same
+                    counts.bytes_read += header.size
+                    counts.records_read += header.record_count
+                    counts.bytes_written += len(remains.data)
+                    counts.records_kept += remains.record_count
+                    if remains.data:
+                        cleaned.append(remains.data)
+                    pace(header.size + len(remains.data))
+        if not is_same:
+            cleaned.finish()
+    except BaseException:
+        cleaned.abandon()
+        raise
+    if is_same:
+        cleaned.abandon()
+        return None
+    return cleaned
+
+
+def _remains(
+    batch: bytes,
+    header: rb.BatchHeader,
+    treatment: Treatment,
+    batch_filter: BatchFilter,
+    segment: SegmentFacts,
+    counts: PassCounts,
+) -> Remains:
+    try:
+        return batch_filter.remains(batch, header, treatment)
+    except rb.CorruptBatchError as error:
+        # As its producer sent it: the CRC is right. What cannot be understood is not deleted.
+        logger.warning(
+            "segment %d: the batch at offset %d is kept as it is: %s",
+            segment.base_offset,
+            header.base_offset,
+            error.reason,
+        )
+        counts.unreadable_batches += 1
+        return Remains(data=batch, record_count=header.record_count, is_same=True)

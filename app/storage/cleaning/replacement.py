@@ -1,0 +1,190 @@
+"""Putting a cleaned segment in the place of the segments it was made of.
+
+::
+
+    step      files                                                  after a crash
+    ────────  ─────────────────────────────────────────────────────  ─────────────────────────
+    (before)  …1000.log  …2000.log  …1000.log.cleaned                 the old log stands
+    commit    …1000.log  …2000.log  …1000.log.swap                    the new one: what the swap
+    retire    …1000.log.0.deleted  …2000.log.0.deleted  ….log.swap    file covers is removed, and
+    install   …1000.log  and the ``.deleted`` ones                    it gets its final name
+    discard   …1000.log
+
+A step is on disk when it returns. The **commit point** is one rename, that of
+the ``.log``; the indexes are renamed before it, and one that is missing afterwards
+is built from its log, as any other.
+
+- ``retire`` is on disk before ``install`` begins: otherwise a loss of power could
+  leave the new segment beside old ones that hold the same offsets. The index of
+  an old log never stands beside a new log for the same reason.
+- Readers open segments by path. Between ``retire`` and ``install`` no file has a
+  name that readers of either segment do not know, so they move from the old path
+  to the ``.deleted`` one and never read new bytes at old positions. ``discard``
+  waits for ``file.delete.delay.ms``, so that they can finish.
+- Each group of a pass is replaced on its own; nothing spans two groups.
+
+These are the steps of Apache Kafka (``LocalLog.replaceSegments``), whose log
+directories may have several swap files at once; here it is one at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...errors import CorruptLog
+from ..files import Files
+from ..partition_files import DELETED_SUFFIX, PRODUCERS_SUFFIX
+from ..segment import LOG_SUFFIX, SUFFIXES, segment_name
+from .cleaned_segment import CLEANED_SUFFIX, read_batches
+
+logger = logging.getLogger(__name__)
+
+SWAP_SUFFIX = ".swap"
+
+# The log last: it is the one that counts.
+_NEW_SUFFIXES = tuple(sorted(SUFFIXES, key=lambda suffix: suffix == LOG_SUFFIX))
+_STEM_LENGTH = 20
+
+
+class Replacement:
+    """The steps of one group, to be called in order, each once; for threads.
+
+    ``base_offsets`` are those of the segments that are replaced, ascending; the first
+    is that of the cleaned segment. An ``OSError`` leaves what a crash would: the
+    directory must not be used before ``recover_replacement`` has run on it.
+    """
+
+    def __init__(self, files: Files, directory: Path, base_offsets: Sequence[int]) -> None:
+        self._files = files
+        self._directory = directory
+        self._base_offsets = list(base_offsets)
+        self._deleted: list[Path] = []
+
+    def _path(self, suffix: str, *, base_offset: int | None = None) -> Path:
+        base = self._base_offsets[0] if base_offset is None else base_offset
+        return self._directory / (segment_name(base) + suffix)
+
+    def commit(self) -> None:
+        """From here on a start completes the replacement."""
+        for suffix in _NEW_SUFFIXES:
+            self._files.rename(self._path(suffix + CLEANED_SUFFIX), self._path(suffix + SWAP_SUFFIX))
+        self._files.sync_dir(self._directory)
+
+    def retire(self) -> dict[Path, Path]:
+        """Rename the old files; returns where each ``.log`` is now, for readers that know its old path.
+
+        Producer snapshots at offsets inside the new segment are renamed, too: a start
+        could not read the log from the middle of a segment on.
+        """
+        moved: dict[Path, Path] = {}
+        first, *others = self._base_offsets
+        self._retire(first, SUFFIXES, moved)
+        # While the first of the old logs is there, all are: a start may go back to them.
+        self._files.sync_dir(self._directory)
+        for base_offset in others:
+            self._retire(base_offset, (*SUFFIXES, PRODUCERS_SUFFIX), moved)
+        if others:
+            self._files.sync_dir(self._directory)
+        return moved
+
+    def _retire(self, base_offset: int, suffixes: Sequence[str], moved: dict[Path, Path]) -> None:
+        for suffix in suffixes:
+            path = self._path(suffix, base_offset=base_offset)
+            if not self._files.exists(path):
+                continue
+            deleted = self._free_deleted_name(path)
+            self._files.rename(path, deleted)
+            self._deleted.append(deleted)
+            if suffix == LOG_SUFFIX:
+                moved[path] = deleted
+
+    def _free_deleted_name(self, path: Path) -> Path:
+        """A name that no file has: readers may still use one that was retired before."""
+        number = 0
+        while self._files.exists(deleted := path.with_name(f"{path.name}.{number}{DELETED_SUFFIX}")):
+            number += 1
+        return deleted
+
+    def install(self) -> None:
+        """Give the new files their final names."""
+        for suffix in _NEW_SUFFIXES:
+            self._files.rename(self._path(suffix + SWAP_SUFFIX), self._path(suffix))
+        self._files.sync_dir(self._directory)
+
+    def discard(self) -> None:
+        """Remove the old files, when no reader can use them any more; a start does it otherwise."""
+        for path in self._deleted:
+            self._files.remove(path)
+        self._deleted = []
+
+
+def recover_replacement(files: Files, directory: Path) -> bool:
+    """Complete or undo what was under way when the last run ended; before a partition's files are listed.
+
+    After an undone or completed replacement the directory holds the old segments or
+    the new one, without any file of the other. Indexes may be missing, and are never
+    those of another log. Returns True if a replacement was completed. Running it
+    again, also after a crash inside it, changes nothing more.
+
+    Raises:
+        OSError: the disk failed.
+    """
+    names = files.list_dir(directory)
+    swapped = sorted(name for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX))
+    is_completed = False
+    for name in swapped:
+        is_completed |= _complete(files, directory, int(name[:_STEM_LENGTH]))
+    leftovers = [
+        name
+        for name in files.list_dir(directory)
+        if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX, DELETED_SUFFIX))
+    ]
+    for name in leftovers:
+        files.remove(directory / name)
+    if leftovers:
+        # A later replacement uses the same names: an old one must not come back beside them.
+        files.sync_dir(directory)
+    return is_completed
+
+
+def _complete(files: Files, directory: Path, base_offset: int) -> bool:
+    """Do ``retire`` and ``install`` again; False if the swap file is damaged and the old log stands."""
+    swap = directory / (segment_name(base_offset) + LOG_SUFFIX + SWAP_SUFFIX)
+    end_offset, error = _end_of(files, swap, base_offset)
+    names = files.list_dir(directory)
+    if error is not None:
+        # It was synced before it got this name: the disk has lost it since.
+        logger.error("%s cannot be used as it is: %s", swap, error)
+        if segment_name(base_offset) + LOG_SUFFIX in names:
+            files.remove(swap)
+            return False
+    for name in names:
+        stem, suffix = name[:_STEM_LENGTH], name[_STEM_LENGTH:]
+        if not stem.isdecimal() or not base_offset <= int(stem) < end_offset:
+            continue
+        if suffix in SUFFIXES or (suffix == PRODUCERS_SUFFIX and int(stem) != base_offset):
+            files.remove(directory / name)
+    files.sync_dir(directory)
+    for suffix in _NEW_SUFFIXES:
+        source = directory / (segment_name(base_offset) + suffix + SWAP_SUFFIX)
+        if files.exists(source):
+            files.rename(source, directory / (segment_name(base_offset) + suffix))
+    files.sync_dir(directory)
+    logger.info("%s: the cleaning of offsets %d to %d is complete", directory, base_offset, end_offset - 1)
+    return True
+
+
+def _end_of(files: Files, path: Path, base_offset: int) -> tuple[int, CorruptLog | None]:
+    """The offset after the last batch of a log, and the error that stopped reading it, if one did."""
+    end_offset = base_offset
+    file = files.open(path)
+    try:
+        for _, header in read_batches(file, base_offset=base_offset):
+            end_offset = header.next_offset
+    except CorruptLog as error:
+        return end_offset, error
+    finally:
+        file.close()
+    return end_offset, None

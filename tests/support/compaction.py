@@ -1,0 +1,238 @@
+"""Batches with keys, partitions of them, and what a reader finds in a cleaned one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from stele.wire import record_batch as rb
+from stele.wire.compression import Compression
+
+from app.storage.cleaning.batch_filter import PLAIN, BatchFilter, Treatment
+from app.storage.cleaning.cleaned_segment import read_batches
+from app.storage.cleaning.cleaning_pass import (
+    Pacing,
+    PassCounts,
+    SegmentSource,
+    map_keys,
+    no_pacing,
+    rewrite,
+)
+from app.storage.cleaning.key_map import KeyMap
+from app.storage.cleaning.planning import CleaningRules, SegmentFacts, groups
+from app.storage.cleaning.replacement import Replacement
+from app.storage.files import Files, write_files
+from app.storage.segment import LOG_SUFFIX, segment_name
+from app.storage.segment_indexes import SegmentIndexes
+
+DAY_MS = 86_400_000
+NOW_MS = 1_763_664_052_224
+INTERVAL_BYTES = 100
+
+RULES = CleaningRules(
+    segment_bytes=1_000,
+    index_bytes_max=10 * 1024 * 1024,
+    min_cleanable_dirty_ratio=0.5,
+    min_compaction_lag_ms=0,
+    max_compaction_lag_ms=2**63 - 1,
+    delete_retention_ms=DAY_MS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """A record to write. ``value`` None is a tombstone."""
+
+    key: bytes | None
+    value: bytes | None = b"v"
+    timestamp_ms: int = NOW_MS
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record as a reader gets it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def batch(
+    records: Sequence[Keyed],
+    base_offset: int = 0,
+    *,
+    compression: Compression = Compression.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    leader_epoch: int = 0,
+) -> bytes:
+    """One batch as a broker stores it."""
+    builder = rb.BatchBuilder(
+        compression=compression,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
+    for record in records:
+        builder.append(
+            timestamp_ms=record.timestamp_ms, key=record.key, value=record.value, headers=list(record.headers)
+        )
+    built = builder.build()
+    rb.assign_offsets(built, 0, base_offset, leader_epoch)
+    return bytes(built)
+
+
+def records_of(data: bytes) -> list[Stored]:
+    """The records of all batches in ``data``, as the compiled codec of clients decodes them; CRCs checked."""
+    found: list[Stored] = []
+    for header in rb.iter_headers(data):
+        raw = data[header.position : header.position + header.size]
+        rb.check_batch(raw)
+        if header.record_count:
+            found += [
+                Stored(r.offset, r.key, r.value, r.timestamp, tuple(r.headers))
+                for r in rb.decode_records(raw)
+            ]
+    return found
+
+
+def compacted(records: Iterable[Stored], *, mapped_end: int | None = None) -> list[Stored]:
+    """The specification: the last record of each key before ``mapped_end``, in order, and all after it."""
+    records = list(records)
+    end = records[-1].offset + 1 if mapped_end is None and records else (mapped_end or 0)
+    last = {record.key: record.offset for record in records if record.offset < end}
+    return [
+        record
+        for record in records
+        if record.offset >= end or (record.key is not None and record.offset == last[record.key])
+    ]
+
+
+_FilesT = TypeVar("_FilesT", bound=Files)
+
+
+class CleanedPartition(Generic[_FilesT]):
+    """Segments in a directory of ``files``, and passes over them."""
+
+    def __init__(self, files: _FilesT, directory: Path) -> None:
+        self.files = files
+        self.directory = directory
+        self.counts = PassCounts()
+
+    def write(self, segments: Sequence[Sequence[bytes]], *, base_offset: int = 0) -> None:
+        """Make one sealed segment of each list of batches, indexes and all."""
+        for batches in segments:
+            name = segment_name(base_offset)
+            indexes = self._indexes(base_offset)
+            position = 0
+            for raw in batches:
+                header = rb.read_header(raw)
+                indexes.note(header, position)
+                position += len(raw)
+                base_offset = header.next_offset
+            contents = {name + LOG_SUFFIX: b"".join(batches), **indexes.contents()}
+            write_files(self.files, self.directory, contents)
+
+    def _indexes(self, base_offset: int) -> SegmentIndexes:
+        path = self.directory / (segment_name(base_offset) + LOG_SUFFIX)
+        return SegmentIndexes(self.files, path, base_offset, interval_bytes=INTERVAL_BYTES)
+
+    def base_offsets(self) -> list[int]:
+        names = self.files.list_dir(self.directory)
+        return [int(name.removesuffix(LOG_SUFFIX)) for name in names if name.endswith(LOG_SUFFIX)]
+
+    def log(self, base_offset: int) -> bytes:
+        file = self.files.open(self.directory / (segment_name(base_offset) + LOG_SUFFIX))
+        try:
+            return file.read_at(0, file.size())
+        finally:
+            file.close()
+
+    def records(self) -> list[Stored]:
+        """Everything that a reader from the start would get."""
+        return [record for base_offset in self.base_offsets() for record in records_of(self.log(base_offset))]
+
+    def facts(self) -> list[SegmentFacts]:
+        """All segments; each must begin where the one before it ended, and its indexes must be its own."""
+        facts: list[SegmentFacts] = []
+        for base_offset in self.base_offsets():
+            assert not facts or facts[-1].next_offset == base_offset, "the segments are adjacent"
+            indexes = self._indexes(base_offset)
+            file = self.files.open(indexes.path.with_suffix(LOG_SUFFIX))
+            next_offset, first_ms, position = base_offset, -1, 0
+            for _, header in read_batches(file, base_offset=base_offset):
+                indexes.note(header, position)
+                position += header.size
+                next_offset = header.next_offset
+                first_ms = header.max_timestamp if first_ms < 0 else first_ms
+            for name, content in indexes.contents().items():
+                path = self.directory / name
+                if self.files.exists(path):
+                    index = self.files.open(path)
+                    assert index.read_at(0, index.size()) == content, "an index equals a fresh one"
+                    index.close()
+            facts.append(
+                SegmentFacts(
+                    base_offset=base_offset,
+                    next_offset=next_offset,
+                    size=file.size(),
+                    newest_ms=indexes.max_timestamp,
+                    first_ms=first_ms,
+                )
+            )
+            file.close()
+        return facts
+
+    def clean(
+        self,
+        *,
+        keys: KeyMap | None = None,
+        first_dirty: int = 0,
+        first_uncleanable: int | None = None,
+        rules: CleaningRules = RULES,
+        now_ms: int = NOW_MS,
+        treatment_of: Callable[[rb.BatchHeader], Treatment] = lambda header: PLAIN,
+        pace: Pacing = no_pacing,
+        facts: Sequence[SegmentFacts] | None = None,
+        replace: Callable[[Replacement], object] = lambda replacement: replace_at_once(replacement),
+    ) -> int:
+        """One pass; returns the offset up to which it mapped, the next first dirty one.
+
+        ``facts`` are those of a log that was damaged since.
+        """
+        facts = facts or self.facts()
+        end = facts[-1].next_offset if first_uncleanable is None else first_uncleanable
+        source = SegmentSource(files=self.files, directory=self.directory)
+        # An empty map is false.
+        with KeyMap(64 * 1024, salt=bytes(16)) if keys is None else keys as key_map:
+            mapped_end = map_keys(source, facts, key_map, first_dirty=first_dirty, first_uncleanable=end)
+            batch_filter = BatchFilter(
+                key_map, mapped_end=mapped_end, now_ms=now_ms, delete_retention_ms=rules.delete_retention_ms
+            )
+            for group in groups(facts, rules, mapped_end=mapped_end):
+                cleaned = rewrite(
+                    source,
+                    group,
+                    batch_filter,
+                    self.counts,
+                    index_interval_bytes=INTERVAL_BYTES,
+                    treatment_of=treatment_of,
+                    pace=pace,
+                )
+                if cleaned is not None:
+                    replace(Replacement(self.files, self.directory, [s.base_offset for s in group]))
+        return mapped_end
+
+
+def replace_at_once(replacement: Replacement) -> None:
+    """All steps, as if no reader were there."""
+    replacement.commit()
+    replacement.retire()
+    replacement.install()
+    replacement.discard()
