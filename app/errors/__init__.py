@@ -60,7 +60,8 @@
 
 Errors carry fields, never a protocol's codes: each listener translates them in one
 table (``api/errors.py``, ``tcp/errors.py``). A message names the object, and what to
-do next. One module per subject defines them; other code imports them from here.
+do next. One module per subject defines them (``base`` has the top of the tree); other code
+imports them from here.
 """
 
 from __future__ import annotations

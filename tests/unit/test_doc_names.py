@@ -46,7 +46,6 @@ FOREIGN = {
         "--py-files",
         "addArtifacts",
         "Trigger.AvailableNow",
-        "AvailableNow",
         "spark.speculation",
     ),
     "the topics of an example": ("pg.public.items",),

@@ -1,1 +1,7 @@
-"""What each request of the binary protocol does: calls the broker or the groups, and keeps nothing."""
+"""One handler per message of the binary protocol: it calls the broker or the groups and keeps nothing.
+
+- ``context``                       what a handler is given and may return
+- ``simple``                        CONSUME and FLUSH of ADR-0009
+- ``topics``, ``produce``, ``fetch``   topics, batches in, batches out (ADR-0010)
+- ``groups``, ``leases``            members, offsets and claims; polls under leases
+"""
