@@ -118,9 +118,9 @@ def test_what_was_lost_is_said_where_the_query_goes_on(
         assert (planned.range.start, planned.range.end) == (150, 200)
         assert sum(len(batch) for batch in reader.read(planned)) == 50
     assert caplog.messages == [
-        f"50 records of {topic}-0 are lost to this query: offsets 100 to 149 are not in the log any more. "
-        "Retention overtook it, or the topic was deleted or cut. It goes on without them, because "
-        "failOnDataLoss is false"
+        f"50 records of {topic}-0 are lost to this query: offsets 100 to 149 are no longer in the log. "
+        "Retention deleted them, or the topic was deleted or truncated. The query continues without them, "
+        "because failOnDataLoss is false"
     ]
 
 
