@@ -12,7 +12,7 @@ import pytest
 
 from tests.conformance.driver import Driver, Headers, Place, Record
 
-CONDITION_TIMEOUT_S = 30.0
+CONDITION_TIMEOUT_S = 120.0
 _LOOK_S = 0.02
 
 StartDriver = Callable[[], Driver]

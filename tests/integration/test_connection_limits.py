@@ -16,7 +16,7 @@ from stele.wire.messages import MetadataRequest
 
 from tests.support.kafka_peer import KafkaPeer, create_topic, fetch, only_partition, put, records_in
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 LIMIT = 3
 
 

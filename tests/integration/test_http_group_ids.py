@@ -81,7 +81,7 @@ def test_the_command_line_takes_any_id(broker: BrokerProcess, client: Client, gr
 
     assert run("describe", group).startswith(f"{group}: Stable")
     assert f"{group}: 1 offsets set" in run("reset", group, "--to", "latest", "--yes")
-    assert run("delete", group, "--yes") == f"{group} deleted\n"
+    assert run("delete", group, "--yes") == f"deleted group {group}\n"
 
 
 def test_deleting_a_group_takes_no_member_out_of_another(client: Client) -> None:

@@ -20,7 +20,7 @@ from stele.records import Record
 
 from load.postgres_server import PostgresServer
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 class CdcProcess:

@@ -26,7 +26,7 @@ from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, 
 from tests.support.batches import batch_of
 
 # Nothing a test waits for takes this long; it only ends a test that failed.
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 # Tests write records of 1970, which retention would take when a run is slow.
 WITHOUT_RETENTION = {"STELE_LOG_RETENTION_CHECK_INTERVAL_MS": "3600000"}
 

@@ -33,7 +33,7 @@ from app.tcp.request_cutter import UnreadableStream
 from app.tcp.response_queue import Buffers
 from app.tcp.server import TcpServer
 
-TIMEOUT_S = 20
+TIMEOUT_S = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

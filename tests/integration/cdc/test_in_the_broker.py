@@ -94,7 +94,7 @@ def test_a_connector_of_its_own_serves_metrics(
 
 def _connector(broker: BrokerProcess, is_right: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """What the one connector says of itself, once it is right."""
-    give_up_s = time.monotonic() + 60
+    give_up_s = time.monotonic() + 300
     while True:
         (found,) = httpx.get(f"{broker.http_url}/v1/cdc").json()["connectors"]
         if is_right(found):
