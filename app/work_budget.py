@@ -13,6 +13,7 @@ RECORDS_PER_TURN = 64
 TURN_BYTES = 256 * 1024
 # Partitions visited in one turn of the loop; each takes at most some 10 µs.
 PARTITIONS_PER_TURN = 50
+_RECORDS_PER_PARTITION = RECORDS_PER_TURN / PARTITIONS_PER_TURN
 
 
 async def pause() -> None:
@@ -27,7 +28,7 @@ async def pause_among_partitions(done: int) -> None:
 
 
 class WorkBudget:
-    """The bytes and records that a task may process before it pauses."""
+    """The bytes, records and partitions that a task may process before it pauses."""
 
     __slots__ = ("_bytes", "_records")
 
@@ -40,6 +41,12 @@ class WorkBudget:
         self._bytes -= size
         self._records -= records
         return self._bytes <= 0 or self._records <= 0
+
+    async def visit(self, partitions: int = 1) -> None:
+        """Count visits of partitions, or of something as small; pause if the budget is used up."""
+        self._records -= partitions * _RECORDS_PER_PARTITION
+        if self._records <= 0:
+            await self.pause()
 
     async def pause(self) -> None:
         """Let the loop run other tasks, and renew the budget."""

@@ -1,7 +1,8 @@
 """Topics, partitions, produce, fetch and producers; listeners call ``broker.Broker``. Reading order:
 
 - ``broker``                        what a listener may call
-- ``topics``, ``placement``         topics: created, altered, deleted; Kafka's placement rules for one broker
+- ``topics``, ``placement``         topics, durable in the catalog; Kafka's placement rules for one broker
+- ``topic_changes``                 creates, alters and deletes topics, and calls the observers of a change
 - ``producers``, ``appending``, ``partitioner``   idempotent and named producers; checks and the append
 - ``reading``, ``counts``, ``catalog_thread``   fetch, waits and offsets; totals; calls of the catalog
 - ``produce``, ``fetch``            requests and results of a produce and of a fetch

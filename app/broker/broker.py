@@ -2,13 +2,12 @@
 
 Listeners translate bytes into these calls, and results and errors into bytes; they
 keep no state that another listener would need. Each part of the broker has its state
-in a class of its own: topics, configurations, producers, appending. The facade
-connects them, starts and ends them in order, and delegates.
+in a class of its own: topics and their changes, configurations, producers, appending.
+The facade connects them, starts and ends them in order, and delegates.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
@@ -17,11 +16,8 @@ from ..clock import Clock
 from ..cluster.catalog import Catalog, NamedProducer
 from ..errors import (
     BrokerClosing,
-    InternalTopic,
     OffsetOutOfRange,
-    SteleError,
     StorageError,
-    TopicExists,
     UnknownTopic,
 )
 from ..settings import Settings
@@ -47,13 +43,9 @@ from .producer_state import ProducerView
 from .producers import Producers
 from .reading import PartitionReader
 from .tail_subscriptions import TailSubscription, TailSubscriptions
+from .topic_changes import TopicChanges
 from .topics import INTERNAL_TOPICS, Topic, Topics
 from .virtual import VirtualTopic, VirtualTopics
-
-logger = logging.getLogger(__name__)
-
-# Enough for programs that delete topics and poll until they are gone.
-_DELETED_REMEMBERED = 10_000
 
 
 class Endpoint(NamedTuple):
@@ -91,8 +83,6 @@ class Broker:
         # Configurations of everything but topics; listeners call it directly.
         self.configs = DynamicConfigs(catalog=self._catalog, topics=self._topics, facts=self._facts)
         self._partitioner = Partitioner(settings.partitioner)
-        self._deletion_observers: list[Callable[[str], object]] = []
-        self._change_observers: list[Callable[[str], object]] = []
         self._tail_subscriptions = TailSubscriptions()
         self._appender = Appender(
             engine=engine,
@@ -105,6 +95,14 @@ class Broker:
             settings=settings,
         )
         self._virtual = VirtualTopics(engine.waiters)
+        self._topic_changes = TopicChanges(
+            topics=self._topics,
+            virtual=self._virtual,
+            producers=self._producers,
+            partitioner=self._partitioner,
+            tail_subscriptions=self._tail_subscriptions,
+            settings=settings,
+        )
         self._reader = PartitionReader(
             engine=engine,
             topics=self._topics,
@@ -113,8 +111,6 @@ class Broker:
             settings=settings,
             counts=self.counts,
         )
-        # Names of topics that were deleted in this run, oldest first.
-        self._deleted: dict[str, None] = {}
         self._is_closing = False
 
     async def open(self) -> None:
@@ -137,6 +133,7 @@ class Broker:
     def begin_close(self) -> None:
         """Refuse new writes and changes, and end the long polls."""
         self._is_closing = True
+        self._topic_changes.begin_close()
         self._appender.begin_close()
         self._producers.begin_close()
         self._reader.begin_close()
@@ -194,7 +191,7 @@ class Broker:
 
     def was_deleted(self, name: str) -> bool:
         """Return whether this topic was deleted in this run and not created again."""
-        return name in self._deleted and not self.has_topic(name)
+        return self._topic_changes.was_deleted(name)
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """Return the topic, also an internal one, with this 16-byte id (KIP-516)."""
@@ -232,41 +229,19 @@ class Broker:
             InvalidReplicationFactor, InvalidReplicaAssignment, InvalidRequest: see there.
             StorageFull, LogDirFailed: its directories could not be created.
         """
-        self._refuse_when_closing()
-        if name in INTERNAL_TOPICS:
-            raise TopicExists(name) if name in self._virtual else InternalTopic(name)
-        topic = await self._topics.create(
+        return await self._topic_changes.create(
             name,
             placement=placement or Placement(partitions=partitions),
-            default_partitions=self.settings.num_partitions,
-            broker_id=self.broker_id,
             configs=configs or {},
             validate_only=validate_only,
         )
-        if not validate_only:
-            self._topic_changed(name)
-        return topic
 
     async def ensure_topic(self, name: str) -> Topic:
         """Return a topic; create it with the defaults if auto-creation is enabled.
 
         Raises what ``create_topic`` raises, and ``InternalTopic``.
         """
-        if name in INTERNAL_TOPICS:
-            raise InternalTopic(name)
-        topic = self._topics.get(name)
-        if topic is not None:
-            return topic
-        if not self.settings.auto_create_topics_enable:
-            return self._topics.topic(name)
-        try:
-            return await self.create_topic(name)
-        except SteleError:
-            # Another request may have created it first.
-            existing = self._topics.get(name)
-            if existing is None:
-                raise
-            return existing
+        return await self._topic_changes.ensure(name)
 
     async def alter_topic(
         self,
@@ -280,42 +255,21 @@ class Broker:
 
         With ``validate_only`` nothing is changed, but the same errors are raised.
         """
-        self._refuse_when_closing()
-        topic = await self._topics.alter(
+        return await self._topic_changes.alter(
             name, partitions=partitions, configs=configs or {}, validate_only=validate_only
         )
-        if partitions is not None and not validate_only:
-            self._topic_changed(name)
-        return topic
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Raises ``UnknownTopic``."""
-        self._refuse_when_closing()
-        self._producers.forget_partitions(await self._topics.delete(name))
-        self._partitioner.forget(name)
-        self._deleted[name] = None
-        if len(self._deleted) > _DELETED_REMEMBERED:
-            del self._deleted[next(iter(self._deleted))]
-        self._tail_subscriptions.deleted(name)
-        for observer in self._deletion_observers:
-            observer(name)
-        self._topic_changed(name)
+        await self._topic_changes.delete(name)
 
     def observe_deletions(self, observer: Callable[[str], object]) -> None:
         """Call ``observer`` with the name of each deleted topic."""
-        self._deletion_observers.append(observer)
+        self._topic_changes.observe_deletions(observer)
 
     def observe_topics(self, observer: Callable[[str], object]) -> None:
         """Call ``observer`` with the name of each topic that is created, deleted or grown."""
-        self._change_observers.append(observer)
-
-    def _topic_changed(self, name: str) -> None:
-        for observer in self._change_observers:
-            observer(name)
-
-    def _refuse_when_closing(self) -> None:
-        if self._is_closing:
-            raise BrokerClosing
+        self._topic_changes.observe(observer)
 
     # ── produce ──
 
@@ -475,7 +429,8 @@ class Broker:
             OffsetOutOfRange: it is past the high watermark, or negative.
         """
         name = self._partition(topic, partition)
-        self._refuse_when_closing()
+        if self._is_closing:
+            raise BrokerClosing
         state = self._engine.state(name)
         if not 0 <= before_offset <= state.high_watermark:
             raise OffsetOutOfRange(

@@ -18,6 +18,7 @@ from ..settings import Settings
 from ..storage.disk_views import DiskSpace, SegmentState, Verification
 from ..storage.engine import LogEngine, LogState, PartitionFetch, PartitionRead, TopicPartition
 from ..storage.waiters import PartitionWatch
+from ..work_budget import WorkBudget
 from .counts import Counts
 from .fetch import brings_all
 from .topics import Topics
@@ -87,11 +88,13 @@ class PartitionReader:
         """Read stored and virtual partitions once, in the order of ``requests``."""
         refused: dict[int, PartitionRead] = {}
         virtual: list[int] = []
+        budget = WorkBudget()
         for index, request in enumerate(requests):
             if with_internal and request.topic in self._virtual:
                 virtual.append(index)
             elif (error := self._refuse_fetch(request)) is not None:
                 refused[index] = PartitionRead(topic=request.topic, partition=request.partition, error=error)
+            await budget.visit()
         if not refused and not virtual:
             return await self._engine.read(requests, max_bytes)
         others = {*refused, *virtual}
@@ -172,10 +175,10 @@ class PartitionReader:
         name = self.partition(topic, partition)
         state = self._engine.state(name)
         if epoch == state.leader_epoch:
-            # Nothing need have been appended in it yet.
+            # The current epoch may have no batch yet.
             return epoch, state.log_end_offset
         if epoch > state.leader_epoch:
-            # It has not begun, so nobody knows where it will end.
+            # The epoch has not begun, so its end is unknown.
             return -1, -1
         return self._engine.epoch_end_offset(name, epoch)
 

@@ -285,12 +285,12 @@ class Topics:
     ) -> Topic:
         """Set configurations and add partitions.
 
-        As in Kafka the configurations are checked before the topic is looked up.
+        As in Kafka, the configurations are checked before the topic is looked up.
         """
         validate_topic_name(name)
         async with self._changes:
-            found = self._topics.get(name)
-            merged: dict[str, str] = {} if found is None else dict(found.configs)
+            existing = self._topics.get(name)
+            merged: dict[str, str] = {} if existing is None else dict(existing.configs)
             for key, value in configs.items():
                 if value is None:
                     if key not in CONFIG_ENTRIES:

@@ -13,15 +13,15 @@ from prometheus_client.registry import Collector
 
 _STATES = ("connecting", "copying", "streaming", "waiting", "stopped", "failed")
 _COUNTERS = (
-    ("events", "stele_cdc_records", "Records stored, with those of copies."),
-    ("repeated", "stele_cdc_repeated", "Changes that PostgreSQL sent again after they were stored."),
-    ("transactions", "stele_cdc_transactions", "Transactions handled."),
-    ("notifications", "stele_cdc_notifications", "Notifications handled."),
-    ("failures", "stele_cdc_failures", "Runs that failed and were restarted."),
+    ("events", "stele_cdc_records", "Records stored, including those of initial copies."),
+    ("repeated", "stele_cdc_repeated", "Changes that PostgreSQL sent again and that were stored already."),
+    ("transactions", "stele_cdc_transactions", "Committed transactions processed."),
+    ("notifications", "stele_cdc_notifications", "Notifications processed."),
+    ("failures", "stele_cdc_failures", "Failures of the connector, each followed by a restart."),
 )
 _TABLE_COUNTERS = (
-    ("copied", "stele_cdc_table_copied_rows", "Rows copied."),
-    ("changes", "stele_cdc_table_changes", "Changes handled."),
+    ("copied", "stele_cdc_table_copied_rows", "Rows copied by initial copies."),
+    ("changes", "stele_cdc_table_changes", "Changes processed."),
 )
 
 
@@ -43,10 +43,12 @@ class CdcCollector(Collector):
             "stele_cdc_state", "1 for the current state of the connector.", labels=("slot", "state")
         )
         lag = GaugeMetricFamily(
-            "stele_cdc_lag_bytes", "Bytes of WAL that are written and not confirmed.", labels=("slot",)
+            "stele_cdc_lag_bytes", "Bytes of WAL that are written and not yet confirmed.", labels=("slot",)
         )
         commit = GaugeMetricFamily(
-            "stele_cdc_last_commit_seconds", "Commit time of the last transaction handled.", labels=("slot",)
+            "stele_cdc_last_commit_seconds",
+            "Commit time of the last processed transaction, in seconds since 1970-01-01 UTC.",
+            labels=("slot",),
         )
         counters = [CounterMetricFamily(name, text, labels=("slot",)) for _, name, text in _COUNTERS]
         tables = [

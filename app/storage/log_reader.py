@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from stele.wire.record_batch import CorruptBatchError
 
 from ..errors import CorruptLog, LogDirFailed, SteleError, UnknownTopic
+from ..work_budget import WorkBudget
 from .engine import PartitionFetch, PartitionRead, TopicPartition
 from .log_dir import LogDir
 from .open_segments import OpenSegments
@@ -35,7 +36,9 @@ class LogReader:
         """See ``LogEngine.read``."""
         reads: list[PartitionRead] = []
         left, is_empty = max_bytes, True
+        budget = WorkBudget()
         for request in requests:
+            await budget.visit()
             log = self._logs.find(request.topic_partition)
             if log is None:
                 # Dropped since the request was checked.

@@ -165,9 +165,10 @@ class Connection(asyncio.Protocol, Generic[Request]):
             self._responses.append(data)
 
     def answer_later(self, work: Coroutine[object, object, Buffers], *, is_change: bool = False) -> None:
-        """Keep the place of this response and let ``work`` make it; ``work`` must not raise.
+        """Reserve the place of this response until ``work`` returns it; ``work`` must not raise.
 
-        A change goes on when the peer is gone, because half of one would be worse than all of it.
+        A change continues after the peer has disconnected, because half a change would be
+        worse than a whole one.
         """
         task = self._loop.create_task(self._fill(self._responses.reserve(), work))
         if not is_change:
@@ -177,9 +178,9 @@ class Connection(asyncio.Protocol, Generic[Request]):
             task.add_done_callback(self._task_ended)
 
     def answer_deferred(self, deferred: DeferredResponse[Any], encode: Callable[[bool], Buffers]) -> None:
-        """Keep the place of this response until its future ends: ``answer_later`` without a task.
+        """Reserve the place of this response until its future ends: ``answer_later`` without a task.
 
-        ``encode`` is called with whether the future has ended; it must not raise.
+        ``encode`` gets whether the future has ended; it must not raise.
         """
         place = self._responses.reserve()
 
@@ -205,7 +206,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
     def read_later(self, work: Coroutine[object, object, Buffers], *, bytes_max: int) -> None:
         """``answer_later`` for reads: no later request begins before this one has looked at the log.
 
-        ``bytes_max`` is what the response may bring; reads in progress are bounded by its sum.
+        ``bytes_max`` is the largest size of the response; its sum bounds the reads in progress.
         """
         self._flow.reading_bytes += bytes_max
         self._flow.block(Block.READ)
@@ -331,7 +332,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         try:
             data = await work
         except asyncio.CancelledError:
-            # The peer is gone; or what the work waited for is, and then the order is lost as below.
+            # The peer has disconnected; or the work was cancelled, and then the order is lost as below.
             self.abort()
             raise
         except Exception:  # the edge of a connection: the order is lost, so it ends here
@@ -464,7 +465,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
             self._give_up("a frame was begun and not finished in time")
             return
         elif self._responses.is_direct and now_s - self._last_byte_s >= idle_s:
-            self._give_up("nothing was asked for too long")
+            self._give_up("no request arrived within the idle timeout")
             return
         left = [idle_s - (now_s - self._last_byte_s)]
         if self._frame_since_s is not None:

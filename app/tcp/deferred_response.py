@@ -10,14 +10,14 @@ from typing import Generic, TypeVar
 Response = TypeVar("Response")
 
 
-# Not frozen: one is made per request, and a frozen one costs twice as much to make.
+# Not frozen, because there is one per request, and a frozen instance takes twice as long to make.
 @dataclass(slots=True, kw_only=True)
 class DeferredResponse(Generic[Response]):
     """What a handler returns for a request that waits for work which many requests may share.
 
     The response is due when ``future`` ends, or after ``timeout_ms``. ``make`` is
-    called with True in the first case and False in the second. Many may wait for one
-    future, and none of them ends or cancels it.
+    called with True in the first case and False in the second. Many requests may wait
+    for one future; none of them ends or cancels it.
     """
 
     future: asyncio.Future[None]

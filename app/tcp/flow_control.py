@@ -7,12 +7,12 @@ from typing import Protocol
 
 from .response_queue import ResponseQueue
 
-# What the reads in progress may bring to one connection, all together; one is always allowed.
+# Bytes that all reads in progress of one connection may return; a single read is always allowed.
 READING_BYTES_MAX = 64 * 1024 * 1024
 
 
 class FlowLimits(Protocol):
-    """The settings that bound what one connection may cost; see ``settings`` for the reasons."""
+    """The settings that limit one connection; see ``settings`` for the reasons."""
 
     @property
     def pipelined_requests_max(self) -> int: ...

@@ -75,7 +75,7 @@ class ResponseQueue:
         return released
 
     def clear(self) -> None:
-        """Forget all places; a response that is filled in later is released by nobody."""
+        """Forget all places; a response that is filled in later is never sent."""
         self._places = None
         self.is_direct = True
         self.waiting_bytes = 0

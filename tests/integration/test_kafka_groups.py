@@ -557,7 +557,7 @@ def test_only_members_of_the_current_generation_commit_into_a_group_that_has_mem
     assert refused == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_deleted_topic_takes_its_offsets_along(peer: KafkaPeer) -> None:
+def test_a_deleted_topic_loses_its_offsets(peer: KafkaPeer) -> None:
     create_topic(peer, "short-lived")
     commit(peer, "survivor", "short-lived", (0, 1, None))
     delete_topic(peer, "short-lived")

@@ -1,1 +1,1 @@
-"""What several tests share: a disk and a clock that a test holds in its hand."""
+"""Shared by several tests: peers, engines, and a disk and a clock that the test controls."""

@@ -1,4 +1,4 @@
-"""Batches and partitions, made in one line."""
+"""Build batches and partitions in one line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def batch_of(
     producer_epoch: int = 0,
     base_sequence: int = 0,
 ) -> bytearray:
-    """One batch of keyless records, all with the same timestamp."""
+    """Return one batch of keyless records, all with the same timestamp."""
     builder = rb.BatchBuilder(
         producer_id=producer_id,
         producer_epoch=producer_epoch if producer_id >= 0 else -1,
@@ -37,7 +37,7 @@ def batch_of(
 
 
 def batch_of_times(timestamps_ms: Sequence[int]) -> bytearray:
-    """One batch, a record for each timestamp."""
+    """Return one batch with a record per timestamp."""
     builder = rb.BatchBuilder()
     for timestamp_ms in timestamps_ms:
         builder.append(timestamp_ms=timestamp_ms, value=str(timestamp_ms).encode())
@@ -74,7 +74,7 @@ def header_of(
     count: int = 1,
     base_offset: int = 0,
 ) -> rb.BatchHeader:
-    """A header as it stands in a log, without a batch behind it."""
+    """A header as it stands in a log, without the rest of its batch."""
     return rb.BatchHeader(
         base_offset=base_offset,
         batch_length=100,
@@ -93,7 +93,7 @@ def header_of(
 
 
 def with_new_crc(batch: bytes) -> bytes:
-    """The batch with its CRC made right again, after a test changed a field."""
+    """Return the batch with a new CRC, after a test changed a field."""
     fixed = bytearray(batch)
     struct.pack_into(">I", fixed, 17, crc32c.crc32c(bytes(fixed[rb.CRC_START :])))
     return bytes(fixed)

@@ -1,4 +1,4 @@
-"""A peer of the binary listener that is a socket and nothing else, so that a test sends and sees every byte."""
+"""A peer of the binary listener: a plain socket, so that a test sends and sees every byte."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Peer:
         return decode(self.ask(request.encode()))
 
     def rest(self) -> bytes:
-        """All that still comes until the broker closes."""
+        """Return everything until the broker closes the connection."""
         while piece := self.socket.recv(1 << 20):
             self._received += piece
         rest = bytes(self._received)
@@ -73,11 +73,11 @@ class Peer:
         return rest
 
     def end(self) -> None:
-        """Send no more, but read on."""
+        """Send no more, but continue to read."""
         self.socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
-        """Go as a process that crashed."""
+        """Reset the connection, as a process that crashed."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 

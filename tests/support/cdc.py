@@ -24,7 +24,7 @@ TIMEOUT_S = 120
 
 
 class CdcProcess:
-    """One ``stele cdc``; started again it goes on where it was."""
+    """One ``stele cdc`` process; after a restart it continues where it was."""
 
     def __init__(self, pg: PostgresServer, broker: str, log: Path, *arguments: str) -> None:
         self._command = [sys.executable, "-m", "stele.cli", "cdc", "--broker", broker, *arguments]
@@ -42,7 +42,7 @@ class CdcProcess:
         return self._log.read_text()
 
     def check(self) -> None:
-        """Fails if it has ended by itself."""
+        """Fail if the process has ended by itself."""
         assert self._process is not None
         assert self._process.poll() is None, self.said
 

@@ -1,4 +1,4 @@
-"""Engines over a simulated disk, and what a broker asks them, in one line each."""
+"""Engines over a simulated disk, and the calls of a broker to them, in one line each."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Scenario:
 
 
 class Reader:
-    """Asks one broker, with topics of its own, and says what it saw."""
+    """Sends requests to one broker, with topics of its own, and returns what it saw."""
 
     def __init__(self, peer: KafkaPeer, prefix: str) -> None:
         self.peer = peer
@@ -374,7 +374,7 @@ def _leader_epochs(reader: Reader) -> Outcome:
 
 
 def _in_turn(reader: Reader) -> Outcome:
-    """With room for one batch an answer, all partitions have their turn."""
+    """Responses with room for one batch return all partitions in turn."""
     reader.create("a", 3)
     for partition in range(3):
         for value in (b"1", b"2", b"3"):
@@ -394,7 +394,7 @@ def _in_turn(reader: Reader) -> Outcome:
 
 
 def _waits(reader: Reader) -> Outcome:
-    """A round without news waits, and an append to any partition ends the wait."""
+    """A round without changes waits, and an append to any partition ends the wait."""
     reader.create("a", 2)
     reader.begin({"a": {0: 0, 1: 0}})
     reader.fetch(epoch=1)
@@ -417,7 +417,7 @@ def _waits_beside_unknown(reader: Reader) -> Outcome:
 
 
 def _unknown_alone(reader: Reader) -> Outcome:
-    """With nothing that could be waited for, the answer comes at once."""
+    """If no partition can be waited for, the response comes at once."""
     return [
         reader.begin({"b": {0: 0}}, wait_ms=LONG_MS),
         reader.fetch(epoch=1, wait_ms=LONG_MS),
@@ -445,7 +445,7 @@ def _named_twice(reader: Reader) -> Outcome:
 
 
 def _superseded(reader: Reader) -> Outcome:
-    """Two rounds at once on two connections: the first has lost its place."""
+    """Two rounds at once on two connections: the first gets an error."""
     reader.create("a", 1)
     reader.begin({"a": {0: 0}})
     reader.fetch(epoch=1)

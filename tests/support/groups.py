@@ -93,11 +93,11 @@ class GroupBench:
         await self.coordinator.close()
 
     async def written(self) -> None:
-        """Let everything that is on its way to the store get there."""
+        """Wait until everything has been written to the store."""
         await asyncio.sleep(0.1)
 
     def break_store(self) -> None:
-        """Every write fails from now on: somebody else holds the database's lock, and does not wait for it."""
+        """Let every write fail: another connection holds the lock of the database."""
         assert self._blocker is None
         self._blocker = sqlite3.connect(self.path / "groups.sqlite", isolation_level=None)
         store = self.coordinator.table._writer._store  # pyright: ignore[reportPrivateUsage]
@@ -172,14 +172,14 @@ class GroupBench:
         return await self.join_managed_later(topics=topics, member_id=member_id, group=group)
 
     async def commit_owned(self, claimant: Claimant, offset: int) -> None:
-        """As the owner; raises what is wrong with the offset, too."""
+        """Commit as the owner; an error of the offset is raised too."""
         asked = OffsetToCommit(topic=claimant.topic, partition=claimant.partition, offset=offset)
         (error,) = await self.coordinator.commit_owned(claimant, asked)
         if error is not None:
             raise error
 
     def member_id(self, **kinds: Any) -> str:
-        """An id that was handed out for a join that is still to come."""
+        """Return a member id that the broker assigned for a later join."""
         try:
             self.join(requires_known_member_id=True, **kinds)
         except MemberIdRequired as error:
@@ -280,7 +280,7 @@ class GroupBench:
             await sync
 
     async def stay_alive(self, members: Mapping[str, int], seconds: float, *, group: str = "g") -> None:
-        """Let time pass while ``members`` (id and generation) send heartbeats, whatever these are answered."""
+        """Let time pass while ``members`` (id and generation) send heartbeats and ignore the responses."""
         for _ in range(int(seconds)):
             await asyncio.sleep(1)
             for member_id, generation in members.items():

@@ -1,8 +1,8 @@
-"""A peer of the Kafka listener that is a socket and nothing else, so that a test sends and sees every byte.
+"""A peer of the Kafka listener: a plain socket, so that a test sends and sees every byte.
 
-``call`` speaks in messages, written by our own schemas. A mistake that reader and
-writer share would hide in it: where that matters a test sends bytes it wrote by
-hand (``framed``, ``array``, ``text``, ``blob`` help) and compares those that come back.
+``call`` encodes and decodes messages with the schemas of the broker, and would not find
+a mistake in them. Where that matters a test sends bytes written by hand (see ``framed``,
+``array``, ``text``, ``blob``) and compares the bytes of the response.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.support.batches import batch_of
 
 # Nothing a test waits for takes this long; it only ends a test that failed.
 TIMEOUT_S = 120.0
-# Tests write records of 1970, which retention would take when a run is slow.
+# Tests write records of 1970, which retention would delete during a slow run.
 WITHOUT_RETENTION = {"STELE_LOG_RETENTION_CHECK_INTERVAL_MS": "3600000"}
 
 _API_OF = {row.api.request: row.api for row in SERVED.values()}
@@ -116,7 +116,7 @@ def read_response(frame: bytes, api: Api, version: int) -> tuple[int, Any]:
 
 
 class KafkaAddress(Protocol):
-    """Where a broker is; a ``BrokerProcess`` knows."""
+    """The address of a broker, as ``BrokerProcess`` has it."""
 
     @property
     def host(self) -> str: ...
@@ -177,7 +177,7 @@ class KafkaPeer:
         return self.frame()
 
     def rest(self) -> bytes:
-        """All that still comes until the broker closes."""
+        """Return everything until the broker closes the connection."""
         while piece := self.socket.recv(1 << 20):
             self._received += piece
         rest = bytes(self._received)
@@ -185,11 +185,11 @@ class KafkaPeer:
         return rest
 
     def end(self) -> None:
-        """Send no more, but read on."""
+        """Send no more, but continue to read."""
         self.socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
-        """Go as a process that crashed."""
+        """Reset the connection, as a process that crashed."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
@@ -199,13 +199,13 @@ class KafkaPeer:
     # ── messages ──
 
     def post(self, request: object, version: int, *, client_id: str | None = "a peer") -> int:
-        """Send and do not wait; returns the correlation id."""
+        """Send without waiting; return the correlation id."""
         correlation = self.expect(request, version)
         self.send(request_frame(request, version, correlation=correlation, client_id=client_id))
         return correlation
 
     def post_all(self, requests: Sequence[tuple[object, int]]) -> list[int]:
-        """``post`` of many, in one piece."""
+        """Send several requests in one write."""
         correlations = [self.expect(request, version) for request, version in requests]
         self.send(
             *(
@@ -216,7 +216,7 @@ class KafkaPeer:
         return correlations
 
     def expect(self, request: object, version: int) -> int:
-        """A correlation id, by which the answer will be known."""
+        """Return the correlation id that the response will have."""
         self._correlation += 1
         self._unanswered[self._correlation] = api_of(request), version
         return self._correlation

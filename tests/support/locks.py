@@ -1,4 +1,4 @@
-"""What parallel processes of one test run, or of several, must not do at the same time."""
+"""Locks for what parallel processes of test runs must not do at the same time."""
 
 from __future__ import annotations
 

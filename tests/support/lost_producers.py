@@ -1,4 +1,4 @@
-"""What becomes of an idempotent producer whose state is not there: one table for Stele and for Apache Kafka.
+"""What happens to an idempotent producer whose state is lost: one table for Stele and for Apache Kafka.
 
 Each case is a story of one partition. Its writes are answered with an error code
 and, if it is 0, a base offset; both are the same whatever the version of Produce.

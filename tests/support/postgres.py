@@ -13,7 +13,7 @@ from load.postgres_server import PostgresMissing, PostgresServer, find_bin
 
 
 def postgres_bin() -> Path:
-    """Where its programs are. Without any the test is skipped, or fails where nothing may be skipped (CI)."""
+    """Return the directory of its programs. Without any the test is skipped; in CI it fails."""
     try:
         return find_bin()
     except PostgresMissing as missing:

@@ -1,4 +1,4 @@
-"""What schemathesis must be told: NDJSON is text."""
+"""Hooks of schemathesis: NDJSON is text."""
 
 from __future__ import annotations
 

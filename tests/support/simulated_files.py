@@ -392,7 +392,7 @@ class SimulatedFiles:
         return self._inode(path).content
 
     def damage(self, path: Path, content: bytes) -> None:
-        """Replace the bytes of a file behind everyone's back."""
+        """Replace the bytes of a file without any call of the code under test."""
         inode = self._inode(path)
         inode.content[:] = content
         inode.durable[:] = content
@@ -413,14 +413,14 @@ class SimulatedFiles:
         return sorted(found)
 
     def create_file(self, path: Path, content: bytes) -> None:
-        """A file that somebody else put there, for good."""
+        """Create a file as another process would, durably."""
         inode = _Inode()
         self._directory(path.parent).change(_Link(path.name, inode))
         self._directory(path.parent).sync()
         self.damage(path, content)
 
     def unlink(self, path: Path) -> None:
-        """A file that somebody else took away, for good."""
+        """Delete a file as another process would, durably."""
         self._inode(path)
         self._directory(path.parent).change(_Link(path.name, None))
         self._directory(path.parent).sync()

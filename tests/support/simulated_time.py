@@ -30,7 +30,7 @@ FOREVER_MS = 1000 * 3_600_000
 
 
 class DeadlockError(Exception):
-    """Everyone waits, and nothing will ever come."""
+    """All tasks wait, and no event is left that could end a wait."""
 
 
 class _NoSelector(selectors.BaseSelector):

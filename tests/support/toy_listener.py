@@ -6,9 +6,9 @@ Each line is a request, answered by a line:
 ``now X``       ``X`` at once
 ``big N``       N bytes at once
 ``later X``     ``X`` when the test calls ``finish(X)``
-``change X``    the same, and it goes on when the peer is gone
+``change X``    the same, and it continues after the peer has disconnected
 ``alone X``     the same, and no later request begins before it has ended
-``read X N``    the same, as a read that may bring N bytes
+``read X N``    the same, as a read that may return N bytes
 ``shared X``    ``X ended`` when the future ``shared`` ends, ``X timed-out`` after its time-out
 ``fail``        the work raises
 ``crash``       beginning it raises
@@ -47,7 +47,7 @@ class Limits:
 
 
 class Works:
-    """What the requests of all connections do, seen and steered by the test."""
+    """What the requests of all connections do, observed and controlled by the test."""
 
     def __init__(self) -> None:
         self.taken: list[str] = []
@@ -234,16 +234,16 @@ class Client:
         return [await self.answer() for _ in range(count)]
 
     async def rest(self) -> bytes:
-        """All that still comes until the listener closes."""
+        """Return everything until the listener closes the connection."""
         async with asyncio.timeout(TIMEOUT_S):
             return await self._reader.read()
 
     def end(self) -> None:
-        """Send no more, but read on."""
+        """Send no more, but continue to read."""
         self._writer.write_eof()
 
     def reset(self) -> None:
-        """Go as a process that crashed: a FIN would only say that nothing more is sent."""
+        """Reset the connection, as a process that crashed; a FIN would only end one direction."""
         transport = self._writer.transport
         connected: socket.socket = transport.get_extra_info("socket")
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

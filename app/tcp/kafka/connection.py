@@ -1,10 +1,11 @@
 """A connection of the Kafka protocol: requests in order, responses in the same order.
 
-A request begins when the one before it has begun, which is when its order is
-decided: the append, the join, the look at the log. What it then waits for (a
-sync, the other members, new records) is waited for in the background, while
-later requests begin. Requests that change which topics exist, or what they may
-hold, are *barriers*: no later request begins before a barrier has ended.
+A request begins when the one before it has begun. Beginning decides the order: it
+appends, joins or looks at the log. The request then waits in the background for a
+sync, the other members or new records, while later requests begin. Requests that
+change topics are *barriers*: no later request begins before a barrier has ended. So
+are requests that list or describe partitions and groups, because they pause on the
+way and must not see the effects of later requests of the same client.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class KafkaConnection(Connection[memoryview]):
         self.close_after_answers()
 
     def refusal(self, reason: str) -> bytes:
-        # The protocol has no message for it.
+        # The protocol has no message for a refused connection.
         logger.info("kafka: %s is closed: %s", self.peer, reason)
         return b""
 
@@ -115,6 +116,9 @@ class KafkaConnection(Connection[memoryview]):
         if served.is_barrier is not None and served.is_barrier(broker, request):
             self.pause_requests()
             self.answer_later(self._finish_barrier(head, served, answer), is_change=True)
+        elif served.walks:
+            self.pause_requests()
+            self.answer_later(self._finish_barrier(head, served, answer), is_change=served.changes)
         elif served.reads is not None:
             bytes_max = served.reads(broker, request)
             self.read_later(self._finish(head, served, answer), bytes_max=bytes_max)
@@ -123,12 +127,12 @@ class KafkaConnection(Connection[memoryview]):
 
     def _refuse_version(self, head: RequestHead, served: Served | None) -> None:
         if served is not None and served.api.key == API_VERSIONS_KEY:
-            # KIP-511: answered in v0, which every client can read, with the versions that are served.
+            # KIP-511: the response lists the served versions in v0, which every client can read.
             self._answer_message(head, served, unsupported_api_versions(), version=0)
             return
         name = "an unknown API" if served is None else served.api.name
         self.unreadable(
-            f"{name} (key {head.api_key}) version {head.version} is not served; ask with ApiVersions first"
+            f"{name} (key {head.api_key}) version {head.version} is not served; send ApiVersions first"
         )
 
     async def _finish(self, head: RequestHead, served: Served, answer: Coroutine[Any, Any, Any]) -> Buffers:
@@ -160,7 +164,7 @@ class KafkaConnection(Connection[memoryview]):
     def _answer_nothing(
         self, head: RequestHead, served: Served, answer: NoResponse, *, has_place: bool = False
     ) -> None:
-        """Send nothing; after an error, close the connection, which is how Kafka reports it to this producer."""
+        """Send nothing; after a failure close the connection, as Kafka does for acks=0."""
         for tracer in self._tracers:
             tracer.unanswered(self.peer, served.api.name, head)
         if not has_place:

@@ -103,8 +103,6 @@ from .schemas import metadata as metadata_schema
 from .schemas import produce as produce_schema
 from .schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
-# A response that lists 10,000 partitions is about this large.
-_LIST_BYTES = 1024 * 1024
 # KIP-511: valid names and versions of client software.
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _FIRST_WITH_CLIENT_SOFTWARE = 3
@@ -114,16 +112,20 @@ _FIRST_WITH_CLIENT_SOFTWARE = 3
 class Served:
     """One API and the handler that answers it.
 
-    ``changes``: the work goes on when the client is gone. ``is_barrier``: whether no
-    later request may begin before this one has ended. ``reads``: how many bytes the
-    response may bring, for requests that read the log. ``is_long``: whether a response
-    is encoded in a thread, because encoding it would hold the event loop.
+    ``changes``: the work continues after the client has disconnected. ``is_barrier``:
+    whether no later request of the connection may begin before this one has ended.
+    ``walks``: the handler visits any number of partitions or groups and pauses among
+    them; it too keeps later requests of its connection waiting, so that a client sees
+    its own requests take effect one after the other. ``reads``: the largest size of the
+    response in bytes, for requests that read the log. ``is_long``: whether a response is
+    encoded in a thread, because encoding it would hold the event loop.
     """
 
     api: Api
     handle: Callable[[Context, Any], Answer]
     changes: bool = False
     is_barrier: Callable[[Broker, Any], bool] | None = None
+    walks: bool = False
     reads: Callable[[Broker, Any], int] | None = None
     carries_records: bool = False
     is_long: Callable[[Any], bool] | None = None
@@ -137,10 +139,6 @@ class Served:
 
 def _always(_broker: Broker, _request: Any) -> bool:
     return True
-
-
-def _lists(_broker: Broker, _request: Any) -> int:
-    return _LIST_BYTES
 
 
 def _answer_api_versions(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -167,31 +165,31 @@ _ROWS = (
         carries_records=True,
     ),
     Served(api=fetch_schema.API, handle=fetch.fetch, reads=fetch.answer_bytes_max),
-    Served(api=list_offsets_schema.API, handle=list_offsets.list_offsets, reads=_lists),
+    Served(api=list_offsets_schema.API, handle=list_offsets.list_offsets, walks=True),
     Served(
         api=metadata_schema.API,
         handle=metadata.metadata,
         is_barrier=metadata.may_create_topics,
-        reads=_lists,
+        walks=True,
     ),
     Served(api=offset_commit.API, handle=committed_offsets.offset_commit, changes=True),
-    Served(api=offset_fetch.API, handle=committed_offsets.offset_fetch),
+    Served(api=offset_fetch.API, handle=committed_offsets.offset_fetch, walks=True),
     Served(api=find_coordinator.API, handle=membership.find_coordinator),
     Served(api=join_group.API, handle=membership.join_group),
     Served(api=heartbeat.API, handle=membership.heartbeat),
     Served(api=leave_group.API, handle=membership.leave_group),
     Served(api=sync_group.API, handle=membership.sync_group),
-    Served(api=describe_groups.API, handle=groups.describe_groups),
-    Served(api=list_groups.API, handle=groups.list_groups),
+    Served(api=describe_groups.API, handle=groups.describe_groups, walks=True),
+    Served(api=list_groups.API, handle=groups.list_groups, walks=True),
     Served(api=api_versions.API, handle=_answer_api_versions),
     Served(api=create_topics.API, handle=topics.create_topics, changes=True, is_barrier=_always),
     Served(api=delete_topics.API, handle=topics.delete_topics, changes=True, is_barrier=_always),
     Served(api=delete_records.API, handle=topics.delete_records, changes=True, is_barrier=_always),
     Served(api=init_producer_id.API, handle=producers.init_producer_id),
-    Served(api=offset_for_leader_epoch.API, handle=leader_epoch.offset_for_leader_epoch, reads=_lists),
-    Served(api=describe_configs.API, handle=configs.describe_configs, is_long=configs.is_long),
+    Served(api=offset_for_leader_epoch.API, handle=leader_epoch.offset_for_leader_epoch, walks=True),
+    Served(api=describe_configs.API, handle=configs.describe_configs, walks=True, is_long=configs.is_long),
     Served(api=alter_configs.API, handle=configs.alter_configs, changes=True, is_barrier=_always),
-    Served(api=describe_log_dirs.API, handle=log_dirs.describe_log_dirs),
+    Served(api=describe_log_dirs.API, handle=log_dirs.describe_log_dirs, walks=True),
     Served(api=create_partitions.API, handle=topics.create_partitions, changes=True, is_barrier=_always),
     Served(api=delete_groups.API, handle=groups.delete_groups, changes=True),
     Served(
@@ -202,12 +200,12 @@ _ROWS = (
     ),
     Served(api=offset_delete.API, handle=committed_offsets.offset_delete, changes=True),
     Served(api=describe_cluster.API, handle=metadata.describe_cluster),
-    Served(api=describe_producers.API, handle=producers.describe_producers),
-    Served(api=describe_topic_partitions.API, handle=metadata.describe_topic_partitions),
+    Served(api=describe_producers.API, handle=producers.describe_producers, walks=True),
+    Served(api=describe_topic_partitions.API, handle=metadata.describe_topic_partitions, walks=True),
     # APIs of clusters, as a cluster of one broker answers them.
-    Served(api=alter_replica_log_dirs.API, handle=log_dirs.alter_replica_log_dirs),
-    Served(api=elect_leaders.API, handle=cluster.elect_leaders),
-    Served(api=alter_partition_reassignments.API, handle=cluster.alter_partition_reassignments),
+    Served(api=alter_replica_log_dirs.API, handle=log_dirs.alter_replica_log_dirs, walks=True),
+    Served(api=elect_leaders.API, handle=cluster.elect_leaders, walks=True),
+    Served(api=alter_partition_reassignments.API, handle=cluster.alter_partition_reassignments, walks=True),
     Served(api=list_partition_reassignments.API, handle=cluster.list_partition_reassignments),
     Served(api=describe_quorum.API, handle=cluster.describe_quorum),
     Served(api=update_features.API, handle=cluster.update_features),
@@ -215,7 +213,7 @@ _ROWS = (
     Served(api=list_config_resources.API, handle=cluster.list_config_resources),
     Served(api=add_raft_voter.API, handle=cluster.add_raft_voter),
     Served(api=remove_raft_voter.API, handle=cluster.remove_raft_voter),
-    # There is no authentication, no authorizer, and there are no users and no quotas.
+    # The broker has no authentication, no authorizer, no users and no quotas.
     Served(api=sasl_handshake.API, handle=security.sasl_handshake),
     Served(api=sasl_authenticate.API, handle=security.sasl_authenticate),
     Served(api=describe_acls.API, handle=security.describe_acls),

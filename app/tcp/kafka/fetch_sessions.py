@@ -1,18 +1,17 @@
-"""Fetch sessions (KIP-227): what a consumer reads, remembered between its requests. A state machine without I/O.
+"""Fetch sessions (KIP-227): the broker remembers what a consumer reads. A state machine without I/O.
 
-A *full* request (epoch 0) names all its partitions and may begin a session; the
-*incremental* ones that follow (epochs 1, 2, …) name only what changed, and their
-answers leave out partitions with nothing to say. Sessions belong to the listener
-and not to a connection: a client that connects again may go on with its own.
+A *full* request (epoch 0) names all its partitions and may begin a session. The
+*incremental* requests that follow (epochs 1, 2, …) name only what changed, and their
+responses leave out partitions that have nothing new. Sessions belong to the listener,
+not to a connection: a client that reconnects may continue its session.
 
-Beyond what Kafka's cache does, a session knows which of its partitions may have
-something to say at all (``FetchSession.candidates``), from a watch on them. An idle
-partition costs a round nothing.
+Unlike Kafka's cache, a session knows from a watch which of its partitions may have
+something new (``FetchSession.candidates``), so idle partitions cost a request nothing.
 
-Sessions live in slots, as in Kafka. When all are taken, a new session takes the
-place of one that was not used for two minutes; or of an ordinary one if it is
-privileged (a follower's); or of one that is older than two minutes and smaller
-than itself. Otherwise its client gets no session and names all partitions each time.
+Sessions live in slots, as in Kafka. When all slots are taken, a new session replaces
+one that was not used for two minutes; or, if the new session is privileged (a
+follower's), an ordinary one; or a session that is older than two minutes and has fewer
+partitions. Otherwise its client gets no session and names all partitions each time.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ from stele.wire.error_codes import ErrorCode
 
 from ...storage.engine import TopicPartition
 
-# Session id 0 is none. Epochs: 0 asks for a new session, -1 ends the one named, without another.
+# Session id 0 means no session. Epoch 0 asks for a new session; -1 ends the named one and begins none.
 NO_SESSION_ID = 0
 NEW_SESSION_EPOCH = 0
 FINAL_EPOCH = -1
 _EPOCH_MAX = 2**31 - 1
-# As Kafka's: a session that was not used for longer gives way to any other, a younger one only to followers.
+# Kafka's value. After that time without use, any new session may replace a session; before, only a follower's.
 EVICTION_MS = 120_000
 
-# Privileged or not, partitions, session id: the least of those that may go is the first to go.
+# Whether it is privileged, its number of partitions, its id: the least is evicted first.
 _Worth = tuple[bool, int, int]
 # A topic's name, or its id (16 bytes) in sessions that use ids; and the partition.
 PartitionKey = tuple[str | bytes, int]
 
 
 def next_epoch(epoch: int) -> int:
-    """The epoch after ``epoch``; after the largest comes 1, because 0 begins a session."""
+    """Return the epoch after ``epoch``; 1 after the largest, because 0 begins a session."""
     return 1 if epoch == _EPOCH_MAX else epoch + 1
 
 
 class Watch(Protocol):
-    """Tells which of its partitions changed; see ``storage.waiters.PartitionWatch``."""
+    """Notes which of its partitions changed; see ``storage.waiters.PartitionWatch``."""
 
     def add(self, topic_partition: TopicPartition) -> None: ...
     def discard(self, topic_partition: TopicPartition) -> None: ...
@@ -57,10 +56,10 @@ class Watch(Protocol):
 
 @dataclass(slots=True, eq=False)
 class FetchedPartition:
-    """What a request asks of one partition, and what its session last answered.
+    """One partition of a request or a session, and what the session last answered for it.
 
-    ``topic`` is empty while no topic of this id has been found; ``is_by_id`` tells
-    that it was asked for by an id, which may be all zeros.
+    ``topic`` is empty while no topic has this id. With ``is_by_id`` the request named
+    the topic by its id, which may be all zeros.
     """
 
     topic: str
@@ -70,28 +69,32 @@ class FetchedPartition:
     max_bytes: int
     leader_epoch: int
     is_by_id: bool = False
-    # As last answered; -1 makes the next answer news.
+    # As last answered; -1: the next response must have the partition.
     high_watermark: int = -1
     log_start_offset: int = -1
-    # Its place in the session: it goes to the end when it brought records.
+    # Orders the partitions of a session: one that returned records goes to the end.
     turn: int = 0
 
-    def ask(self, other: FetchedPartition) -> None:
-        """Take over what a later request asks of the partition."""
+    def update(self, other: FetchedPartition) -> None:
+        """Take over the offset, limit and leader epoch of a later request."""
         self.offset, self.max_bytes = other.offset, other.max_bytes
         self.leader_epoch = other.leader_epoch
 
     def note_answer(
         self, *, has_records: bool, is_error: bool, high_watermark: int, log_start_offset: int
     ) -> bool:
-        """True if the answer must be sent: records, an error, or an end or a beginning that moved."""
+        """Note an answer; return whether the response must have it.
+
+        It must if the answer has records or an error, or if the high watermark or the
+        log start offset has moved.
+        """
         is_news = (
             has_records
             or is_error
             or high_watermark != self.high_watermark
             or log_start_offset != self.log_start_offset
         )
-        # When the error has gone the partition is news, whatever it has.
+        # After an error the next answer is sent in any case: the client must learn that the error is gone.
         self.high_watermark = -1 if is_error else high_watermark
         self.log_start_offset = log_start_offset
         return is_news
@@ -114,15 +117,15 @@ class FetchSession:
         self.is_privileged = is_privileged
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = self.used_ms = now_ms
-        # That of the next request.
+        # The epoch of the next request.
         self.epoch = next_epoch(NEW_SESSION_EPOCH)
         self.watch = watch
-        # It lost its slot, or was ended; a request that is under way still gets its answer.
+        # The session was evicted or ended; a request in progress still gets its response.
         self.is_over = False
         self._partitions: dict[PartitionKey, FetchedPartition] = {}
         self._keys: dict[TopicPartition, PartitionKey] = {}
         self._turns = 0
-        # Those that may have something to say.
+        # The partitions that may have something new.
         self._unsettled: dict[PartitionKey, FetchedPartition] = {}
         self.update(partitions, ())
 
@@ -130,10 +133,10 @@ class FetchSession:
         return len(self._partitions)
 
     def update(
-        self, asked: Mapping[PartitionKey, FetchedPartition], forgotten: Iterable[PartitionKey]
+        self, requested: Mapping[PartitionKey, FetchedPartition], forgotten: Iterable[PartitionKey]
     ) -> None:
-        """Add and change the partitions in ``asked``, then remove those in ``forgotten``."""
-        for key, partition in asked.items():
+        """Add and change the partitions in ``requested``, then remove those in ``forgotten``."""
+        for key, partition in requested.items():
             known = self._partitions.get(key)
             if known is None:
                 self._turns += 1
@@ -142,7 +145,7 @@ class FetchSession:
                 if partition.topic:
                     self._watch(key, partition)
             else:
-                known.ask(partition)
+                known.update(partition)
             self._unsettled[key] = known
         for key in forgotten:
             known = self._partitions.pop(key, None)
@@ -159,12 +162,12 @@ class FetchSession:
         self.watch.add(name)
 
     def resolve(self, partition: FetchedPartition, topic: str) -> None:
-        """The topic of this partition's id has a name."""
+        """Note the name of the topic, which was created after a request named its id."""
         partition.topic = topic
         self._watch((partition.topic_id, partition.index), partition)
 
     def candidates(self) -> list[FetchedPartition]:
-        """The partitions that may have something to say, in the order in which they are to be read."""
+        """Return the partitions that may have something new, in the order in which to read them."""
         for name in self.watch.take():
             key = self._keys.get(name)
             if key is not None:
@@ -180,11 +183,11 @@ class FetchSession:
         high_watermark: int,
         log_start_offset: int,
     ) -> bool:
-        """Note what was found in a partition; true if it must be in the answer.
+        """Note what a partition had; return whether the response must have it.
 
-        A partition that brought records is read last from now on. One that has no
-        error and nothing behind its offset has nothing to say until it changes or
-        a request names it.
+        A partition that returned records is read last from now on. One without an
+        error and without records at or after its offset is no candidate again until it
+        changes or a request names it.
         """
         if has_records:
             self._turns += 1
@@ -208,7 +211,10 @@ def _turn(partition: FetchedPartition) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a request is: an error; or a fetch of a ``session``; or one without, which may begin one."""
+    """What to do with a request: refuse it, fetch for ``session``, or fetch without a session.
+
+    In the last case the request may begin a session if ``may_begin``.
+    """
 
     error: ErrorCode = ErrorCode.NONE
     session: FetchSession | None = None
@@ -216,10 +222,10 @@ class Round:
 
 
 class FetchSessionCache:
-    """The sessions of a listener, in ``slots`` and with at most ``partitions_max`` partitions together.
+    """The sessions of a listener: at most ``slots``, with at most ``partitions_max`` partitions in all.
 
-    Times are in ms of a clock that only goes forward. ``random_id`` gives numbers
-    from 1 to 2^31 - 1, and ``make_watch`` a watch for each session.
+    Times are in ms of a monotonic clock. ``random_id`` returns numbers from 1 to
+    2^31 - 1, and ``make_watch`` a watch for each session.
     """
 
     def __init__(
@@ -234,10 +240,11 @@ class FetchSessionCache:
         self._partitions_max = partitions_max
         self._random_id = random_id
         self._make_watch = make_watch
-        # The least recently used first.
+        # Least recently used first.
         self._sessions: dict[int, FetchSession] = {}
         self._sizes: dict[int, int] = {}
-        # What may give way to any session, and what only to a privileged one; as of its last use.
+        # The sessions that any new session may replace, and those that only a privileged one may, as
+        # of their last use.
         self._evictable: dict[int, _Worth] = {}
         self._evictable_by_privileged: dict[int, _Worth] = {}
         self.partitions = 0
@@ -252,16 +259,16 @@ class FetchSessionCache:
         session_id: int,
         epoch: int,
         uses_topic_ids: bool,
-        asked: Mapping[PartitionKey, FetchedPartition],
+        requested: Mapping[PartitionKey, FetchedPartition],
         forgotten: Iterable[PartitionKey],
         now_ms: int,
     ) -> Round:
-        """Decide what a request is, and change its session as it asks.
+        """Decide what to do with a request, and apply it to its session.
 
-        Whatever still waits for the session's request before this one is interrupted.
+        This ends the wait of the session's previous request, if it still waits.
         """
         if epoch in (NEW_SESSION_EPOCH, FINAL_EPOCH):
-            # Both end the session they name.
+            # Both end the session that they name.
             self._remove(session_id)
             return Round(may_begin=epoch == NEW_SESSION_EPOCH)
         session = self._sessions.get(session_id)
@@ -271,15 +278,15 @@ class FetchSessionCache:
             return Round(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != uses_topic_ids:
             return Round(error=ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        session.update(asked, forgotten)
+        session.update(requested, forgotten)
         session.watch.interrupt()
         if not len(session):
-            # Nothing is left to remember; what was named and forgotten at once is still answered.
+            # An empty session ends; the request is answered without one.
             self._remove(session_id)
             return Round()
         self._touch(session, now_ms)
         if self.partitions > self._partitions_max:
-            # Its client begins again, with a session if there is room.
+            # The client sends a full request next, which gets a session if there is room.
             self._remove(session_id)
             return Round(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         session.epoch = next_epoch(epoch)
@@ -293,7 +300,7 @@ class FetchSessionCache:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> int:
-        """Begin a session with what was asked and answered; its id, or 0 if there is no room for it."""
+        """Begin a session whose first response is made; return its id, or 0 if there is no room."""
         if not self._make_room(len(partitions), is_privileged=is_privileged, now_ms=now_ms):
             return NO_SESSION_ID
         session_id = self._random_id()

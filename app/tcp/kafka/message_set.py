@@ -1,14 +1,14 @@
-"""Message sets: what Kafka kept before it had record batches (magic 0 and 1), to and from batches.
+"""Message sets: Kafka's formats before record batches (magic 0 and 1), to and from batches.
 
-Big-endian. A set is messages one behind the other, without a count::
+Numbers are big-endian. A set is a sequence of messages without a count::
 
     offset:8  size:4  crc32:4  magic:1  attributes:1  [timestamp:8]  key length:4  key  value length:4  value
                       └────────────────────────── size ──────────────────────────────────────────────────┘
     size        counts what follows it
-    crc32       zlib's, over everything behind it
+    crc32       zlib's, over everything after it
     timestamp   ms since the epoch, in magic 1 only
     length      -1 is null
-    attributes  bits 0–2 the codec (0 none, 1 gzip, 2 snappy, 3 lz4), bit 3 in magic 1: the broker's clock
+    attributes  bits 0–2 the codec (0 none, 1 gzip, 2 snappy, 3 lz4), bit 3 in magic 1: log append time
 
 A message with a codec is a *wrapper*: its value is a compressed message set, whose
 messages have no codec. The offset of a wrapper is that of its last message. Inside,
@@ -16,16 +16,16 @@ offsets are absolute in magic 0 and count from 0 in magic 1 (KIP-31), so there t
 offset of a message is ``wrapper offset - last inner offset + inner offset``. With bit
 3 the wrapper's timestamp is that of all its messages (KIP-32).
 
-Valid is a set whose messages fill it exactly, each with its CRC. Key ``a`` and value
-``b`` at offset 0 in magic 0 are these 28 bytes::
+The messages of a valid set fill it exactly, and each has the right CRC. A message with key
+``a`` and value ``b`` at offset 0 in magic 0 has these 28 bytes::
 
     00000000 00000000  00000010  a4ad2011  00  00  00000001 61  00000001 62
 
-LZ4 in magic 0 has a header checksum over the wrong bytes (KAFKA-3160): the frame's
-magic number is counted in. Both are read; the wrong one is written, as the clients
+LZ4 in magic 0 has a header checksum over the wrong bytes (KAFKA-3160): it includes the
+frame's magic number. Both checksums are read; the wrong one is written, as the clients
 of that time expect.
 
-Nothing of this is ever stored: a set that is torn or damaged is refused as a whole.
+Message sets are never stored, and a set that is torn or damaged is refused as a whole.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CRC = struct.Struct(">I")
 _LENGTH = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
 _CRC_BYTES = 4
-# Decoded at a time.
+# Records that exist as objects at the same time.
 _RECORDS_PER_SLICE = 1000
 # CRC, magic, attributes, two lengths.
 _MESSAGE_BYTES_MIN = 14
@@ -64,7 +64,7 @@ _LZ4_HAS_DICTIONARY = 0x01
 
 
 class InvalidMessageSet(ValueError):
-    """Bytes that are not a message set; ``is_corrupt`` if a CRC says that they were one."""
+    """The bytes are no message set; ``is_corrupt``: a CRC does not match."""
 
     def __init__(self, reason: str, *, is_corrupt: bool = False) -> None:
         super().__init__(reason)
@@ -73,11 +73,11 @@ class InvalidMessageSet(ValueError):
 
 
 class UnsupportedCodec(ValueError):
-    """A batch compressed by a codec that message sets do not have: zstd."""
+    """A batch is compressed by zstd, which message sets do not have."""
 
 
 class MessageSetTooLarge(ValueError):
-    """A batch whose records would not fit into ``DECOMPRESSED_BYTES_MAX`` as messages: it is meant to do harm."""
+    """The records of one batch would exceed ``DECOMPRESSED_BYTES_MAX`` as messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,13 @@ class _Message:
 
 
 def up_convert(message_set: rb.Buffer) -> bytearray:
-    """The batches (RecordBatch v2) that hold the same records, in their order.
+    """Return batches (RecordBatch v2) with the same records in the same order.
 
-    Neighbours of the same codec and magic share a batch; a record of magic 0 has no
-    timestamp (-1). Offsets are relative, as in a produce.
+    Adjacent messages of the same codec and magic share a batch. A record of magic 0 has
+    no timestamp (-1). Offsets are relative, as in a produce.
 
     Raises:
-        InvalidMessageSet: torn, damaged, empty, nested too deep or too large.
+        InvalidMessageSet: the set is torn, damaged, empty, nested too deep or too large.
     """
     out = bytearray()
     builder: rb.BatchBuilder | None = None
@@ -113,19 +113,19 @@ def up_convert(message_set: rb.Buffer) -> bytearray:
         else:
             body = _decompressed(outer, budget)
             budget -= len(body)
-            # One at a time: a message as an object takes many times its bytes.
+            # One message at a time, because as an object it takes many times its bytes.
             inner = _messages(memoryview(body))
         if builder is None or kind != (outer.codec, outer.magic):
             out += builder.build() if builder is not None and builder.count else b""
             kind = (outer.codec, outer.magic)
             builder = rb.BatchBuilder(compression=outer.codec)
-        for one in inner:
-            if one.codec is not Compression.NONE or one.magic != outer.magic:
+        for message in inner:
+            if message.codec is not Compression.NONE or message.magic != outer.magic:
                 raise InvalidMessageSet(
                     "a compressed message holds one that is compressed, or of another magic"
                 )
-            timestamp_ms = outer.timestamp_ms if outer.is_log_append_time else one.timestamp_ms
-            builder.append(timestamp_ms=timestamp_ms, key=one.key, value=one.value)
+            timestamp_ms = outer.timestamp_ms if outer.is_log_append_time else message.timestamp_ms
+            builder.append(timestamp_ms=timestamp_ms, key=message.key, value=message.value)
     if builder is not None and builder.count:
         out += builder.build()
     if not out:
@@ -166,7 +166,7 @@ def _message(offset: int, data: memoryview) -> _Message:
     key, position = _bytes(data, position, "key")
     value, position = _bytes(data, position, "value")
     if position != len(data):
-        raise InvalidMessageSet(f"{len(data) - position} bytes behind the value of a message")
+        raise InvalidMessageSet(f"{len(data) - position} bytes after the value of a message")
     return _Message(
         offset=offset,
         magic=magic,
@@ -209,14 +209,15 @@ def _decompressed(outer: _Message, budget: int) -> bytes:
 
 
 def down_convert(batches: rb.Buffer, *, magic: int, from_offset: int, max_bytes: int) -> bytes:
-    """The records at or behind ``from_offset`` as messages of ``magic`` 0 or 1, about ``max_bytes`` of them.
+    """Return the records from ``from_offset`` on as messages of ``magic`` 0 or 1.
 
-    At least one batch is converted. Headers are lost, and in magic 0 timestamps.
+    The messages have about ``max_bytes``, but at least one batch is converted. Headers
+    are lost, and in magic 0 timestamps.
 
     Raises:
         UnsupportedCodec: a batch is compressed by zstd.
-        MessageSetTooLarge: a batch whose records are too many.
-        rb.CorruptBatchError: stored bytes that do not parse.
+        MessageSetTooLarge: a batch has too many records.
+        rb.CorruptBatchError: stored bytes do not parse.
     """
     out = bytearray()
     for header in rb.iter_headers(batches):
@@ -278,7 +279,10 @@ def _encoded(
 
 
 def with_lz4_checksum(frame: bytes, *, over_magic: bool) -> bytes:
-    """``frame`` with its header checksum over the descriptor, or wrongly over the magic number as well."""
+    """Return ``frame`` with the header checksum of its descriptor.
+
+    With ``over_magic`` the checksum wrongly includes the magic number.
+    """
     if len(frame) < 7 or not frame.startswith(_LZ4_MAGIC):
         return frame
     flags = frame[4]
@@ -298,7 +302,7 @@ def _rotated(value: int, bits: int) -> int:
 
 
 def _xxh32(data: bytes) -> int:
-    """xxHash, 32 bits, seed 0 (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md)."""
+    """Return the 32-bit xxHash with seed 0 (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md)."""
     position, end = 0, len(data)
     if end >= 16:
         lanes = [(_PRIME_1 + _PRIME_2) & _MASK, _PRIME_2, 0, -_PRIME_1 & _MASK]

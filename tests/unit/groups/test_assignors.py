@@ -1,4 +1,4 @@
-"""Who gets which partition: every assignor gives each partition to one subscriber, and the even one is even."""
+"""Assignors give each partition to one subscriber, and the even assignor balances them."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_the_first_member_leads_until_it_goes() -> None:
     assert group.leader is None
 
 
-def test_a_leader_that_did_not_join_is_followed_by_one_that_did() -> None:
+def test_a_leader_that_did_not_join_is_replaced_by_a_member_that_did() -> None:
     group = group_of(member("a"), member("b"), member("c"))
     group.members["a"].is_awaiting_join = False
     assert group.elect_leader()
@@ -161,7 +161,7 @@ def test_pending_members_hold_a_rebalance_up() -> None:
     assert not group.have_all_joined
 
 
-def test_who_asks_is_checked_by_instance_first_then_by_member_then_by_generation() -> None:
+def test_requests_are_checked_by_instance_then_by_member_then_by_generation() -> None:
     group = stable(member("a", instance_id="i"), member("b"))
     assert group.check_member("a", "i").member_id == "a"
     assert group.check_member("b", None).member_id == "b"
@@ -235,7 +235,7 @@ def test_a_group_that_all_have_left_keeps_counting_its_generations() -> None:
         (S.COMPLETING_REBALANCE, -1, "", UnknownMember),
     ],
 )
-def test_who_may_commit_when(
+def test_which_members_may_commit_in_which_state(
     state: GroupState, generation: int, member_id: str, refused: type[Exception] | None
 ) -> None:
     group = Group("g") if state is S.EMPTY else stable(member("a"))

@@ -68,7 +68,7 @@ class MortalStore(SqliteGroupStore):
 
 
 class GroupHistories(RuleBasedStateMachine):
-    """Clients know what they were told last: a member id and a generation."""
+    """Clients know the member id and the generation of their last response."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class GroupHistories(RuleBasedStateMachine):
 
     @rule(client=CLIENTS)
     def vanish(self, client: int) -> None:
-        """Its process died and another starts, without a word; it will be found out."""
+        """Replace the process of a member without leaving the group."""
         self.forget(client)
 
     def forget(self, client: int) -> None:
@@ -264,7 +264,7 @@ class GroupHistories(RuleBasedStateMachine):
 
     @rule()
     def crash(self) -> None:
-        """The process dies where it stands: what was answered is true, and what waited may be."""
+        """Crash the coordinator: acknowledged changes must survive, and pending ones may."""
         # A dead process writes nothing, and nobody hears its answers.
         self.store.is_dead = True
         self.loop.run_until_complete(self.bench.close())

@@ -1,4 +1,4 @@
-"""Members for which the broker joins, syncs and leads; and who owns what. On simulated time over a real store."""
+"""Managed members and the ownership of partitions, on simulated time over a real store."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ async def test_the_first_member_gets_everything_and_the_next_ones_their_even_sha
 
 
 @simulated
-async def test_a_member_that_is_silent_is_gone_and_the_others_have_its_partitions(bench: GroupBench) -> None:
+async def test_a_member_that_misses_its_session_timeout_is_removed_and_the_others_get_its_partitions(
+    bench: GroupBench,
+) -> None:
     await bench.open()
     one, two = await bench.join_managed(), await bench.join_managed()
     for _ in range(3):
@@ -137,7 +139,7 @@ async def test_partitions_that_are_added_are_assigned_and_a_deleted_topic_is_tak
 
 
 @simulated
-async def test_a_store_that_is_out_of_order_refuses_the_join_and_leaves_no_ghost(bench: GroupBench) -> None:
+async def test_a_join_that_the_store_refuses_leaves_no_member(bench: GroupBench) -> None:
     await bench.open()
     bench.break_store()
     with pytest.raises(GroupStoreFailed):
@@ -191,7 +193,7 @@ async def test_a_kafka_member_that_leads_assigns_to_the_others_too(bench: GroupB
 
 
 @simulated
-async def test_a_kafka_member_without_a_common_assignor_is_refused_and_says_what_they_are(
+async def test_a_kafka_member_without_a_common_assignor_is_refused_with_the_names_of_them(
     bench: GroupBench,
 ) -> None:
     await bench.open()
@@ -207,7 +209,7 @@ async def test_a_kafka_member_without_a_common_assignor_is_refused_and_says_what
 
 
 @simulated
-async def test_a_partition_is_claimed_committed_and_released_by_whom_it_is_assigned_to(
+async def test_a_partition_is_claimed_committed_and_released_by_the_member_that_has_it(
     bench: GroupBench,
 ) -> None:
     await bench.open()

@@ -101,7 +101,7 @@ async def test_protocols_that_do_not_fit_are_refused(bench: GroupBench) -> None:
 
 
 @simulated
-async def test_a_member_that_brings_too_much_is_refused(tmp_path: Path) -> None:
+async def test_a_member_with_too_much_metadata_is_refused(tmp_path: Path) -> None:
     bench = await GroupBench(tmp_path, group_member_bytes_max=2000).open()
     with pytest.raises(InvalidRequest):
         bench.join(protocols=[MemberProtocol("range", b"x" * 2000)])
@@ -117,7 +117,7 @@ async def test_a_member_that_brings_too_much_is_refused(tmp_path: Path) -> None:
 
 
 @simulated
-async def test_a_new_member_is_handed_an_id_and_joins_with_it(bench: GroupBench) -> None:
+async def test_a_new_member_gets_an_id_and_joins_with_it(bench: GroupBench) -> None:
     await bench.open()
     with pytest.raises(MemberIdRequired) as error:
         bench.join(requires_known_member_id=True, client_id="me")
@@ -241,7 +241,9 @@ async def test_the_initial_delay_is_not_extended_past_the_rebalance_timeout(tmp_
 
 
 @simulated
-async def test_who_does_not_rejoin_within_the_rebalance_timeout_is_dropped(bench: GroupBench) -> None:
+async def test_a_member_that_does_not_rejoin_within_the_rebalance_timeout_is_removed(
+    bench: GroupBench,
+) -> None:
     await bench.open()
     generation, (leader, follower) = await bench.stable(members=2)
     newcomer = bench.join()
@@ -390,7 +392,7 @@ async def test_an_empty_group_knows_no_members(bench: GroupBench) -> None:
 
 
 @simulated
-async def test_a_join_that_is_repeated_while_parked_answers_the_first_one(bench: GroupBench) -> None:
+async def test_a_join_that_is_repeated_while_parked_completes_the_first_one(bench: GroupBench) -> None:
     await bench.open()
     generation, (leader, follower) = await bench.stable(members=2)
     lost = bench.join(leader)
@@ -427,7 +429,7 @@ async def test_syncs_wait_for_the_leader_and_are_answered_from_the_store_on(benc
 
 
 @simulated
-async def test_a_sync_of_another_time_member_or_protocol_is_refused(bench: GroupBench) -> None:
+async def test_a_sync_of_another_generation_member_or_protocol_is_refused(bench: GroupBench) -> None:
     await bench.open()
     generation, (member_id,) = await bench.stable()
     with pytest.raises(UnknownMember):
@@ -465,7 +467,7 @@ async def test_members_that_do_not_sync_within_the_rebalance_timeout_are_dropped
 
 
 @simulated
-async def test_a_leader_that_never_assigns_is_dropped_and_parked_followers_are_told(
+async def test_a_leader_that_never_assigns_is_removed_and_parked_members_get_an_error(
     bench: GroupBench,
 ) -> None:
     await bench.open()
@@ -506,7 +508,7 @@ async def test_heartbeats_are_answered_by_state(bench: GroupBench) -> None:
 
 
 @simulated
-async def test_a_member_that_is_silent_for_its_session_timeout_is_gone(bench: GroupBench) -> None:
+async def test_a_member_that_misses_its_session_timeout_is_removed(bench: GroupBench) -> None:
     await bench.open()
     generation, (member_id,) = await bench.stable()
     await asyncio.sleep(SESSION_MS / 1000 - 0.1)
@@ -547,7 +549,9 @@ async def test_a_member_that_is_parked_never_expires(bench: GroupBench) -> None:
 
 
 @simulated
-async def test_a_new_member_that_is_parked_for_five_minutes_is_gone_and_told(bench: GroupBench) -> None:
+async def test_a_new_member_that_is_parked_for_five_minutes_is_removed_with_an_error(
+    bench: GroupBench,
+) -> None:
     await bench.open()
     generation, (member_id,) = await bench.stable(rebalance_timeout_ms=900_000)
     newcomer = bench.join()
@@ -601,7 +605,7 @@ async def test_leaving_a_group_that_does_not_exist_is_not_knowing_the_member(ben
 
 
 @simulated
-async def test_a_member_that_is_removed_while_parked_is_told(bench: GroupBench) -> None:
+async def test_a_member_that_is_removed_while_parked_gets_an_error(bench: GroupBench) -> None:
     await bench.open()
     _, (leader, follower) = await bench.stable(members=2)
     parked = bench.join(leader)
@@ -663,7 +667,7 @@ async def test_an_instance_that_comes_back_gets_a_new_id_without_a_rebalance_and
 
 
 @simulated
-async def test_a_leader_that_comes_back_skips_its_assignment_or_is_not_told_that_it_leads(
+async def test_a_leader_that_returns_skips_its_assignment_or_does_not_learn_that_it_leads(
     bench: GroupBench,
 ) -> None:
     await bench.open()
@@ -731,7 +735,7 @@ async def test_an_unknown_instance_with_a_member_id_is_unknown(bench: GroupBench
 
 
 class HeldWrites:
-    """What is persisted waits for ``release``: a slow disk."""
+    """Delays writes until ``release``, as a slow disk would."""
 
     def __init__(self, bench: GroupBench, monkeypatch: pytest.MonkeyPatch) -> None:
         self._persist = bench.coordinator.table.persist
@@ -749,7 +753,7 @@ class HeldWrites:
 
 
 @simulated
-async def test_an_assignment_that_a_rebalance_overtook_is_given_to_nobody(
+async def test_an_assignment_that_a_rebalance_overtook_is_given_to_no_member(
     bench: GroupBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bench.open()
@@ -771,7 +775,7 @@ async def test_an_assignment_that_a_rebalance_overtook_is_given_to_nobody(
 
 
 @simulated
-async def test_a_leader_that_assigns_twice_is_answered_what_was_kept(
+async def test_a_leader_that_assigns_twice_gets_the_stored_assignment(
     bench: GroupBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bench.open()
@@ -810,7 +814,7 @@ async def test_an_instance_that_a_rebalance_overtook_joins_the_next_generation(
 
 
 @simulated
-async def test_a_full_group_takes_nobody_but_those_it_has(tmp_path: Path) -> None:
+async def test_a_full_group_accepts_only_members_that_it_has(tmp_path: Path) -> None:
     bench = await GroupBench(tmp_path, group_size_max=2).open()
     joins = [bench.join(instance_id="i"), bench.join()]
     joined = [await join for join in joins]
@@ -845,7 +849,7 @@ async def test_there_are_not_more_groups_than_allowed(tmp_path: Path) -> None:
 
 
 @simulated
-async def test_closing_answers_all_who_are_parked_and_refuses_the_rest(bench: GroupBench) -> None:
+async def test_closing_answers_all_parked_requests_and_refuses_the_rest(bench: GroupBench) -> None:
     await bench.open()
     _, (leader, _) = await bench.stable(members=2)
     joining = bench.join(leader)
@@ -872,7 +876,7 @@ async def test_closing_answers_all_who_are_parked_and_refuses_the_rest(bench: Gr
 
 
 @simulated
-async def test_a_peer_that_went_away_is_no_trouble(bench: GroupBench) -> None:
+async def test_a_peer_that_has_disconnected_causes_no_error(bench: GroupBench) -> None:
     await bench.open()
     _, (leader, follower) = await bench.stable(members=2)
     bench.join(leader).cancel()

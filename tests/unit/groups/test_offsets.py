@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit, what is kept, and when it is dropped."""
+"""Committed offsets: which members may commit, what is stored, and when it expires."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def store(tmp_path: Path) -> ObservedStore:
 
 
 @simulated
-async def test_a_consumer_without_a_group_commits_to_a_group_that_is_empty_or_absent(
+async def test_a_consumer_outside_a_group_commits_to_a_group_that_is_empty_or_absent(
     bench: GroupBench,
 ) -> None:
     await bench.open()
@@ -159,7 +159,7 @@ async def test_each_partition_of_a_commit_has_its_own_answer(bench: GroupBench) 
 
 
 @simulated
-async def test_a_clients_own_word_for_a_position_is_kept_as_it_is(bench: GroupBench) -> None:
+async def test_a_negative_offset_that_a_client_commits_is_stored_unchanged(bench: GroupBench) -> None:
     # KafkaJS commits -2 (the earliest) when the position it had was deleted, and reads it back.
     await bench.open()
     asked = [OffsetToCommit(topic="orders", partition=0, offset=-2)]
@@ -213,7 +213,7 @@ async def test_commits_that_come_together_share_a_transaction_and_the_last_one_c
 
 
 @simulated
-async def test_a_commit_that_fails_is_told_and_changes_nothing(
+async def test_a_commit_that_fails_returns_the_error_and_changes_nothing(
     bench: GroupBench, store: ObservedStore
 ) -> None:
     await bench.open(store)
@@ -229,7 +229,7 @@ async def test_a_commit_that_fails_is_told_and_changes_nothing(
 
 
 @simulated
-async def test_an_assignment_that_cannot_be_kept_is_given_to_nobody(
+async def test_an_assignment_that_cannot_be_stored_is_given_to_no_member(
     bench: GroupBench, store: ObservedStore
 ) -> None:
     await bench.open(store)
@@ -251,7 +251,7 @@ async def test_an_assignment_that_cannot_be_kept_is_given_to_nobody(
 
 
 @simulated
-async def test_an_instance_that_came_back_and_cannot_be_kept_starts_over(
+async def test_an_instance_that_returns_and_cannot_be_stored_starts_again(
     bench: GroupBench, store: ObservedStore
 ) -> None:
     await bench.open(store)
@@ -266,7 +266,7 @@ async def test_an_instance_that_came_back_and_cannot_be_kept_starts_over(
 
 
 @simulated
-async def test_a_change_that_makes_the_store_stumble_fails_and_the_rest_goes_on(
+async def test_a_change_that_the_store_refuses_fails_and_the_others_do_not(
     bench: GroupBench, store: ObservedStore
 ) -> None:
     await bench.open(store)
@@ -344,7 +344,7 @@ async def test_a_group_that_could_not_be_deleted_is_still_there(
 
 
 @simulated
-async def test_a_deleted_group_forgets_the_ids_it_handed_out(bench: GroupBench) -> None:
+async def test_a_deleted_group_forgets_the_member_ids_it_assigned(bench: GroupBench) -> None:
     await bench.open()
     member_id = bench.member_id()
     await bench.coordinator.delete_group("g")
@@ -355,7 +355,7 @@ async def test_a_deleted_group_forgets_the_ids_it_handed_out(bench: GroupBench) 
 
 
 @simulated
-async def test_offsets_of_topics_that_nobody_reads_can_be_deleted(bench: GroupBench) -> None:
+async def test_offsets_of_topics_without_subscribers_can_be_deleted(bench: GroupBench) -> None:
     await bench.open()
     bench.make_topic("payments", partitions=2)
     delete = bench.coordinator.delete_offsets
@@ -391,7 +391,7 @@ async def test_offsets_of_a_group_whose_members_are_no_consumers_cannot_be_delet
 
 
 @simulated
-async def test_a_deleted_topic_takes_its_offsets_along(bench: GroupBench) -> None:
+async def test_a_deleted_topic_loses_its_offsets(bench: GroupBench) -> None:
     await bench.open()
     bench.make_topic("payments")
     for group in ("g", "h"):
@@ -478,7 +478,7 @@ async def test_what_an_administrator_committed_to_an_empty_group_has_seven_days_
 
 
 @simulated
-async def test_offsets_of_a_group_that_nobody_joins_are_dropped_seven_days_after_their_commit(
+async def test_offsets_of_a_group_without_members_are_dropped_seven_days_after_their_commit(
     bench: GroupBench,
 ) -> None:
     await bench.open()
@@ -491,7 +491,7 @@ async def test_offsets_of_a_group_that_nobody_joins_are_dropped_seven_days_after
 
 
 @simulated
-async def test_a_commit_may_bring_its_own_retention(bench: GroupBench) -> None:
+async def test_a_commit_may_have_a_retention_of_its_own(bench: GroupBench) -> None:
     await bench.open()
     await bench.commit(1, partition=0, retention_ms=3_600_000)
     await bench.commit(2, partition=1, retention_ms=30 * DAY_S * 1000)
@@ -546,7 +546,7 @@ async def test_the_sweep_waits_for_commits_that_are_on_their_way(
 
 
 @simulated
-async def test_a_group_that_nobody_uses_is_gone_after_the_sweep(bench: GroupBench) -> None:
+async def test_an_unused_group_is_removed_by_the_sweep(bench: GroupBench) -> None:
     await bench.open()
     bench.member_id(group="pending")
     await bench.stable(group="left")

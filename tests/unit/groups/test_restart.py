@@ -1,4 +1,4 @@
-"""What a group is after the coordinator ended, in order or not."""
+"""The state of a group after a clean or an unclean end of the coordinator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bench(tmp_path: Path) -> GroupBench:
 
 
 @simulated
-async def test_members_go_on_after_a_restart_as_if_nothing_had_been(bench: GroupBench) -> None:
+async def test_members_continue_after_a_restart_without_a_rebalance(bench: GroupBench) -> None:
     await bench.open()
     generation, (leader, follower) = await bench.stable(members=2)
     await bench.commit(5, generation=generation, member_id=follower)
@@ -31,7 +31,7 @@ async def test_members_go_on_after_a_restart_as_if_nothing_had_been(bench: Group
     await bench.reopen()
     assert bench.coordinator.describe("g") == before
     assert bench.committed() == 5
-    # Their sessions begin anew: the broker was away, not they.
+    # Their sessions begin again, because the broker was away and not they.
     await asyncio.sleep(SESSION_MS / 1000 - 1)
     bench.heartbeat(leader, generation)
     bench.heartbeat(follower, generation)
@@ -59,7 +59,7 @@ async def test_members_that_do_not_come_back_after_a_restart_expire(bench: Group
 
 
 @simulated
-async def test_an_instance_has_after_a_restart_the_member_id_it_was_answered_last(bench: GroupBench) -> None:
+async def test_an_instance_keeps_its_last_member_id_over_a_restart(bench: GroupBench) -> None:
     await bench.open()
     first = await bench.join(instance_id="i")
     await bench.settle([first])
@@ -72,7 +72,7 @@ async def test_an_instance_has_after_a_restart_the_member_id_it_was_answered_las
 
 
 @simulated
-async def test_an_empty_group_counts_on_after_a_restart(bench: GroupBench) -> None:
+async def test_an_empty_group_continues_its_generations_after_a_restart(bench: GroupBench) -> None:
     await bench.open()
     generation, (member_id,) = await bench.stable()
     bench.leave(member_id)
@@ -83,7 +83,7 @@ async def test_an_empty_group_counts_on_after_a_restart(bench: GroupBench) -> No
 
 
 @simulated
-async def test_a_group_that_was_rebalancing_is_after_a_restart_what_it_was_before(bench: GroupBench) -> None:
+async def test_a_group_that_was_rebalancing_is_restored_as_it_was_before(bench: GroupBench) -> None:
     await bench.open()
     generation, (member_id,) = await bench.stable()
     joining = bench.join()
@@ -107,7 +107,7 @@ async def test_commits_that_came_before_the_close_are_kept_and_answered(bench: G
 
 
 @simulated
-async def test_a_coordinator_that_was_replaced_answers_nothing_any_more(bench: GroupBench) -> None:
+async def test_a_replaced_coordinator_answers_nothing(bench: GroupBench) -> None:
     await bench.open()
     generation, (leader, _) = await bench.stable(members=2)
     parked = bench.join(leader)

@@ -1,4 +1,4 @@
-"""A toy listener on a loopback socket, its works and its clock in the hands of the test."""
+"""A toy listener on a loopback socket, whose work and clock the test controls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order, back-pressure, time and the end of a connection, over real sockets."""
+"""Order, back-pressure, timeouts and the end of a connection, over real sockets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.toy_listener import Limits, OpenListener, SteeredClock
 # ── order ──
 
 
-async def test_answers_leave_in_the_order_of_the_requests_though_they_finish_in_another(
+async def test_responses_are_sent_in_the_order_of_the_requests(
     open_listener: OpenListener,
 ) -> None:
     listener = await open_listener()
@@ -30,7 +30,7 @@ async def test_answers_leave_in_the_order_of_the_requests_though_they_finish_in_
     assert listener.works.ended == ["d", "b", "a"]
 
 
-async def test_nothing_begins_behind_a_request_that_must_be_alone(open_listener: OpenListener) -> None:
+async def test_no_request_begins_after_a_barrier_until_it_has_ended(open_listener: OpenListener) -> None:
     listener = await open_listener()
     client = await listener.connect()
     await client.send("now a", "alone b", "now c", "alone d", "now e")
@@ -43,7 +43,7 @@ async def test_nothing_begins_behind_a_request_that_must_be_alone(open_listener:
     assert await client.answers(2) == ["d", "e"]
 
 
-async def test_a_read_has_begun_before_what_stands_behind_it_is_taken(open_listener: OpenListener) -> None:
+async def test_a_read_has_begun_before_the_next_request_is_taken(open_listener: OpenListener) -> None:
     listener = await open_listener()
     client = await listener.connect()
     begun_when_taken: list[bool] = []
@@ -75,7 +75,7 @@ async def test_a_request_that_fails_costs_its_own_connection_and_no_other(
     assert await witness.answer() == "w"
 
 
-async def test_what_follows_bytes_that_cannot_be_read_is_not_begun(open_listener: OpenListener) -> None:
+async def test_no_request_begins_after_bytes_that_cannot_be_read(open_listener: OpenListener) -> None:
     listener = await open_listener()
     client = await listener.connect()
     await client.send("later a", "unreadable", "now b")
@@ -137,7 +137,7 @@ async def test_many_requests_that_arrive_together_leave_turns_to_other_connectio
 # ── back-pressure ──
 
 
-async def test_a_peer_is_paused_at_pipelined_requests_max_and_served_on_when_answers_left(
+async def test_a_peer_is_paused_at_pipelined_requests_max_until_responses_are_sent(
     open_listener: OpenListener,
 ) -> None:
     listener = await open_listener(Limits(pipelined_requests_max=5))
@@ -155,7 +155,7 @@ async def test_a_peer_is_paused_at_pipelined_requests_max_and_served_on_when_ans
     assert connection.is_reading
 
 
-async def test_answers_known_at_once_count_too_while_they_wait_behind_another(
+async def test_responses_known_at_once_count_too_while_they_wait_for_an_earlier_one(
     open_listener: OpenListener,
 ) -> None:
     listener = await open_listener(Limits(pipelined_requests_max=5))
@@ -168,7 +168,7 @@ async def test_answers_known_at_once_count_too_while_they_wait_behind_another(
     assert await client.answers(21) == ["a", *map(str, range(20))]
 
 
-async def test_a_peer_that_does_not_read_is_paused_and_little_is_kept_for_it(
+async def test_a_peer_that_does_not_read_is_paused_and_takes_little_memory(
     open_listener: OpenListener,
 ) -> None:
     listener = await open_listener(Limits(output_bytes_max=64 * 1024))
@@ -197,7 +197,7 @@ async def test_a_peer_that_does_not_read_does_not_slow_another(open_listener: Op
     assert await witness.answers(100) == [str(number) for number in range(100)]
 
 
-async def test_answers_that_wait_behind_a_slow_one_are_bounded_in_bytes(open_listener: OpenListener) -> None:
+async def test_responses_that_wait_for_a_slow_one_are_bounded_in_bytes(open_listener: OpenListener) -> None:
     listener = await open_listener(Limits(output_bytes_max=64 * 1024))
     client = await listener.connect()
     await client.send("later a", *("big 10000" for _ in range(100)))
@@ -208,7 +208,7 @@ async def test_answers_that_wait_behind_a_slow_one_are_bounded_in_bytes(open_lis
     assert [len(answer) for answer in await client.answers(100)] == [9999] * 100
 
 
-async def test_reads_under_way_are_bounded_by_what_they_may_bring(open_listener: OpenListener) -> None:
+async def test_reads_in_progress_are_bounded_by_what_they_may_return(open_listener: OpenListener) -> None:
     listener = await open_listener()
     client = await listener.connect()
     size = READING_BYTES_MAX // 4
@@ -221,7 +221,7 @@ async def test_reads_under_way_are_bounded_by_what_they_may_bring(open_listener:
     assert await client.answers(11) == [*map(str, range(10)), "z"]
 
 
-async def test_one_read_is_allowed_however_much_it_may_bring(open_listener: OpenListener) -> None:
+async def test_one_read_is_allowed_whatever_it_may_return(open_listener: OpenListener) -> None:
     listener = await open_listener()
     client = await listener.connect()
     await client.send(f"read a {READING_BYTES_MAX * 2}", f"read b {READING_BYTES_MAX * 2}")
@@ -232,7 +232,7 @@ async def test_one_read_is_allowed_however_much_it_may_bring(open_listener: Open
 # ── time ──
 
 
-async def test_a_frame_that_does_not_end_in_time_is_refused_and_the_connection_closed(
+async def test_a_frame_that_is_not_completed_in_time_is_refused_and_the_connection_closed(
     open_listener: OpenListener, clock: SteeredClock
 ) -> None:
     listener = await open_listener(Limits(frame_timeout_ms=30_000))
@@ -243,7 +243,7 @@ async def test_a_frame_that_does_not_end_in_time_is_refused_and_the_connection_c
     assert await client.rest() == b"refused: a frame was begun and not finished in time\n"
 
 
-async def test_a_frame_sent_a_byte_at_a_time_gets_no_more_time_than_another(
+async def test_a_frame_sent_byte_by_byte_gets_no_more_time_than_another(
     open_listener: OpenListener, clock: SteeredClock
 ) -> None:
     listener = await open_listener(Limits(frame_timeout_ms=30_000))
@@ -282,7 +282,7 @@ async def test_time_spent_paused_does_not_count_against_a_frame(
     assert await client.answer() == "b"
 
 
-async def test_a_frame_left_behind_a_barrier_has_its_time_limit_too(
+async def test_a_frame_after_a_barrier_has_its_time_limit_too(
     open_listener: OpenListener, clock: SteeredClock
 ) -> None:
     listener = await open_listener(Limits(frame_timeout_ms=30_000))
@@ -294,16 +294,18 @@ async def test_a_frame_left_behind_a_barrier_has_its_time_limit_too(
     assert await client.rest() == b"refused: a frame was begun and not finished in time\n"
 
 
-async def test_a_silent_peer_is_told_so_and_closed(open_listener: OpenListener, clock: SteeredClock) -> None:
+async def test_an_idle_peer_gets_the_reason_and_is_closed(
+    open_listener: OpenListener, clock: SteeredClock
+) -> None:
     listener = await open_listener(Limits(idle_timeout_ms=600_000))
     client = await listener.connect()
     await client.send("now a")
     assert await client.answer() == "a"
     clock.advance(600.1)
-    assert await client.rest() == b"refused: nothing was asked for too long\n"
+    assert await client.rest() == b"refused: no request arrived within the idle timeout\n"
 
 
-async def test_a_peer_that_waits_for_an_answer_is_not_idle(
+async def test_a_peer_that_waits_for_a_response_is_not_idle(
     open_listener: OpenListener, clock: SteeredClock
 ) -> None:
     listener = await open_listener(Limits(idle_timeout_ms=600_000))
@@ -314,12 +316,12 @@ async def test_a_peer_that_waits_for_an_answer_is_not_idle(
     # The look at the clock has passed when another peer, later, has been closed.
     other = await listener.connect()
     clock.advance(601)
-    assert b"too long" in await other.rest()
+    assert b"idle timeout" in await other.rest()
     listener.works.finish("a")
     assert await client.answer() == "a"
 
 
-async def test_a_peer_that_reads_nothing_for_as_long_as_it_may_be_silent_is_cut_off(
+async def test_a_peer_that_reads_nothing_for_the_idle_timeout_is_cut_off(
     open_listener: OpenListener, clock: SteeredClock
 ) -> None:
     listener = await open_listener(Limits(output_bytes_max=64 * 1024))
@@ -335,7 +337,7 @@ async def test_a_peer_that_reads_nothing_for_as_long_as_it_may_be_silent_is_cut_
     assert listener.server.connections == 0
 
 
-async def test_a_silent_peer_that_left_its_answers_unread_is_cut_off_in_the_end(
+async def test_an_idle_peer_that_left_its_responses_unread_is_cut_off(
     open_listener: OpenListener, clock: SteeredClock
 ) -> None:
     listener = await open_listener(Limits(output_bytes_max=16_000_000))
@@ -352,7 +354,7 @@ async def test_a_silent_peer_that_left_its_answers_unread_is_cut_off_in_the_end(
 # ── the end ──
 
 
-async def test_a_half_open_peer_gets_all_its_answers_and_then_the_end(open_listener: OpenListener) -> None:
+async def test_a_half_open_peer_gets_all_its_responses_and_then_the_end(open_listener: OpenListener) -> None:
     listener = await open_listener()
     client = await listener.connect()
     await client.send("now a", "later b", "now c")
@@ -363,7 +365,7 @@ async def test_a_half_open_peer_gets_all_its_answers_and_then_the_end(open_liste
     assert await client.rest() == b"b\nc\n"
 
 
-async def test_a_half_open_peer_gets_the_answers_to_what_stood_behind_a_barrier(
+async def test_a_half_open_peer_gets_the_responses_to_requests_after_a_barrier(
     open_listener: OpenListener,
 ) -> None:
     listener = await open_listener()
@@ -374,7 +376,7 @@ async def test_a_half_open_peer_gets_the_answers_to_what_stood_behind_a_barrier(
     assert await client.rest() == b"a\nb\nc\nd\n"
 
 
-async def test_a_half_open_peer_gets_the_answers_to_what_was_held_for_the_limits(
+async def test_a_half_open_peer_gets_the_responses_to_requests_that_limits_delayed(
     open_listener: OpenListener,
 ) -> None:
     listener = await open_listener(Limits(pipelined_requests_max=2))
@@ -399,7 +401,7 @@ async def test_a_half_open_peer_that_never_reads_is_cut_off(
     await clock.advance_until(lambda: connection.is_lost, step_s=30.1)
 
 
-async def test_a_peer_that_still_sends_when_it_is_refused_can_read_why(
+async def test_a_peer_that_still_sends_when_it_is_refused_can_read_the_reason(
     open_listener: OpenListener, clock: SteeredClock
 ) -> None:
     listener = await open_listener(Limits(frame_timeout_ms=30_000))
@@ -412,7 +414,9 @@ async def test_a_peer_that_still_sends_when_it_is_refused_can_read_why(
     assert await client.rest() == b"refused: a frame was begun and not finished in time\n"
 
 
-async def test_work_for_a_peer_that_is_gone_ends_but_a_change_goes_on(open_listener: OpenListener) -> None:
+async def test_work_for_a_peer_that_has_disconnected_ends_but_a_change_continues(
+    open_listener: OpenListener,
+) -> None:
     listener = await open_listener()
     client = await listener.connect()
     await client.send("later a", "read b 10", "change c")
@@ -423,7 +427,7 @@ async def test_work_for_a_peer_that_is_gone_ends_but_a_change_goes_on(open_liste
     await listener.works.until(lambda: listener.works.ended == ["c"])
 
 
-async def test_work_that_was_just_begun_when_the_peer_went_leaves_nothing_behind(
+async def test_work_that_had_just_begun_when_the_peer_disconnected_leaves_nothing_behind(
     open_listener: OpenListener,
 ) -> None:
     listener = await open_listener()

@@ -1,4 +1,4 @@
-"""One timer for all connections: each is looked at when its time has come, and not before."""
+"""One timer for all connections: each is looked at when it is due, and not before."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def turn() -> None:
         await asyncio.sleep(0)
 
 
-async def test_an_earlier_look_takes_the_place_of_a_later_one_and_not_the_reverse(
+async def test_an_earlier_look_replaces_a_later_one_and_not_the_reverse(
     clock: SteeredClock,
 ) -> None:
     looks: list[Watched] = []
@@ -46,7 +46,7 @@ async def test_an_earlier_look_takes_the_place_of_a_later_one_and_not_the_revers
     assert looks == [connection], "once"
 
 
-async def test_a_connection_that_went_away_is_not_looked_at(clock: SteeredClock) -> None:
+async def test_a_connection_that_has_ended_is_not_looked_at(clock: SteeredClock) -> None:
     looks: list[Watched] = []
     deadlines, gone, here = Deadlines(), Watched(looks), Watched(looks)
     for connection in (gone, here):

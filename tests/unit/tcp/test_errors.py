@@ -24,7 +24,7 @@ def test_every_leaf_of_the_error_tree_has_a_number(leaf: type[errors.SteleError]
     assert leaf in ERROR_CODES
 
 
-def test_the_table_has_leaves_only_and_no_number_that_tells_nothing() -> None:
+def test_the_table_has_leaves_only_and_no_unspecific_number() -> None:
     assert set(ERROR_CODES) == set(leaves(errors.SteleError))
     assert not {ErrorCode.NONE, ErrorCode.UNKNOWN_SERVER_ERROR} & set(ERROR_CODES.values())
 

@@ -64,7 +64,7 @@ def test_output_bytes_max_bounds_the_responses_that_wait() -> None:
     assert flow.may_begin()
 
 
-def test_reads_are_bounded_by_what_they_may_bring() -> None:
+def test_reads_are_bounded_by_what_they_may_return() -> None:
     flow, responses = make()
     responses.reserve()
     flow.reading_bytes += READING_BYTES_MAX - 1

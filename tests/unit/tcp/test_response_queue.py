@@ -1,4 +1,4 @@
-"""Responses leave in the order of their places, and what waits is counted in bytes."""
+"""Responses are sent in the order of their places, and those that wait are counted in bytes."""
 
 from __future__ import annotations
 

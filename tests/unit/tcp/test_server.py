@@ -9,7 +9,9 @@ import pytest
 from tests.support.toy_listener import Limits, OpenListener
 
 
-async def test_one_connection_too_many_is_told_so_and_the_others_go_on(open_listener: OpenListener) -> None:
+async def test_one_connection_too_many_is_refused_with_the_reason_and_the_others_continue(
+    open_listener: OpenListener,
+) -> None:
     listener = await open_listener(connections_max=2)
     first, second = await listener.connect(), await listener.connect()
     await first.send("now a")
@@ -44,7 +46,7 @@ async def test_stopping_answers_what_was_received_and_closes(open_listener: Open
     assert listener.server.connections == 0
 
 
-async def test_nobody_is_let_in_while_a_listener_is_stopping(open_listener: OpenListener) -> None:
+async def test_no_connection_is_accepted_while_a_listener_stops(open_listener: OpenListener) -> None:
     listener = await open_listener()
     client = await listener.connect()
     await client.send("later a")
@@ -58,7 +60,7 @@ async def test_nobody_is_let_in_while_a_listener_is_stopping(open_listener: Open
     await stopping
 
 
-async def test_a_peer_that_streams_on_while_the_listener_stops_loses_no_answer(
+async def test_a_peer_that_still_sends_while_the_listener_stops_loses_no_response(
     open_listener: OpenListener,
 ) -> None:
     listener = await open_listener()
@@ -75,7 +77,7 @@ async def test_a_peer_that_streams_on_while_the_listener_stops_loses_no_answer(
     await stopping
 
 
-async def test_what_does_not_end_in_time_is_cut_off_when_the_listener_stops(
+async def test_requests_that_do_not_end_in_time_are_cut_off_when_the_listener_stops(
     open_listener: OpenListener,
 ) -> None:
     listener = await open_listener()

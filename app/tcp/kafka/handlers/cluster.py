@@ -1,8 +1,8 @@
 """Leaders, replicas, controllers and features of a cluster that is one broker.
 
-What a cluster of several would have to do is answered as Apache Kafka answers it
-on one broker: no election is needed, nothing is moving, the quorum has one member.
-What would change the cluster is refused, in the response's own form.
+The responses are those of Apache Kafka on one broker: no election is needed, no
+partition is moving, the quorum has one member. Requests that would change the cluster
+are refused with an error in their response.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from stele.wire.error_codes import ErrorCode
 
 from ....broker.dynamic_configs import ConfigKind
 from ....errors import SteleError
+from ....work_budget import WorkBudget
 from ..schemas.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ..schemas.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -53,10 +54,10 @@ _PREFERRED, _UNCLEAN = 0, 1
 _METADATA_TOPIC = "__cluster_metadata"
 _NO_SUCH_QUORUM = "only partition 0 of __cluster_metadata has a quorum to describe"
 _NO_VOTERS = "the quorum of controllers is this one broker; voters cannot be added or removed"
-# The metadata is a database and not a log: there is no term and no offset to tell.
+# The metadata is a database and not a log, so it has no epoch and no offset.
 _METADATA_EPOCH = 0
 _METADATA_END_OFFSET = 0
-# What has configurations, in the numbers of DescribeConfigs.
+# The resources that have configurations, by their numbers in DescribeConfigs.
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 _RESOURCE_TYPES = (_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
 _FIRST_WITH_RESOURCE_TYPES = 1
@@ -64,7 +65,7 @@ _NAME_CHARACTERS_MAX = 1000
 
 
 def partition_error(context: Context, topic: str, partition: int) -> tuple[ErrorCode, str | None]:
-    """NONE and no text if the partition exists."""
+    """Return NONE and no text if the partition exists, else the error."""
     try:
         context.broker.log_state(topic, partition)
     except SteleError as error:
@@ -73,20 +74,20 @@ def partition_error(context: Context, topic: str, partition: int) -> tuple[Error
 
 
 def once_each(topics: Iterable[tuple[str, Sequence[int]]]) -> dict[str, dict[int, None]]:
-    """Partitions by topic, in the order of the request, however often it names them."""
-    asked: dict[str, dict[int, None]] = {}
+    """Return the partitions by topic, each once, in the order of the request."""
+    requested: dict[str, dict[int, None]] = {}
     for topic, partitions in topics:
-        asked.setdefault(topic, {}).update(dict.fromkeys(partitions))
-    return asked
+        requested.setdefault(topic, {}).update(dict.fromkeys(partitions))
+    return requested
 
 
 # ── leaders and replicas ──
 
 
-def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Every partition is led by its only replica, so that no election is ever needed."""
+async def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """Elect no leader: every partition is led by its only replica."""
     if request.topic_partitions is None:
-        # Of all partitions only those are listed whose leader would change.
+        # For "all partitions", Kafka lists only those whose leader would change.
         return ElectLeadersResponse(
             error_code=ErrorCode.NONE,
             replica_election_results=[
@@ -96,25 +97,27 @@ def elect_leaders(context: Context, request: ElectLeadersRequest) -> ElectLeader
         )
     kind = request.election_type
     is_known = kind in (_PREFERRED, _UNCLEAN)
-    asked = once_each((one.topic, one.partitions) for one in request.topic_partitions)
-    return ElectLeadersResponse(
-        error_code=ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST,
-        replica_election_results=[
-            ReplicaElectionResult(
-                topic=topic,
-                partition_result=[
-                    _elect(context, topic, one)
-                    if is_known
-                    else PartitionResult(
-                        partition_id=one,
-                        error_code=ErrorCode.INVALID_REQUEST,
-                        error_message=f"election type {kind} is unknown; use 0 (preferred) or 1 (unclean)",
-                    )
-                    for one in partitions
-                ],
+    requested = once_each((topic.topic, topic.partitions) for topic in request.topic_partitions)
+    budget = WorkBudget()
+    topics: list[ReplicaElectionResult] = []
+    for topic, partitions in requested.items():
+        results: list[PartitionResult] = []
+        for partition in partitions:
+            results.append(
+                _elect(context, topic, partition) if is_known else _unknown_election(partition, kind)
             )
-            for topic, partitions in asked.items()
-        ],
+            await budget.visit()
+        topics.append(ReplicaElectionResult(topic=topic, partition_result=results))
+    return ElectLeadersResponse(
+        error_code=ErrorCode.NONE if is_known else ErrorCode.INVALID_REQUEST, replica_election_results=topics
+    )
+
+
+def _unknown_election(partition: int, kind: int) -> PartitionResult:
+    return PartitionResult(
+        partition_id=partition,
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message=f"election type {kind} is unknown; use 0 (preferred) or 1 (unclean)",
     )
 
 
@@ -125,30 +128,34 @@ def _elect(context: Context, topic: str, partition: int) -> PartitionResult:
     return PartitionResult(partition_id=partition, error_code=code, error_message=message)
 
 
-def alter_partition_reassignments(
+async def alter_partition_reassignments(
     context: Context, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """A partition may be assigned to this broker, where it is already; there is no other."""
+    """Accept assignments to this broker, which has all partitions already; there is no other."""
+    budget = WorkBudget()
+    responses: list[ReassignableTopicResponse] = []
+    for topic in request.topics:
+        partitions: list[ReassignablePartitionResponse] = []
+        for partition in topic.partitions:
+            partitions.append(_reassign(context, topic.name, partition))
+            await budget.visit()
+        responses.append(ReassignableTopicResponse(name=topic.name, partitions=partitions))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=ErrorCode.NONE,
         error_message=None,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[_reassign(context, topic.name, one) for one in topic.partitions],
-            )
-            for topic in request.topics
-        ],
+        responses=responses,
     )
 
 
-def _reassign(context: Context, topic: str, asked: ReassignablePartition) -> ReassignablePartitionResponse:
-    code, message = partition_error(context, topic, asked.partition_index)
+def _reassign(
+    context: Context, topic: str, partition: ReassignablePartition
+) -> ReassignablePartitionResponse:
+    code, message = partition_error(context, topic, partition.partition_index)
     if not code:
-        code, message = _check_replicas(asked.replicas, here=context.broker.broker_id)
+        code, message = _check_replicas(partition.replicas, here=context.broker.broker_id)
     return ReassignablePartitionResponse(
-        partition_index=asked.partition_index, error_code=code, error_message=message
+        partition_index=partition.partition_index, error_code=code, error_message=message
     )
 
 
@@ -176,20 +183,25 @@ def list_partition_reassignments(
 
 
 def describe_quorum(context: Context, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """This broker leads, and is the only voter; it has no listener for controllers.
+    """Describe a quorum of this broker alone; it has no listener for controllers.
 
-    Kafka describes the one partition it keeps its metadata in, alone in a request.
+    As in Kafka, a request may name only the one partition of the cluster's metadata.
     """
-    asked = once_each((t.topic_name, [p.partition_index for p in t.partitions]) for t in request.topics)
-    is_metadata = list(asked) == [_METADATA_TOPIC] and list(asked[_METADATA_TOPIC]) == [0]
+    requested = once_each(
+        (topic.topic_name, [partition.partition_index for partition in topic.partitions])
+        for topic in request.topics
+    )
+    is_metadata = list(requested) == [_METADATA_TOPIC] and list(requested[_METADATA_TOPIC]) == [0]
     return DescribeQuorumResponse(
         error_code=ErrorCode.NONE,
         topics=[
             TopicQuorum(
                 topic_name=topic,
-                partitions=[_quorum(context) if is_metadata else _no_quorum(one) for one in partitions],
+                partitions=[
+                    _quorum(context) if is_metadata else _no_quorum(partition) for partition in partitions
+                ],
             )
-            for topic, partitions in asked.items()
+            for topic, partitions in requested.items()
         ],
         nodes=[Node(node_id=context.broker.broker_id, listeners=())] if is_metadata else (),
     )
@@ -237,7 +249,7 @@ def remove_raft_voter(_context: Context, _request: RemoveRaftVoterRequest) -> Re
 
 
 def unregister_broker(context: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
-    """Kafka would let the only broker go; here that is the one that answers."""
+    """Refuse to unregister this broker, unlike Kafka: it is the only one."""
     here = context.broker.broker_id
     if request.broker_id == here:
         code, message = ErrorCode.INVALID_REQUEST, f"broker {here} is the only one; stop it instead"
@@ -248,7 +260,10 @@ def unregister_broker(context: Context, request: UnregisterBrokerRequest) -> Unr
 
 
 def update_features(_context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    """There is no feature to turn on or off (ADR-0021). One that is refused refuses all, as in Kafka."""
+    """Refuse all features, because this broker has none to turn on or off (ADR-0021).
+
+    As in Kafka, the error of the first feature is that of the whole request.
+    """
     if not request.feature_updates:
         return UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message=None)
     feature = request.feature_updates[0].feature[:_NAME_CHARACTERS_MAX]
@@ -265,10 +280,10 @@ def update_features(_context: Context, request: UpdateFeaturesRequest) -> Update
 def list_config_resources(
     context: Context, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """Whatever has configurations, in Kafka's order; in v0 client metrics subscriptions alone."""
+    """List the resources that have configurations, in Kafka's order; v0: client metrics subscriptions."""
     broker = context.broker
-    asked = request.resource_types if context.version >= _FIRST_WITH_RESOURCE_TYPES else (_CLIENT_METRICS,)
-    kinds = set(asked or _RESOURCE_TYPES)
+    has_types = context.version >= _FIRST_WITH_RESOURCE_TYPES
+    kinds = set((request.resource_types if has_types else (_CLIENT_METRICS,)) or _RESOURCE_TYPES)
     if not kinds <= set(_RESOURCE_TYPES):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=())
     here = [str(broker.broker_id)]

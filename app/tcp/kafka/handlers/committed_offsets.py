@@ -1,14 +1,20 @@
-"""OffsetCommit, OffsetFetch, OffsetDelete: how far a group has read."""
+"""OffsetCommit, OffsetFetch, OffsetDelete: how far a group has read.
+
+Each request is atomic for a group: OffsetCommit and OffsetDelete change all their
+partitions together, and OffsetFetch returns all offsets of a group as of one moment. It
+pauses only after it has them, and between groups.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from stele.wire.error_codes import ErrorCode
 
 from ....errors import GroupNotFound, IllegalGeneration, SteleError
 from ....groups.messages import CommitRequest, CommittedOffset, OffsetToCommit
+from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..schemas.offset_commit import (
     OffsetCommitRequest,
@@ -34,7 +40,7 @@ from ..schemas.offset_fetch import (
 )
 from .context import Context, find_topic
 
-# The request's word for "as long as the broker keeps them".
+# Keep the offsets as long as the broker's configuration says.
 _DEFAULT_RETENTION = -1
 _FIRST_WITH_GROUPS = 8
 # KIP-848: OffsetCommit.
@@ -45,8 +51,8 @@ _FIRST_WITH_TOPIC_IDS = 10
 def offset_commit(
     context: Context, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Coroutine[Any, Any, Any]:
-    """Answered when the offsets are durable."""
-    # One code a partition, in the order of the request; None while the coordinator decides.
+    """Commit offsets; the response is due when they are durable."""
+    # One code per partition, in the order of the request; None while the coordinator decides.
     codes: list[ErrorCode | None] = []
     offsets: list[OffsetToCommit] = []
     retention_ms = None if request.retention_time_ms == _DEFAULT_RETENTION else request.retention_time_ms
@@ -57,16 +63,16 @@ def offset_commit(
                 name = find_topic(context, None, topic.topic_id).name
             except SteleError as error:
                 refused = error_code_of(error)
-        for one in topic.partitions:
+        for partition in topic.partitions:
             codes.append(refused)
             if refused is None:
                 offsets.append(
                     OffsetToCommit(
                         topic=name,
-                        partition=one.partition_index,
-                        offset=one.committed_offset,
-                        leader_epoch=one.committed_leader_epoch,
-                        metadata=one.committed_metadata,
+                        partition=partition.partition_index,
+                        offset=partition.committed_offset,
+                        leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.committed_metadata,
                         retention_ms=retention_ms,
                     )
                 )
@@ -81,7 +87,7 @@ def offset_commit(
             )
         )
     except GroupNotFound as error:
-        # To old clients it is a generation that has passed: both make a member join again.
+        # Old clients get the error of a past generation; both errors make a member join again.
         is_old = context.version < _FIRST_WITH_GROUP_NOT_FOUND
         refusal = (
             IllegalGeneration(request.group_id, request.generation_id_or_member_epoch, current_generation=0)
@@ -114,9 +120,9 @@ def _commit_response(
                 topic_id=topic.topic_id,
                 partitions=[
                     OffsetCommitResponsePartition(
-                        partition_index=one.partition_index, error_code=next(merged)
+                        partition_index=partition.partition_index, error_code=next(merged)
                     )
-                    for one in topic.partitions
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -124,53 +130,56 @@ def _commit_response(
     )
 
 
-def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    budget = WorkBudget()
     if context.version >= _FIRST_WITH_GROUPS:
-        # Once each, as topics and partitions below: names are short, and what is told of them is not.
-        asked_groups = {group.group_id: group for group in request.groups}
-        return OffsetFetchResponse(groups=[_fetch_or_refuse(context, one) for one in asked_groups.values()])
+        # Once per group, topic and partition, because names are short and what is returned is not.
+        requested_groups = {group.group_id: group for group in request.groups}
+        groups: list[OffsetFetchResponseGroup] = []
+        for group in requested_groups.values():
+            groups.append(await _fetch_or_refuse(context, group, budget))
+            await budget.visit()
+        return OffsetFetchResponse(groups=groups)
     try:
-        return _fetch_offsets(context, request)
+        offsets_of = _offsets_of(context, request)
     except SteleError as error:
         return _refused(request, error_code_of(error))
-
-
-def _fetch_offsets(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    if request.topics is None:
-        found = _by_topic(context.groups.committed(request.group_id, None))
-    else:
-        asked: dict[str, dict[int, None]] = {}
-        for topic in request.topics:
-            asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-        found = {
-            name: context.groups.committed(request.group_id, [(name, partition) for partition in partitions])
-            for name, partitions in asked.items()
-        }
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=one.partition,
-                        committed_offset=one.offset,
-                        committed_leader_epoch=one.leader_epoch,
-                        metadata=one.metadata,
-                        error_code=ErrorCode.NONE,
-                    )
-                    for one in offsets
-                ],
+    topics: list[OffsetFetchResponseTopic] = []
+    for name, offsets in offsets_of.items():
+        partitions: list[OffsetFetchResponsePartition] = []
+        for committed in offsets:
+            partitions.append(
+                OffsetFetchResponsePartition(
+                    partition_index=committed.partition,
+                    committed_offset=committed.offset,
+                    committed_leader_epoch=committed.leader_epoch,
+                    metadata=committed.metadata,
+                    error_code=ErrorCode.NONE,
+                )
             )
-            for name, offsets in found.items()
-        ]
-    )
+            await budget.visit()
+        topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
+    return OffsetFetchResponse(topics=topics)
+
+
+def _offsets_of(context: Context, request: OffsetFetchRequest) -> Mapping[str, Sequence[CommittedOffset]]:
+    """Return the offsets by topic, all of one moment."""
+    if request.topics is None:
+        return _by_topic(context.groups.committed(request.group_id, None))
+    requested: dict[str, dict[int, None]] = {}
+    for topic in request.topics:
+        requested.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return {
+        name: context.groups.committed(request.group_id, [(name, partition) for partition in partitions])
+        for name, partitions in requested.items()
+    }
 
 
 def _by_topic(offsets: Sequence[CommittedOffset]) -> dict[str, list[CommittedOffset]]:
-    found: dict[str, list[CommittedOffset]] = {}
-    for one in offsets:
-        found.setdefault(one.topic, []).append(one)
-    return found
+    by_topic: dict[str, list[CommittedOffset]] = {}
+    for committed in offsets:
+        by_topic.setdefault(committed.topic, []).append(committed)
+    return by_topic
 
 
 def _refused(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchResponse:
@@ -195,26 +204,41 @@ def _refused(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchRespons
     )
 
 
-def _fetch_or_refuse(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+class _TopicOffsets(NamedTuple):
+    """The committed offsets of one topic, or why there are none."""
+
+    name: str
+    topic_id: bytes
+    offsets: Sequence[CommittedOffset]
+    code: ErrorCode
+
+
+async def _fetch_or_refuse(
+    context: Context, group: OffsetFetchRequestGroup, budget: WorkBudget
+) -> OffsetFetchResponseGroup:
     try:
-        return _fetch_group(context, group)
+        offsets_of = _group_offsets(context, group)
     except SteleError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code_of(error))
+    return OffsetFetchResponseGroup(
+        group_id=group.group_id, topics=[await _fetched_topic(topic, budget) for topic in offsets_of]
+    )
 
 
-def _fetch_group(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    topics: list[OffsetFetchResponseTopics] = []
+def _group_offsets(context: Context, group: OffsetFetchRequestGroup) -> list[_TopicOffsets]:
+    """Return the offsets by topic, all of one moment."""
+    topics: list[_TopicOffsets] = []
     if group.topics is None:
         for name, offsets in _by_topic(context.groups.committed(group.group_id, None)).items():
             topic_id = (
                 context.broker.topic(name).topic_id.bytes if context.broker.has_topic(name) else bytes(16)
             )
-            topics.append(_fetched_topic(name, topic_id, offsets, ErrorCode.NONE))
-        return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
-    asked: dict[tuple[str, bytes], dict[int, None]] = {}
+            topics.append(_TopicOffsets(name, topic_id, offsets, ErrorCode.NONE))
+        return topics
+    requested: dict[tuple[str, bytes], dict[int, None]] = {}
     for topic in group.topics:
-        asked.setdefault((topic.name, topic.topic_id), {}).update(dict.fromkeys(topic.partition_indexes))
-    for (name, topic_id), partitions in asked.items():
+        requested.setdefault((topic.name, topic.topic_id), {}).update(dict.fromkeys(topic.partition_indexes))
+    for (name, topic_id), partitions in requested.items():
         code = ErrorCode.NONE
         if context.version >= _FIRST_WITH_TOPIC_IDS:
             try:
@@ -222,46 +246,48 @@ def _fetch_group(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetc
             except SteleError as error:
                 code = error_code_of(error)
         if code:
-            offsets = [CommittedOffset(topic=name, partition=one) for one in partitions]
+            offsets = [CommittedOffset(topic=name, partition=partition) for partition in partitions]
         else:
-            offsets = context.groups.committed(group.group_id, [(name, one) for one in partitions])
-        topics.append(_fetched_topic(name, topic_id, offsets, code))
-    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
-
-
-def _fetched_topic(
-    name: str, topic_id: bytes, offsets: Sequence[CommittedOffset], code: ErrorCode
-) -> OffsetFetchResponseTopics:
-    return OffsetFetchResponseTopics(
-        name=name,
-        topic_id=topic_id,
-        partitions=[
-            OffsetFetchResponsePartitions(
-                partition_index=one.partition,
-                committed_offset=one.offset,
-                committed_leader_epoch=one.leader_epoch,
-                metadata=one.metadata,
-                error_code=code,
+            offsets = context.groups.committed(
+                group.group_id, [(name, partition) for partition in partitions]
             )
-            for one in offsets
-        ],
-    )
+        topics.append(_TopicOffsets(name, topic_id, offsets, code))
+    return topics
+
+
+async def _fetched_topic(topic: _TopicOffsets, budget: WorkBudget) -> OffsetFetchResponseTopics:
+    partitions: list[OffsetFetchResponsePartitions] = []
+    for committed in topic.offsets:
+        partitions.append(
+            OffsetFetchResponsePartitions(
+                partition_index=committed.partition,
+                committed_offset=committed.offset,
+                committed_leader_epoch=committed.leader_epoch,
+                metadata=committed.metadata,
+                error_code=topic.code,
+            )
+        )
+        await budget.visit()
+    await budget.visit()
+    return OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
 async def offset_delete(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
-    asked = [(topic.name, one.partition_index) for topic in request.topics for one in topic.partitions]
+    requested = [
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    ]
     try:
-        results = iter(await context.groups.delete_offsets(request.group_id, asked))
+        results = iter(await context.groups.delete_offsets(request.group_id, requested))
     except SteleError as error:
         return OffsetDeleteResponse(error_code=error_code_of(error), topics=())
     topics: list[OffsetDeleteResponseTopic] = []
     for topic in request.topics:
         partitions: list[OffsetDeleteResponsePartition] = []
-        for one in topic.partitions:
+        for partition in topic.partitions:
             result = next(results)
             partitions.append(
                 OffsetDeleteResponsePartition(
-                    partition_index=one.partition_index,
+                    partition_index=partition.partition_index,
                     error_code=ErrorCode.NONE if result is None else error_code_of(result),
                 )
             )

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, for every resource that Kafka has them for.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, for all of Kafka's resource types.
 
 Topics, the broker (this one, or "" for all), groups, client metrics subscriptions, and
 the levels of the broker's loggers.
@@ -6,7 +6,6 @@ the levels of the broker's loggers.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
@@ -29,6 +28,7 @@ from ....broker.topics import Topic, validate_topic_name
 from ....errors import InvalidConfig, InvalidRequest, SteleError
 from ....storage.config_types import ConfigType
 from ....storage.topic_config import CONFIG_ENTRIES
+from ....work_budget import WorkBudget
 from ..schemas import alter_configs as replacing
 from ..schemas import incremental_alter_configs as incremental
 from ..schemas.describe_configs import (
@@ -68,10 +68,12 @@ _WIRE_TYPES = {
     ConfigType.CLASS: 8,
 }
 _UNKNOWN_TYPE = 0
-# So many resources are described before other work on the event loop has its turn: some milliseconds.
-_DESCRIBED_AT_ONCE = 50
-# Groups and client metrics subscriptions need not exist to be described, so a request of 4 MiB could ask for
-# gigabytes. As many as can have configurations.
+# A resource with all its configurations takes as long as this many partitions: some tenths of a millisecond.
+_PARTITIONS_PER_RESOURCE = 25
+# Responses with more resources are encoded in a thread.
+_ENCODED_AT_ONCE = 50
+# Groups and client metrics subscriptions need not exist to be described, so the response to a request of
+# 4 MiB could have gigabytes. The limit is the number that can have configurations.
 _ENTITIES_DESCRIBED_MAX = 10_000
 
 
@@ -79,27 +81,27 @@ _ENTITIES_DESCRIBED_MAX = 10_000
 
 
 async def describe_configs(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    # Once each: a name is short, and what is told of a resource is not.
-    asked = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
+    # Once per resource, because a name is short and the description of a resource is not.
+    resources = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
     results: list[DescribeConfigsResult] = []
     entities = 0
-    for number, resource in enumerate(asked.values(), 1):
+    budget = WorkBudget()
+    for resource in resources.values():
         entities += resource.resource_type in (ResourceType.CLIENT_METRICS, ResourceType.GROUP)
         if entities > _ENTITIES_DESCRIBED_MAX:
-            results.append(_one_too_many(resource))
+            results.append(_refused(resource))
         else:
             results.append(_describe(context.broker, resource, request))
-        if number % _DESCRIBED_AT_ONCE == 0:
-            await asyncio.sleep(0)
+        await budget.visit(_PARTITIONS_PER_RESOURCE)
     return DescribeConfigsResponse(results=results)
 
 
 def is_long(response: DescribeConfigsResponse) -> bool:
-    """True if writing ``response`` would hold the event loop: each resource takes some tenths of a millisecond."""
-    return len(response.results) > _DESCRIBED_AT_ONCE
+    """Return whether ``response`` is encoded in a thread: each resource takes tenths of a millisecond."""
+    return len(response.results) > _ENCODED_AT_ONCE
 
 
-def _one_too_many(resource: DescribeConfigsResource) -> DescribeConfigsResult:
+def _refused(resource: DescribeConfigsResource) -> DescribeConfigsResult:
     code, message = describe_error(
         InvalidRequest(
             f"one request describes at most {_ENTITIES_DESCRIBED_MAX} groups and client metrics subscriptions; "
@@ -123,7 +125,7 @@ def _describe(
         values = _values_of(broker, resource.resource_type, resource.resource_name)
     except SteleError as error:
         code, message = describe_error(error)
-    # An empty list of names asks for all, as null does: so clients of every age mean it.
+    # As null, an empty list of names asks for all: old and new clients mean that.
     wanted = set(resource.configuration_keys or ())
     return DescribeConfigsResult(
         error_code=code,
@@ -188,7 +190,7 @@ def _synonym(synonym: ConfigSynonym) -> DescribeConfigsSynonym:
 async def alter_configs(
     context: Context, request: replacing.AlterConfigsRequest
 ) -> replacing.AlterConfigsResponse:
-    """What is not named goes back to its default."""
+    """Replace configurations: those that are not named return to their defaults."""
 
     async def replace(resource: replacing.AlterConfigsResource) -> None:
         await _replace(context.broker, resource, validate_only=request.validate_only)
@@ -210,7 +212,7 @@ async def _replace(broker: Broker, resource: replacing.AlterConfigsResource, *, 
     configs = {name: value for name, value in values.items() if value is not None}
     if resource_type == ResourceType.TOPIC:
         topic = _topic_to_alter(broker, name)
-        # Where its records are is chosen once: the one configuration that cannot go back to its default.
+        # Except the storage of a topic, which is chosen when it is created.
         unset = () if topic is None else (key for key in topic.configs if key != "stele.storage")
         await broker.alter_topic(
             name, configs={**dict.fromkeys(unset), **configs}, validate_only=validate_only
@@ -251,7 +253,7 @@ async def _alter(broker: Broker, resource: incremental.AlterConfigsResource, *, 
         topic = _topic_to_alter(broker, name)
         effective = {} if topic is None else topic.effective_configs
         values = changed_values(changes, effective=effective, type_of=_topic_type)
-        # As in Kafka there is nothing wrong with unsetting what does not exist.
+        # As in Kafka it is no error to unset a configuration that does not exist.
         known = {key: value for key, value in values.items() if value is not None or key in CONFIG_ENTRIES}
         await broker.alter_topic(name, configs=known, validate_only=validate_only)
     elif resource_type in _KINDS:
@@ -260,13 +262,17 @@ async def _alter(broker: Broker, resource: incremental.AlterConfigsResource, *, 
         )
     elif resource_type == ResourceType.BROKER_LOGGER:
         _check_logger_node(broker, name)
-        _set_levels(_levels_asked(changes), validate_only=validate_only)
+        _set_levels(_requested_levels(changes), validate_only=validate_only)
     else:
         raise _unknown_resource_type(resource_type)
 
 
 def _topic_to_alter(broker: Broker, name: str) -> Topic | None:
-    """None if it does not exist, which counts only when nothing else is wrong."""
+    """Return the topic; None if it does not exist, which is reported only after all other errors.
+
+    Raises:
+        InvalidRequest, InvalidTopicName: no topic can have this name.
+    """
     if not name:
         raise InvalidRequest("Default topic resources are not allowed.")
     validate_topic_name(name)
@@ -280,10 +286,12 @@ def _topic_type(name: str) -> ConfigType | None:
 async def _each_once(
     resources: Sequence[_Resource], change: Callable[[_Resource], Awaitable[None]]
 ) -> list[tuple[int, str, ErrorCode, str | None]]:
-    """Carry out ``change`` of each resource; one that stands there twice is refused each time."""
+    """Call ``change`` for each resource; a resource that is named twice is refused each time."""
     times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     answers: list[tuple[int, str, ErrorCode, str | None]] = []
+    budget = WorkBudget()
     for resource in resources:
+        await budget.visit()
         key = resource.resource_type, resource.resource_name
         code, message = ErrorCode.NONE, None
         try:
@@ -306,15 +314,15 @@ def _check_logger_node(broker: Broker, name: str) -> None:
         raise InvalidRequest(f"Unexpected node id. Expected {broker.broker_id}, but received {name[:80]}")
 
 
-def _levels_asked(changes: Sequence[ConfigChange]) -> dict[str, str | None]:
+def _requested_levels(changes: Sequence[ConfigChange]) -> dict[str, str | None]:
     for change in changes:
         if change.operation in (Operation.APPEND, Operation.SUBTRACT):
             raise InvalidRequest(
                 f"{Operation(change.operation).name} operation is not allowed for the BROKER_LOGGER resource"
             )
-    asked = changed_values(changes, effective={}, type_of=lambda _name: None)
+    requested = changed_values(changes, effective={}, type_of=lambda _name: None)
     known = logs.levels()
-    for logger, level in asked.items():
+    for logger, level in requested.items():
         if logger not in known:
             reason = f"Logger {logger[:80]} does not exist!"
             raise InvalidConfig(logger, level, reason, message=reason)
@@ -326,7 +334,7 @@ def _levels_asked(changes: Sequence[ConfigChange]) -> dict[str, str | None]:
                 f"Valid log levels are {', '.join(sorted(logs.LEVELS))}"
             )
             raise InvalidConfig(logger, level, reason, message=reason)
-    return asked
+    return requested
 
 
 def _set_levels(levels: Mapping[str, str | None], *, validate_only: bool) -> None:

@@ -16,13 +16,13 @@ from ...deferred_response import DeferredResponse
 from ...errors import error_code_of
 from ..fetch_sessions import FetchSessionCache
 
-# The protocol allows strings of 32 KiB; nobody reads more than this of an error.
+# The protocol allows strings of 32 KiB; clients log messages as one line.
 _MESSAGE_CHARACTERS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaListener:
-    """What all connections share: the broker, the groups, and where clients reach this listener."""
+    """What all connections share: the broker, the groups, the sessions, the advertised address."""
 
     broker: Broker
     groups: GroupCoordinator
@@ -33,7 +33,7 @@ class KafkaListener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What surrounds one request: its listener, its version and its client."""
+    """The listener, the version and the client of one request."""
 
     listener: KafkaListener
     version: int
@@ -56,7 +56,7 @@ class NoResponse:
     failure: SteleError | None = None
 
 
-# A response message, one that comes later, or none.
+# A response message, a response that is due later, or none.
 Answer = Any | Coroutine[Any, Any, Any] | DeferredResponse[Any] | NoResponse
 
 
@@ -69,7 +69,8 @@ def find_topic(context: Context, name: str | None, topic_id: bytes) -> Topic:
     """Find a topic by name, or by id if ``name`` is None.
 
     Raises:
-        UnknownTopic, UnknownTopicId, InvalidTopicName
+        UnknownTopic, UnknownTopicId: there is none.
+        InvalidTopicName: no topic can have this name.
     """
     if name is not None:
         return context.broker.readable_topic(name)

@@ -1,11 +1,14 @@
 """Fetch: batches as they are on disk, with a long poll that ends when records are appended.
 
-A request without a session names all its partitions, and all are answered. In a
-fetch session (KIP-227, ``fetch_sessions``) only partitions that may have changed are
-looked at, and only those that have are in the response.
+A request without a session names all its partitions, and the response has all of
+them. In a fetch session (KIP-227, ``fetch_sessions``) the handler looks only at
+partitions that may have changed, and the response has only those that have.
 
-There are no transactions, so the last stable offset is the high watermark and
-nothing is ever aborted.
+The handler pauses among the partitions that it looks at. What concerns a session is
+done without a pause: taking a request into it, and noting what its response says.
+
+There are no transactions, so the last stable offset is the high watermark and no
+transaction is ever aborted.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from stele.wire.record_batch import CorruptBatchError
 
 from ....broker.broker import Broker
 from ....broker.fetch import Fetched, PartitionFetch, brings_all
+from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchSession, PartitionKey
 from ..message_set import MessageSetTooLarge, UnsupportedCodec, down_convert
@@ -27,7 +31,7 @@ from .context import Context
 from .leader_epoch import check_leader_epoch
 
 _NO_OFFSET = -1
-# Fetch v0 and v1 know messages of magic 0, v2 and v3 of magic 1 (KIP-31).
+# Fetch v0 and v1 return messages of magic 0, v2 and v3 of magic 1 (KIP-31).
 _FIRST_WITH_BATCHES = 4
 _FIRST_WITH_MAGIC_1 = 2
 _FIRST_WITH_TOPIC_IDS = 13
@@ -40,13 +44,13 @@ def answer_bytes_max(broker: Broker, request: FetchRequest) -> int:
 
 
 async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
-    asked = _asked(context, request)
+    requested = _requested(context, request)
     uses_topic_ids = context.version >= _FIRST_WITH_TOPIC_IDS
     taken = context.listener.fetch_sessions.take(
         session_id=request.session_id,
         epoch=request.session_epoch,
         uses_topic_ids=uses_topic_ids,
-        asked=asked,
+        requested=requested,
         forgotten=_forgotten(request, uses_topic_ids=uses_topic_ids),
         now_ms=context.broker.monotonic_ms(),
     )
@@ -54,13 +58,13 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
         return FetchResponse(error_code=taken.error, responses=())
     if taken.session is not None:
         return await _fetch_changes(context, request, taken.session)
-    answers = await _fetch_all(context, request, list(asked.values()))
+    answers = await _fetch_all(context, request, list(requested.values()))
     session_id = NO_SESSION_ID
     if taken.may_begin:
         for answer in answers:
             answer.note()
         session_id = context.listener.fetch_sessions.begin(
-            asked,
+            requested,
             is_privileged=_is_from_follower(context, request),
             uses_topic_ids=uses_topic_ids,
             now_ms=context.broker.monotonic_ms(),
@@ -68,21 +72,21 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     return FetchResponse(session_id=session_id, responses=_responses(answers))
 
 
-# ── what is asked ──
+# ── the request ──
 
 
-def _asked(context: Context, request: FetchRequest) -> dict[PartitionKey, FetchedPartition]:
-    """Return the partitions that a request names; of one named twice, the last counts, as in Kafka."""
-    asked: dict[PartitionKey, FetchedPartition] = {}
+def _requested(context: Context, request: FetchRequest) -> dict[PartitionKey, FetchedPartition]:
+    """Return the partitions of a request; of one named twice the last counts, as in Kafka."""
+    requested: dict[PartitionKey, FetchedPartition] = {}
     uses_topic_ids = context.version >= _FIRST_WITH_TOPIC_IDS
     for topic in request.topics:
         name = topic.topic
         if uses_topic_ids:
-            found = context.broker.topic_by_id(topic.topic_id)
-            name = "" if found is None else found.name
-        named = topic.topic_id if uses_topic_ids else name
+            known = context.broker.topic_by_id(topic.topic_id)
+            name = "" if known is None else known.name
+        topic_key = topic.topic_id if uses_topic_ids else name
         for partition in topic.partitions:
-            asked[named, partition.partition] = FetchedPartition(
+            requested[topic_key, partition.partition] = FetchedPartition(
                 topic=name,
                 topic_id=topic.topic_id,
                 index=partition.partition,
@@ -91,7 +95,7 @@ def _asked(context: Context, request: FetchRequest) -> dict[PartitionKey, Fetche
                 leader_epoch=partition.current_leader_epoch,
                 is_by_id=uses_topic_ids,
             )
-    return asked
+    return requested
 
 
 def _forgotten(request: FetchRequest, *, uses_topic_ids: bool) -> list[PartitionKey]:
@@ -132,7 +136,7 @@ class _Answer:
         )
 
     def settle(self, session: FetchSession) -> bool:
-        """Note in ``session`` what is answered; returns True if it must be sent."""
+        """Note this answer in ``session``; return whether the response must have it."""
         return session.settle(
             self.partition,
             has_records=self.records_size > 0,
@@ -143,7 +147,10 @@ class _Answer:
 
 
 def _responses(answers: Iterable[_Answer]) -> list[FetchableTopicResponse]:
-    """Group answers by topic, in their order: a topic with another between its partitions comes twice."""
+    """Group answers by topic, in their order.
+
+    A topic comes twice if partitions of another stand between its own.
+    """
     responses: list[FetchableTopicResponse] = []
     partitions: list[PartitionData] = []
     topic, topic_id = "", b""
@@ -166,17 +173,17 @@ def _refused(index: int, code: ErrorCode) -> PartitionData:
     )
 
 
-def _found(one: Fetched) -> PartitionData:
-    if one.error is not None:
-        return _refused(one.partition, error_code_of(one.error))
+def _partition_data(fetched: Fetched) -> PartitionData:
+    if fetched.error is not None:
+        return _refused(fetched.partition, error_code_of(fetched.error))
     return PartitionData(
-        partition_index=one.partition,
+        partition_index=fetched.partition,
         error_code=ErrorCode.NONE,
-        high_watermark=one.high_watermark,
-        last_stable_offset=one.high_watermark,
-        log_start_offset=one.log_start_offset,
+        high_watermark=fetched.high_watermark,
+        last_stable_offset=fetched.high_watermark,
+        log_start_offset=fetched.log_start_offset,
         aborted_transactions=None,
-        records=one.batches,
+        records=fetched.batches,
     )
 
 
@@ -185,9 +192,9 @@ def _found(one: Fetched) -> PartitionData:
 
 @dataclass(slots=True)
 class _Look:
-    """What is wanted of some partitions now, and the answers for those that cannot be read.
+    """The reads of some partitions, and the answers for those that cannot be read.
 
-    ``is_urgent`` if one of these answers is not to be waited with.
+    ``is_urgent``: one of these answers must be sent at once, without a long poll.
     """
 
     readable: list[FetchedPartition] = field(default_factory=list[FetchedPartition])
@@ -195,30 +202,41 @@ class _Look:
     refused: list[_Answer] = field(default_factory=list[_Answer])
     is_urgent: bool = False
 
-    def answers(self, fetched: Sequence[Fetched]) -> list[_Answer]:
+    async def answers(self, fetched: Sequence[Fetched]) -> list[_Answer]:
         """Return the answers that were read, in their order, then the others, as in Kafka."""
-        read = [_Answer(one, _found(data)) for one, data in zip(self.readable, fetched, strict=True)]
-        return read + self.refused
+        answers: list[_Answer] = []
+        budget = WorkBudget()
+        for partition, read in zip(self.readable, fetched, strict=True):
+            answers.append(_Answer(partition, _partition_data(read)))
+            await budget.visit()
+        return answers + self.refused
 
 
-def _look_at(
+async def _look_at(
     broker: Broker, partitions: Sequence[FetchedPartition], *, missing: set[FetchedPartition]
 ) -> _Look:
-    """Check what is asked of ``partitions``. Those that do not exist are urgent unless they are in ``missing``."""
+    """Check ``partitions``; those that do not exist are urgent unless they are in ``missing``."""
     look = _Look()
-    for one in partitions:
-        code = _check_exists(broker, one)
-        is_urgent = one not in missing
+    budget = WorkBudget()
+    for partition in partitions:
+        await budget.visit()
+        code = _check_exists(broker, partition)
+        is_urgent = partition not in missing
         if not code:
-            code = check_leader_epoch(broker, one.topic, one.index, one.leader_epoch)
+            code = check_leader_epoch(broker, partition.topic, partition.index, partition.leader_epoch)
             is_urgent = True
         if code:
-            look.refused.append(_Answer(one, _refused(one.index, code)))
+            look.refused.append(_Answer(partition, _refused(partition.index, code)))
             look.is_urgent = look.is_urgent or is_urgent
             continue
-        look.readable.append(one)
+        look.readable.append(partition)
         look.wanted.append(
-            PartitionFetch(topic=one.topic, partition=one.index, offset=one.offset, max_bytes=one.max_bytes)
+            PartitionFetch(
+                topic=partition.topic,
+                partition=partition.index,
+                offset=partition.offset,
+                max_bytes=partition.max_bytes,
+            )
         )
     return look
 
@@ -243,16 +261,16 @@ def _check_exists(broker: Broker, partition: FetchedPartition) -> ErrorCode:
 async def _fetch_all(
     context: Context, request: FetchRequest, partitions: Sequence[FetchedPartition]
 ) -> list[_Answer]:
-    look = _look_at(context.broker, partitions, missing=set(partitions))
-    is_waited_for = bool(look.wanted) and not look.is_urgent
+    look = await _look_at(context.broker, partitions, missing=set(partitions))
+    may_wait = bool(look.wanted) and not look.is_urgent
     fetched = await context.broker.fetch(
         look.wanted,
         max_bytes=max(0, request.max_bytes),
-        min_bytes=_min_bytes(context.broker, request) if is_waited_for else 0,
-        max_wait_ms=max(0, request.max_wait_ms) if is_waited_for else 0,
+        min_bytes=_min_bytes(context.broker, request) if may_wait else 0,
+        max_wait_ms=max(0, request.max_wait_ms) if may_wait else 0,
         with_internal=True,
     )
-    answers = look.answers(fetched)
+    answers = await look.answers(fetched)
     if context.version < _FIRST_WITH_BATCHES:
         for answer in answers:
             await _make_message_set(context, answer)
@@ -260,15 +278,15 @@ async def _fetch_all(
 
 
 async def _fetch_changes(context: Context, request: FetchRequest, session: FetchSession) -> FetchResponse:
-    """Answer with the partitions of ``session`` that changed; waits for some as any fetch does."""
+    """Answer with the partitions of ``session`` that changed; wait for some as any fetch does."""
     broker, epoch = context.broker, session.epoch
     min_bytes = _min_bytes(broker, request)
     wait_ms = min(max(0, request.max_wait_ms), broker.settings.fetch_wait_ms_max)
     deadline_ms = broker.monotonic_ms() + wait_ms
     partitions = _resolved(broker, session)
-    missing = {one for one in partitions if _check_exists(broker, one)}
+    missing = await _missing(broker, partitions)
     while True:
-        look = _look_at(broker, partitions, missing=missing)
+        look = await _look_at(broker, partitions, missing=missing)
         fetched = await broker.fetch(
             look.wanted,
             max_bytes=max(0, request.max_bytes),
@@ -276,15 +294,15 @@ async def _fetch_changes(context: Context, request: FetchRequest, session: Fetch
             is_scan=True,
             with_internal=True,
         )
-        have = sum(len(one.batches) for one in fetched)
+        have = sum(len(read.batches) for read in fetched)
         left_ms = deadline_ms - broker.monotonic_ms()
         if (
             have >= min_bytes
             or left_ms <= 0
             or look.is_urgent
             or any(
-                one.error or not brings_all(one, wanted.offset)
-                for one, wanted in zip(fetched, look.wanted, strict=True)
+                read.error or not brings_all(read, wanted.offset)
+                for read, wanted in zip(fetched, look.wanted, strict=True)
             )
             or len(missing) == len(session)
             or session.epoch != epoch
@@ -294,25 +312,37 @@ async def _fetch_changes(context: Context, request: FetchRequest, session: Fetch
             break
         await session.watch.wait(min_bytes=min_bytes - have, timeout_ms=left_ms)
         partitions = _resolved(broker, session)
+    answers = await look.answers(fetched)
     if session.epoch != epoch:
-        # The next request of the session has arrived, and will answer what this one would have.
+        # The session's next request has arrived; its response replaces this one.
         return FetchResponse(
             error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.id, responses=()
         )
     broker.counts.fetched_bytes += have
     return FetchResponse(
         session_id=session.id,
-        responses=_responses(answer for answer in look.answers(fetched) if answer.settle(session)),
+        # No pause from the check of the epoch to here: the session must not change in between.
+        responses=_responses(answer for answer in answers if answer.settle(session)),
     )
 
 
 def _resolved(broker: Broker, session: FetchSession) -> list[FetchedPartition]:
-    """Return the candidates of ``session``, with the names of topics created since they were named by id."""
+    """Return the candidates of ``session``; topics that were created since then get their names."""
     partitions = session.candidates()
-    for one in partitions:
-        if not one.topic and (topic := broker.topic_by_id(one.topic_id)) is not None:
-            session.resolve(one, topic.name)
+    for partition in partitions:
+        if not partition.topic and (topic := broker.topic_by_id(partition.topic_id)) is not None:
+            session.resolve(partition, topic.name)
     return partitions
+
+
+async def _missing(broker: Broker, partitions: Iterable[FetchedPartition]) -> set[FetchedPartition]:
+    missing: set[FetchedPartition] = set()
+    budget = WorkBudget()
+    for partition in partitions:
+        if _check_exists(broker, partition):
+            missing.add(partition)
+        await budget.visit()
+    return missing
 
 
 def _min_bytes(broker: Broker, request: FetchRequest) -> int:
@@ -320,13 +350,13 @@ def _min_bytes(broker: Broker, request: FetchRequest) -> int:
 
 
 async def _make_message_set(context: Context, answer: _Answer) -> None:
-    """Convert the batches of an answer to the message sets that old clients read, or make it an error."""
+    """Convert the batches of an answer to message sets for old clients, or to an error."""
     records = answer.data.records
     if not records:
         return
     magic = 1 if context.version >= _FIRST_WITH_MAGIC_1 else 0
     try:
-        # In a thread: records are decoded and encoded again.
+        # In a thread, because every record is decoded and encoded again.
         answer.data.records = await asyncio.to_thread(
             down_convert, records, magic=magic, from_offset=answer.partition.offset, max_bytes=len(records)
         )

@@ -1,4 +1,4 @@
-"""ListGroups, DescribeGroups, DeleteGroups: groups as an administrator sees them."""
+"""ListGroups, DescribeGroups, DeleteGroups: the administration of groups."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from ipaddress import ip_address
 from stele.wire.error_codes import ErrorCode
 
 from ....errors import GroupNotFound, SteleError
+from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from ..schemas.describe_groups import (
@@ -19,45 +20,49 @@ from ..schemas.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResp
 from . import authorized
 from .context import Context, describe_error
 
-# KIP-1043: before, a group that is not there is described as dead.
+# KIP-1043: older versions describe a missing group as dead.
 _FIRST_WITH_NOT_FOUND = 6
 _DEAD = "Dead"
 
 
-def list_groups(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+async def list_groups(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
     try:
-        found = context.groups.list_groups(
+        groups = context.groups.list_groups(
             states=list(request.states_filter), types=list(request.types_filter)
         )
     except SteleError as error:
         return ListGroupsResponse(error_code=error_code_of(error), groups=())
-    return ListGroupsResponse(
-        error_code=ErrorCode.NONE,
-        groups=[
-            ListedGroup(
-                group_id=one.group,
-                protocol_type=one.protocol_type,
-                group_state=one.state.value,
-                group_type=one.type,
-            )
-            for one in found
-        ],
-    )
-
-
-def describe_groups(context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    # Once each: a name is short, and what is told of a group is not.
-    asked = dict.fromkeys(request.groups)
-    groups = [_describe(context, group) for group in asked]
+    listed: list[ListedGroup] = []
+    budget = WorkBudget()
     for group in groups:
+        listed.append(
+            ListedGroup(
+                group_id=group.group,
+                protocol_type=group.protocol_type,
+                group_state=group.state.value,
+                group_type=group.type,
+            )
+        )
+        await budget.visit()
+    return ListGroupsResponse(error_code=ErrorCode.NONE, groups=listed)
+
+
+async def describe_groups(context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    described: list[DescribedGroup] = []
+    budget = WorkBudget()
+    # Once per group, because a name is short and the description of a group is not.
+    for name in dict.fromkeys(request.groups):
+        group = _describe(context, name)
         if group.error_code == ErrorCode.NONE:
             group.authorized_operations = authorized.on_group(is_asked=request.include_authorized_operations)
-    return DescribeGroupsResponse(groups=groups)
+        described.append(group)
+        await budget.visit(1 + len(group.members))
+    return DescribeGroupsResponse(groups=described)
 
 
-def _describe(context: Context, group: str) -> DescribedGroup:
+def _describe(context: Context, name: str) -> DescribedGroup:
     try:
-        found = context.groups.describe(group)
+        group = context.groups.describe(name)
     except SteleError as error:
         code, message = describe_error(error)
         if isinstance(error, GroupNotFound) and context.version < _FIRST_WITH_NOT_FOUND:
@@ -65,7 +70,7 @@ def _describe(context: Context, group: str) -> DescribedGroup:
         return DescribedGroup(
             error_code=code,
             error_message=message,
-            group_id=group,
+            group_id=name,
             group_state=_DEAD,
             protocol_type="",
             protocol_data="",
@@ -73,26 +78,29 @@ def _describe(context: Context, group: str) -> DescribedGroup:
         )
     return DescribedGroup(
         error_code=ErrorCode.NONE,
-        group_id=group,
-        group_state=found.state.value,
-        protocol_type=found.protocol_type,
-        protocol_data=found.protocol_name,
+        group_id=name,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_name,
         members=[
             DescribedGroupMember(
-                member_id=one.member_id,
-                group_instance_id=one.instance_id,
-                client_id=one.client_id,
-                client_host=as_java_address(one.client_host),
-                member_metadata=one.metadata,
-                member_assignment=one.assignment,
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=as_java_address(member.client_host),
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
             )
-            for one in found.members
+            for member in group.members
         ],
     )
 
 
 def as_java_address(host: str) -> str:
-    """Return an address as Kafka writes it: after a slash, IPv6 in full. Anything else is unchanged."""
+    """Return an address as Kafka writes it: a slash, then IPv4, or IPv6 in full.
+
+    A host that is not an address is returned unchanged.
+    """
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:
@@ -104,6 +112,7 @@ def as_java_address(host: str) -> str:
 
 async def delete_groups(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     results: list[DeletableGroupResult] = []
+    budget = WorkBudget()
     for group in request.groups_names:
         code = ErrorCode.NONE
         try:
@@ -111,4 +120,5 @@ async def delete_groups(context: Context, request: DeleteGroupsRequest) -> Delet
         except SteleError as error:
             code = error_code_of(error)
         results.append(DeletableGroupResult(group_id=group, error_code=code))
+        await budget.visit()
     return DeleteGroupsResponse(results=results)

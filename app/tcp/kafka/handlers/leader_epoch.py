@@ -6,11 +6,13 @@ from stele.wire.error_codes import ErrorCode
 
 from ....broker.broker import Broker
 from ....errors import SteleError
+from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..schemas.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
 from .context import Context
@@ -19,7 +21,10 @@ _NO_EPOCH = -1
 
 
 def check_leader_epoch(broker: Broker, topic: str, partition: int, epoch: int) -> ErrorCode:
-    """NONE, or why a request that knows ``epoch`` (-1: none) must look at the metadata again."""
+    """Return NONE, or the error after which a client that knows ``epoch`` asks for metadata again.
+
+    -1 means that the client knows no epoch.
+    """
     if epoch == _NO_EPOCH:
         return ErrorCode.NONE
     try:
@@ -34,23 +39,25 @@ def check_leader_epoch(broker: Broker, topic: str, partition: int, epoch: int) -
 async def offset_for_leader_epoch(
     context: Context, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
+    budget = WorkBudget()
     topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:
         partitions: list[EpochEndOffset] = []
-        for one in topic.partitions:
-            epoch, end_offset = _NO_EPOCH, -1
-            code = check_leader_epoch(context.broker, topic.topic, one.partition, one.current_leader_epoch)
-            if not code:
-                try:
-                    epoch, end_offset = context.broker.epoch_end_offset(
-                        topic.topic, one.partition, one.leader_epoch
-                    )
-                except SteleError as error:
-                    code = error_code_of(error)
-            partitions.append(
-                EpochEndOffset(
-                    error_code=code, partition=one.partition, leader_epoch=epoch, end_offset=end_offset
-                )
-            )
+        for partition in topic.partitions:
+            partitions.append(_end_offset(context.broker, topic.topic, partition))
+            await budget.visit()
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
     return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def _end_offset(broker: Broker, topic: str, partition: OffsetForLeaderPartition) -> EpochEndOffset:
+    epoch, end_offset = _NO_EPOCH, -1
+    code = check_leader_epoch(broker, topic, partition.partition, partition.current_leader_epoch)
+    if not code:
+        try:
+            epoch, end_offset = broker.epoch_end_offset(topic, partition.partition, partition.leader_epoch)
+        except SteleError as error:
+            code = error_code_of(error)
+    return EpochEndOffset(
+        error_code=code, partition=partition.partition, leader_epoch=epoch, end_offset=end_offset
+    )

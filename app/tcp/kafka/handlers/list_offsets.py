@@ -1,7 +1,7 @@
-"""ListOffsets: the first offset, the next one, the one of a time, the one of the newest time.
+"""ListOffsets: the first and the next offset, and the offset of a time or of the newest time.
 
-Version 0 lists where segments begin instead, newest first, as consumers before
-Kafka 0.10.1 look for a time.
+Version 0 lists the first offsets of segments instead, newest first, as consumers
+before Kafka 0.10.1 search for a time.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 from ....broker.virtual import MAX_TIMESTAMP
 from ....errors import SteleError
+from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..schemas.list_offsets import (
     ListOffsetsPartition,
@@ -24,8 +25,8 @@ from ..schemas.list_offsets import (
 from .context import Context
 from .leader_epoch import check_leader_epoch
 
-# KIP-405, KIP-1005, KIP-1023: with tiers. All of the log is local here, so its local start is its
-# start, and nothing was ever moved or waits to be.
+# KIP-405, KIP-1005, KIP-1023: offsets of tiered storage, which Stele does not have. The local log is
+# the whole log, so its local start is its start, and no record was or will be moved to a tier.
 _EARLIEST_LOCAL_TIMESTAMP = -4
 _LATEST_TIERED_TIMESTAMP = -5
 _EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
@@ -42,31 +43,34 @@ _FIRST_WITH_ONE_OFFSET = 1
 
 
 async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[await _list(context, topic.name, one) for one in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+    budget = WorkBudget()
+    topics: list[ListOffsetsTopicResponse] = []
+    for topic in request.topics:
+        partitions: list[ListOffsetsPartitionResponse] = []
+        for partition in topic.partitions:
+            partitions.append(await _list(context, topic.name, partition))
+            await budget.visit()
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    return ListOffsetsResponse(topics=topics)
 
 
-async def _list(context: Context, topic: str, one: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+async def _list(
+    context: Context, topic: str, partition: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
     if context.version < _FIRST_WITH_ONE_OFFSET:
-        return await _list_of_old(context, topic, one)
-    code = check_leader_epoch(context.broker, topic, one.partition_index, one.current_leader_epoch)
-    if one.timestamp < 0 and context.version < _SPECIAL_SINCE.get(one.timestamp, 1 << 15):
+        return await _list_segments(context, topic, partition)
+    index, at = partition.partition_index, partition.timestamp
+    code = check_leader_epoch(context.broker, topic, index, partition.current_leader_epoch)
+    if at < 0 and context.version < _SPECIAL_SINCE.get(at, 1 << 15):
         code = code or ErrorCode.UNSUPPORTED_VERSION
     offset, timestamp_ms, epoch = _NONE
     if not code:
         try:
-            offset, timestamp_ms, epoch = await _offset_at(context, topic, one.partition_index, one.timestamp)
+            offset, timestamp_ms, epoch = await _offset_at(context, topic, index, at)
         except SteleError as error:
             code = error_code_of(error)
     return ListOffsetsPartitionResponse(
-        partition_index=one.partition_index,
+        partition_index=index,
         error_code=code,
         timestamp=timestamp_ms,
         offset=offset,
@@ -83,28 +87,27 @@ async def _offset_at(context: Context, topic: str, partition: int, at: int) -> t
     return await context.broker.list_offset(topic, partition, at)
 
 
-async def _list_of_old(
-    context: Context, topic: str, one: ListOffsetsPartition
+async def _list_segments(
+    context: Context, topic: str, partition: ListOffsetsPartition
 ) -> ListOffsetsPartitionResponse:
+    index = partition.partition_index
     code, offsets = ErrorCode.NONE, ()
     try:
         offsets = await _offsets_before(
-            context, topic, one.partition_index, one.timestamp, limit=one.max_num_offsets
+            context, topic, index, partition.timestamp, limit=partition.max_num_offsets
         )
     except SteleError as error:
         code = error_code_of(error)
-    return ListOffsetsPartitionResponse(
-        partition_index=one.partition_index, error_code=code, old_style_offsets=offsets
-    )
+    return ListOffsetsPartitionResponse(partition_index=index, error_code=code, old_style_offsets=offsets)
 
 
 async def _offsets_before(
     context: Context, topic: str, partition: int, at: int, *, limit: int
 ) -> Sequence[int]:
-    """Where segments begin that hold nothing newer than ``at``, and the end of the log, newest first.
+    """Return the first offsets of segments without records after ``at``, and the log's end.
 
-    A segment of which no record has a time is as old as it was when it was begun.
-    A log in memory has one segment.
+    The newest stands first. A segment whose records have no timestamps counts with the
+    time of its creation. A log in memory counts as one segment.
     """
     state = context.broker.log_state(topic, partition)
     if at == EARLIEST_TIMESTAMP:

@@ -1,13 +1,15 @@
-"""DescribeLogDirs, AlterReplicaLogDirs: one directory, and what each partition takes of it."""
+"""DescribeLogDirs, AlterReplicaLogDirs: the one data directory, and the size of each partition."""
 
 from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Sequence
 
 from stele.wire.error_codes import ErrorCode
 
 from ....broker.topics import Topic
+from ....work_budget import WorkBudget
 from ..schemas.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -28,29 +30,24 @@ from .context import Context
 async def describe_log_dirs(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     broker = context.broker
     path = broker.settings.data_dir.absolute()
-    # First, so that nothing is waited for below: meanwhile a topic may be deleted.
     usage = await asyncio.to_thread(shutil.disk_usage, path)
     if request.topics is None:
-        wanted = [(topic, range(topic.partitions)) for topic in broker.readable_topics()]
+        requested = [(topic.name, None) for topic in broker.readable_topics()]
     else:
-        wanted = [
-            (
-                broker.readable_topic(one.topic),
-                [p for p in one.partitions if 0 <= p < broker.readable_topic(one.topic).partitions],
-            )
-            for one in request.topics
-            if broker.has_topic(one.topic)
-        ]
+        requested = [(topic.topic, topic.partitions) for topic in request.topics]
+    budget = WorkBudget()
+    topics: list[DescribeLogDirsTopic] = []
+    for name, partitions in requested:
+        # Looked up here, because a topic may be deleted in a pause.
+        if broker.has_topic(name) and (topic := broker.readable_topic(name)).config.storage == "disk":
+            topics.append(await _sizes(context, topic, partitions, budget))
+        await budget.visit()
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
                 error_code=ErrorCode.NONE if broker.failure is None else ErrorCode.KAFKA_STORAGE_ERROR,
                 log_dir=str(path),
-                topics=[
-                    _sizes(context, topic, partitions)
-                    for topic, partitions in wanted
-                    if topic.config.storage == "disk"
-                ],
+                topics=topics,
                 total_bytes=usage.total,
                 usable_bytes=usage.free,
             )
@@ -58,35 +55,44 @@ async def describe_log_dirs(context: Context, request: DescribeLogDirsRequest) -
     )
 
 
-def _sizes(context: Context, topic: Topic, partitions: range | list[int]) -> DescribeLogDirsTopic:
-    return DescribeLogDirsTopic(
-        name=topic.name,
-        partitions=[
+async def _sizes(
+    context: Context, topic: Topic, partitions: Sequence[int] | None, budget: WorkBudget
+) -> DescribeLogDirsTopic:
+    """Return the sizes of ``partitions``, of those that exist; None: of all."""
+    numbers = range(topic.partitions) if partitions is None else partitions
+    # All before the first pause, in which the topic may be deleted.
+    sizes = [
+        (partition, context.broker.log_state(topic.name, partition).size_bytes)
+        for partition in numbers
+        if 0 <= partition < topic.partitions
+    ]
+    described: list[DescribeLogDirsPartition] = []
+    for partition, size_bytes in sizes:
+        described.append(
             DescribeLogDirsPartition(
-                partition_index=partition,
-                partition_size=context.broker.log_state(topic.name, partition).size_bytes,
-                offset_lag=0,
-                is_future_key=False,
+                partition_index=partition, partition_size=size_bytes, offset_lag=0, is_future_key=False
             )
-            for partition in partitions
-        ],
-    )
+        )
+        await budget.visit()
+    return DescribeLogDirsTopic(name=topic.name, partitions=described)
 
 
-def alter_replica_log_dirs(
+async def alter_replica_log_dirs(
     context: Context, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """A partition may be put into the directory it is in; there is no other."""
+    """Accept the directory that a partition is in already; there is no other."""
     here = str(context.broker.settings.data_dir.absolute())
     codes: dict[str, dict[int, ErrorCode]] = {}
+    budget = WorkBudget()
     for directory in request.dirs:
-        asked = once_each((topic.name, topic.partitions) for topic in directory.topics)
-        for topic, partitions in asked.items():
+        requested = once_each((topic.name, topic.partitions) for topic in directory.topics)
+        for topic, partitions in requested.items():
             for partition in partitions:
                 code, _ = partition_error(context, topic, partition)
                 if directory.path != here:
                     code = ErrorCode.LOG_DIR_NOT_FOUND
                 codes.setdefault(topic, {})[partition] = code
+                await budget.visit()
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirTopicResult(

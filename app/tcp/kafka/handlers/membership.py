@@ -1,7 +1,7 @@
-"""FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup: the life of a group's member.
+"""FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup: membership of groups.
 
-A join and a sync take effect in the order of the requests; their answers come
-when the other members have done their part.
+Joins and syncs take effect in the order of the requests. Their responses are due when
+the other members have joined, or when the leader has sent the assignment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from .context import Context
 logger = logging.getLogger(__name__)
 
 _NO_TRANSACTIONS = "this broker does not serve transactions; produce without a transactional id"
-# The one version of FindCoordinator in which the answer about transactions is left to InitProducerId.
+# The only version of FindCoordinator whose clients must learn from InitProducerId that there are no
+# transactions.
 _VERSION_SENT_ON = 3
 _GROUP, _TRANSACTION = 0, 1
 _NO_NODE = -1
@@ -41,16 +42,17 @@ _FIRST_WITH_PROTOCOL = 5
 
 
 def find_coordinator(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """This broker, for every group. There is none for transactions, and each client must end at that.
+    """Return this broker for every group, and an error for transactions.
 
-    No one answer ends them all (ADR-0021): librdkafka and others that ask in v0 to v2
-    go on for ever unless they are not authorized; sarama, in v3, tries again for
-    5 s whatever the error, but not when InitProducerId refuses it, so it is sent there.
+    No single error makes all clients give up (ADR-0021). librdkafka and others that use
+    v0 to v2 retry forever after any error but TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+    sarama uses v3 and retries for 5 s after any error, but gives up at once when
+    InitProducerId refuses, so v3 returns this broker.
     """
     keys = request.coordinator_keys if context.version >= _FIRST_WITH_KEYS else [request.key]
     code, message = ErrorCode.NONE, None
     if request.key_type == _TRANSACTION:
-        logger.info("kafka: %s asks for transactions, which are not served", context.client_host)
+        logger.info("kafka: %s uses transactions, which are not served", context.client_host)
         if context.version >= _FIRST_WITH_KEYS:
             code, message = ErrorCode.INVALID_REQUEST, _NO_TRANSACTIONS
         elif context.version != _VERSION_SENT_ON:
@@ -119,9 +121,9 @@ def _joined(joined: Joined) -> JoinGroupResponse:
         member_id=joined.member_id,
         members=[
             JoinGroupResponseMember(
-                member_id=one.member_id, group_instance_id=one.instance_id, metadata=one.metadata
+                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
             )
-            for one in joined.members
+            for member in joined.members
         ],
     )
 
@@ -139,7 +141,7 @@ def _not_joined(context: Context, request: JoinGroupRequest, error: SteleError) 
 
 def sync_group(context: Context, request: SyncGroupRequest) -> SyncGroupResponse | Coroutine[Any, Any, Any]:
     if context.version >= _FIRST_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
-        # Nullable in the encoding only (KIP-559); refused before anything else is looked at.
+        # Only the encoding allows null (KIP-559); it is refused before all other checks.
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b"")
     try:
         syncing = context.groups.sync(
@@ -150,7 +152,7 @@ def sync_group(context: Context, request: SyncGroupRequest) -> SyncGroupResponse
                 instance_id=request.group_instance_id,
                 protocol_type=request.protocol_type,
                 protocol_name=request.protocol_name,
-                assignments={one.member_id: one.assignment for one in request.assignments},
+                assignments={share.member_id: share.assignment for share in request.assignments},
             )
         )
     except SteleError as error:
@@ -192,8 +194,10 @@ def leave_group(context: Context, request: LeaveGroupRequest) -> LeaveGroupRespo
         leaving = [LeavingMember(member_id=request.member_id)]
     else:
         leaving = [
-            LeavingMember(member_id=one.member_id, instance_id=one.group_instance_id, reason=one.reason)
-            for one in request.members
+            LeavingMember(
+                member_id=member.member_id, instance_id=member.group_instance_id, reason=member.reason
+            )
+            for member in request.members
         ]
     try:
         results = context.groups.leave(request.group_id, leaving)
@@ -205,7 +209,7 @@ def leave_group(context: Context, request: LeaveGroupRequest) -> LeaveGroupRespo
     return LeaveGroupResponse(
         error_code=ErrorCode.NONE,
         members=[
-            MemberResponse(member_id=one.member_id, group_instance_id=one.instance_id, error_code=code)
-            for one, code in zip(leaving, codes, strict=True)
+            MemberResponse(member_id=member.member_id, group_instance_id=member.instance_id, error_code=code)
+            for member, code in zip(leaving, codes, strict=True)
         ],
     )

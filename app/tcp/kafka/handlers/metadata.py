@@ -1,8 +1,12 @@
-"""Metadata, DescribeCluster, DescribeTopicPartitions: one broker that leads everything."""
+"""Metadata, DescribeCluster, DescribeTopicPartitions: one broker that leads every partition.
+
+The handlers pause among topics and partitions. Each topic is described as it was at
+one moment; topics that are deleted in a pause are left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from stele.wire.error_codes import ErrorCode
 from stele.wire.schema import NO_UUID
@@ -10,6 +14,7 @@ from stele.wire.schema import NO_UUID
 from ....broker.broker import Broker
 from ....broker.topics import INTERNAL_TOPICS, Topic
 from ....errors import InvalidRequest, SteleError, UnknownTopic
+from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..schemas.describe_cluster import (
     DescribeClusterBroker,
@@ -34,17 +39,17 @@ from ..schemas.metadata import (
 from . import authorized
 from .context import Context, describe_error, find_topic
 
-# Before v4 asking was creating (KIP-204); in v0 an empty list asks for all.
+# Before v4 a request for a missing topic creates it (KIP-204); in v0 an empty list means all topics.
 _FIRST_WITH_CHOICE = 4
 _FIRST_WITH_NULL = 1
-# KIP-516: the field is there since v10, and works since v12.
+# KIP-516: v10 has the field, and v12 the first support for it.
 _FIRST_WITH_TOPIC_IDS = 12
 _BROKER_ENDPOINTS, _CONTROLLER_ENDPOINTS = 1, 2
 _NAME_CHARACTERS_MAX = 1000
 
 
 def may_create_topics(broker: Broker, request: MetadataRequest) -> bool:
-    """True if the answer may make topics, which nothing may overtake."""
+    """Return whether the request may create topics, before which no later request may begin."""
     return request.allow_auto_topic_creation and any(
         topic.name and topic.name not in INTERNAL_TOPICS and not broker.has_topic(topic.name)
         for topic in request.topics or ()
@@ -53,17 +58,21 @@ def may_create_topics(broker: Broker, request: MetadataRequest) -> bool:
 
 async def metadata(context: Context, request: MetadataRequest) -> MetadataResponse:
     broker = context.broker
+    budget = WorkBudget()
     if request.topics is None or (context.version < _FIRST_WITH_NULL and not request.topics):
-        topics = [_known(broker, topic) for topic in broker.readable_topics()]
+        topics = await _all_known(broker, budget)
     else:
         may_create = context.version < _FIRST_WITH_CHOICE or request.allow_auto_topic_creation
-        # Once each, however often it is asked for: a name is short, and what is told of a topic is not.
-        # Where there is a name, nobody looks at the id beside it.
-        asked = {topic.topic_id if topic.name is None else topic.name: topic for topic in request.topics}
-        topics = [await _asked(context, topic, may_create=may_create) for topic in asked.values()]
+        # Once per topic, because a name is short and the description of a topic is not. If a topic has
+        # a name, its id is ignored.
+        requested = {topic.topic_id if topic.name is None else topic.name: topic for topic in request.topics}
+        topics = []
+        for topic in requested.values():
+            topics.append(await _requested(context, topic, budget, may_create=may_create))
+            await budget.visit()
     if request.include_topic_authorized_operations:
         for topic in topics:
-            # Of a name, whether there is such a topic or not; of an id, only of a topic that exists.
+            # By name also for a topic that does not exist; by id only for one that does.
             if topic.name is not None:
                 topic.topic_authorized_operations = authorized.on_topic()
     return MetadataResponse(
@@ -81,54 +90,79 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
     )
 
 
-async def _asked(context: Context, asked: MetadataRequestTopic, *, may_create: bool) -> MetadataResponseTopic:
+async def _all_known(broker: Broker, budget: WorkBudget) -> list[MetadataResponseTopic]:
+    topics: list[MetadataResponseTopic] = []
+    for name in [topic.name for topic in broker.readable_topics()]:
+        if broker.has_topic(name):
+            topics.append(await _known(broker, broker.readable_topic(name), budget))
+        await budget.visit()
+    return topics
+
+
+async def _requested(
+    context: Context, topic: MetadataRequestTopic, budget: WorkBudget, *, may_create: bool
+) -> MetadataResponseTopic:
     try:
-        if context.version < _FIRST_WITH_TOPIC_IDS and (asked.name is None or any(asked.topic_id)):
-            raise InvalidRequest(
-                f"topics are asked for by id from version {_FIRST_WITH_TOPIC_IDS} of Metadata on"
-            )
-        # Internal topics are there, or are not: nobody makes them by asking.
-        if asked.name is not None and may_create and asked.name not in INTERNAL_TOPICS:
-            is_made_again = context.broker.was_deleted(asked.name)
-            topic = await context.broker.ensure_topic(asked.name)
-            if is_made_again:
-                # As Kafka answers: whoever deleted it and looks for it must see once that it was gone.
-                raise UnknownTopic(asked.name)
-        else:
-            topic = find_topic(context, asked.name, asked.topic_id)
+        known = await _find_or_create(context, topic, may_create=may_create)
     except SteleError as error:
-        name = None if asked.name is None else asked.name[:_NAME_CHARACTERS_MAX]
+        name = None if topic.name is None else topic.name[:_NAME_CHARACTERS_MAX]
         if name is None and context.version < _FIRST_WITH_TOPIC_IDS:
             name = ""
         return MetadataResponseTopic(
             error_code=error_code_of(error),
             name=name,
-            topic_id=asked.topic_id,
+            topic_id=topic.topic_id,
             is_internal=name in INTERNAL_TOPICS,
             partitions=(),
         )
-    return _known(context.broker, topic)
+    return await _known(context.broker, known, budget)
 
 
-def _known(broker: Broker, topic: Topic) -> MetadataResponseTopic:
+async def _find_or_create(context: Context, topic: MetadataRequestTopic, *, may_create: bool) -> Topic:
+    """Raises whatever ``find_topic`` and ``Broker.ensure_topic`` raise, and ``InvalidRequest``."""
+    if context.version < _FIRST_WITH_TOPIC_IDS and (topic.name is None or any(topic.topic_id)):
+        raise InvalidRequest(
+            f"topics are asked for by id from version {_FIRST_WITH_TOPIC_IDS} of Metadata on"
+        )
+    # A request for an internal topic never creates it.
+    if topic.name is None or not may_create or topic.name in INTERNAL_TOPICS:
+        return find_topic(context, topic.name, topic.topic_id)
+    was_deleted = context.broker.was_deleted(topic.name)
+    known = await context.broker.ensure_topic(topic.name)
+    if was_deleted:
+        # As in Kafka: a client that deleted the topic and polls must see once that it was gone.
+        raise UnknownTopic(topic.name)
+    return known
+
+
+async def _known(broker: Broker, topic: Topic, budget: WorkBudget) -> MetadataResponseTopic:
     here = (broker.broker_id,)
+    # All before the first pause, in which the topic may be deleted.
+    epochs = _leader_epochs(broker, topic, range(topic.partitions))
+    partitions: list[MetadataResponsePartition] = []
+    for partition, leader_epoch in enumerate(epochs):
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=partition,
+                leader_id=broker.broker_id,
+                leader_epoch=leader_epoch,
+                replica_nodes=here,
+                isr_nodes=here,
+            )
+        )
+        await budget.visit()
     return MetadataResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id.bytes,
         is_internal=topic.is_internal,
-        partitions=[
-            MetadataResponsePartition(
-                error_code=ErrorCode.NONE,
-                partition_index=partition,
-                leader_id=broker.broker_id,
-                leader_epoch=broker.log_state(topic.name, partition).leader_epoch,
-                replica_nodes=here,
-                isr_nodes=here,
-            )
-            for partition in range(topic.partitions)
-        ],
+        partitions=partitions,
     )
+
+
+def _leader_epochs(broker: Broker, topic: Topic, partitions: Iterable[int]) -> Sequence[int]:
+    return [broker.leader_epoch(topic.name, partition) for partition in partitions]
 
 
 def describe_cluster(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
@@ -160,19 +194,21 @@ def describe_cluster(context: Context, request: DescribeClusterRequest) -> Descr
     )
 
 
-def describe_topic_partitions(
+async def describe_topic_partitions(
     context: Context, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """Topics in the order of their names, from the cursor on, up to the limit of partitions."""
+    """Describe topics by name, from the cursor on, up to the limit of partitions."""
     broker = context.broker
     names: Iterable[str] = {topic.name for topic in request.topics} or (
-        t.name for t in broker.readable_topics()
+        topic.name for topic in broker.readable_topics()
     )
     first = request.cursor
     left = max(1, request.response_partition_limit)
-    found: list[DescribeTopicPartitionsResponseTopic] = []
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
     next_cursor: Cursor | None = None
+    budget = WorkBudget()
     for name in sorted(names):
+        await budget.visit()
         if first is not None and name < first.topic_name:
             continue
         start = max(0, first.partition_index) if first is not None and name == first.topic_name else 0
@@ -182,15 +218,15 @@ def describe_topic_partitions(
         try:
             topic = broker.readable_topic(name)
         except SteleError as error:
-            found.append(_not_described(name, error))
+            topics.append(_not_described(name, error))
             continue
         end = min(topic.partitions, start + left)
-        found.append(_described(broker, topic, range(start, end)))
+        topics.append(await _described(broker, topic, range(start, end), budget))
         left -= max(0, end - start)
         if end < topic.partitions:
             next_cursor = Cursor(topic_name=name, partition_index=end)
             break
-    return DescribeTopicPartitionsResponse(topics=found, next_cursor=next_cursor)
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=next_cursor)
 
 
 def _not_described(name: str, error: SteleError) -> DescribeTopicPartitionsResponseTopic:
@@ -205,27 +241,34 @@ def _not_described(name: str, error: SteleError) -> DescribeTopicPartitionsRespo
     )
 
 
-def _described(broker: Broker, topic: Topic, partitions: range) -> DescribeTopicPartitionsResponseTopic:
+async def _described(
+    broker: Broker, topic: Topic, partitions: range, budget: WorkBudget
+) -> DescribeTopicPartitionsResponseTopic:
     here = (broker.broker_id,)
+    # All before the first pause, in which the topic may be deleted.
+    epochs = _leader_epochs(broker, topic, partitions)
+    described: list[DescribeTopicPartitionsResponsePartition] = []
+    for partition, leader_epoch in zip(partitions, epochs, strict=True):
+        described.append(
+            DescribeTopicPartitionsResponsePartition(
+                error_code=ErrorCode.NONE,
+                partition_index=partition,
+                leader_id=broker.broker_id,
+                leader_epoch=leader_epoch,
+                replica_nodes=here,
+                isr_nodes=here,
+                # Empty and not null, because the Java client reads their elements.
+                eligible_leader_replicas=(),
+                last_known_elr=(),
+                offline_replicas=(),
+            )
+        )
+        await budget.visit()
     return DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.NONE,
         name=topic.name,
         topic_id=topic.topic_id.bytes,
         is_internal=topic.is_internal,
-        partitions=[
-            DescribeTopicPartitionsResponsePartition(
-                error_code=ErrorCode.NONE,
-                partition_index=partition,
-                leader_id=broker.broker_id,
-                leader_epoch=broker.log_state(topic.name, partition).leader_epoch,
-                replica_nodes=here,
-                isr_nodes=here,
-                # Empty, not null: the Java client looks into them.
-                eligible_leader_replicas=(),
-                last_known_elr=(),
-                offline_replicas=(),
-            )
-            for partition in partitions
-        ],
+        partitions=described,
         topic_authorized_operations=authorized.on_topic(),
     )

@@ -1,8 +1,8 @@
-"""Group protocols and transactions that are not served: refused at once, where a client looks for it.
+"""Refuse group protocols and transactions that are not served, with errors that clients do not retry.
 
-Clients take an API that is missing from ApiVersions for a broker that is being
-upgraded, and try again for ever; UNSUPPORTED_VERSION is what Apache Kafka answers
-with a group protocol turned off, and it is fatal to all of them (ADR-0021).
+If ApiVersions lacks an API, clients assume that the broker is being upgraded, and retry
+forever. UNSUPPORTED_VERSION, Apache Kafka's error for a group protocol that is turned
+off, is fatal to all clients (ADR-0021).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def consumer_group_heartbeat(
 def consumer_group_describe(
     _context: Context, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    """Clients then ask for the group by DescribeGroups."""
+    """Refuse every group; clients then send DescribeGroups."""
     return ConsumerGroupDescribeResponse(
         groups=[
             consumer_schema.DescribedGroup(
@@ -175,7 +175,7 @@ def describe_share_group_offsets(
             DescribeShareGroupOffsetsResponseGroup(
                 group_id=group, topics=(), error_code=_UNSUPPORTED, error_message=_NO_SHARE_GROUPS
             )
-            for group in _once_each([one.group_id for one in request.groups])
+            for group in _once_each([group.group_id for group in request.groups])
         ]
     )
 
@@ -314,7 +314,7 @@ def txn_offset_commit(context: Context, request: TxnOffsetCommitRequest) -> TxnO
     )
 
 
-# ── transactions: an administrator sees that there are none ──
+# ── transactions: lists are empty ──
 
 
 def list_transactions(_context: Context, request: ListTransactionsRequest) -> ListTransactionsResponse:

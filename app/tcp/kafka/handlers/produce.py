@@ -58,7 +58,7 @@ _RECORD_MESSAGE_CHARACTERS_MAX = 300
 
 @dataclass(slots=True)
 class _Part:
-    """One partition of the request, on its way to its answer."""
+    """One partition of the request, and the outcome of its append."""
 
     index: int
     outcome: PendingProduce | SteleError
@@ -80,10 +80,10 @@ def produce(context: Context, request: ProduceRequest) -> Answer:
 
 
 def must_prepare(broker: Broker, request: ProduceRequest) -> bool:
-    """Return True if no later request may begin before this one has been appended.
+    """Return whether no later request may begin before this one has been appended.
 
-    That is so if topics are created or records converted first, and while the queue of
-    produces is full: the connection is then not read from.
+    That is so if topics are created or records converted first, and while the produce
+    queue is full; the connection is not read from while the queue is full.
     """
     return (
         has_message_sets(request)
@@ -101,8 +101,8 @@ def must_wait_for_room(broker: Broker, request: ProduceRequest) -> bool:
 
 
 def _name_of(broker: Broker, topic: TopicProduceData) -> str:
-    found = None if topic.name else broker.topic_by_id(topic.topic_id)
-    return topic.name if found is None else found.name
+    known = None if topic.name else broker.topic_by_id(topic.topic_id)
+    return topic.name if known is None else known.name
 
 
 def has_message_sets(request: ProduceRequest) -> bool:
@@ -140,14 +140,14 @@ async def _prepare_and_produce(
 
 
 async def _convert(request: ProduceRequest) -> dict[tuple[int, int], InvalidBatch]:
-    """Replace message sets by batches; returns those that could not be converted, by position."""
+    """Replace message sets by batches; return the errors of those that are invalid, by position."""
     failures: dict[tuple[int, int], InvalidBatch] = {}
     for number, topic in enumerate(request.topic_data):
         for position, data in enumerate(topic.partition_data):
             if data.records is None or not _is_message_set(data.records):
                 continue
             try:
-                # In a thread: every message is decoded, and a compressed set may hold millions.
+                # In a thread, because a compressed set may have millions of messages to decode.
                 data.records = await asyncio.to_thread(up_convert, data.records)
             except InvalidMessageSet as error:
                 failures[number, position] = InvalidBatch(str(error), is_damaged=error.is_corrupt)
@@ -168,8 +168,8 @@ def _produce(
         acks = error
     for number, topic in enumerate(request.topic_data):
         try:
-            asked = None if context.version >= _FIRST_WITH_TOPIC_IDS else topic.name
-            name: str | SteleError = _writable(context, asked, topic.topic_id)
+            given_name = None if context.version >= _FIRST_WITH_TOPIC_IDS else topic.name
+            name: str | SteleError = _writable(context, given_name, topic.topic_id)
         except SteleError as error:
             name = error
         parts = [
@@ -226,10 +226,10 @@ def _writable(context: Context, name: str | None, topic_id: bytes) -> str:
     """
     if name is not None:
         return context.broker.topic(name).name
-    found = find_topic(context, None, topic_id)
-    if found.is_internal:
-        raise InternalTopic(found.name)
-    return found.name
+    topic = find_topic(context, None, topic_id)
+    if topic.is_internal:
+        raise InternalTopic(topic.name)
+    return topic.name
 
 
 def _append(
@@ -240,7 +240,7 @@ def _append(
     if isinstance(acks, SteleError):
         return acks
     if data.index < 0:
-        # The broker takes -1 for any partition.
+        # To ``Broker.produce``, -1 means any partition.
         return UnknownPartition(topic, data.index, partitions=context.broker.topic(topic).partitions)
     records = cast("bytearray | memoryview | None", data.records)
     if records is None or len(records) <= _MAGIC_POSITION:
@@ -256,7 +256,7 @@ def _append(
 
 
 def _is_zstd(records: bytearray | memoryview) -> bool:
-    # Only the first batch is looked at: these versions have one per partition.
+    # Only the first batch, because these versions have one per partition.
     return len(records) > _CODEC_POSITION and records[_CODEC_POSITION] & _CODEC_MASK == Compression.ZSTD
 
 

@@ -1,4 +1,4 @@
-"""InitProducerId, DescribeProducers."""
+"""InitProducerId, DescribeProducers: producer ids, and the producers that a partition remembers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 from stele.wire.error_codes import ErrorCode
 
 from ....errors import SteleError
+from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..schemas.describe_producers import (
     DescribeProducersRequest,
@@ -24,9 +25,9 @@ _NONE = -1
 
 
 async def init_producer_id(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """A new id each time: without a transactional id there is nobody whose epoch could be raised."""
+    """Return a new id each time; only a transactional producer would keep its id."""
     if request.transactional_id is not None:
-        logger.info("kafka: %s asks for transactions, which are not served", context.client_host)
+        logger.info("kafka: %s uses transactions, which are not served", context.client_host)
         return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, producer_epoch=_NONE)
     try:
         producer_id, producer_epoch = await context.broker.init_producer_id()
@@ -37,20 +38,23 @@ async def init_producer_id(context: Context, request: InitProducerIdRequest) -> 
     )
 
 
-def describe_producers(context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    # Once each: a number is short, and what is told of a partition is not.
-    asked: dict[str, dict[int, None]] = {}
+async def describe_producers(
+    context: Context, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    # Once per partition, because a number is short and the description of a partition is not.
+    requested: dict[str, dict[int, None]] = {}
     for topic in request.topics:
-        asked.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=name,
-                partitions=[_describe(context, name, index) for index in partitions],
-            )
-            for name, partitions in asked.items()
-        ]
-    )
+        requested.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    budget = WorkBudget()
+    topics: list[TopicResponse] = []
+    for name, indexes in requested.items():
+        partitions: list[PartitionResponse] = []
+        for index in indexes:
+            described = _describe(context, name, index)
+            partitions.append(described)
+            await budget.visit(1 + len(described.active_producers))
+        topics.append(TopicResponse(name=name, partitions=partitions))
+    return DescribeProducersResponse(topics=topics)
 
 
 def _describe(context: Context, topic: str, partition: int) -> PartitionResponse:

@@ -1,7 +1,7 @@
 """SASL, access rules, users, tokens and quotas, of which a broker without security has none.
 
-Reading answers that there are none, in the words that Apache Kafka has for it;
-writing is refused, entry by entry.
+Requests that list them get Apache Kafka's response for none; requests that change them
+are refused, entry by entry.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ _QUOTAS = (
 _SHOWN_CHARACTERS_MAX = 200
 
 
-# ── authentication: what Kafka answers on a PLAINTEXT listener ──
+# ── authentication: the responses of a PLAINTEXT listener of Kafka ──
 
 
 def sasl_handshake(context: Context, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """Refuse every mechanism with ILLEGAL_SASL_STATE, and name none that could be used instead."""
+    """Refuse every mechanism with ILLEGAL_SASL_STATE, and offer none."""
     logger.info(
-        "kafka: %s asks for SASL mechanism %.40r, but this listener has no SASL",
+        "kafka: %s requested SASL mechanism %.40r, but this listener has no SASL",
         context.client_host,
         request.mechanism,
     )
@@ -114,8 +114,8 @@ def delete_acls(_context: Context, request: DeleteAclsRequest) -> DeleteAclsResp
 def describe_user_scram_credentials(
     _context: Context, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """None; a user that is asked for by name does not exist, and one that is asked for twice is a mistake."""
-    asked = Counter(user.name for user in request.users or ())
+    """Return no users: a user that the request names does not exist, or is named twice."""
+    times = Counter(user.name for user in request.users or ())
     return DescribeUserScramCredentialsResponse(
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -126,7 +126,7 @@ def describe_user_scram_credentials(
                 error_message=_NO_SUCH_USER if count == 1 else "the request names the user more than once",
                 credential_infos=(),
             )
-            for name, count in asked.items()
+            for name, count in times.items()
         ],
     )
 
@@ -134,8 +134,8 @@ def describe_user_scram_credentials(
 def alter_user_scram_credentials(
     _context: Context, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    refused = {one.name: (ErrorCode.RESOURCE_NOT_FOUND, _NO_SUCH_USER) for one in request.deletions} | {
-        one.name: (ErrorCode.UNSUPPORTED_SASL_MECHANISM, _NO_SCRAM) for one in request.upsertions
+    refused = {user.name: (ErrorCode.RESOURCE_NOT_FOUND, _NO_SUCH_USER) for user in request.deletions} | {
+        user.name: (ErrorCode.UNSUPPORTED_SASL_MECHANISM, _NO_SCRAM) for user in request.upsertions
     }
     return AlterUserScramCredentialsResponse(
         results=[
@@ -193,7 +193,7 @@ def describe_delegation_token(
 def describe_client_quotas(
     _context: Context, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """None. A filter that cannot be is refused in Kafka's order of checks."""
+    """Return no quotas, or refuse an invalid filter; the checks are in Kafka's order."""
     try:
         code, message = _check_filter(request.components)
     except SteleError as error:
@@ -202,22 +202,26 @@ def describe_client_quotas(
 
 
 def _check_filter(components: Sequence[ComponentData]) -> tuple[ErrorCode, str | None]:
-    """Raises ``InvalidRequest``."""
+    """Return NONE, or the error of an entity type that does not exist.
+
+    Raises:
+        InvalidRequest: the filter is invalid in another way.
+    """
     kinds: set[str] = set()
-    for one in components:
-        kind = one.entity_type
-        if one.match_type not in (_EXACT, _DEFAULT, _ANY):
+    for component in components:
+        kind = component.entity_type
+        if component.match_type not in (_EXACT, _DEFAULT, _ANY):
             raise InvalidRequest(
-                f"match type {one.match_type} is unknown; use 0 (exact), 1 (default), 2 (any)"
+                f"match type {component.match_type} is unknown; use 0 (exact), 1 (default), 2 (any)"
             )
-        if one.match_type == _EXACT and one.match is None:
+        if component.match_type == _EXACT and component.match is None:
             raise InvalidRequest("an exact match needs a name")
-        if one.match_type != _EXACT and one.match is not None:
+        if component.match_type != _EXACT and component.match is not None:
             raise InvalidRequest("only an exact match has a name")
         if not kind:
             raise InvalidRequest("a component of the filter has no entity type")
         if kind in kinds:
-            raise InvalidRequest(f"entity type {kind[:_SHOWN_CHARACTERS_MAX]} stands in the filter twice")
+            raise InvalidRequest(f"entity type {kind[:_SHOWN_CHARACTERS_MAX]} is in the filter twice")
         if kind not in _ENTITY_TYPES:
             return ErrorCode.UNSUPPORTED_VERSION, _unknown_type(kind)
         kinds.add(kind)
@@ -245,6 +249,7 @@ def alter_client_quotas(_context: Context, request: AlterClientQuotasRequest) ->
 
 
 def _why_not(entry: EntryData) -> str | None:
+    """Return why the quota cannot be changed; None if there is nothing to change."""
     if not entry.entity:
         return "the quota has no entity"
     for part in entry.entity:

@@ -1,4 +1,8 @@
-"""CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords."""
+"""CreateTopics, DeleteTopics, CreatePartitions, DeleteRecords.
+
+A request is not atomic: each topic or partition is changed, or refused, by itself and in
+the order of the request.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,7 @@ from ....errors import (
     SteleError,
     UnknownTopic,
 )
+from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..schemas.create_partitions import (
     CreatePartitionsRequest,
@@ -54,7 +59,9 @@ _DUPLICATE_NAME = "Duplicate topic name."
 async def create_topics(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
     times = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
+    budget = WorkBudget()
     for topic in request.topics:
+        await budget.visit()
         if topic.name not in results:
             results[topic.name] = await _create(
                 context, topic, validate_only=request.validate_only, is_repeated=times[topic.name] > 1
@@ -63,20 +70,20 @@ async def create_topics(context: Context, request: CreateTopicsRequest) -> Creat
 
 
 async def _create(
-    context: Context, asked: CreatableTopic, *, validate_only: bool, is_repeated: bool
+    context: Context, wanted: CreatableTopic, *, validate_only: bool, is_repeated: bool
 ) -> CreatableTopicResult:
     try:
         if is_repeated:
             raise InvalidRequest(_DUPLICATE_NAME)
         topic = await context.broker.create_topic(
-            asked.name,
-            placement=_placement(asked),
-            configs={config.name: config.value for config in asked.configs},
+            wanted.name,
+            placement=_placement(wanted),
+            configs={config.name: config.value for config in wanted.configs},
             validate_only=validate_only,
         )
     except SteleError as error:
         code, message = describe_error(error)
-        return CreatableTopicResult(name=asked.name, error_code=code, error_message=message)
+        return CreatableTopicResult(name=wanted.name, error_code=code, error_message=message)
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic.topic_id.bytes,
@@ -85,68 +92,75 @@ async def _create(
         num_partitions=topic.partitions,
         replication_factor=_REPLICAS,
         configs=[
-            CreatableTopicConfigs(name=one.name, value=one.value, config_source=one.source)
-            for one in context.broker.configs.describe_topic(topic)
+            CreatableTopicConfigs(name=config.name, value=config.value, config_source=config.source)
+            for config in context.broker.configs.describe_topic(topic)
         ],
     )
 
 
-def _placement(asked: CreatableTopic) -> Placement:
+def _placement(wanted: CreatableTopic) -> Placement:
     return Placement(
-        partitions=None if asked.num_partitions == _DEFAULT else asked.num_partitions,
-        replication_factor=None if asked.replication_factor == _DEFAULT else asked.replication_factor,
-        assignments=[(one.partition_index, one.broker_ids) for one in asked.assignments],
+        partitions=None if wanted.num_partitions == _DEFAULT else wanted.num_partitions,
+        replication_factor=None if wanted.replication_factor == _DEFAULT else wanted.replication_factor,
+        assignments=[
+            (assignment.partition_index, assignment.broker_ids) for assignment in wanted.assignments
+        ],
     )
 
 
 async def delete_topics(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    asked = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
-    times = Counter(_topic_key(topic) for topic in asked)
-    once = {_topic_key(topic): topic for topic in asked}
-    return DeleteTopicsResponse(
-        responses=[await _delete(context, topic, is_repeated=times[key] > 1) for key, topic in once.items()]
-    )
+    topics = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
+    times = Counter(_topic_key(topic) for topic in topics)
+    once = {_topic_key(topic): topic for topic in topics}
+    responses: list[DeletableTopicResult] = []
+    budget = WorkBudget()
+    for key, topic in once.items():
+        responses.append(await _delete(context, topic, is_repeated=times[key] > 1))
+        await budget.visit()
+    return DeleteTopicsResponse(responses=responses)
 
 
-def _topic_key(asked: DeleteTopicState) -> str | bytes:
-    return asked.topic_id if asked.name is None else asked.name
+def _topic_key(named: DeleteTopicState) -> str | bytes:
+    return named.topic_id if named.name is None else named.name
 
 
-async def _delete(context: Context, asked: DeleteTopicState, *, is_repeated: bool) -> DeletableTopicResult:
+async def _delete(context: Context, named: DeleteTopicState, *, is_repeated: bool) -> DeletableTopicResult:
     try:
-        _refuse_deletion(asked, is_repeated=is_repeated)
-        topic = find_topic(context, asked.name, asked.topic_id)
+        _refuse_deletion(named, is_repeated=is_repeated)
+        topic = find_topic(context, named.name, named.topic_id)
         await context.broker.delete_topic(topic.name)
     except SteleError as error:
         code, message = describe_error(error)
         return DeletableTopicResult(
-            name=asked.name, topic_id=asked.topic_id, error_code=code, error_message=message
+            name=named.name, topic_id=named.topic_id, error_code=code, error_message=message
         )
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id.bytes, error_code=ErrorCode.NONE)
 
 
-def _refuse_deletion(asked: DeleteTopicState, *, is_repeated: bool) -> None:
-    has_id = any(asked.topic_id)
-    if asked.name is not None and has_id:
+def _refuse_deletion(named: DeleteTopicState, *, is_repeated: bool) -> None:
+    has_id = any(named.topic_id)
+    if named.name is not None and has_id:
         raise InvalidRequest("You may not specify both topic name and topic id.")
-    if asked.name is None and not has_id:
+    if named.name is None and not has_id:
         raise InvalidRequest("Neither topic name nor id were specified.")
     if is_repeated:
-        raise InvalidRequest(_DUPLICATE_NAME if asked.name is not None else "Duplicate topic id.")
-    if asked.name is not None and not is_topic_name(asked.name):
-        # No such topic can be; Kafka's answer leaves it at that.
-        raise UnknownTopic(asked.name)
+        raise InvalidRequest(_DUPLICATE_NAME if named.name is not None else "Duplicate topic id.")
+    if named.name is not None and not is_topic_name(named.name):
+        # As in Kafka, a name that no topic can have is an unknown topic.
+        raise UnknownTopic(named.name)
 
 
 async def create_partitions(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     times = Counter(topic.name for topic in request.topics)
     once = {topic.name: topic for topic in request.topics}
     results: list[CreatePartitionsTopicResult] = []
-    for name, asked in once.items():
+    budget = WorkBudget()
+    for name, topic in once.items():
+        await budget.visit()
         try:
             if times[name] > 1:
                 raise InvalidRequest(_DUPLICATE_NAME)
-            await _grow(context, asked, validate_only=request.validate_only)
+            await _grow(context, topic, validate_only=request.validate_only)
             results.append(CreatePartitionsTopicResult(name=name, error_code=ErrorCode.NONE))
         except SteleError as error:
             code, message = describe_error(error)
@@ -154,41 +168,41 @@ async def create_partitions(context: Context, request: CreatePartitionsRequest) 
     return CreatePartitionsResponse(results=results)
 
 
-async def _grow(context: Context, asked: CreatePartitionsTopic, *, validate_only: bool) -> None:
-    if not is_topic_name(asked.name):
-        raise UnknownTopic(asked.name)
-    topic = context.broker.topic(asked.name)
-    if asked.count <= topic.partitions:
+async def _grow(context: Context, wanted: CreatePartitionsTopic, *, validate_only: bool) -> None:
+    if not is_topic_name(wanted.name):
+        raise UnknownTopic(wanted.name)
+    topic = context.broker.topic(wanted.name)
+    if wanted.count <= topic.partitions:
         raise InvalidPartitionCount(
-            asked.name,
-            asked.count,
+            wanted.name,
+            wanted.count,
             f"it has {topic.partitions} already",
-            message=f"Topic already has {asked.count} partition(s)."
-            if asked.count == topic.partitions
-            else f"The topic {asked.name} currently has {topic.partitions} partition(s); "
-            f"{asked.count} would not be an increase.",
+            message=f"Topic already has {wanted.count} partition(s)."
+            if wanted.count == topic.partitions
+            else f"The topic {wanted.name} currently has {topic.partitions} partition(s); "
+            f"{wanted.count} would not be an increase.",
         )
-    if asked.assignments is not None:
-        added = asked.count - topic.partitions
-        if len(asked.assignments) != added:
+    if wanted.assignments is not None:
+        added = wanted.count - topic.partitions
+        if len(wanted.assignments) != added:
             raise InvalidReplicaAssignment(
-                f"{added} partitions are to be added, and {len(asked.assignments)} are assigned"
+                f"{added} partitions are to be added, and {len(wanted.assignments)} are assigned"
             )
-        for assignment in asked.assignments:
+        for assignment in wanted.assignments:
             check_assignment(assignment.broker_ids, broker_id=context.broker.broker_id)
-    await context.broker.alter_topic(asked.name, partitions=asked.count, validate_only=validate_only)
+    await context.broker.alter_topic(wanted.name, partitions=wanted.count, validate_only=validate_only)
 
 
 async def delete_records(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    # At once: they share what makes them last.
-    results = await asyncio.gather(
-        *(
-            _delete_before(context, topic.name, one.partition_index, one.offset)
-            for topic in request.topics
-            for one in topic.partitions
-        )
-    )
-    following = iter(results)
+    # All at the same time, so that they share the checkpoints that make them durable.
+    deletions: list[asyncio.Task[DeleteRecordsPartitionResult]] = []
+    budget = WorkBudget()
+    for topic in request.topics:
+        for partition in topic.partitions:
+            deletion = _delete_before(context, topic.name, partition.partition_index, partition.offset)
+            deletions.append(asyncio.create_task(deletion))
+            await budget.visit()
+    following = iter(await asyncio.gather(*deletions))
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

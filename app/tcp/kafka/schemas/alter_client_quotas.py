@@ -1,4 +1,4 @@
-"""AlterClientQuotas (api key 49): sets limits of clients and users (KIP-546)."""
+"""AlterClientQuotas (api key 49): sets the quotas of clients and users (KIP-546)."""
 
 from __future__ import annotations
 

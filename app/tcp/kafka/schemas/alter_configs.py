@@ -1,4 +1,4 @@
-"""AlterConfigs (api key 33): replace all configurations of a topic."""
+"""AlterConfigs (api key 33): replaces all configurations of resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets (api key 91): moves where a share group begins to read (KIP-932)."""
+"""AlterShareGroupOffsets (api key 91): sets the start offsets of a share group (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ApiVersions (api key 18): what this broker serves."""
+"""ApiVersions (api key 18): lists the APIs and versions that the broker serves."""
 
 from __future__ import annotations
 

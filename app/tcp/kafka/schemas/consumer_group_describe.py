@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (api key 69): groups of the protocol *consumer* (KIP-848)."""
+"""ConsumerGroupDescribe (api key 69): describes groups of the protocol *consumer* (KIP-848)."""
 
 from __future__ import annotations
 

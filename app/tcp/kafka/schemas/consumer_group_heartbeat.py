@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (api key 68): membership of a group of the protocol *consumer* (KIP-848)."""
+"""ConsumerGroupHeartbeat (api key 68): joins, stays in and leaves a group of the protocol *consumer* (KIP-848)."""
 
 from __future__ import annotations
 

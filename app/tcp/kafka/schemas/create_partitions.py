@@ -1,4 +1,4 @@
-"""CreatePartitions (api key 37): grow topics."""
+"""CreatePartitions (api key 37): adds partitions to topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreateTopics (api key 19): create topics."""
+"""CreateTopics (api key 19): creates topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteGroups (api key 42): delete groups with their offsets."""
+"""DeleteGroups (api key 42): deletes groups and their offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteRecords (api key 21): move the log start offset up."""
+"""DeleteRecords (api key 21): moves log start offsets up."""
 
 from __future__ import annotations
 

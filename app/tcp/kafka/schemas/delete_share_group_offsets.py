@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets (api key 92): forgets where a share group begins to read (KIP-932)."""
+"""DeleteShareGroupOffsets (api key 92): deletes the start offsets of a share group (KIP-932)."""
 
 from __future__ import annotations
 

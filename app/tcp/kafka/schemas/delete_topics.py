@@ -1,4 +1,4 @@
-"""DeleteTopics (api key 20): delete topics by name or id."""
+"""DeleteTopics (api key 20): deletes topics by name or id."""
 
 from __future__ import annotations
 

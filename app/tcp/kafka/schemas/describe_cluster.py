@@ -1,4 +1,4 @@
-"""DescribeCluster (api key 60): the cluster's id and brokers (KIP-700)."""
+"""DescribeCluster (api key 60): returns the cluster's id and brokers (KIP-700)."""
 
 from __future__ import annotations
 

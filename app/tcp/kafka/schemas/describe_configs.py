@@ -1,4 +1,4 @@
-"""DescribeConfigs (api key 32): configurations of topics and of the broker."""
+"""DescribeConfigs (api key 32): lists the configurations of resources."""
 
 from __future__ import annotations
 

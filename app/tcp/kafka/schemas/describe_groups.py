@@ -1,4 +1,4 @@
-"""DescribeGroups (api key 15): the state and the members of groups."""
+"""DescribeGroups (api key 15): returns the state and the members of groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeLogDirs (api key 35): how large partitions are on disk."""
+"""DescribeLogDirs (api key 35): returns the sizes of partitions on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeProducers (api key 61): the producers a partition remembers (KIP-664)."""
+"""DescribeProducers (api key 61): lists the producers that partitions remember (KIP-664)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeQuorum (api key 55): the controllers that agree on the metadata (KIP-595)."""
+"""DescribeQuorum (api key 55): describes the quorum of controllers (KIP-595)."""
 
 from __future__ import annotations
 

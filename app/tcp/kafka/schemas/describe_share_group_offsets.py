@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets (api key 90): where share groups begin to read (KIP-932)."""
+"""DescribeShareGroupOffsets (api key 90): lists the start offsets of share groups (KIP-932)."""
 
 from __future__ import annotations
 

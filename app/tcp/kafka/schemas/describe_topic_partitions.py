@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (api key 75): topics page by page (KIP-966)."""
+"""DescribeTopicPartitions (api key 75): describes topics page by page (KIP-966)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeTransactions (api key 65): the state of transactions by transactional id (KIP-664)."""
+"""DescribeTransactions (api key 65): returns the state of transactions by transactional id (KIP-664)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (api key 50): users that can log in with SCRAM (KIP-554)."""
+"""DescribeUserScramCredentials (api key 50): lists SCRAM users (KIP-554)."""
 
 from __future__ import annotations
 

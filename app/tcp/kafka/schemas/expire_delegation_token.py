@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (api key 40): ends a delegation token (KIP-48)."""
+"""ExpireDelegationToken (api key 40): shortens the life of a delegation token (KIP-48)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetch (api key 1): read batches from partitions. The hot path reads and writes it in ``codecs.fetch``."""
+"""Fetch (api key 1): reads batches from partitions."""
 
 from __future__ import annotations
 

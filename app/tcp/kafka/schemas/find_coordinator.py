@@ -1,4 +1,4 @@
-"""FindCoordinator (api key 10): which broker keeps a group."""
+"""FindCoordinator (api key 10): finds the broker that coordinates a group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeat (api key 12): a member is alive, and hears of a rebalance."""
+"""Heartbeat (api key 12): keeps a member in its group, and reports a rebalance to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""InitProducerId (api key 22): an id for an idempotent producer."""
+"""InitProducerId (api key 22): assigns an id to an idempotent producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JoinGroup (api key 11): become, or stay, a member of a group."""
+"""JoinGroup (api key 11): joins a group, or joins it again in a rebalance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LeaveGroup (api key 13): members leave at once instead of timing out."""
+"""LeaveGroup (api key 13): removes members from a group at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListConfigResources (api key 74): what has configurations of its own (KIP-714, KIP-1142)."""
+"""ListConfigResources (api key 74): lists the resources that have configurations (KIP-714, KIP-1142)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListGroups (api key 16): the groups there are."""
+"""ListGroups (api key 16): lists groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListOffsets (api key 2): offsets by time, the first and the next."""
+"""ListOffsets (api key 2): finds the first offset, the next offset, and offsets by time."""
 
 from __future__ import annotations
 

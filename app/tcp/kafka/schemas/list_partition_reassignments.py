@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (api key 46): partitions that are moving between brokers (KIP-455)."""
+"""ListPartitionReassignments (api key 46): lists partitions that are moving between brokers (KIP-455)."""
 
 from __future__ import annotations
 

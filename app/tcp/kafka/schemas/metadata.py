@@ -1,4 +1,4 @@
-"""Metadata (api key 3): brokers, topics, partitions and who leads them; creates topics on the way."""
+"""Metadata (api key 3): returns brokers, topics, partitions and leaders; may create topics."""
 
 from __future__ import annotations
 

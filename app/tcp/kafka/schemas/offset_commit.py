@@ -1,4 +1,4 @@
-"""OffsetCommit (api key 8): remember how far a group has read."""
+"""OffsetCommit (api key 8): stores the committed offsets of a group."""
 
 from __future__ import annotations
 

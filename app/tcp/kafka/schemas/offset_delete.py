@@ -1,4 +1,4 @@
-"""OffsetDelete (api key 47): forget committed offsets of a group (KIP-496)."""
+"""OffsetDelete (api key 47): deletes committed offsets of a group (KIP-496)."""
 
 from __future__ import annotations
 

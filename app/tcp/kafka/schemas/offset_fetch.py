@@ -1,4 +1,4 @@
-"""OffsetFetch (api key 9): how far a group has read."""
+"""OffsetFetch (api key 9): returns the committed offsets of groups."""
 
 from __future__ import annotations
 

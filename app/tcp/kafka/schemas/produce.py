@@ -1,4 +1,4 @@
-"""Produce (api key 0): append batches to partitions. The hot path reads and writes it in ``codecs.produce``."""
+"""Produce (api key 0): appends batches to partitions."""
 
 from __future__ import annotations
 

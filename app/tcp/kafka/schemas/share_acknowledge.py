@@ -1,4 +1,4 @@
-"""ShareAcknowledge (api key 79): what a member of a share group did with records (KIP-932)."""
+"""ShareAcknowledge (api key 79): acknowledges records of a share group (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ShareFetch (api key 78): records for a member of a share group (KIP-932)."""
+"""ShareFetch (api key 78): reads records for a member of a share group (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat (api key 76): membership of a share group (KIP-932)."""
+"""ShareGroupHeartbeat (api key 76): joins, stays in and leaves a share group (KIP-932)."""
 
 from __future__ import annotations
 

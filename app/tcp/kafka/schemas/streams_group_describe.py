@@ -1,4 +1,4 @@
-"""StreamsGroupDescribe (api key 89): groups of Kafka Streams (KIP-1071)."""
+"""StreamsGroupDescribe (api key 89): describes groups of Kafka Streams (KIP-1071)."""
 
 from __future__ import annotations
 

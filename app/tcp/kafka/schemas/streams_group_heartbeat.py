@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat (api key 88): membership of a group of Kafka Streams (KIP-1071)."""
+"""StreamsGroupHeartbeat (api key 88): joins, stays in and leaves a group of Kafka Streams (KIP-1071)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SyncGroup (api key 14): the leader hands in the assignment, everybody gets a share."""
+"""SyncGroup (api key 14): distributes the assignment of the leader to the members."""
 
 from __future__ import annotations
 

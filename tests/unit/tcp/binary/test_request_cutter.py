@@ -115,7 +115,7 @@ def test_a_length_that_no_frame_may_have_is_named(length: int) -> None:
     assert not frames.has_partial_request()
 
 
-def test_a_partial_frame_is_told_from_a_whole_one() -> None:
+def test_a_partial_frame_is_distinguished_from_a_whole_one() -> None:
     frames = cutter()
     assert not frames.has_partial_request()
     frames.receive(produce("a", b"x")[:3])

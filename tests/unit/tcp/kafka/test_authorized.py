@@ -1,4 +1,4 @@
-"""The numbers in which Kafka says what a client may do (KIP-430)."""
+"""Authorized operations, as the numbers of Kafka (KIP-430)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pytest
 from app.tcp.kafka.handlers import authorized, groups
 
 
-def test_they_are_those_of_a_broker_without_an_authorizer() -> None:
+def test_the_operations_are_those_of_a_broker_without_an_authorizer() -> None:
     assert (authorized.on_topic(), authorized.on_group(), authorized.on_cluster()) == (3576, 3400, 8096)
 
 
-def test_who_does_not_ask_gets_the_smallest_number() -> None:
+def test_a_request_without_the_question_gets_the_smallest_number() -> None:
     asked = (authorized.on_topic, authorized.on_group, authorized.on_cluster)
     assert {one(is_asked=False) for one in asked} == {-(2**31)}
 
@@ -27,5 +27,5 @@ def test_who_does_not_ask_gets_the_smallest_number() -> None:
         ("", ""),
     ],
 )
-def test_a_member_is_where_java_would_write_it(host: str, written: str) -> None:
+def test_the_host_of_a_member_is_written_as_java_writes_it(host: str, written: str) -> None:
     assert groups.as_java_address(host) == written

@@ -1,4 +1,4 @@
-"""Responses that take long to write do not hold the loop that serves everybody."""
+"""Responses that take long to encode do not hold the event loop."""
 
 from __future__ import annotations
 

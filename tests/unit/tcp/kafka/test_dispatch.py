@@ -1,4 +1,4 @@
-"""The table of what is served: what clients of all ages find in it, and that its rows fit together."""
+"""The table of served APIs: what old and new clients find in it, and whether its rows are consistent."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def test_clients_find_the_versions_they_need(needed: list[tuple[int, int]]) -> N
 
 
 @pytest.mark.parametrize("key", NEVER_SAID)
-def test_what_is_not_done_is_not_said(key: int) -> None:
+def test_apis_that_are_not_served_are_not_advertised(key: int) -> None:
     assert key not in SERVED
 
 
-def test_what_tools_ask_for_without_looking_is_said() -> None:
+def test_apis_that_tools_use_without_checking_are_advertised() -> None:
     assert set(ALWAYS_SAID) <= set(SERVED)
 
 
@@ -80,7 +80,7 @@ def test_only_a_produce_carries_records() -> None:
     assert [row.api.name for row in SERVED.values() if row.carries_records] == ["Produce"]
 
 
-def test_a_change_goes_on_when_its_client_is_gone() -> None:
+def test_a_change_continues_after_its_client_has_disconnected() -> None:
     changing = {row.api.name for row in SERVED.values() if row.changes}
     assert changing == {
         "Produce", "OffsetCommit", "OffsetDelete", "CreateTopics", "DeleteTopics", "DeleteRecords",
@@ -102,13 +102,13 @@ def test_api_versions_is_the_table() -> None:
     assert said == sorted((key, *row.api.versions) for key, row in SERVED.items())
 
 
-def test_no_feature_is_said_to_be_final() -> None:
+def test_no_feature_is_listed_as_finalized() -> None:
     # transaction.version=2 among them would make clients speak of transactions in another way (KIP-890).
     answer = api_versions_of(4, client_software_name="c", client_software_version="1")
     assert (answer.supported_features, answer.finalized_features) == ((), ())
 
 
-def test_in_an_unknown_version_only_api_versions_itself_is_told() -> None:
+def test_the_response_to_an_unknown_version_lists_only_api_versions() -> None:
     answer = unsupported_api_versions()
     (only,) = answer.api_keys
     assert (answer.error_code, only.api_key) == (35, API_VERSIONS_KEY)

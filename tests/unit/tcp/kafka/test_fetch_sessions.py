@@ -1,4 +1,4 @@
-"""Fetch sessions as a state machine: who gets a slot, what a round looks at, and that no history loses news."""
+"""Fetch sessions as a state machine: slots, the partitions that a round looks at, and lost changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EPOCH_MAX = 2**31 - 1
 
 
 class ToyWatch:
-    """A watch in the hands of the test."""
+    """A watch that the test controls."""
 
     def __init__(self) -> None:
         self.names: set[TopicPartition] = set()
@@ -103,7 +103,7 @@ class Cache:
             session_id=session_id,
             epoch=epoch,
             uses_topic_ids=uses_topic_ids,
-            asked=partitions or {},
+            requested=partitions or {},
             forgotten=forgotten,
             now_ms=self.now_ms,
         )
@@ -168,7 +168,7 @@ OLD = EVICTION_MS + 1
     ],
     ids=lambda case: case.name,
 )
-def test_who_gives_way_to_a_new_session(case: Eviction) -> None:
+def test_which_session_a_new_one_replaces(case: Eviction) -> None:
     cache = Cache()
     ids = [
         cache.begin(size, is_privileged=is_privileged)
@@ -184,7 +184,7 @@ def test_who_gives_way_to_a_new_session(case: Eviction) -> None:
 
 
 @pytest.mark.parametrize(("size", "gone"), [(2, None), (3, None), (4, 0), (100, 0)])
-def test_a_session_in_use_gives_way_to_a_larger_one_once_it_is_two_minutes_old(
+def test_a_larger_session_replaces_one_in_use_that_is_older_than_two_minutes(
     size: int, gone: int | None
 ) -> None:
     cache = Cache()
@@ -225,7 +225,7 @@ def test_partitions_are_bounded_over_all_sessions() -> None:
     assert (cache.has(second), cache.cache.partitions) == (False, 10)
 
 
-def test_a_session_that_ends_watches_nothing_and_interrupts_who_waits() -> None:
+def test_a_session_that_ends_watches_nothing_and_interrupts_the_request_that_waits() -> None:
     cache = Cache()
     ended = cache.begin()
     emptied = cache.begin()
@@ -279,7 +279,7 @@ def test_a_round_looks_at_what_changed_only() -> None:
     assert [partition.index for partition in session.candidates()] == [3, 7]
 
 
-def test_what_brought_records_is_read_last_from_now_on() -> None:
+def test_a_partition_that_returned_records_is_read_last() -> None:
     cache = Cache()
     session = session_of(cache.take(cache.begin(4), 1))
     first, second, *_ = session.candidates()
@@ -309,7 +309,7 @@ def test_a_partition_by_id_is_watched_as_soon_as_its_topic_has_a_name() -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_after_any_history_a_round_says_what_one_that_looks_at_everything_would_say(seed: int) -> None:
+def test_after_any_history_a_round_answers_as_if_it_had_looked_at_every_partition(seed: int) -> None:
     """The model keeps what Kafka keeps, and looks at every partition of the session in every round."""
     rng = random.Random(seed)
     cache = Cache()

@@ -1,4 +1,4 @@
-"""Handlers of groups when the coordinator refuses: an answer with a code, and not the end of the connection."""
+"""Handlers of groups return an error code when the coordinator refuses a call."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def context_of(version: int) -> Context:
 
 
 @pytest.mark.parametrize("version", range(8))
-def test_offsets_are_refused(version: int) -> None:
+async def test_offsets_are_refused(version: int) -> None:
     asked = [fetching.OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])]
-    answer = offset_fetch(
+    answer = await offset_fetch(
         context_of(version), fetching.OffsetFetchRequest(group_id="g", topics=asked, groups=())
     )
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -53,25 +53,28 @@ def test_offsets_are_refused(version: int) -> None:
     ]
 
 
-def test_all_offsets_are_refused() -> None:
-    answer = offset_fetch(context_of(7), fetching.OffsetFetchRequest(group_id="g", topics=None, groups=()))
+async def test_all_offsets_are_refused() -> None:
+    answer = await offset_fetch(
+        context_of(7), fetching.OffsetFetchRequest(group_id="g", topics=None, groups=())
+    )
     assert (answer.error_code, list(answer.topics)) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
 
 
 @pytest.mark.parametrize(
     "topics", [None, [fetching.OffsetFetchRequestTopics(name="t", partition_indexes=[0])]]
 )
-def test_offsets_of_groups_are_refused_group_by_group(topics: Any) -> None:
+async def test_offsets_of_groups_are_refused_group_by_group(topics: Any) -> None:
     asked = [fetching.OffsetFetchRequestGroup(group_id=name, topics=topics) for name in ("a", "b")]
-    answer = offset_fetch(context_of(8), fetching.OffsetFetchRequest(groups=asked))
+    answer = await offset_fetch(context_of(8), fetching.OffsetFetchRequest(groups=asked))
     assert [(one.group_id, one.error_code, list(one.topics)) for one in answer.groups] == [
         ("a", ErrorCode.COORDINATOR_NOT_AVAILABLE, []),
         ("b", ErrorCode.COORDINATOR_NOT_AVAILABLE, []),
     ]
 
 
-def test_groups_are_not_listed_and_not_described() -> None:
-    listed = list_groups(context_of(4), listing.ListGroupsRequest(states_filter=(), types_filter=()))
+async def test_groups_are_not_listed_and_not_described() -> None:
+    listed = await list_groups(context_of(4), listing.ListGroupsRequest(states_filter=(), types_filter=()))
     assert (listed.error_code, list(listed.groups)) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, [])
-    (described,) = describe_groups(context_of(4), describing.DescribeGroupsRequest(groups=["g"])).groups
+    answer = await describe_groups(context_of(4), describing.DescribeGroupsRequest(groups=["g"]))
+    (described,) = answer.groups
     assert described.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -32,7 +32,7 @@ BUILDERS: dict[str, Any] = {
 
 
 def rows(count: int, *, magic: int) -> list[Row]:
-    """Records with and without keys, tombstones among them; magic 0 knows no time."""
+    """Return records with and without keys, tombstones among them; magic 0 has no timestamps."""
     return [
         (
             1_700_000_000_000 + n if magic else rb.NO_TIMESTAMP,
@@ -160,12 +160,12 @@ def test_lz4_of_magic_0_is_read_with_the_wrong_checksum_and_with_the_right_one()
         (message(attributes=Compression.GZIP, value=compress(Compression.GZIP, b"")), "no message"),
     ],
 )
-def test_what_is_no_message_set_is_refused_with_the_reason(data: bytes, reason: str) -> None:
+def test_invalid_message_sets_are_refused_with_the_reason(data: bytes, reason: str) -> None:
     with pytest.raises(InvalidMessageSet, match=reason):
         up_convert(data)
 
 
-def test_a_flipped_bit_is_told_apart_from_nonsense() -> None:
+def test_a_flipped_bit_is_distinguished_from_other_invalid_bytes() -> None:
     damaged = bytearray(GOLDEN)
     damaged[-1] ^= 1
     with pytest.raises(InvalidMessageSet, match="CRC") as refused:
@@ -216,7 +216,7 @@ def test_one_batch_is_converted_even_if_it_is_larger_than_asked_for() -> None:
     assert len(rows_of(up_convert(down_convert(two, magic=1, from_offset=100, max_bytes=9999)))) == 10
 
 
-def test_zstd_cannot_be_told_to_an_old_client() -> None:
+def test_zstd_cannot_be_expressed_for_an_old_client() -> None:
     batch = stored(rows(2, magic=1), codec=Compression.ZSTD)
     with pytest.raises(UnsupportedCodec, match="zstd"):
         down_convert(batch, magic=1, from_offset=100, max_bytes=1 << 20)
@@ -250,7 +250,7 @@ def test_any_bytes_are_a_set_or_refused(data: bytes) -> None:
     magic=st.sampled_from([0, 1]),
     changes=st.lists(st.tuples(st.integers(12, 10_000), st.integers(0, 255)), min_size=1, max_size=6),
 )
-def test_a_set_that_was_tampered_with_behind_its_crc_is_read_or_refused(
+def test_a_set_that_was_changed_with_a_new_crc_is_read_or_refused(
     codec: Compression, magic: int, changes: list[tuple[int, int]]
 ) -> None:
     whole = down_convert(stored(rows(4, magic=1), codec=codec), magic=magic, from_offset=100, max_bytes=1)

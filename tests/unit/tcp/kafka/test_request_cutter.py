@@ -57,7 +57,7 @@ def test_requests_are_slices_of_what_was_received_and_can_be_written_to() -> Non
     assert (bytes(first), bytes(second)) == (b"Aaaaaaaa", b"bbbbbbbb")
 
 
-def test_a_partial_request_is_told_from_a_whole_one() -> None:
+def test_a_partial_request_is_distinguished_from_a_whole_one() -> None:
     requests = cutter()
     assert not requests.has_partial_request()
     requests.receive(frame(b"a" * 8) + b"\x00")

@@ -132,7 +132,7 @@ def test_a_range_of_versions_is_read(text: str, expected: Versions) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "3-", "-3", "3+5", "3 +", "3-5-7", "+"])
-def test_what_is_no_range_of_versions_is_an_error_where_it_is_declared(text: str) -> None:
+def test_an_invalid_range_of_versions_is_an_error_where_it_is_declared(text: str) -> None:
     with pytest.raises(ValueError, match="is not a range of versions"):
         at(text)
 
@@ -239,7 +239,7 @@ def test_a_nested_message_that_may_be_null_has_a_byte_that_says_so() -> None:
 # ── tagged fields ──
 
 
-def test_tagged_fields_are_written_in_order_and_only_if_they_say_something() -> None:
+def test_tagged_fields_are_written_in_order_and_only_if_not_default() -> None:
     assert written(Tagged(plain=9), flexible=True) == bytes.fromhex("09 00")
     full = Tagged(plain=9, first=1, third="t", struct=Child(a=1, b=2), later=[Inner(name="n")])
     assert written(full, 2, flexible=True) == bytes.fromhex(

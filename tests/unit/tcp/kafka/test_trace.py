@@ -1,4 +1,4 @@
-"""What the trace of a connection says, and that Wireshark could read its bytes."""
+"""The trace of a connection: its lines, and bytes that Wireshark can import."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def test_a_request_and_its_response_are_a_line_each(caplog: pytest.LogCaptureFix
     ]
 
 
-def test_a_request_without_a_response_and_the_end_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_request_without_a_response_and_the_end_of_a_connection_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     tracer = Tracer(with_hex=True)
     tracer.unanswered(PEER, "Produce", HEAD)
     tracer.closed(PEER)

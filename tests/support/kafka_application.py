@@ -1,0 +1,49 @@
+"""The Kafka listener in this process, over a broker without a socket."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from app.broker.broker import Broker
+from app.clock import SystemClock
+from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite_groups import SqliteGroupStore
+from app.groups.coordinator import GroupCoordinator
+from app.settings import Settings
+from app.storage.embedded import EmbeddedEngine
+from app.storage.files import RealFiles
+from app.tcp.kafka.fetch_sessions import FetchSessionCache
+from app.tcp.kafka.handlers.context import KafkaListener
+from tests.support.engines import QUIET
+
+
+@asynccontextmanager
+async def kafka_listener(path: Path) -> AsyncGenerator[KafkaListener]:
+    """Serve the Kafka protocol over a broker of its own, opened in ``path``."""
+    settings, clock = Settings(data_dir=path), SystemClock()
+    engine = EmbeddedEngine(RealFiles(), path, clock=clock, options=QUIET)
+    await engine.open()
+    catalog = SqliteCatalog(path / "metadata.sqlite")
+    broker = Broker(engine=engine, catalog=catalog, clock=clock, settings=settings)
+    await broker.open()
+    await engine.start()
+    store = SqliteGroupStore(path / "groups.sqlite")
+    coordinator = GroupCoordinator(store=store, clock=clock, settings=settings, topic=broker.topic)
+    await coordinator.open()
+    sessions = FetchSessionCache(
+        slots=settings.fetch_sessions_max,
+        partitions_max=settings.fetch_session_partitions_max,
+        random_id=partial(random.randint, 1, 2**31 - 1),
+        make_watch=broker.watch,
+    )
+    try:
+        yield KafkaListener(
+            broker=broker, groups=coordinator, host="localhost", port=9092, fetch_sessions=sessions
+        )
+    finally:
+        await coordinator.close()
+        await broker.close()

@@ -1,0 +1,366 @@
+"""A request for many partitions or groups lets the loop run other tasks while it is handled."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from stele.wire.error_codes import ErrorCode
+
+from app.broker.admission import Admission
+from app.broker.produce import Acks
+from app.tcp.kafka.connection import KafkaConnection
+from app.tcp.kafka.dispatch import SERVED
+from app.tcp.kafka.handlers.context import Context, KafkaListener
+from app.tcp.kafka.handlers.metadata import metadata as describe_metadata
+from app.tcp.kafka.headers import RequestHead
+from app.tcp.kafka.schemas import alter_partition_reassignments as reassigning
+from app.tcp.kafka.schemas import (
+    api_versions,
+    delete_records,
+    describe_groups,
+    describe_producers,
+    describe_topic_partitions,
+    elect_leaders,
+    fetch,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    offset_for_leader_epoch,
+)
+from app.tcp.kafka.trace import RequestTracer
+from app.tcp.server import TcpServer
+from app.work_budget import PARTITIONS_PER_TURN
+from tests.support.batches import batch_of
+from tests.support.kafka_application import kafka_listener
+from tests.support.kafka_peer import api_of, read_response, request_frame
+
+PARTITIONS = 8 * PARTITIONS_PER_TURN
+ALL = range(PARTITIONS)
+# Not in order, so that a test sees whether the response keeps it.
+SHUFFLED = [*ALL[1::2], *ALL[::2]]
+
+
+@pytest.fixture
+async def listener(tmp_path: Path) -> AsyncIterator[KafkaListener]:
+    async with kafka_listener(tmp_path) as listener:
+        await listener.broker.create_topic("wide", partitions=PARTITIONS, configs={"stele.storage": "memory"})
+        yield listener
+
+
+def fetch_of(partitions: Sequence[int], *, session: int = 0, epoch: int = -1) -> fetch.FetchRequest:
+    return fetch.FetchRequest(
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 20,
+        session_id=session,
+        session_epoch=epoch,
+        topics=[
+            fetch.FetchTopic(
+                topic="wide",
+                partitions=[
+                    fetch.FetchPartition(partition=number, fetch_offset=0, partition_max_bytes=1000)
+                    for number in partitions
+                ],
+            )
+        ]
+        if partitions
+        else (),
+        forgotten_topics_data=(),
+    )
+
+
+def offset_fetch_of(partitions: Sequence[int]) -> offset_fetch.OffsetFetchRequest:
+    topic = offset_fetch.OffsetFetchRequestTopic(name="wide", partition_indexes=list(partitions))
+    return offset_fetch.OffsetFetchRequest(group_id="readers", topics=[topic], groups=())
+
+
+def offset_commit_of(partitions: Sequence[int], offset: int) -> offset_commit.OffsetCommitRequest:
+    topic = offset_commit.OffsetCommitRequestTopic(
+        name="wide",
+        partitions=[
+            offset_commit.OffsetCommitRequestPartition(
+                partition_index=number, committed_offset=offset, committed_metadata=""
+            )
+            for number in partitions
+        ],
+    )
+    return offset_commit.OffsetCommitRequest(group_id="readers", member_id="", topics=[topic])
+
+
+async def handle(listener: KafkaListener, request: object, version: int) -> tuple[Any, int]:
+    """Return the response, and how often the loop turned before there was one."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    context = Context(listener=listener, version=version, client_id="", client_host="")
+    counting = asyncio.create_task(count())
+    try:
+        response = await cast(
+            "Coroutine[Any, Any, Any]", SERVED[api_of(request).key].handle(context, request)
+        )
+    finally:
+        counting.cancel()
+    return response, turns
+
+
+def run_to_end(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run work that has begun and awaits nothing but pauses; return its result."""
+    while True:
+        try:
+            work.send(None)
+        except StopIteration as end:
+            return end.value
+
+
+LONG = {
+    "Fetch": (fetch_of(SHUFFLED), 12),
+    "Fetch that begins a session": (fetch_of(SHUFFLED, epoch=0), 12),
+    "ListOffsets": (
+        list_offsets.ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                list_offsets.ListOffsetsTopic(
+                    name="wide",
+                    partitions=[
+                        list_offsets.ListOffsetsPartition(partition_index=number, timestamp=-1)
+                        for number in SHUFFLED
+                    ],
+                )
+            ],
+        ),
+        7,
+    ),
+    "OffsetFetch": (offset_fetch_of(SHUFFLED), 7),
+    "DescribeProducers": (
+        describe_producers.DescribeProducersRequest(
+            topics=[describe_producers.TopicRequest(name="wide", partition_indexes=SHUFFLED)]
+        ),
+        0,
+    ),
+    "DeleteRecords": (
+        delete_records.DeleteRecordsRequest(
+            topics=[
+                delete_records.DeleteRecordsTopic(
+                    name="wide",
+                    partitions=[
+                        delete_records.DeleteRecordsPartition(partition_index=number, offset=0)
+                        for number in SHUFFLED
+                    ],
+                )
+            ],
+            timeout_ms=1000,
+        ),
+        1,
+    ),
+    "OffsetForLeaderEpoch": (
+        offset_for_leader_epoch.OffsetForLeaderEpochRequest(
+            topics=[
+                offset_for_leader_epoch.OffsetForLeaderTopic(
+                    topic="wide",
+                    partitions=[
+                        offset_for_leader_epoch.OffsetForLeaderPartition(partition=number, leader_epoch=0)
+                        for number in SHUFFLED
+                    ],
+                )
+            ]
+        ),
+        3,
+    ),
+    "AlterPartitionReassignments": (
+        reassigning.AlterPartitionReassignmentsRequest(
+            timeout_ms=1000,
+            topics=[
+                reassigning.ReassignableTopic(
+                    name="wide",
+                    partitions=[
+                        reassigning.ReassignablePartition(partition_index=number, replicas=[0])
+                        for number in SHUFFLED
+                    ],
+                )
+            ],
+        ),
+        0,
+    ),
+}
+
+
+def partitions_of(response: Any) -> list[int]:
+    """Return the partitions in the one topic of a response, whatever the API calls them."""
+    topics = getattr(response, "responses", None) or response.topics
+    (topic,) = topics
+    numbers: list[int] = []
+    for partition in topic.partitions:
+        index = getattr(partition, "partition_index", None)
+        numbers.append(partition.partition if index is None else index)
+    return numbers
+
+
+@pytest.mark.parametrize(("request_", "version"), LONG.values(), ids=LONG)
+async def test_the_loop_turns_among_the_partitions_and_the_response_keeps_their_order(
+    listener: KafkaListener, request_: object, version: int
+) -> None:
+    response, turns = await handle(listener, request_, version)
+    assert partitions_of(response) == SHUFFLED
+    assert turns >= PARTITIONS / PARTITIONS_PER_TURN
+
+
+async def test_the_loop_turns_while_topics_are_described(listener: KafkaListener) -> None:
+    everything, turns = await handle(listener, metadata.MetadataRequest(topics=None), 9)
+    assert partitions_of(everything) == [*ALL]
+    assert turns >= PARTITIONS / PARTITIONS_PER_TURN
+    page, turns = await handle(
+        listener,
+        describe_topic_partitions.DescribeTopicPartitionsRequest(
+            topics=[describe_topic_partitions.TopicRequest(name="wide")],
+            response_partition_limit=PARTITIONS,
+        ),
+        0,
+    )
+    assert partitions_of(page) == [*ALL]
+    assert turns >= PARTITIONS / PARTITIONS_PER_TURN
+
+
+async def test_the_loop_turns_while_leaders_are_not_elected(listener: KafkaListener) -> None:
+    topic = elect_leaders.TopicPartitions(topic="wide", partitions=SHUFFLED)
+    request = elect_leaders.ElectLeadersRequest(election_type=0, topic_partitions=[topic], timeout_ms=1000)
+    response, turns = await handle(listener, request, 2)
+    (results,) = response.replica_election_results
+    assert [result.partition_id for result in results.partition_result] == SHUFFLED
+    assert turns >= PARTITIONS / PARTITIONS_PER_TURN
+
+
+async def test_a_topic_that_is_deleted_while_all_topics_are_described_is_left_out(
+    listener: KafkaListener,
+) -> None:
+    await listener.broker.create_topic("x-last", partitions=1)
+    context = Context(listener=listener, version=9, client_id="", client_host="")
+    describing = describe_metadata(context, metadata.MetadataRequest(topics=None))
+    # Run by hand, because only its pauses interrupt it; the first is long before the last topic.
+    describing.send(None)
+    await listener.broker.delete_topic("x-last")
+    response = run_to_end(describing)
+    assert [(topic.name, topic.error_code) for topic in response.topics] == [("wide", ErrorCode.NONE)]
+
+
+async def test_a_long_round_of_a_session_misses_no_append_that_is_made_meanwhile(
+    listener: KafkaListener,
+) -> None:
+    begun, _ = await handle(listener, fetch_of(ALL, epoch=0), 12)
+    assert begun.session_id > 0
+    round_ = asyncio.create_task(handle(listener, fetch_of((), session=begun.session_id, epoch=1), 12))
+    await asyncio.sleep(0)
+    # The round may have passed the first partition already, and has not reached the last.
+    for number in (0, PARTITIONS - 1):
+        listener.broker.produce("wide", number, batch_of([b"x"], timestamp_ms=1), acks=Acks.LEADER)
+    seen = [
+        partition.partition_index for topic in (await round_)[0].responses for partition in topic.partitions
+    ]
+    rest, _ = await handle(listener, fetch_of((), session=begun.session_id, epoch=2), 12)
+    seen += [partition.partition_index for topic in rest.responses for partition in topic.partitions]
+    assert {0, PARTITIONS - 1} <= set(seen)
+
+
+# ── over connections ──
+
+
+class Events(RequestTracer):
+    """Notes when requests begin and when their responses are written."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+        self.began = asyncio.Event()
+
+    def request(self, peer: str, api: str, head: RequestHead, client_id: str, frame: memoryview) -> None:
+        self.seen.append(("request", api))
+        self.began.set()
+
+    def response(
+        self, peer: str, api: str, head: RequestHead, size: int, parts: Sequence[bytes | bytearray]
+    ) -> None:
+        self.seen.append(("response", api))
+
+    def unanswered(self, peer: str, api: str, head: RequestHead) -> None:
+        self.seen.append(("unanswered", api))
+
+    def closed(self, peer: str) -> None:
+        pass
+
+
+@asynccontextmanager
+async def serving(listener: KafkaListener, events: Events) -> AsyncGenerator[tuple[str, int]]:
+    """Serve ``listener`` on a socket."""
+    settings = listener.broker.settings
+    server = TcpServer(
+        "kafka",
+        lambda registry: KafkaConnection(
+            listener=listener, settings=settings, registry=registry, tracers=(events,)
+        ),
+        admission=Admission("kafka", connections_max=10, open_files_max=1 << 20),
+    )
+    listening = socket.create_server(("127.0.0.1", 0))
+    await server.start(listening)
+    try:
+        yield listening.getsockname()
+    finally:
+        await server.stop(1000)
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    return await reader.readexactly(size)
+
+
+async def test_another_connection_is_served_while_a_long_request_is_handled(listener: KafkaListener) -> None:
+    # Each turn of the loop looks at the sockets, and this request takes hundreds.
+    groups = [f"group-{number}" for number in range(400 * PARTITIONS_PER_TURN)]
+    events = Events()
+    async with serving(listener, events) as address:
+        long_reader, long_writer = await asyncio.open_connection(*address)
+        reader, writer = await asyncio.open_connection(*address)
+        long_writer.write(request_frame(describe_groups.DescribeGroupsRequest(groups=groups), 4))
+        await events.began.wait()
+        writer.write(request_frame(api_versions.ApiVersionsRequest(), 0))
+        await read_frame(reader)
+        assert events.seen == [
+            ("request", "DescribeGroups"),
+            ("request", "ApiVersions"),
+            ("response", "ApiVersions"),
+        ]
+        _, described = read_response(await read_frame(long_reader), describe_groups.API, 4)
+        assert [group.group_id for group in described.groups] == groups
+        long_writer.close()
+        writer.close()
+
+
+async def test_a_later_request_of_the_same_connection_takes_effect_after_a_long_one(
+    listener: KafkaListener,
+) -> None:
+    events = Events()
+    async with serving(listener, events) as address:
+        reader, writer = await asyncio.open_connection(*address)
+        requests = (offset_fetch_of(SHUFFLED), offset_commit_of(SHUFFLED, 0), offset_fetch_of(SHUFFLED))
+        for request in requests:
+            writer.write(request_frame(request, 6))
+        committed: list[set[int]] = []
+        for request in requests:
+            _, response = read_response(await read_frame(reader), api_of(request), 6)
+            if request is not requests[1]:
+                committed.append({partition.committed_offset for partition in response.topics[0].partitions})
+        assert committed[0] == {-1}
+        # The second OffsetFetch need not wait until the commit is durable, and sees it whole or not at all.
+        assert committed[1] in ({-1}, {0})
+        writer.close()
