@@ -191,7 +191,7 @@ _KAFKA_NAMES: dict[str, BrokerConfig] = {
     "log.retention.hours": _fixed(_INT, "168", "What holds unless log.retention.ms is set."),
     "log.roll.hours": _fixed(_INT, "168", "What holds unless log.roll.ms is set."),
     "log.roll.jitter.hours": _fixed(_INT, "0", "Segments roll at their age exactly."),
-    "log.cleaner.enable": _fixed(ConfigType.BOOLEAN, "false", "Compaction comes later."),
+    "log.cleaner.enable": _fixed(ConfigType.BOOLEAN, "true", "The cleaner always runs."),
     "alter.config.policy.class.name": _fixed(ConfigType.CLASS, None, "There are no policies."),
     "authorizer.class.name": _fixed(_STRING, "", "There is no authorizer."),
     "auto.leader.rebalance.enable": _fixed(ConfigType.BOOLEAN, "false"),
