@@ -347,7 +347,7 @@ class Broker:
         Raises:
             UnknownTopic, UnknownPartition, InvalidTopicName: create the topic first (``ensure_topic``).
             InternalTopic: only the broker writes to it.
-            InvalidBatch, InvalidTimestamp, BatchTooLarge: nothing was stored.
+            InvalidBatch, InvalidTimestamp, MissingKey, BatchTooLarge: nothing was stored.
             OutOfOrderSequence, DuplicateSequence, ProducerFenced: see there.
             StorageFull, LogDirFailed, BrokerClosing: nothing was stored.
         """

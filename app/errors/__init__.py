@@ -20,6 +20,7 @@
     │   ├── InvalidReplicaAssignment
     │   ├── InvalidBatch             (``records``) bytes that are not RecordBatch v2
     │   ├── InvalidTimestamp         records from too far in the past or in the future
+    │   ├── MissingKey               records without a key in a compacted topic
     │   ├── UnsupportedCompression   the request's version does not allow the codec
     │   ├── BatchTooLarge
     │   ├── InvalidAcks
@@ -97,6 +98,7 @@ from .records import (
     InvalidAcks,
     InvalidBatch,
     InvalidTimestamp,
+    MissingKey,
     OffsetOutOfRange,
     OutOfOrderSequence,
     ProducerFenced,
@@ -153,6 +155,7 @@ __all__ = [
     "LeaseFenced",
     "LogDirFailed",
     "MemberIdRequired",
+    "MissingKey",
     "OffsetMetadataTooLarge",
     "OffsetOutOfRange",
     "OutOfOrderSequence",
