@@ -13,11 +13,11 @@ A partition that holds offsets 10…41::
     gone  │ 10 … 41 readable             │ next append: base offset 42
 
 ``log_start_offset <= high_watermark <= log_end_offset`` always. Consumers read below the high
-watermark. Three extensions are designed for, and callers must not rule them out:
+watermark. Compaction leaves holes between offsets, so a count of records is not a
+difference of offsets. Two extensions are designed for, and callers must not rule them out:
 
 - Transactions bound some reads by a *last stable offset* below the high watermark, and such a
   read also returns the aborted transactions that overlap its batches (see ``PartitionRead``).
-- Compaction leaves holes between offsets, so a count of records is not a difference of offsets.
 - A shared engine knows the offsets of an append only when its commit returns (see
   ``AppendTicket``).
 """
@@ -66,6 +66,13 @@ class ProducerState(Protocol):
 
     def clear(self) -> None:
         """Start from nothing, knowing that there was something before."""
+        ...
+
+    def last_batches(self) -> frozenset[int]:
+        """Return the base offset of the last batch of each producer.
+
+        Compaction keeps the headers of these batches: the state is rebuilt from them.
+        """
         ...
 
 
@@ -214,9 +221,11 @@ class PartitionRead:
     """What one partition returns to a read; ``error`` stands instead of the batches.
 
     ``batches`` are whole batches, verbatim. The first may begin before the offset that was
-    asked for, and all end at or before ``high_watermark``. Offsets may have holes, so a reader
-    continues from the next offset of the last batch. A read bounded by the last stable offset
-    will end there instead, and this type will carry that offset and the aborted transactions.
+    asked for, and all end at or before ``high_watermark``. Compaction may have left holes between
+    offsets below ``holes_until``, and batches without records, so a reader continues from the
+    next offset of the last batch; a gap that ends after ``holes_until`` is a loss. A read
+    bounded by the last stable offset will end there instead, and this type will carry that
+    offset and the aborted transactions.
 
     The broker passes this object on to the listeners as it is: it is made once per partition.
     """
@@ -227,6 +236,7 @@ class PartitionRead:
     high_watermark: int = -1
     log_start_offset: int = -1
     batches: bytes | bytearray = b""
+    holes_until: int = 0
     origin: BatchOrigin | None = None
 
 

@@ -99,9 +99,13 @@ class Housekeeping:
         for log in list(self._manager.logs.values()):
             if self._log_dir.failure is not None or self._stopping.is_set():
                 break
-            await self._read_segment_ages(log, now_ms)
-            async with self._checkpoints.lock:
-                deleted += await self._retain(log, now_ms)
+            if log.upkeep.locked():
+                # It is being cleaned or deleted; the next time will do.
+                continue
+            async with log.upkeep:
+                await self._read_segment_ages(log, now_ms)
+                async with self._checkpoints.lock:
+                    deleted += await self._retain(log, now_ms)
         return deleted
 
     def _is_gone(self, log: DiskLog) -> bool:
@@ -168,7 +172,10 @@ class Housekeeping:
 
     async def delete(self, logs: Sequence[DiskLog]) -> None:
         """Delete logs that have been taken out of the manager. Raises ``StorageError``."""
-        async with self._checkpoints.lock:
+        async with contextlib.AsyncExitStack() as locks:
+            for log in logs:
+                await locks.enter_async_context(log.upkeep)
+            await locks.enter_async_context(self._checkpoints.lock)
             for log in logs:
                 await self._flusher.quiesce(log)
                 for segment in log.segments:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from stele.wire import record_batch as rb
 
-from .scan import CorruptRange, scan_batches
+from .scan import CorruptRange, follows, scan_batches
 from .segment import UNINDEXED_BYTES, Segment
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,8 @@ def adopt_active(segment: Segment) -> bool:
         while segment.size < size:
             header = rb.read_header(file.read_at(segment.size, rb.HEADER_BYTES))
             walked += 1
-            if header.base_offset != segment.next_offset or walked > _WALK_BATCHES_MAX:
+            is_next = follows(header, segment.next_offset, may_have_holes=segment.may_have_holes)
+            if not is_next or walked > _WALK_BATCHES_MAX:
                 return False
             segment.note(header, segment.size)
         if segment.size != size or indexes.max_timestamp_offset > segment.next_offset:
@@ -116,7 +117,12 @@ def rebuild(segment: Segment, *, end: int | None = None) -> Iterator[rb.BatchHea
     segment.next_offset, segment.size = segment.base_offset, 0
     segment.indexes.clear()
     segment.corrupt_ranges = []
-    for found in scan_batches(segment.file(), expected_offset=segment.base_offset, end=end):
+    for found in scan_batches(
+        segment.file(),
+        expected_offset=segment.base_offset,
+        end=end,
+        may_have_holes=segment.may_have_holes,
+    ):
         yield found
         if isinstance(found, CorruptRange):
             segment.corrupt_ranges.append(found)
@@ -134,13 +140,7 @@ def examine(segment: Segment) -> None:
     is wrong. Those of the active one come from memory and are right.
     """
     indexes = segment.indexes
-    read = Segment(
-        segment.files,
-        segment.path.parent,
-        segment.base_offset,
-        index_interval_bytes=indexes.interval_bytes,
-        created_ms=segment.created_ms,
-    )
+    read = segment.unread()
     try:
         for _ in rebuild(read, end=segment.size):
             pass
