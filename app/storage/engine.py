@@ -113,6 +113,26 @@ class LogState:
         assert self.log_start_offset <= self.high_watermark <= self.log_end_offset, self
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionCounts:
+    """What compaction has done since the start.
+
+    ``bytes_read`` and ``bytes_written`` are bytes of batches that passes have read to rewrite
+    them, and written; the same of records. ``last_pass_ms`` is the wall clock when the last
+    pass ended, and ``last_duration_ms`` how long it took; -1 if there was none. ``failures``
+    counts passes that ended with an error.
+    """
+
+    passes: int = 0
+    failures: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    last_pass_ms: int = -1
+    last_duration_ms: int = -1
+
+
 # Before an engine has given an append its offsets.
 NO_OFFSET = -1
 
@@ -369,6 +389,22 @@ class LogEngine(Protocol):
 
     async def enforce_retention(self) -> int:
         """Delete what the configurations no longer keep; return how many pieces were deleted."""
+        ...
+
+    async def compact(self) -> int:
+        """Run the passes of compaction that are due; return how many were completed."""
+        ...
+
+    @property
+    def compaction(self) -> CompactionCounts:
+        """What compaction has done."""
+        ...
+
+    def dirty_ratio(self, topic_partition: TopicPartition) -> float | None:
+        """Return the part of a partition that the next pass would read for the first time, 0 to 1.
+
+        None if the partition is not compacted.
+        """
         ...
 
     async def close(self) -> None:

@@ -38,6 +38,7 @@ from .log_loader import LoadedLog, new_segment
 from .partition_files import PartitionFiles
 from .partition_log import Span, check_offset
 from .segment import Segment
+from .segment_loader import adopt_sealed
 from .segment_reader import Extent, extent_from, find_time, headers
 from .topic_config import TopicConfig
 
@@ -344,6 +345,21 @@ class DiskLog:
             if not segment.is_sealed or is_busy or segment.next_offset > self.recovery_point:
                 return number
         return len(self.segments)
+
+    def write_holes_until(self, offset: int) -> None:
+        """Make it last that compaction may remove records before ``offset``; for threads. Raises ``OSError``."""
+        self._partition.write_holes_until(offset)
+
+    def adopt_cleaned(self, replaced: list[Segment]) -> Segment:
+        """Load the segment that was put in the place of ``replaced`` on the disk; for threads."""
+        cleaned = new_segment(
+            self._partition, replaced[0].base_offset, self.config, self._clock, may_have_holes=True
+        )
+        adopt_sealed(cleaned, next_offset=replaced[-1].next_offset)
+        # Retention goes by when records came, not by when they were copied.
+        cleaned.created_ms = replaced[0].created_ms
+        cleaned.appended_ms = max(segment.appended_ms for segment in replaced)
+        return cleaned
 
     def replace_segments(self, replaced: list[Segment], cleaned: Segment) -> None:
         """Put ``cleaned`` in the place of adjacent segments, which were pinned; readers of these finish on them."""

@@ -41,7 +41,7 @@ def adopt_sealed(segment: Segment, *, next_offset: int) -> bool:
     is_fit = segment.indexes.adopt_bounds(
         next_offset=next_offset,
         log_bytes=segment.size,
-        first_timestamp=lambda: _first_timestamp(segment),
+        first_timestamp=lambda: first_timestamp(segment),
     )
     if not is_fit:
         examine(segment)
@@ -50,7 +50,8 @@ def adopt_sealed(segment: Segment, *, next_offset: int) -> bool:
     return is_fit
 
 
-def _first_timestamp(segment: Segment) -> int:
+def first_timestamp(segment: Segment) -> int:
+    """The newest time that the first batch states, in ms, -1 if it states none; for threads."""
     file = segment.open_own()
     try:
         return rb.read_header(file.read_at(0, rb.HEADER_BYTES)).max_timestamp
