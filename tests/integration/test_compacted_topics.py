@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -289,3 +291,73 @@ def test_the_client_library_raises_an_error_that_names_the_record(
             client.produce_many(topic, records)
         assert several.value.code == ErrorCode.INVALID_RECORD
         assert client.produce(topic, b"x", key=b"a").partition == 0
+
+
+# ── what users see of compaction ──
+
+
+def test_passes_are_counted_and_the_newest_values_stay() -> None:
+    environment = {"STELE_LOG_CLEANER_BACKOFF_MS": "10", "STELE_SAMPLE_INTERVAL_MS": "100"}
+    with (
+        run_broker(environment=environment) as broker,
+        httpx.Client(base_url=broker.http_url) as http,
+    ):
+        configs = {**COMPACT, "segment.bytes": "1024", "min.cleanable.dirty.ratio": "0.01"}
+        assert http.put("/v1/topics/plain", json={"partitions": 1}).status_code == 201
+        assert http.put("/v1/topics/users", json={"partitions": 1, "configs": configs}).status_code == 201
+        for number in range(60):
+            record = {"key": f"k{number % 3}", "value": f"{number} " + "v" * 200}
+            answer = http.post("/v1/topics/users/records", json={"records": [record]})
+            assert answer.status_code == 200, answer.text
+        # Each look is a request; a pass that never comes ends with the time limit of the test.
+        while (now := http.get("/v1/overview").json()["compaction"])["passes"] == 0 or not now["partitions"]:
+            pass
+        assert now["failures"] == 0
+        assert now["bytes_read"] > now["bytes_written"] > 0
+        assert now["last_pass_at"] > 0
+        assert now["last_pass_took_ms"] >= 0
+
+        (partition,) = http.get("/v1/topics/users").json()["partitions"]
+        assert 0 <= partition["dirty_ratio"] <= 1
+        listed = http.get("/v1/topics/users/partitions/0/segments").json()
+        assert listed["cleanup_policy"] == "compact"
+        assert 0 <= listed["dirty_ratio"] <= 1
+        (plain,) = http.get("/v1/topics/plain").json()["partitions"]
+        assert plain["dirty_ratio"] is None
+
+        metrics = dict(
+            line.rsplit(" ", 1) for line in http.get("/metrics").text.splitlines() if line[:1] != "#"
+        )
+        assert float(metrics["stele_log_cleaner_passes_total"]) >= now["passes"]
+        assert float(metrics["stele_log_cleaner_failures_total"]) == 0
+        assert float(metrics["stele_log_cleaner_read_bytes_total"]) >= now["bytes_read"]
+        assert float(metrics["stele_log_cleaner_last_pass_timestamp_seconds"]) >= now["last_pass_at"] / 1000
+        assert float(metrics["stele_log_cleaner_partitions"]) == 1
+
+        read: dict[str, str] = {}
+        offset, end = 0, 60
+        while offset < end:
+            page = http.get(f"/v1/topics/users/partitions/0/records?from={offset}").json()
+            assert page["next_offset"] > offset
+            offset = page["next_offset"]
+            read.update({record["key"]: record["value"].split()[0] for record in page["records"]})
+        assert read == {"k0": "57", "k1": "58", "k2": "59"}
+
+
+def test_the_command_line_creates_alters_and_describes_a_compacted_topic(broker: BrokerProcess) -> None:
+    def stele(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "stele.cli", "topics", *arguments, "--url", broker.http_url]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    created = stele("create", "cli", "--config", "cleanup.policy=compact,delete")
+    assert created.returncode == 0, created.stderr
+    altered = stele("alter", "cli", "--config", "cleanup.policy=compact", "--config", "delete.retention.ms=5")
+    assert altered.returncode == 0, altered.stderr
+    described = stele("describe", "cli").stdout
+    assert re.search(r"cleanup\.policy\W+compact$", described, re.MULTILINE), described
+    assert re.search(r"delete\.retention\.ms\W+5$", described, re.MULTILINE), described
+    refused = stele(
+        "create", "ring", "--config", "cleanup.policy=compact", "--config", "stele.storage=memory"
+    )
+    assert refused.returncode != 0
+    assert "cannot be compacted" in refused.stderr
