@@ -37,6 +37,7 @@ from .groups.lease_manager import LeaseManager
 from .groups.offsets_topic import OffsetsTopic
 from .groups.services import Groups
 from .settings import Settings
+from .storage.cleaner import CleanerOptions
 from .storage.embedded import EmbeddedEngine, EngineOptions
 from .storage.engine import LogEngine
 from .storage.files import RealFiles
@@ -74,6 +75,12 @@ def _embedded_engine(settings: Settings, path: Path, clock: Clock) -> LogEngine:
             retention_interval_ms=settings.log_retention_check_interval_ms,
             sync_threads=settings.log_sync_threads,
             open_segments_max=settings.open_segments_max,
+            cleaner=CleanerOptions(
+                is_enabled=settings.log_cleaner_enable,
+                dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
+                bytes_per_s=settings.log_cleaner_io_max_bytes_per_second,
+                interval_ms=settings.log_cleaner_backoff_ms,
+            ),
         ),
     )
 

@@ -101,6 +101,24 @@ class Settings(BaseSettings):
     open_segments_max: int = Field(
         default=512, ge=16, description="Sealed segment files kept open for reads."
     )
+    log_cleaner_enable: bool = Field(
+        default=True, description="Compact topics with cleanup.policy=compact in the background."
+    )
+    log_cleaner_dedupe_buffer_size: int = Field(
+        default=128 * MIB,
+        ge=MIB,
+        description="Maximum bytes of the key map of one pass of compaction; partitions with more keys take several.",
+    )
+    log_cleaner_io_max_bytes_per_second: float | None = Field(
+        default=None,
+        gt=0,
+        description="Bytes per second that compaction reads and writes at most; unlimited if unset.",
+    )
+    log_cleaner_backoff_ms: int = Field(
+        default=15_000,
+        ge=10,
+        description="Interval at which compaction looks for partitions to clean.",
+    )
     producer_id_expiration_ms: int = Field(
         default=86_400_000,
         ge=1000,

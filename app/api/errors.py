@@ -72,6 +72,9 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.InvalidTimestamp: ProblemKind(
         400, "invalid-timestamp", "Timestamp is not accepted", ErrorCode.INVALID_TIMESTAMP
     ),
+    errors.MissingKey: ProblemKind(
+        400, "missing-key", "Record without a key in a compacted topic", ErrorCode.INVALID_RECORD
+    ),
     errors.UnsupportedCompression: ProblemKind(
         400,
         "unsupported-compression",

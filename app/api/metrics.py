@@ -150,6 +150,7 @@ class _BrokerCounters(Collector):
         for end, number in searches.ended.items():
             ended.add_metric((end,), number)
         yield ended
+        yield from self._cleaner()
         yield from self._listeners()
         disk = state.sampler.disk
         if disk is not None:
@@ -161,6 +162,38 @@ class _BrokerCounters(Collector):
                 "Free space on the file system of the data directory.",
                 value=disk.free_bytes,
             )
+
+    def _cleaner(self) -> Iterable[Metric]:
+        counts, now = self._state.broker.compaction, self._state.sampler.compaction
+        for name, text, value in (
+            ("stele_log_cleaner_passes", "Passes of compaction that have ended.", counts.passes),
+            ("stele_log_cleaner_failures", "Passes that ended with an error.", counts.failures),
+            ("stele_log_cleaner_read_bytes", "Bytes of batches that passes have read.", counts.bytes_read),
+            (
+                "stele_log_cleaner_written_bytes",
+                "Bytes of batches that passes have kept and written.",
+                counts.bytes_written,
+            ),
+        ):
+            yield CounterMetricFamily(name, text, value=value)
+        yield GaugeMetricFamily(
+            "stele_log_cleaner_last_pass_timestamp_seconds",
+            "Unix time at which the last pass ended; 0 before the first.",
+            value=max(counts.last_pass_ms, 0) / 1000,
+        )
+        yield GaugeMetricFamily(
+            "stele_log_cleaner_partitions", "Partitions of compacted topics.", value=now.partitions
+        )
+        yield GaugeMetricFamily(
+            "stele_log_cleaner_due_partitions",
+            "Partitions that exceed their min.cleanable.dirty.ratio.",
+            value=now.due,
+        )
+        yield GaugeMetricFamily(
+            "stele_log_cleaner_dirty_ratio_max",
+            "Largest part of a partition that is new since its last pass, 0 to 1.",
+            value=now.dirty_ratio_max,
+        )
 
     def _listeners(self) -> Iterable[Metric]:
         connections = GaugeMetricFamily(

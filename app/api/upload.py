@@ -25,6 +25,7 @@ from ..errors import (
     BatchTooLarge,
     InvalidRequest,
     InvalidTimestamp,
+    MissingKey,
     RecordError,
     SteleError,
     UnknownPartition,
@@ -140,17 +141,22 @@ class Upload:
             raise BatchTooLarge(size, limit=self._limit, what="record")
         return size
 
-    def check_timestamp(self, record: NewRecord) -> None:
-        """Check the timestamp of one record, because a bad one would refuse the whole batch.
+    def check(self, record: NewRecord, index: int) -> None:
+        """Check key and timestamp of the record at ``index`` of the request.
+
+        A record that the topic refuses would have its whole batch refused.
 
         Raises:
-            InvalidTimestamp: the topic does not accept the timestamp; the index counts from the start of the request.
+            MissingKey: it has no key, and the topic is compacted.
+            InvalidTimestamp: the topic does not accept the timestamp.
         """
+        if record.key is None and self._topic.config.is_compacted:
+            raise MissingKey(self._topic.name, [index])
         if record.timestamp_ms is None:
             return
         bounds = timestamp_bounds(self._topic.config, self._broker.now_ms())
         if bounds is not None and not bounds.accepts(record.timestamp_ms):
-            raise InvalidTimestamp([RecordError(self.records, bounds.describe(record.timestamp_ms))])
+            raise InvalidTimestamp([RecordError(index, bounds.describe(record.timestamp_ms))])
 
     async def room(self) -> None:
         """Wait until the produce queue has room, if batches of this topic may go through it."""
@@ -161,7 +167,7 @@ class Upload:
         """Add a record; an error becomes its result."""
         try:
             partition, size = self.partition_of(record), self.size_of(record)
-            self.check_timestamp(record)
+            self.check(record, self.records)
         except SteleError as error:
             self.add_error(error)
             return
@@ -174,6 +180,8 @@ class Upload:
         rows = decode_lines(block, now_ms)
         size = len(block) + _RECORD_OVERHEAD_BYTES * len(rows or ())
         if rows is None or size + HEADER_BYTES > self._limit:
+            return False
+        if self._topic.config.is_compacted and any(key is None for _, key, _, _ in rows):
             return False
         partition = 0 if self._partition is None and self._topic.partitions == 1 else self._partition
         if partition is None:

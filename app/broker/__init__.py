@@ -7,7 +7,8 @@
 - ``reading``, ``counts``, ``catalog_thread``   fetch, waits and offsets; totals; calls of the catalog
 - ``produce``, ``fetch``            requests and results of a produce and of a fetch
 - ``producer_state``                idempotent producers: each batch once, in order
-- ``produce_queue``, ``recompress``, ``timestamps``   batches that a thread checks or compresses first
+- ``produce_queue``, ``recompress``   batches that a thread checks or compresses first
+- ``timestamps``, ``record_keys``   what is checked in records: timestamps, and keys in a compacted topic
 - ``tail_subscriptions``            which partitions of a followed topic have new records
 - ``virtual``                       internal topics whose records are made when they are read
 - ``config_values``, ``broker_configs``, ``dynamic_configs``, ``entity_configs``   configurations by Kafka's names

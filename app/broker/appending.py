@@ -14,6 +14,7 @@ the broker built itself, may reach it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from stele.wire import record_batch as rb
@@ -37,6 +38,7 @@ from .produce_queue import ProduceQueue
 from .producer_state import StoredBatch
 from .producers import Producers
 from .recompress import PreparedBatches, has_preparation, needs_preparation, preparation
+from .record_keys import check_keys
 from .tail_subscriptions import TailSubscriptions
 from .topics import Topic, Topics
 
@@ -98,10 +100,15 @@ class Appender:
             if header.is_control or header.is_transactional:
                 raise InvalidBatch("transactional and control batches are not served")
         topic_partition = TopicPartition(topic_name, partition)
-        if self.queue.is_busy(topic_partition) or needs_preparation(
-            topic.config, headers, self._clock.now_ms()
-        ):
-            return self._enqueue(topic, topic_partition, bytearray(batches), headers, acks, sync_later)
+        now_ms = self._clock.now_ms()
+        is_prepared = needs_preparation(topic.config, headers, now_ms)
+        if topic.config.is_compacted and not is_prepared:
+            check_keys(topic_name, batches, headers)
+        if is_prepared or self.queue.is_busy(topic_partition):
+            prepare = preparation(topic_name, topic.config, now_ms).run if is_prepared else PreparedBatches
+            return self._enqueue(
+                topic, topic_partition, bytearray(batches), headers, acks, sync_later, prepare
+            )
         return self._append(topic, topic_partition, batches, headers, acks, sync_later)
 
     def _append(
@@ -175,13 +182,9 @@ class Appender:
         headers: list[rb.BatchHeader],
         acks: Acks,
         sync_later: bool,
+        prepare: Callable[[bytearray, list[rb.BatchHeader]], PreparedBatches],
     ) -> PendingProduce:
-        """Reserve the position of these batches, and append them when they are ready."""
-        now_ms = self._clock.now_ms()
-        if needs_preparation(topic.config, headers, now_ms):
-            prepare = partial(preparation(topic.config, now_ms).run, batches, headers)
-        else:
-            prepare = partial(PreparedBatches, batches, headers)
+        """Reserve the position of these batches, and append what ``prepare`` returns in a thread."""
 
         def append(prepared: PreparedBatches) -> PendingProduce:
             current = self._topics.get(topic.name)
@@ -193,7 +196,13 @@ class Appender:
             )
 
         pending = QueuedProduce(*topic_partition, acks)
-        self.queue.put(topic_partition, len(batches), prepare=prepare, append=append, pending=pending)
+        self.queue.put(
+            topic_partition,
+            len(batches),
+            prepare=partial(prepare, batches, headers),
+            append=append,
+            pending=pending,
+        )
         return pending
 
     # ── room in the queue ──

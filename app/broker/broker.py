@@ -23,6 +23,7 @@ from ..errors import (
 from ..settings import Settings
 from ..storage.disk_views import DiskSpace, SegmentState, Verification
 from ..storage.engine import (
+    CompactionCounts,
     LogEngine,
     LogState,
     PartitionFetch,
@@ -301,7 +302,7 @@ class Broker:
         Raises:
             UnknownTopic, UnknownPartition, InvalidTopicName: create the topic first (``ensure_topic``).
             InternalTopic: only the broker writes to it.
-            InvalidBatch, InvalidTimestamp, BatchTooLarge: nothing was stored.
+            InvalidBatch, InvalidTimestamp, MissingKey, BatchTooLarge: nothing was stored.
             OutOfOrderSequence, DuplicateSequence, ProducerFenced: see there.
             StorageFull, LogDirFailed, BrokerClosing: nothing was stored.
         """
@@ -483,6 +484,18 @@ class Broker:
             StorageError: the files cannot be read.
         """
         return await self._reader.verify(topic, partition, should_stop)
+
+    @property
+    def compaction(self) -> CompactionCounts:
+        """What compaction has done since the start."""
+        return self._engine.compaction
+
+    def dirty_ratio(self, topic: str, partition: int) -> float | None:
+        """Return the part of a partition that is new since it was last compacted, 0 to 1.
+
+        None if the topic is not compacted. Raises ``UnknownTopic``, ``UnknownPartition``.
+        """
+        return self._reader.dirty_ratio(topic, partition)
 
     async def disk_space(self) -> DiskSpace | None:
         """Return the space of the file system; None if no files are kept. Raises ``StorageError``."""

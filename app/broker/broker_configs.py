@@ -62,6 +62,9 @@ _SETTINGS = {
     "group.max.session.timeout.ms": "group_max_session_timeout_ms",
     "group.max.size": "group_size_max",
     "group.min.session.timeout.ms": "group_min_session_timeout_ms",
+    "log.cleaner.backoff.ms": "log_cleaner_backoff_ms",
+    "log.cleaner.dedupe.buffer.size": "log_cleaner_dedupe_buffer_size",
+    "log.cleaner.enable": "log_cleaner_enable",
     "log.flush.offset.checkpoint.interval.ms": "log_checkpoint_interval_ms",
     "log.flush.scheduler.interval.ms": "log_flush_interval_ms",
     "log.retention.check.interval.ms": "log_retention_check_interval_ms",
@@ -78,6 +81,8 @@ _SETTINGS = {
 # Configurations that are 64-bit numbers in Kafka.
 _LONGS = {
     "connections.max.idle.ms",
+    "log.cleaner.backoff.ms",
+    "log.cleaner.dedupe.buffer.size",
     "log.flush.scheduler.interval.ms",
     "log.retention.check.interval.ms",
     "offsets.retention.check.interval.ms",
@@ -191,7 +196,7 @@ _KAFKA_NAMES: dict[str, BrokerConfig] = {
     "log.retention.hours": _fixed(_INT, "168", "What holds unless log.retention.ms is set."),
     "log.roll.hours": _fixed(_INT, "168", "What holds unless log.roll.ms is set."),
     "log.roll.jitter.hours": _fixed(_INT, "0", "Segments roll at their age exactly."),
-    "log.cleaner.enable": _fixed(ConfigType.BOOLEAN, "false", "Compaction comes later."),
+    "log.cleaner.threads": _fixed(_INT, "1", "One partition is compacted at a time."),
     "alter.config.policy.class.name": _fixed(ConfigType.CLASS, None, "There are no policies."),
     "authorizer.class.name": _fixed(_STRING, "", "There is no authorizer."),
     "auto.leader.rebalance.enable": _fixed(ConfigType.BOOLEAN, "false"),

@@ -105,6 +105,8 @@ async def batch_in_turns(
 def batches_from(fetched: Fetched, offset: int) -> Iterator[rb.BatchHeader]:
     """The headers of the batches, from the one with ``offset`` on; each follows the one before it.
 
+    Where the log was compacted, there may be holes between them.
+
     Raises:
         CorruptLog: one does not, or does not pass its CRC.
     """
@@ -113,8 +115,10 @@ def batches_from(fetched: Fetched, offset: int) -> Iterator[rb.BatchHeader]:
     while position < len(batches):
         try:
             header = rb.check_batch(batches, position)
-            follows = header.base_offset == expected if expected >= 0 else header.base_offset <= offset
-            if not follows or header.last_offset < offset:
+            base_offset = header.base_offset
+            follows = base_offset == expected if expected >= 0 else base_offset <= offset
+            is_after_hole = max(offset, expected) < base_offset <= fetched.holes_until
+            if not (follows or is_after_hole) or header.last_offset < offset:
                 raise rb.CorruptBatchError(f"base offset is {header.base_offset}", position=position)
         except rb.CorruptBatchError as error:
             raise _corrupt(fetched, position, max(offset, expected), error.reason) from error

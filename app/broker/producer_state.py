@@ -189,6 +189,10 @@ class ProducerStates:
         self._producers.clear()
         self._refused.clear()
 
+    def last_batches(self) -> frozenset[int]:
+        """Return the base offset of the last batch of each producer."""
+        return frozenset(state.batches[-1].base_offset for state in self._producers.values() if state.batches)
+
     def snapshot(self) -> bytes:
         parts = [_COUNT.pack(len(self._producers))]
         for producer_id, state in self._producers.items():

@@ -169,6 +169,11 @@ class PartitionReader:
                 return -1, rb.NO_TIMESTAMP, state.leader_epoch
         return await self._engine.offset_for_time(name, at)
 
+    def dirty_ratio(self, topic: str, partition: int) -> float | None:
+        if topic in self._virtual:
+            return None
+        return self._engine.dirty_ratio(self.partition(topic, partition))
+
     def epoch_end_offset(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
         if topic in self._virtual:
             return self._virtual.epoch_end_offset(topic, partition, epoch)

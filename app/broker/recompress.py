@@ -18,6 +18,7 @@ from stele.wire.compression import Compression, compress
 
 from ..errors import RECORD_ERRORS_MAX, BatchTooLarge, InvalidBatch, RecordError
 from ..storage.topic_config import TopicConfig
+from .record_keys import KeyCheck, is_checked_in_thread
 from .timestamps import TimestampBounds, TimestampCheck, has_earliest, is_suspicious, timestamp_bounds
 
 # The thread releases the interpreter after each slice, so the event loop waits some 50 µs, not 5 ms.
@@ -42,12 +43,16 @@ class PreparedBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
-    """The requirements of a topic when batches arrived. Sizes are in bytes."""
+    """The requirements of a topic when batches arrived. Sizes are in bytes.
+
+    ``keyed_topic`` is the topic if every record needs a key, otherwise None.
+    """
 
     codec: Compression | None
     level: int | None
     bounds: TimestampBounds | None
     batch_bytes_max: int
+    keyed_topic: str | None
 
     def run(self, batches: bytearray, headers: Sequence[rb.BatchHeader]) -> PreparedBatches:
         """Check and rewrite ``batches``; to be called in a thread.
@@ -58,6 +63,7 @@ class Preparation:
         Raises:
             InvalidBatch: the records do not parse, or their offsets are not consecutive.
             InvalidTimestamp: the topic does not accept the timestamps of some records.
+            MissingKey: the topic is compacted, and some records have no key.
             BatchTooLarge: a batch is larger than the topic allows once it is rewritten.
         """
         try:
@@ -86,10 +92,13 @@ class Preparation:
     def _check(self, plain: bytes, header: rb.BatchHeader) -> int:
         """Check every record; return the newest timestamp in ms."""
         timestamps = TimestampCheck(header, self.bounds)
+        keys = None if self.keyed_topic is None else KeyCheck(self.keyed_topic)
         misplaced: list[RecordError] = []
         first = 0
         for records in rb.decode_slices(plain, rb.read_header(plain), _RECORDS_PER_SLICE):
             timestamps.look_at(records, first)
+            if keys is not None:
+                keys.look_at(records, first)
             for index, record in enumerate(records, first):
                 delta = record.offset - header.base_offset
                 if delta != index and len(misplaced) < RECORD_ERRORS_MAX:
@@ -98,6 +107,9 @@ class Preparation:
             time.sleep(0)
         if misplaced:
             raise InvalidBatch("the offsets of its records are not consecutive", record_errors=misplaced)
+        # As in Kafka, the timestamp of a record without a key is not looked at.
+        if keys is not None:
+            keys.conclude()
         timestamps.conclude()
         return timestamps.max_timestamp
 
@@ -112,7 +124,9 @@ def needs_preparation(config: TopicConfig, headers: Sequence[rb.BatchHeader], no
     if has_preparation(config) or config.message_timestamp_type != "CreateTime":
         codec = target_codec(config)
         return any(
-            (codec is not None and header.compression != codec) or is_suspicious(header, config, now_ms)
+            (codec is not None and header.compression != codec)
+            or is_suspicious(header, config, now_ms)
+            or (config.is_compacted and is_checked_in_thread(header))
             for header in headers
         )
     # The same for topics that accept batches as they are; this is on the path of every produce.
@@ -124,18 +138,19 @@ def needs_preparation(config: TopicConfig, headers: Sequence[rb.BatchHeader], no
 
 
 def has_preparation(config: TopicConfig) -> bool:
-    """Return whether a thread must prepare even batches with acceptable timestamps."""
-    return config.compression_type != "producer" or has_earliest(config)
+    """Return whether a thread must prepare some batches with acceptable timestamps."""
+    return config.compression_type != "producer" or config.is_compacted or has_earliest(config)
 
 
-def preparation(config: TopicConfig, now_ms: int) -> Preparation:
-    """Return the requirements of ``config`` for batches that arrive at ``now_ms``."""
+def preparation(topic: str, config: TopicConfig, now_ms: int) -> Preparation:
+    """Return the requirements of ``topic`` for batches that arrive at ``now_ms``."""
     codec = target_codec(config)
     return Preparation(
         codec=codec,
         level=_level(config, codec),
         bounds=timestamp_bounds(config, now_ms),
         batch_bytes_max=config.max_message_bytes,
+        keyed_topic=topic if config.is_compacted else None,
     )
 
 

@@ -20,6 +20,7 @@
     │   ├── InvalidReplicaAssignment
     │   ├── InvalidBatch             (``records``) bytes that are not RecordBatch v2
     │   ├── InvalidTimestamp         records from too far in the past or in the future
+    │   ├── MissingKey               records without a key in a compacted topic
     │   ├── UnsupportedCompression   the request's version does not allow the codec
     │   ├── BatchTooLarge
     │   ├── InvalidAcks
@@ -98,6 +99,7 @@ from .records import (
     InvalidAcks,
     InvalidBatch,
     InvalidTimestamp,
+    MissingKey,
     OffsetOutOfRange,
     OutOfOrderSequence,
     ProducerFenced,
@@ -154,6 +156,7 @@ __all__ = [
     "LeaseFenced",
     "LogDirFailed",
     "MemberIdRequired",
+    "MissingKey",
     "OffsetMetadataTooLarge",
     "OffsetOutOfRange",
     "OutOfOrderSequence",

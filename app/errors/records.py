@@ -52,6 +52,21 @@ class InvalidTimestamp(RequestError):
         self.refused = refused
 
 
+class MissingKey(RequestError):
+    """``refused`` records have no key, and the topic is compacted.
+
+    ``record_errors`` names the first of them, at most ``RECORD_ERRORS_MAX``.
+    """
+
+    def __init__(self, topic: str, indexes: Sequence[int], *, refused: int = 1) -> None:
+        reason = f"it has no key, and topic {topic!r} is compacted; send a key with every record"
+        self.record_errors = tuple(RecordError(index, reason) for index in indexes)
+        more = f"; {refused - 1} more were refused" if refused > 1 else ""
+        super().__init__(f"{self.record_errors[0]}{more}; none of the batch was stored")
+        self.topic = topic
+        self.refused = refused
+
+
 class UnsupportedCompression(RequestError):
     def __init__(self, codec: str, reason: str) -> None:
         super().__init__(f"the record batch is compressed with {codec}: {reason}")

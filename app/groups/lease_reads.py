@@ -48,12 +48,14 @@ async def read_new(
         try:
             failed = failures(part, position)
             piece = max(1, max_records >> min(2 * failed, 60))
-            next_offset = min(_end_of(fetched, position), position + min(piece, left))
+            # Where the log was compacted, the first record may be far after the position.
+            first = max(position, _first_offset(fetched, position))
+            next_offset = min(_end_of(fetched, position), first + min(piece, left))
         except SteleError as error:
             failure = failure or error
             continue
         if next_offset > position:
-            left -= next_offset - position
+            left -= next_offset - first
             leased = LeasedPartition(
                 topic=part.topic, partition=part.partition, offset=position, next_offset=next_offset
             )
@@ -94,6 +96,14 @@ def leased_records(leased: LeasedPartition, fetched: Fetched) -> Iterable[list[r
         else:
             yield [record for record in records if record.offset < leased.next_offset]
             return
+
+
+def _first_offset(fetched: Fetched, offset: int) -> int:
+    """Return the base offset of the first batch, ``offset`` if there is none."""
+    try:
+        return rb.read_header(fetched.batches).base_offset
+    except rb.CorruptBatchError:
+        return offset
 
 
 def _end_of(fetched: Fetched, offset: int) -> int:

@@ -75,7 +75,7 @@ class OffsetsTopic:
         self._table = coordinator.table
         config = replace(
             TopicConfig(),
-            cleanup_policy="compact",  # pyright: ignore[reportArgumentType]
+            cleanup_policy="compact",
             segment_bytes=100 * 1024 * 1024,
             storage="memory",
         )

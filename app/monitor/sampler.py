@@ -42,6 +42,18 @@ class TopicSize:
     size_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class CompactionState:
+    """The partitions of compacted topics; ``due`` of them exceed their ``min.cleanable.dirty.ratio``.
+
+    ``dirty_ratio_max`` is the largest part of a partition that is new since its last pass, 0 to 1.
+    """
+
+    partitions: int = 0
+    due: int = 0
+    dirty_ratio_max: float = 0.0
+
+
 class SyncTimes:
     """Counts syncs, and keeps the times of those since the last ``take``."""
 
@@ -82,6 +94,7 @@ class Sampler:
         self._started_monotonic_ms = broker.monotonic_ms()
         self.history = PointHistory()
         self.topic_sizes: dict[str, TopicSize] = {}
+        self.compaction = CompactionState()
         self.disk: DiskSpace | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -140,15 +153,21 @@ class Sampler:
 
     async def _measure_topics(self) -> int:
         sizes: dict[str, TopicSize] = {}
+        # Dirty ratio of each compacted partition, and whether a pass is due.
+        ratios: list[tuple[float, bool]] = []
         left = PARTITIONS_PER_TURN
         for topic in self._broker.topics():
             end_offsets = records = size_bytes = 0
+            is_compacted = topic.config.is_compacted
             try:
                 for partition in range(topic.partitions):
                     state = self._broker.log_state(topic.name, partition)
                     end_offsets += state.high_watermark
                     records += state.high_watermark - state.log_start_offset
                     size_bytes += state.size_bytes
+                    ratio = self._broker.dirty_ratio(topic.name, partition) if is_compacted else None
+                    if ratio is not None:
+                        ratios.append((ratio, ratio > topic.config.min_cleanable_dirty_ratio))
                     left -= 1
                     if not left:
                         left = PARTITIONS_PER_TURN
@@ -158,6 +177,11 @@ class Sampler:
                 continue
             sizes[topic.name] = TopicSize(end_offsets, records, size_bytes)
         self.topic_sizes = sizes
+        self.compaction = CompactionState(
+            partitions=len(ratios),
+            due=sum(is_due for _, is_due in ratios),
+            dirty_ratio_max=max((ratio for ratio, _ in ratios), default=0.0),
+        )
         return sum(size.size_bytes for size in sizes.values())
 
     def _measure_group(self, name: str) -> tuple[int, list[PartitionLag]]:

@@ -22,6 +22,7 @@
 - ``offset_checkpoints``, ``log_manager``   the logs of a data directory: opened, created, deleted, closed
 - ``housekeeping``     checkpoints and retention
 - ``cleaning``         log compaction: a package with a reading order of its own
+- ``cleaner``          the passes: choosing partitions, pacing, replacing segments
 - ``open_segments``, ``log_reader``   reads by offset and by time, on the loop or in a thread
 - ``engine``           the interface above all of it; ``disk_views``   what only an engine with files offers
 - ``data_dir_views``   segments, verification and free space of a data directory

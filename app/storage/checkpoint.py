@@ -1,7 +1,7 @@
 """Small files that remember numbers over a restart, in Apache Kafka's text layouts.
 
-``recovery-point-offset-checkpoint`` and ``log-start-offset-checkpoint``, one of
-each in the data directory::
+``recovery-point-offset-checkpoint``, ``log-start-offset-checkpoint`` and
+``cleaner-offset-checkpoint``, one of each in the data directory::
 
     0                       version
     2                       entries
@@ -36,6 +36,7 @@ _T = TypeVar("_T")
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 
 _VERSION = "0"

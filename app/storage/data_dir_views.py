@@ -71,7 +71,7 @@ class DataDirViews:
             log = self._logs.disk.get(topic_partition)
             if log is None:
                 return Verification(segments=0, batches=0, records=0, size_bytes=size_bytes, problems=[])
-            segments = list(log.segments)
+            segments, replacements = list(log.segments), log.replacements
             check = functools.partial(
                 verify_partition,
                 log.directory,
@@ -87,10 +87,14 @@ class DataDirViews:
                 if isinstance(error, FileNotFoundError):
                     if self._logs.disk.get(topic_partition) is not log:
                         raise UnknownTopic(topic_partition.topic) from None
-                    if segments[0] not in log.segments:
-                        # Retention took it meanwhile; what is left is checked.
+                    if segments[0] not in log.segments or log.replacements != replacements:
+                        # Retention or compaction took it meanwhile; what is left is checked.
                         continue
                 raise LogDirFailed(log.directory, error.strerror or str(error)) from error
+            if verified.problems and (log.replacements != replacements or log.upkeep.locked()):
+                # The files of one segment may have been checked as those of another.
+                async with log.upkeep:
+                    continue
             return Verification(
                 segments=verified.segments,
                 batches=verified.batches,

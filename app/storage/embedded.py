@@ -9,6 +9,7 @@ disk (syncs, cold reads, recovery, deletion) runs in threads. The parts:
 - ``log_reader``      reads by offset and by time
 - ``flusher``         group commit
 - ``housekeeping``    checkpoints and retention
+- ``cleaner``         compaction
 - ``data_dir_views``  what operators ask about the files
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from stele.wire.messages import Durability
@@ -30,10 +31,12 @@ from stele.wire.record_batch import (
 
 from ..clock import Clock
 from ..errors import LogDirFailed, StorageError
+from .cleaner import Cleaner, CleanerOptions
 from .data_dir import DataDir, Start
 from .data_dir_views import DataDirViews
 from .engine import (
     AppendTicket,
+    CompactionCounts,
     LogState,
     PartitionFetch,
     PartitionRead,
@@ -67,6 +70,7 @@ class EngineOptions:
     retention_interval_ms: int = 30_000
     sync_threads: int = 8
     open_segments_max: int = 512
+    cleaner: CleanerOptions = field(default_factory=CleanerOptions)
 
 
 class EmbeddedEngine:
@@ -86,10 +90,19 @@ class EmbeddedEngine:
         )
         self._log_dir.on_failure(self._flusher.fail)
         self._log_dir.on_failure(lambda _failure: self._waiters.wake_all())
+        self._cleaner = Cleaner(
+            self._log_dir,
+            self._manager.checkpoints,
+            self._manager.logs,
+            open_segments=self._reader.open_segments,
+            options=options.cleaner,
+            clock=clock,
+        )
         self._housekeeping = Housekeeping(
             self._log_dir,
             self._manager,
             self._logs.memory,
+            cleaner=self._cleaner,
             flusher=self._flusher,
             open_segments=self._reader.open_segments,
             clock=clock,
@@ -132,6 +145,7 @@ class EmbeddedEngine:
             await self._manager.release(clean=is_clean)
         except OSError as error:
             self._not_closed(error)
+        self._cleaner.close()
         self._log_dir.threads.shutdown()
 
     def _not_closed(self, error: Exception) -> None:
@@ -156,7 +170,10 @@ class EmbeddedEngine:
         await self._manager.create([spec for spec in specs if spec.config.storage == "disk"])
 
     def configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
-        self._logs[topic_partition].config = config
+        log = self._logs[topic_partition]
+        log.config = config
+        if isinstance(log, DiskLog) and not config.is_compacted:
+            self._cleaner.abort(log)
 
     async def drop(self, topic_partitions: Sequence[TopicPartition]) -> None:
         dropped: list[DiskLog] = []
@@ -165,6 +182,7 @@ class EmbeddedEngine:
             self._logs.memory.pop(topic_partition, None)
             log = self._manager.logs.pop(topic_partition, None)
             if log is not None:
+                self._cleaner.abort(log)
                 dropped.append(log)
         await self._housekeeping.delete(dropped)
 
@@ -308,3 +326,18 @@ class EmbeddedEngine:
 
     async def enforce_retention(self) -> int:
         return await self._housekeeping.enforce_retention()
+
+    # ── compaction ──
+
+    async def compact(self) -> int:
+        return await self._cleaner.clean_due()
+
+    @property
+    def compaction(self) -> CompactionCounts:
+        return self._cleaner.counts
+
+    def dirty_ratio(self, topic_partition: TopicPartition) -> float | None:
+        log = self._logs.disk.get(topic_partition)
+        if log is None or not log.config.is_compacted:
+            return None
+        return self._cleaner.dirty_ratio(log)

@@ -13,11 +13,11 @@ A partition that holds offsets 10…41::
     gone  │ 10 … 41 readable             │ next append: base offset 42
 
 ``log_start_offset <= high_watermark <= log_end_offset`` always. Consumers read below the high
-watermark. Three extensions are designed for, and callers must not rule them out:
+watermark. Compaction leaves holes between offsets, so a count of records is not a
+difference of offsets. Two extensions are designed for, and callers must not rule them out:
 
 - Transactions bound some reads by a *last stable offset* below the high watermark, and such a
   read also returns the aborted transactions that overlap its batches (see ``PartitionRead``).
-- Compaction leaves holes between offsets, so a count of records is not a difference of offsets.
 - A shared engine knows the offsets of an append only when its commit returns (see
   ``AppendTicket``).
 """
@@ -68,6 +68,13 @@ class ProducerState(Protocol):
         """Start from nothing, knowing that there was something before."""
         ...
 
+    def last_batches(self) -> frozenset[int]:
+        """Return the base offset of the last batch of each producer.
+
+        Compaction keeps the headers of these batches: the state is rebuilt from them.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSpec:
@@ -104,6 +111,26 @@ class LogState:
 
     def __post_init__(self) -> None:
         assert self.log_start_offset <= self.high_watermark <= self.log_end_offset, self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionCounts:
+    """What compaction has done since the start.
+
+    ``bytes_read`` and ``bytes_written`` are bytes of batches that passes have read to rewrite
+    them, and written; the same of records. ``last_pass_ms`` is the wall clock when the last
+    pass ended, and ``last_duration_ms`` how long it took; -1 if there was none. ``failures``
+    counts passes that ended with an error.
+    """
+
+    passes: int = 0
+    failures: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    last_pass_ms: int = -1
+    last_duration_ms: int = -1
 
 
 # Before an engine has given an append its offsets.
@@ -214,9 +241,11 @@ class PartitionRead:
     """What one partition returns to a read; ``error`` stands instead of the batches.
 
     ``batches`` are whole batches, verbatim. The first may begin before the offset that was
-    asked for, and all end at or before ``high_watermark``. Offsets may have holes, so a reader
-    continues from the next offset of the last batch. A read bounded by the last stable offset
-    will end there instead, and this type will carry that offset and the aborted transactions.
+    asked for, and all end at or before ``high_watermark``. Compaction may have left holes between
+    offsets below ``holes_until``, and batches without records, so a reader continues from the
+    next offset of the last batch; a gap that ends after ``holes_until`` is a loss. A read
+    bounded by the last stable offset will end there instead, and this type will carry that
+    offset and the aborted transactions.
 
     The broker passes this object on to the listeners as it is: it is made once per partition.
     """
@@ -227,6 +256,7 @@ class PartitionRead:
     high_watermark: int = -1
     log_start_offset: int = -1
     batches: bytes | bytearray = b""
+    holes_until: int = 0
     origin: BatchOrigin | None = None
 
 
@@ -359,6 +389,22 @@ class LogEngine(Protocol):
 
     async def enforce_retention(self) -> int:
         """Delete what the configurations no longer keep; return how many pieces were deleted."""
+        ...
+
+    async def compact(self) -> int:
+        """Run the passes of compaction that are due; return how many were completed."""
+        ...
+
+    @property
+    def compaction(self) -> CompactionCounts:
+        """What compaction has done."""
+        ...
+
+    def dirty_ratio(self, topic_partition: TopicPartition) -> float | None:
+        """Return the part of a partition that the next pass would read for the first time, 0 to 1.
+
+        None if the partition is not compacted.
+        """
         ...
 
     async def close(self) -> None:

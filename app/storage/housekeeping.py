@@ -1,4 +1,4 @@
-"""What happens of itself: checkpoints, and the deletion of what is past its time or size."""
+"""What the engine does on its own: checkpoints, retention, and passes of the cleaner."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..clock import Clock, PatientClock
 from ..errors import CorruptLog, StorageError, StorageFull
+from .cleaner import Cleaner
 from .engine import TopicPartition
 from .flusher import Flusher
 from .log import DiskLog
@@ -32,6 +33,7 @@ class Housekeeping:
         manager: LogManager,
         memory: Mapping[TopicPartition, MemoryLog],
         *,
+        cleaner: Cleaner,
         flusher: Flusher,
         open_segments: OpenSegments,
         clock: Clock,
@@ -41,6 +43,7 @@ class Housekeeping:
         self._manager = manager
         self._checkpoints = manager.checkpoints
         self._memory = memory
+        self._cleaner = cleaner
         self._flusher = flusher
         self._open_segments = open_segments
         self._clock = PatientClock(clock)
@@ -63,6 +66,11 @@ class Housekeeping:
             ),
             asyncio.create_task(self._every(retention_interval_ms, self.enforce_retention)),
         ]
+        cleaner = self._cleaner
+        if cleaner.options.is_enabled:
+            self._tasks.append(
+                asyncio.create_task(self._every(cleaner.options.interval_ms, cleaner.clean_due))
+            )
 
     async def _every(
         self, interval_ms: int, work: Callable[[], Awaitable[object]], *, first_ms: int | None = None
@@ -82,6 +90,7 @@ class Housekeeping:
     async def stop(self) -> None:
         """Return when nothing of it runs any more: its threads must be done, so it is not cancelled."""
         self._stopping.set()
+        self._cleaner.stop()
         await asyncio.gather(*self._tasks)
         await self._checkpoints.finish()
 
@@ -99,9 +108,13 @@ class Housekeeping:
         for log in list(self._manager.logs.values()):
             if self._log_dir.failure is not None or self._stopping.is_set():
                 break
-            await self._read_segment_ages(log, now_ms)
-            async with self._checkpoints.lock:
-                deleted += await self._retain(log, now_ms)
+            if log.upkeep.locked():
+                # It is being cleaned or deleted; the next time will do.
+                continue
+            async with log.upkeep:
+                await self._read_segment_ages(log, now_ms)
+                async with self._checkpoints.lock:
+                    deleted += await self._retain(log, now_ms)
         return deleted
 
     def _is_gone(self, log: DiskLog) -> bool:
@@ -168,7 +181,10 @@ class Housekeeping:
 
     async def delete(self, logs: Sequence[DiskLog]) -> None:
         """Delete logs that have been taken out of the manager. Raises ``StorageError``."""
-        async with self._checkpoints.lock:
+        async with contextlib.AsyncExitStack() as locks:
+            for log in logs:
+                await locks.enter_async_context(log.upkeep)
+            await locks.enter_async_context(self._checkpoints.lock)
             for log in logs:
                 await self._flusher.quiesce(log)
                 for segment in log.segments:

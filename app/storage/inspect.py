@@ -16,6 +16,7 @@ from stele.wire.compression import Compression
 
 from .files import Files, RealFiles, read_file
 from .offset_index import OffsetIndex
+from .partition_files import PartitionFiles
 from .scan import CorruptRange, scan_batches
 from .segment import LOG_SUFFIX
 from .segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
@@ -162,10 +163,15 @@ def _read(path: Path, position: int, size: int) -> bytes:
 def _scan(
     path: Path, expected_offset: int | None = None, end: int | None = None
 ) -> Iterator[rb.BatchHeader | CorruptRange]:
+    base_offset = _base_offset(path)
+    may_have_holes = base_offset < PartitionFiles(RealFiles(), path.parent).read_holes_until()
     file = _ReadOnlyFile(path)
     try:
         yield from scan_batches(
-            file, expected_offset=_base_offset(path) if expected_offset is None else expected_offset, end=end
+            file,
+            expected_offset=base_offset if expected_offset is None else expected_offset,
+            end=end,
+            may_have_holes=may_have_holes,
         )
     finally:
         file.close()
@@ -213,7 +219,9 @@ def verify_partition(
     sealed: Container[Path] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Verified:
-    """Check every segment of one partition: CRCs, offsets without holes, indexes that point at batches.
+    """Check every segment of one partition: CRCs, offsets, indexes that point at batches.
+
+    Offsets have no holes except where the log was compacted.
 
     With ``ends`` those logs are checked, each up to that byte: what is appended meanwhile is left out.
     With ``sealed`` those of them have their indexes on the disk; what is there of others is older.

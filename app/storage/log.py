@@ -19,6 +19,7 @@ one only grows.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Callable
@@ -37,6 +38,7 @@ from .log_loader import LoadedLog, new_segment
 from .partition_files import PartitionFiles
 from .partition_log import Span, check_offset
 from .segment import Segment
+from .segment_loader import adopt_sealed
 from .segment_reader import Extent, extent_from, find_time, headers
 from .topic_config import TopicConfig
 
@@ -76,7 +78,13 @@ class DiskLog:
     """The log of one partition."""
 
     def __init__(
-        self, partition: PartitionFiles, spec: PartitionSpec, clock: Clock, loaded: LoadedLog
+        self,
+        partition: PartitionFiles,
+        spec: PartitionSpec,
+        clock: Clock,
+        loaded: LoadedLog,
+        *,
+        first_dirty: int = 0,
     ) -> None:
         self._partition = partition
         self._files = partition.files
@@ -103,6 +111,12 @@ class DiskLog:
         self._in_flush: list[Segment] = []
         self._directory_dirty = False
         self.deletions = 0
+        # Where the last pass of compaction ended, and before which offset it may have removed records.
+        self.first_dirty = first_dirty
+        self.holes_until = loaded.holes_until
+        # Held by whatever deletes or replaces segments.
+        self.replacements = 0
+        self.upkeep = asyncio.Lock()
         assert self.log_start_offset <= self.log_end_offset
 
     # ── state ──
@@ -158,7 +172,11 @@ class DiskLog:
             return False
         if not active.has_room_for(size, last_offset, segment_bytes=self.config.segment_bytes):
             return True
-        return now_ms - active.created_ms >= self.config.segment_ms
+        roll_ms = self.config.segment_ms
+        if self.config.is_compacted:
+            # An active segment is never cleaned.
+            roll_ms = min(roll_ms, self.config.max_compaction_lag_ms)
+        return now_ms - active.created_ms >= roll_ms
 
     def roll(self) -> None:
         """Seal the active segment and go on in a new one; the next flush makes both last."""
@@ -217,13 +235,19 @@ class DiskLog:
         check_offset(self, offset)
         if offset == self.log_end_offset or (max_bytes <= 0 and not at_least_one):
             return None
-        segment = self.segments[bisect_right(self._bases, offset) - 1]
-        return lambda nowait: extent_from(
-            segment, offset, max_bytes, at_least_one=at_least_one, nowait=nowait
+        first = bisect_right(self._bases, offset) - 1
+        segment = self.segments[first]
+        if not segment.may_have_holes:
+            return lambda nowait: extent_from(
+                segment, offset, max_bytes, at_least_one=at_least_one, nowait=nowait
+            )
+        later = self.segments[first:]
+        return lambda nowait: _extent_with_records(
+            later, offset, max_bytes, at_least_one=at_least_one, nowait=nowait
         )
 
     def holds(self, span: Span) -> bool:
-        return isinstance(span, Extent) and span.segment in self.segments
+        return isinstance(span, Extent) and (span.segment.is_pinned or span.segment in self.segments)
 
     def time_search(self, timestamp_ms: int) -> Callable[[], tuple[int, int, int] | None]:
         segments = list(self.segments)
@@ -312,6 +336,46 @@ class DiskLog:
             paths += segment.paths
         return paths
 
+    # ── compaction ──
+
+    def cleanable_segments(self) -> int:
+        """How many segments, from the first on, are synced, sealed and in no sync that is under way."""
+        for number, segment in enumerate(self.segments):
+            is_busy = segment in self._unsealed or segment in self._in_flush
+            if not segment.is_sealed or is_busy or segment.next_offset > self.recovery_point:
+                return number
+        return len(self.segments)
+
+    def write_holes_until(self, offset: int) -> None:
+        """Make it last that compaction may remove records before ``offset``; for threads. Raises ``OSError``."""
+        self._partition.write_holes_until(offset)
+
+    def adopt_cleaned(self, replaced: list[Segment]) -> Segment:
+        """Load the segment that was put in the place of ``replaced`` on the disk; for threads."""
+        cleaned = new_segment(
+            self._partition, replaced[0].base_offset, self.config, self._clock, may_have_holes=True
+        )
+        adopt_sealed(cleaned, next_offset=replaced[-1].next_offset)
+        # Retention goes by when records came, not by when they were copied.
+        cleaned.created_ms = replaced[0].created_ms
+        cleaned.appended_ms = max(segment.appended_ms for segment in replaced)
+        return cleaned
+
+    def replace_segments(self, replaced: list[Segment], cleaned: Segment) -> None:
+        """Put ``cleaned`` in the place of adjacent segments, which were pinned; readers of these finish on them."""
+        start = self.segments.index(replaced[0])
+        end = start + len(replaced)
+        assert replaced == self.segments[start:end]
+        assert all(segment.is_pinned for segment in replaced)
+        assert (cleaned.base_offset, cleaned.next_offset) == (
+            replaced[0].base_offset,
+            replaced[-1].next_offset,
+        )
+        self._is_on_disk = False
+        self.segments[start:end] = [cleaned]
+        self._bases[start:end] = [cleaned.base_offset]
+        self.replacements += 1
+
     def stale_snapshots(self) -> list[Path]:
         """Producer snapshots that no recovery will ask for."""
         return self._partition.stale_snapshots(self.checkpoint_offset)
@@ -340,3 +404,26 @@ class DiskLog:
             write_files(self._files, self.directory, contents)
         for segment in self.segments:
             segment.release()
+
+
+def _extent_with_records(
+    segments: list[Segment], offset: int, max_bytes: int, *, at_least_one: bool, nowait: bool
+) -> Extent | None:
+    """As ``extent_from``, beyond the first of ``segments`` if all that it has from ``offset`` on has no records.
+
+    If there are no records up to the end of the log, the last batches without records are found.
+    """
+    extent: Extent | None = None
+    for segment in segments:
+        if extent is not None and not segment.size:
+            break
+        extent = extent_from(
+            segment,
+            max(offset, segment.base_offset),
+            max_bytes,
+            at_least_one=at_least_one,
+            nowait=nowait,
+        )
+        if extent is None or extent.has_records:
+            break
+    return extent

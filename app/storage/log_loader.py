@@ -7,7 +7,8 @@ unclean start the log is scanned from the segment that holds the recovery point
 - no offset before the recovery point or the log start offset is ever given
   again, so a log that lost its end goes on in a new segment at a later offset;
 - nothing is appended after bytes that hold no batch;
-- the producer state knows of every batch, or knows that it does not.
+- the producer state knows of every batch, or knows that it does not;
+- a replacement of segments by a compacted one is completed or undone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from stele.wire import record_batch as rb
 
 from ..clock import Clock
 from .checkpoint import LeaderEpochs
+from .cleaning.replacement import recover_replacement
 from .engine import PartitionSpec
 from .partition_files import PRODUCERS_SUFFIX, PartitionFiles
 from .producer_state_replay import ProducerStateReplay
@@ -37,7 +39,8 @@ class LoadedLog:
 
     The last of ``segments`` is active. ``has_jumped``: offsets were skipped, which
     a checkpoint must state before anything is acknowledged. ``is_on_disk``: all
-    that a clean shutdown leaves is there.
+    that a clean shutdown leaves is there. ``holes_until``: segments that begin
+    before this offset may have been compacted.
     """
 
     segments: list[Segment]
@@ -45,9 +48,17 @@ class LoadedLog:
     log_start_offset: int
     has_jumped: bool
     is_on_disk: bool
+    holes_until: int
 
 
-def new_segment(partition: PartitionFiles, base_offset: int, config: TopicConfig, clock: Clock) -> Segment:
+def new_segment(
+    partition: PartitionFiles,
+    base_offset: int,
+    config: TopicConfig,
+    clock: Clock,
+    *,
+    may_have_holes: bool = False,
+) -> Segment:
     """A segment of which nothing is known yet, and whose file need not be there."""
     return Segment(
         partition.files,
@@ -55,6 +66,7 @@ def new_segment(partition: PartitionFiles, base_offset: int, config: TopicConfig
         base_offset,
         index_interval_bytes=config.index_interval_bytes,
         created_ms=clock.now_ms(),
+        may_have_holes=may_have_holes,
     )
 
 
@@ -66,10 +78,11 @@ def load_log(
     crash: UncleanStart | None,
     recovery_point: int,
     log_start_offset: int,
+    first_dirty: int = 0,
 ) -> LoadedLog:
     """Make or load the partition; ``crash`` None means that the last run closed it.
 
-    ``recovery_point`` and ``log_start_offset`` are those of the checkpoints. The
+    ``recovery_point``, ``log_start_offset`` and ``first_dirty`` are those of the checkpoints. The
     directory must not be another topic's (``PartitionFiles.topic_id``). Its name
     lasts once its parent is synced, which is the caller's.
 
@@ -78,7 +91,7 @@ def load_log(
     """
     loader = _Loader(partition, spec, clock)
     try:
-        return loader.load(crash, recovery_point, log_start_offset)
+        return loader.load(crash, recovery_point, log_start_offset, first_dirty)
     except BaseException:
         for segment in loader.segments:
             segment.release()
@@ -92,14 +105,23 @@ class _Loader:
         self._files, self._directory = partition.files, partition.directory
         self._spec = spec
         self._clock = clock
+        self._holes_until = 0
         self._replay = ProducerStateReplay(partition, spec.producer_state)
         self._epochs = LeaderEpochs()
         self._has_jumped = False
 
-    def load(self, crash: UncleanStart | None, recovery_point: int, log_start_offset: int) -> LoadedLog:
+    def load(
+        self, crash: UncleanStart | None, recovery_point: int, log_start_offset: int, first_dirty: int
+    ) -> LoadedLog:
         self._files.make_dir(self._directory)
         self._partition.write_topic_id(self._spec.topic_id)
+        recover_replacement(self._files, self._directory)
         self._partition.remove_leftovers()
+        # The checkpoint stands in for the file if that is lost.
+        self._holes_until = max(self._partition.read_holes_until(), first_dirty)
+        self._replay = ProducerStateReplay(
+            self._partition, self._spec.producer_state, holes_until=self._holes_until
+        )
         bases = self._partition.stored(LOG_SUFFIX)
         while len(bases) > 1 and bases[1] <= log_start_offset:
             # Retention was interrupted; what it left has holes.
@@ -129,6 +151,7 @@ class _Loader:
             log_start_offset=max(log_start_offset, self.segments[0].base_offset),
             has_jumped=self._has_jumped,
             is_on_disk=is_on_disk or (end_offset == 0 and self._partition.is_blank()),
+            holes_until=self._holes_until,
         )
 
     def _report_missing(self, found_offset: int, log_start_offset: int) -> None:
@@ -141,7 +164,13 @@ class _Loader:
             )
 
     def _new_segment(self, base_offset: int) -> Segment:
-        return new_segment(self._partition, base_offset, self._spec.config, self._clock)
+        return new_segment(
+            self._partition,
+            base_offset,
+            self._spec.config,
+            self._clock,
+            may_have_holes=base_offset < self._holes_until,
+        )
 
     def _add_segment(self, base_offset: int) -> None:
         segment = self._new_segment(base_offset)
@@ -187,7 +216,7 @@ class _Loader:
         self._epochs.truncate_to(suspect[0].base_offset)
 
         def on_batch(header: rb.BatchHeader) -> None:
-            self._replay.feed(header)
+            self._replay.feed(header, (lost for segment in suspect for lost in segment.corrupt_ranges))
             self._epochs.note(header.partition_leader_epoch, header.base_offset)
 
         recovered = recover_segments(self._files, suspect, crash, on_batch)

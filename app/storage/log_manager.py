@@ -135,6 +135,7 @@ class LogManager:
     def _load_one(self, unopened: _Unopened) -> DiskLog:
         assert self._start is not None, "open() comes first"
         recovery_point, log_start_offset = self.checkpoints.of(unopened.name)
+        first_dirty = self.checkpoints.first_dirty(unopened.name)
         crash = UncleanStart(
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
@@ -147,8 +148,9 @@ class LogManager:
             crash=None if self._start.was_clean else crash,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            first_dirty=first_dirty,
         )
-        return DiskLog(unopened.files, unopened.spec, self._clock, loaded)
+        return DiskLog(unopened.files, unopened.spec, self._clock, loaded, first_dirty=first_dirty)
 
     # ── delete ──
 

@@ -72,6 +72,7 @@ class LogReader:
                     high_watermark=log.log_end_offset,
                     log_start_offset=log.log_start_offset,
                     batches=batches,
+                    holes_until=log.holes_until,
                     origin=span if isinstance(span, Extent) else None,
                 )
             )

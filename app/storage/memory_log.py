@@ -65,6 +65,8 @@ class MemoryLog:
         self.producer_state = spec.producer_state
         self.epochs = LeaderEpochs()
         self.log_start_offset = 0
+        # A ring is never compacted.
+        self.holes_until = 0
         self.log_end_offset = 0
         self.size_bytes = 0
         self.deletions = 0

@@ -16,7 +16,7 @@ class OpenSegments:
 
     def touch(self, segment: Segment) -> None:
         """``segment`` is about to be read."""
-        if not segment.is_sealed:
+        if not segment.is_sealed or segment.is_pinned:
             return
         self._segments[segment] = None
         self._segments.move_to_end(segment)
@@ -25,5 +25,5 @@ class OpenSegments:
             oldest.release()
 
     def forget(self, segment: Segment) -> None:
-        """``segment`` is deleted."""
+        """``segment`` is deleted or replaced."""
         self._segments.pop(segment, None)

@@ -8,6 +8,7 @@
       00000000000000000000.log/.index/.timeindex        sealed
       00000000000000041872.log                          active (its indexes are in memory)
       00000000000000041872.producers                    producer states at that offset
+      holes-until                                       if segments were compacted: the offset after the last
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 from pathlib import Path
 from uuid import UUID
 
+from .config_types import INT64_MAX
 from .files import Files, read_file, write_file
 from .segment import LOG_SUFFIX, SUFFIXES, segment_name
 
@@ -25,8 +27,11 @@ logger = logging.getLogger(__name__)
 PARTITION_METADATA = "partition.metadata"
 PRODUCERS_SUFFIX = ".producers"
 DELETED_SUFFIX = ".deleted"
+HOLES_UNTIL = "holes-until"
 # Older snapshots than these are never asked for.
 _SNAPSHOTS_KEPT = 2
+# Version and offset, a line each.
+_HOLES_UNTIL = re.compile(rb"0\n\d{1,19}\n")
 _TOPIC_ID = re.compile(r"topic_id: ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
 
@@ -70,6 +75,24 @@ class PartitionFiles:
         """Nothing was ever written to it: a clean shutdown adds nothing to what a start made."""
         only = segment_name(0) + LOG_SUFFIX
         return set(self.names()) == {PARTITION_METADATA, only} and self.files.size(self.directory / only) == 0
+
+    def read_holes_until(self) -> int:
+        """The offset before which compaction may have removed records; 0 if it has removed none.
+
+        If the file is damaged, that is all there is: nothing is called lost because of it.
+        """
+        path = self.directory / HOLES_UNTIL
+        raw = read_file(self.files, path)
+        if raw is None:
+            return 0
+        if _HOLES_UNTIL.fullmatch(raw) is None:
+            logger.error("%s is damaged: lost records cannot be told from compacted ones", path)
+            return INT64_MAX
+        return int(raw.split()[1])
+
+    def write_holes_until(self, offset: int) -> None:
+        """Must last before a segment that ends at ``offset`` is replaced by a compacted one."""
+        write_file(self.files, self.directory / HOLES_UNTIL, b"0\n%d\n" % offset)
 
     def topic_id(self, expected: UUID) -> UUID | None:
         """Whose partition the directory holds; ``expected`` if it does not say; None if there is none."""

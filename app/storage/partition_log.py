@@ -35,6 +35,8 @@ class PartitionLog(Protocol):
     config: TopicConfig
     epochs: LeaderEpochs
     log_start_offset: int
+    # Before this offset compaction may have removed records.
+    holes_until: int
 
     @property
     def topic_partition(self) -> TopicPartition: ...

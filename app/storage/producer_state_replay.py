@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from stele.wire import record_batch as rb
 
@@ -11,6 +11,7 @@ from ..errors import StorageError
 from .engine import ProducerState
 from .files import read_file
 from .partition_files import PRODUCERS_SUFFIX, PartitionFiles
+from .scan import CorruptRange
 from .segment import Segment
 from .segment_reader import headers
 
@@ -20,8 +21,12 @@ logger = logging.getLogger(__name__)
 class ProducerStateReplay:
     """The producer state knows of every batch before ``offset``, or knows that it does not."""
 
-    def __init__(self, partition: PartitionFiles, producer_state: ProducerState) -> None:
+    def __init__(
+        self, partition: PartitionFiles, producer_state: ProducerState, *, holes_until: int = 0
+    ) -> None:
+        """``holes_until``: before it, compaction may have removed batches."""
         self.offset = 0
+        self._holes_until = holes_until
         self._partition = partition
         self._producers = producer_state
 
@@ -41,7 +46,7 @@ class ProducerStateReplay:
             if segment.next_offset > self.offset and segment.size:
                 for header in self._readable_headers(segment):
                     if header.base_offset >= self.offset:
-                        self.feed(header)
+                        self.feed(header, segment.corrupt_ranges)
         self.skip_to(offset)
         return False
 
@@ -67,9 +72,19 @@ class ProducerStateReplay:
             logger.error("%s: some producer states are lost: %s", self._partition.directory, error)
             yield from headers(segment)
 
-    def feed(self, header: rb.BatchHeader) -> None:
-        """Take in the next batch of the log."""
-        self.skip_to(header.base_offset)
+    def feed(self, header: rb.BatchHeader, corrupt_ranges: Iterable[CorruptRange] = ()) -> None:
+        """Take in the next batch of the log.
+
+        ``corrupt_ranges`` are those of its segment: offsets that are missing before the
+        batch were lost there, or else removed by compaction, which keeps the last
+        batch of each producer.
+        """
+        base_offset = header.base_offset
+        is_hole = base_offset < self._holes_until and not any(
+            corrupt.next_offset == base_offset for corrupt in corrupt_ranges
+        )
+        if not is_hole:
+            self.skip_to(base_offset)
         self._producers.apply(header)
         self.offset = header.next_offset
 

@@ -56,6 +56,8 @@ def recover_segments(
 ) -> list[Segment]:
     """Scan ``segments`` (ascending) and return those that remain; the last one is the active one.
 
+    Segments are adjacent, whether or not they were compacted: a gap between two is a loss.
+
     ``on_batch`` sees every batch that counts, in order. Files may have been cut,
     but nothing is synced yet: the caller flushes the partition before it is used.
     """

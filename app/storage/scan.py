@@ -43,12 +43,19 @@ class CorruptRange:
 
 
 def scan_batches(
-    file: ReadableFile, *, expected_offset: int, position: int = 0, end: int | None = None
+    file: ReadableFile,
+    *,
+    expected_offset: int,
+    position: int = 0,
+    end: int | None = None,
+    may_have_holes: bool = False,
 ) -> Iterator[rb.BatchHeader | CorruptRange]:
-    """Every batch from ``position`` to ``end``, its CRC checked, and every damage between them.
+    """Yield every batch from ``position`` to ``end``, its CRC checked, and every corrupt range.
 
-    ``expected_offset`` is the base offset that must stand at ``position``:
-    offsets have no holes, so a batch with another base offset is damaged too.
+    ``expected_offset`` is the base offset that must stand at ``position``. Offsets
+    have no holes, so a batch with another base offset is corrupt too, unless the
+    log was compacted (``may_have_holes``): then it may have a later one, and fewer
+    records than offsets.
     """
     end = file.size() if end is None else end
     window, window_start = b"", position
@@ -64,12 +71,12 @@ def scan_batches(
                 window, at = file.read_at(position, max(header.size, min(WINDOW_BYTES, end - position))), 0
                 window_start = position
             header = rb.check_batch(window, at)
-            if header.base_offset != expected_offset:
+            if not follows(header, expected_offset, may_have_holes=may_have_holes):
                 raise rb.CorruptBatchError(f"base offset is {header.base_offset}, expected {expected_offset}")
-            if header.last_offset_delta != header.record_count - 1:
+            if not _has_its_count(header, may_have_holes=may_have_holes):
                 raise rb.CorruptBatchError("record count and last offset delta do not agree")
         except rb.CorruptBatchError as error:
-            found = _behind_damage(file, position, end, expected_offset)
+            found = _after_damage(file, position, end, expected_offset, may_have_holes=may_have_holes)
             next_position, next_offset = found if found else (end, expected_offset)
             yield CorruptRange(
                 position=position,
@@ -86,10 +93,23 @@ def scan_batches(
         expected_offset = header.next_offset
 
 
-def _behind_damage(
-    file: ReadableFile, position: int, end: int, expected_offset: int
+def follows(header: rb.BatchHeader, expected_offset: int, *, may_have_holes: bool) -> bool:
+    """Return whether a batch may come where ``expected_offset`` is the next offset."""
+    if may_have_holes:
+        return header.base_offset >= expected_offset
+    return header.base_offset == expected_offset
+
+
+def _has_its_count(header: rb.BatchHeader, *, may_have_holes: bool) -> bool:
+    if may_have_holes:
+        return 0 <= header.record_count <= header.last_offset_delta + 1
+    return header.last_offset_delta == header.record_count - 1
+
+
+def _after_damage(
+    file: ReadableFile, position: int, end: int, expected_offset: int, *, may_have_holes: bool
 ) -> tuple[int, int] | None:
-    """``(position, base offset)`` of the batch behind the damaged one at ``position``; None if there is none.
+    """``(position, base offset)`` of the batch after the damaged one at ``position``; None if there is none.
 
     Values may hold batches of other logs, so the first bytes that look like a
     batch need not be one of ours. What is left of the damaged one's header says
@@ -99,33 +119,40 @@ def _behind_damage(
     raw = file.read_at(position, min(rb.HEADER_BYTES, end - position))
     if len(raw) < rb.HEADER_BYTES:
         return None
+    search = _Search(file, expected_offset, may_have_holes)
     base_offset, batch_length, _, magic, crc_expected = rb.HEADER.unpack(raw)[:5]
     claimed_end = position + rb.LOG_OVERHEAD_BYTES + batch_length
     if claimed_end > position + rb.HEADER_BYTES:
-        at_claimed_end = next(_good_batches(file, claimed_end, claimed_end + 1, expected_offset, end), None)
+        at_claimed_end = next(_good_batches(search, claimed_end, claimed_end + 1, end), None)
         if at_claimed_end is not None:
             return at_claimed_end
     first: tuple[int, int] | None = None
     crc, crc_end = 0, position + rb.CRC_START
-    for found in _good_batches(
-        file, position + rb.HEADER_BYTES, min(end, position + BATCH_BYTES_MAX), expected_offset, end
-    ):
+    for found in _good_batches(search, position + rb.HEADER_BYTES, min(end, position + BATCH_BYTES_MAX), end):
         first = first or found
         crc = crc32c.crc32c(file.read_at(crc_end, found[0] - crc_end), crc)
         crc_end = found[0]
         if crc == crc_expected:
             return found
-    if claimed_end >= end and (base_offset, magic) == (expected_offset, rb.MAGIC):
+    is_expected = base_offset >= expected_offset if may_have_holes else base_offset == expected_offset
+    if claimed_end >= end and is_expected and magic == rb.MAGIC:
         # The last batch, torn: what looks like batches is inside of it.
         return None
     return first
 
 
-def _good_batches(
-    file: ReadableFile, position: int, stop: int, expected_offset: int, end: int | None = None
-) -> Iterator[tuple[int, int]]:
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A search for the next batch of a log after damage."""
+
+    file: ReadableFile
+    expected_offset: int
+    may_have_holes: bool
+
+
+def _good_batches(search: _Search, position: int, stop: int, end: int) -> Iterator[tuple[int, int]]:
     """``(position, base offset)`` of what looks like a valid batch and starts before ``stop``."""
-    end = stop if end is None else end
+    file = search.file
     while position < stop and position + rb.HEADER_BYTES <= end:
         window = file.read_at(position, min(WINDOW_BYTES, end - position))
         at = window.find(b"\x02", 16)
@@ -133,22 +160,20 @@ def _good_batches(
             start = at - 16
             if len(window) - start < rb.HEADER_BYTES:
                 break
-            if _is_good(file, window, start, position + start, end, expected_offset):
+            if _is_good(search, window, start, position + start, end):
                 yield position + start, int.from_bytes(window[start : start + 8], "big")
             at = window.find(b"\x02", at + 1)
         # Windows overlap by a header, so that none is missed on the border.
         position += max(1, len(window) - rb.HEADER_BYTES + 1)
 
 
-def _is_good(
-    file: ReadableFile, window: bytes, at: int, position: int, end: int, expected_offset: int
-) -> bool:
+def _is_good(search: _Search, window: bytes, at: int, position: int, end: int) -> bool:
     try:
         header = rb.read_header(window, at)
         # At least one offset is lost with the damage, and not absurdly many.
-        if not 0 < header.base_offset - expected_offset < 2**31 or position + header.size > end:
+        if not 0 < header.base_offset - search.expected_offset < 2**31 or position + header.size > end:
             return False
-        rb.check_batch(file.read_at(position, header.size))
+        rb.check_batch(search.file.read_at(position, header.size))
     except rb.CorruptBatchError:
         return False
-    return header.last_offset_delta == header.record_count - 1
+    return _has_its_count(header, may_have_holes=search.may_have_holes)

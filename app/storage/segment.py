@@ -11,7 +11,9 @@ this file, in 20 digits. All three are laid out as Apache Kafka writes them.
 
 The last segment of a log is *active*: it is appended to and its indexes live in
 memory. All others are *sealed*: their files never change, and their indexes are
-read from disk when a reader comes.
+read from disk when a reader comes. Compaction replaces sealed segments by a new one
+(``cleaning``), which has the name of the first of them. The replaced ones are
+*pinned* before their files are renamed: readers that hold one finish on its files.
 
 This module has the state of a segment and what changes it. ``segment_loader``
 brings it back after a start, ``segment_reader`` finds batches in it.
@@ -19,13 +21,14 @@ brings it back after a start, ``segment_reader`` finds batches in it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from stele.wire import record_batch as rb
 
 from ..errors import CorruptLog
 from .age import RecordAge
-from .files import File, Files, write_files
+from .files import Buffer, File, Files, write_files
 from .offset_index import RELATIVE_OFFSET_MAX
 from .scan import CorruptRange
 from .segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX, SegmentIndexes
@@ -57,7 +60,8 @@ class Segment:
     ``corrupt_ranges`` are the byte ranges known to hold no valid batch, in order.
     ``created_ms`` and ``appended_ms`` are when it began and when its newest batch
     came, by the broker's clock; of a segment from before the start they are taken
-    from its first batch and from its file.
+    from its first batch and from its file. ``may_have_holes``: compaction may have
+    removed records, so offsets need not be adjacent.
     """
 
     __slots__ = (
@@ -69,14 +73,23 @@ class Segment:
         "corrupt_ranges",
         "created_ms",
         "indexes",
+        "is_pinned",
         "is_sealed",
+        "may_have_holes",
         "next_offset",
         "path",
         "size",
     )
 
     def __init__(
-        self, files: Files, directory: Path, base_offset: int, *, index_interval_bytes: int, created_ms: int
+        self,
+        files: Files,
+        directory: Path,
+        base_offset: int,
+        *,
+        index_interval_bytes: int,
+        created_ms: int,
+        may_have_holes: bool = False,
     ) -> None:
         self._files = files
         self.path = directory / (segment_name(base_offset) + LOG_SUFFIX)
@@ -86,6 +99,8 @@ class Segment:
         self.created_ms = created_ms
         self.appended_ms = created_ms
         self.is_sealed = False
+        self.is_pinned = False
+        self.may_have_holes = may_have_holes
         self.corrupt_ranges: list[CorruptRange] = []
         self.indexes = SegmentIndexes(files, self.path, base_offset, interval_bytes=index_interval_bytes)
         self._file: File | None = None
@@ -115,15 +130,57 @@ class Segment:
 
     def open_own(self) -> File:
         """Another handle on the log, for a thread, which closes it."""
-        return self._files.open(self.path)
+        if self.is_pinned:
+            return _SharedFile(self)
+        try:
+            file = self._files.open(self.path)
+        except FileNotFoundError:
+            if self.is_pinned:
+                return _SharedFile(self)
+            raise
+        if self.is_pinned:
+            # Pinned while it was opened: the path may lead to the segment that replaces this one.
+            file.close()
+            return _SharedFile(self)
+        return file
+
+    def pin(self) -> None:
+        """Keep the log file open as long as the segment is referenced; for the event loop.
+
+        The segment is about to be replaced: from here on nothing is opened by its path.
+        ``indexes.pin`` does the same for the indexes, before the files are renamed.
+        """
+        self.file()
+        self.is_pinned = True
+
+    def __del__(self) -> None:
+        # Readers of a pinned segment may be in any thread; the last reference is the only sign that they are done.
+        if self.is_pinned and self._file is not None:
+            self._file.close()
 
     def release(self) -> None:
         """Give back the handle and the memory of the indexes; the next reader takes them again."""
+        if self.is_pinned:
+            return
         if self._file is not None:
             self._file.close()
             self._file = None
         if self.is_sealed:
             self.indexes.forget()
+
+    def unread(self) -> Segment:
+        """The same files as a segment of which nothing has been read."""
+        segment = Segment(
+            self._files,
+            self.path.parent,
+            self.base_offset,
+            index_interval_bytes=self.indexes.interval_bytes,
+            created_ms=self.created_ms,
+            may_have_holes=self.may_have_holes,
+        )
+        if self.is_pinned:
+            segment._file = _SharedFile(self)
+        return segment
 
     # ── append ──
 
@@ -223,3 +280,38 @@ class Segment:
     def set_record_age(self, age: RecordAge, *, log_bytes: int) -> None:
         """Remember the times of the records in the first ``log_bytes`` of the log."""
         self._read_age = log_bytes, age
+
+
+class _SharedFile:
+    """The open log of a pinned segment, as a handle that can be closed without closing it."""
+
+    __slots__ = ("_segment",)
+
+    def __init__(self, segment: Segment) -> None:
+        # Keeps the segment, and so its file, alive.
+        self._segment = segment
+
+    @property
+    def path(self) -> Path:
+        return self._segment.path
+
+    def size(self) -> int:
+        return self._segment.file().size()
+
+    def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        raise AssertionError("a sealed segment does not change")
+
+    def read_at(self, position: int, size: int) -> bytes:
+        return self._segment.file().read_at(position, size)
+
+    def read_at_nowait(self, position: int, size: int) -> bytes | bytearray | None:
+        return self._segment.file().read_at_nowait(position, size)
+
+    def truncate(self, size: int) -> None:
+        raise AssertionError("a sealed segment does not change")
+
+    def sync(self) -> None:
+        raise AssertionError("a sealed segment does not change")
+
+    def close(self) -> None:
+        """The file is closed with the segment."""

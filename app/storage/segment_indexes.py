@@ -36,6 +36,7 @@ class SegmentIndexes:
         "_bytes_since_entry",
         "_files",
         "_offsets",
+        "_pinned",
         "_times",
         "interval_bytes",
         "is_newest_confirmed",
@@ -51,6 +52,7 @@ class SegmentIndexes:
         self.interval_bytes = interval_bytes
         self.path = log_path.with_suffix(INDEX_SUFFIX)
         self.time_path = log_path.with_suffix(TIME_INDEX_SUFFIX)
+        self._pinned: tuple[OffsetIndex, TimeIndex] | None = None
         self.clear()
 
     def clear(self) -> None:
@@ -70,6 +72,11 @@ class SegmentIndexes:
 
     def replace(self, other: SegmentIndexes) -> None:
         """Take the indexes that were built from the log again."""
+        if self._pinned is not None:
+            assert other._offsets is not None
+            assert other._times is not None
+            self._pinned = other._offsets, other._times
+            return
         self._offsets, self._times = other._offsets, other._times
 
     def note(self, header: rb.BatchHeader, position: int) -> None:
@@ -165,20 +172,35 @@ class SegmentIndexes:
         """Go on counting after the batch that the last entry stands for."""
         self._bytes_since_entry = header.size
 
+    def pin(self, *, log_bytes: int) -> None:
+        """Read both files into memory, where they stay, because they are about to be replaced; for threads."""
+        offsets = OffsetIndex.from_bytes(read_file(self._files, self.path) or b"", log_bytes=log_bytes)
+        times = TimeIndex.from_bytes(read_file(self._files, self.time_path) or b"")
+        # Without them a search starts at byte 0.
+        self._pinned = offsets or OffsetIndex(), times or TimeIndex()
+
     # ── looking up ──
 
     def offsets(self, log_bytes: int) -> OffsetIndex:
         """The offset index, from its file if it is not in memory."""
+        if self._pinned is not None:
+            return self._pinned[0]
         index = self._offsets
         if index is None:
             data = read_file(self._files, self.path) or b""
             # A hint that does not fit is dropped: reading then starts at byte 0.
             index = self._offsets = OffsetIndex.from_bytes(data, log_bytes=log_bytes) or OffsetIndex()
+            if self._pinned is not None:
+                # Pinned while the file was read, which may be that of the next segment of this name.
+                return self._pinned[0]
         return index
 
     def time_entry(self, timestamp_ms: int) -> tuple[tuple[int, int] | None, bool]:
         """``TimeIndex.entry_for``, and whether it comes from the file."""
-        if self._times is not None:
-            return self._times.entry_for(timestamp_ms), False
-        data = read_file(self._files, self.time_path) or b""
-        return TimeIndex.search(data, timestamp_ms), True
+        if self._times is None and self._pinned is None:
+            data = read_file(self._files, self.time_path) or b""
+            if self._pinned is None:
+                return TimeIndex.search(data, timestamp_ms), True
+        times = self._times if self._pinned is None else self._pinned[1]
+        assert times is not None
+        return times.entry_for(timestamp_ms), self._pinned is not None

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from stele.wire import record_batch as rb
 
-from .scan import CorruptRange, scan_batches
+from .scan import CorruptRange, follows, scan_batches
 from .segment import UNINDEXED_BYTES, Segment
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ def adopt_sealed(segment: Segment, *, next_offset: int) -> bool:
     is_fit = segment.indexes.adopt_bounds(
         next_offset=next_offset,
         log_bytes=segment.size,
-        first_timestamp=lambda: _first_timestamp(segment),
+        first_timestamp=lambda: first_timestamp(segment),
     )
     if not is_fit:
         examine(segment)
@@ -50,7 +50,8 @@ def adopt_sealed(segment: Segment, *, next_offset: int) -> bool:
     return is_fit
 
 
-def _first_timestamp(segment: Segment) -> int:
+def first_timestamp(segment: Segment) -> int:
+    """The newest time that the first batch states, in ms, -1 if it states none; for threads."""
     file = segment.open_own()
     try:
         return rb.read_header(file.read_at(0, rb.HEADER_BYTES)).max_timestamp
@@ -84,7 +85,8 @@ def adopt_active(segment: Segment) -> bool:
         while segment.size < size:
             header = rb.read_header(file.read_at(segment.size, rb.HEADER_BYTES))
             walked += 1
-            if header.base_offset != segment.next_offset or walked > _WALK_BATCHES_MAX:
+            is_next = follows(header, segment.next_offset, may_have_holes=segment.may_have_holes)
+            if not is_next or walked > _WALK_BATCHES_MAX:
                 return False
             segment.note(header, segment.size)
         if segment.size != size or indexes.max_timestamp_offset > segment.next_offset:
@@ -116,7 +118,12 @@ def rebuild(segment: Segment, *, end: int | None = None) -> Iterator[rb.BatchHea
     segment.next_offset, segment.size = segment.base_offset, 0
     segment.indexes.clear()
     segment.corrupt_ranges = []
-    for found in scan_batches(segment.file(), expected_offset=segment.base_offset, end=end):
+    for found in scan_batches(
+        segment.file(),
+        expected_offset=segment.base_offset,
+        end=end,
+        may_have_holes=segment.may_have_holes,
+    ):
         yield found
         if isinstance(found, CorruptRange):
             segment.corrupt_ranges.append(found)
@@ -134,13 +141,7 @@ def examine(segment: Segment) -> None:
     is wrong. Those of the active one come from memory and are right.
     """
     indexes = segment.indexes
-    read = Segment(
-        segment.files,
-        segment.path.parent,
-        segment.base_offset,
-        index_interval_bytes=indexes.interval_bytes,
-        created_ms=segment.created_ms,
-    )
+    read = segment.unread()
     try:
         for _ in rebuild(read, end=segment.size):
             pass

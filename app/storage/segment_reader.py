@@ -1,18 +1,23 @@
 """Finding batches in a segment, by offset and by time.
 
-A segment is a run of batches without gaps between them; only its headers say
+A segment is a run of batches without bytes between them; only its headers say
 where the next one starts. To find the batch that holds an offset:
 
 1. The **offset index** gives the position of some batch at or before it: the last
    entry at or below the offset, or byte 0. An entry stands for about every
    ``index.interval.bytes``, so little is left to walk.
 2. From there **walk** the headers, 61 bytes each: base offset and length lead to
-   the next. Each must begin where the one before it ended; known damage is
-   jumped over. The batch whose offsets enclose the wanted one is found, and the
-   header after it must agree.
+   the next. Each must begin at the offset where the one before it ended; known
+   damage is jumped over. The batch whose offsets enclose the wanted one is found,
+   and the header after it must agree.
 3. An **extent** is a range of whole batches from there on. Where it ends is
    looked up in the same index by position, and walked to only if the entry is
    further from the limit than the index is dense.
+
+In a segment that was compacted, a batch may begin later than the one before it
+ended, and may have no records. There an offset leads to the first batch with
+records that ends at or after it, and to the last batch if none has records:
+several clients do not advance past a batch without records.
 
 The first record at or after a time is found likewise: the **time index** gives
 an offset before which everything is older, the walk goes from there to the first
@@ -41,6 +46,7 @@ from stele.wire import record_batch as rb
 
 from ..errors import CorruptLog
 from .age import RecordAge, age_of_batch, age_of_header
+from .scan import follows
 from .segment import Segment
 from .segment_loader import examine
 
@@ -65,11 +71,15 @@ class _MisfitError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """Whole batches: ``size`` bytes from ``position`` of a segment's log."""
+    """Whole batches: ``size`` bytes from ``position`` of a segment's log.
+
+    ``has_records`` is False if the first of them has none, and so none of them.
+    """
 
     segment: Segment
     position: int
     size: int
+    has_records: bool = True
 
     @property
     def path(self) -> Path:
@@ -109,7 +119,7 @@ def extent_from(
 ) -> Extent | None:
     """Whole batches from the one that holds ``offset``, up to ``max_bytes``.
 
-    If the first batch is larger, it alone with ``at_least_one``, else None.
+    In a compacted segment, it may be a later one. If the first batch is larger, it alone with ``at_least_one``, else None.
 
     Raises:
         CorruptLog: ``offset`` cannot be read.
@@ -117,11 +127,12 @@ def extent_from(
     """
 
     def look() -> Extent | None:
-        start, first_size = _locate(segment, offset, nowait=nowait)
-        if first_size > max_bytes and not at_least_one:
+        first = _locate(segment, offset, nowait=nowait)
+        start = first.position
+        if first.size > max_bytes and not at_least_one:
             return None
-        end = _end_of_extent(segment, start, first_size, max_bytes, nowait=nowait)
-        return Extent(segment=segment, position=start, size=end - start)
+        end = _end_of_extent(segment, start, first.size, max_bytes, nowait=nowait)
+        return Extent(segment=segment, position=start, size=end - start, has_records=first.record_count > 0)
 
     return _examined(segment, look, nowait=nowait)
 
@@ -148,22 +159,32 @@ def _boundary_before(segment: Segment, position: int, limit: int, *, nowait: boo
     return position
 
 
-def _locate(segment: Segment, offset: int, *, nowait: bool) -> tuple[int, int]:
-    """``(position, size)`` of the batch that holds ``offset``."""
+def _locate(segment: Segment, offset: int, *, nowait: bool) -> rb.BatchHeader:
+    """Find the batch that holds ``offset``; in a compacted segment see the module."""
     for damage in segment.corrupt_ranges:
         if damage.offset <= offset < damage.next_offset:
             raise segment.corrupt(damage)
     position = segment.indexes.offsets(segment.size).position_for(offset - segment.base_offset)
     walk = _walk(segment, position, nowait=nowait)
+    # The last batch that would do but has no records.
+    empty: rb.BatchHeader | None = None
     for header in walk:
-        if header.base_offset > offset:
+        if empty is not None and header.position != empty.position + empty.size:
+            # The bytes between them are corrupt: a reader must get there.
+            return empty
+        if header.base_offset > offset and not segment.may_have_holes:
             break
         if header.next_offset > offset:
+            if not header.record_count and header.next_offset != segment.next_offset:
+                empty = header
+                continue
             # The next batch bears witness that this one really holds the offset.
             following = next(walk, None)
             if following is None and segment.is_sealed and not _may_end_at(segment, header.next_offset):
                 break
-            return header.position, header.size
+            return header
+    if empty is not None:
+        return empty
     raise _MisfitError(position, f"no batch holds offset {offset}")
 
 
@@ -299,11 +320,11 @@ def _fitting_header(
 ) -> rb.BatchHeader:
     """The header at byte ``at`` of ``window``, which is byte ``position`` of the log.
 
-    ``expected`` is the base offset it must have, -1 if any will do.
+    ``expected`` is the base offset it must have, or in a compacted segment the lowest, -1 if any will do.
     """
     try:
         header = rb.read_header(window, at)
-        if expected >= 0 and header.base_offset != expected:
+        if expected >= 0 and not follows(header, expected, may_have_holes=segment.may_have_holes):
             raise rb.CorruptBatchError(f"base offset is {header.base_offset}, expected {expected}")
         if position + header.size > segment.size:
             raise rb.CorruptBatchError("the batch is longer than the segment")

@@ -19,8 +19,8 @@ from .config_types import INT64_MAX, ConfigType, boolean, choice, int32, int64, 
 StorageKind = Literal["disk", "memory"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 CompressionType = Literal["producer", "uncompressed", "zstd", "lz4", "snappy", "gzip"]
-# Empty: neither deleted nor compacted.
-CleanupPolicy = Literal["delete", ""]
+# In the order in which they were set. Empty: neither deleted nor compacted.
+CleanupPolicy = Literal["delete", "compact", "delete,compact", "compact,delete", ""]
 
 _DAY_MS = 24 * 3600 * 1000
 # Largest batch that is accepted, whatever max.message.bytes allows: a whole batch is held in memory.
@@ -80,18 +80,36 @@ class TopicConfig:
         """Return every configuration as it is shown, by its Kafka name."""
         return {name: entry.show(getattr(self, entry.field)) for name, entry in CONFIG_ENTRIES.items()}
 
+    @property
+    def is_compacted(self) -> bool:
+        """Return whether the cleanup policy has ``compact``."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_deleted(self) -> bool:
+        """Return whether the cleanup policy has ``delete``, so that retention applies."""
+        return "delete" in self.cleanup_policy
+
     def enforced(self) -> TopicConfig:
         """Return the values that the broker acts on.
 
         They have no batch above the broker's limit, and no retention unless the
-        cleanup policy is to delete.
+        cleanup policy is to delete. A compacted topic rolls its active segment at
+        ``max.compaction.lag.ms`` if that is earlier, because an active segment is
+        never cleaned. A memory topic is never compacted: it can have the policy
+        only as a default of the broker that was set after it was created.
         """
-        has_retention = self.cleanup_policy == "delete"
+        policy = self.cleanup_policy
+        if self.is_compacted and self.storage == "memory":
+            policy = "delete" if self.is_deleted else ""
+        is_compacted = "compact" in policy
         return replace(
             self,
+            cleanup_policy=policy,
             max_message_bytes=min(self.max_message_bytes, BATCH_BYTES_MAX),
-            retention_ms=self.retention_ms if has_retention else -1,
-            retention_bytes=self.retention_bytes if has_retention else -1,
+            retention_ms=self.retention_ms if self.is_deleted else -1,
+            retention_bytes=self.retention_bytes if self.is_deleted else -1,
+            segment_ms=min(self.segment_ms, self.max_compaction_lag_ms) if is_compacted else self.segment_ms,
         )
 
 
@@ -128,11 +146,9 @@ def _cleanup_policy(text: str) -> str:
     for policy in policies:
         if not policy:
             raise ValueError("values must not be empty")
-        if policy == "compact":
-            raise ValueError("compaction is not supported yet; use delete, or an empty list to keep all")
-        if policy != "delete":
+        if policy not in ("compact", "delete"):
             raise ValueError("String must be one of: compact, delete")
-    return "delete" if policies else ""
+    return ",".join(dict.fromkeys(policies))
 
 
 def _throttled_replicas(text: str) -> str:
@@ -159,7 +175,6 @@ def _show_flush_ms(value: object) -> str:
     return str(INT64_MAX if value == _BROKER_FLUSH_MS else value)
 
 
-_COMPACTION = "Stored and shown; takes effect with compaction, which comes later."
 _TIERED = "Stored and shown; there is no tiered storage."
 _THROTTLE = "Stored and shown; there is no replication to throttle."
 
@@ -239,35 +254,35 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
         "cleanup_policy",
         ConfigType.LIST,
         _cleanup_policy,
-        "delete applies retention, an empty list keeps all; compact comes later.",
+        "delete applies retention, compact keeps the newest record per key, both do both; an empty list keeps all.",
         ("log.cleanup.policy",),
     ),
     "delete.retention.ms": ConfigEntry(
         "delete_retention_ms",
         ConfigType.LONG,
         int64(0),
-        _COMPACTION,
+        "Keep tombstones of a compacted topic at least this long after the first cleaning.",
         ("log.cleaner.delete.retention.ms",),
     ),
     "min.compaction.lag.ms": ConfigEntry(
         "min_compaction_lag_ms",
         ConfigType.LONG,
         int64(0),
-        _COMPACTION,
+        "Never compact records that are younger than this.",
         ("log.cleaner.min.compaction.lag.ms",),
     ),
     "max.compaction.lag.ms": ConfigEntry(
         "max_compaction_lag_ms",
         ConfigType.LONG,
         int64(1),
-        _COMPACTION,
+        "Compact once a record is older than this, whatever the dirty ratio; not below min.compaction.lag.ms.",
         ("log.cleaner.max.compaction.lag.ms",),
     ),
     "min.cleanable.dirty.ratio": ConfigEntry(
         "min_cleanable_dirty_ratio",
         ConfigType.DOUBLE,
         ratio,
-        _COMPACTION,
+        "Compact when this share of a partition's cleanable bytes is new since the last cleaning, 0 to 1.",
         ("log.cleaner.min.cleanable.ratio",),
     ),
     "message.timestamp.type": ConfigEntry(
@@ -418,9 +433,18 @@ def check_topic_config(config: TopicConfig) -> None:
     Raises:
         InvalidConfig: the message names both configurations.
     """
-    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+    minimum, maximum = config.min_compaction_lag_ms, config.max_compaction_lag_ms
+    if minimum > maximum:
         raise InvalidConfig(
             "min.compaction.lag.ms",
-            str(config.min_compaction_lag_ms),
-            f"it must not be above max.compaction.lag.ms, which is {config.max_compaction_lag_ms}",
+            str(minimum),
+            f"it must not be above max.compaction.lag.ms, which is {maximum}",
+            message=f"conflict topic config setting min.compaction.lag.ms ({minimum}) > max.compaction.lag.ms ({maximum})",
+        )
+    if config.is_compacted and config.storage == "memory":
+        raise InvalidConfig(
+            "cleanup.policy",
+            config.cleanup_policy,
+            "a topic in memory (stele.storage=memory) cannot be compacted; use cleanup.policy=delete, or keep the "
+            "topic on disk",
         )

@@ -267,10 +267,6 @@ TOPIC_CONFIGS: dict[str, KafkaConfig] = {
 
 # (name, value) → why Stele answers otherwise.
 DIFFERENCES = {
-    **{
-        ("cleanup.policy", value): "compaction comes later"
-        for value in ("compact", "delete,compact", " delete , compact ")
-    },
     ("segment.bytes", "1048575"): "small segments are useful in tests",
     ("flush.ms", "-1"): "the broker's own interval, in releases that had no other name for it",
 }

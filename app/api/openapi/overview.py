@@ -70,6 +70,17 @@ OVERVIEW: Operation = {
                     p50_ms={"type": ["number", "null"]},
                     p99_ms={"type": ["number", "null"]},
                 ),
+                compaction=object_of(
+                    partitions=INTEGER,
+                    due_partitions=INTEGER,
+                    dirty_ratio_max={"type": "number"},
+                    passes=INTEGER,
+                    failures=INTEGER,
+                    bytes_read=INTEGER,
+                    bytes_written=INTEGER,
+                    last_pass_at=NULLABLE_INTEGER,
+                    last_pass_took_ms=NULLABLE_INTEGER,
+                ),
                 process=object_of(resident_bytes=INTEGER),
                 verifying={**NULLABLE_STRING, "description": "the partition that is being verified"},
                 searches=object_of(

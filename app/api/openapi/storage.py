@@ -50,6 +50,8 @@ _SEGMENTS_EXAMPLE: dict[str, Any] = {
     "storage": "disk",
     "retention_ms": 604800000,
     "retention_bytes": -1,
+    "cleanup_policy": "delete",
+    "dirty_ratio": None,
     "size_bytes": 8192,
     "segments": [
         {
@@ -83,6 +85,8 @@ SEGMENTS: Operation = {
                 storage=STRING,
                 retention_ms=INTEGER,
                 retention_bytes=INTEGER,
+                cleanup_policy=STRING,
+                dirty_ratio={"type": ["number", "null"]},
                 size_bytes=INTEGER,
                 segments=list_of(
                     base_offset=INTEGER,

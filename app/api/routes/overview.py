@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...broker.broker import Broker
 from ...monitor.histories import POINTS_MAX, Point
 from ...monitor.sampler import Sampler, resident_bytes
 from ..openapi import overview as openapi
@@ -65,6 +66,7 @@ async def overview(request: Request) -> Response:
                 "log_bytes": newest.log_bytes if newest else None,
             },
             "syncs": _syncs(sampler),
+            "compaction": _compaction(state.broker, sampler),
             "process": {"resident_bytes": resident_bytes()},
             "verifying": state.verifications.running or None,
             "searches": {
@@ -74,6 +76,21 @@ async def overview(request: Request) -> Response:
             },
         }
     )
+
+
+def _compaction(broker: Broker, sampler: Sampler) -> dict[str, Any]:
+    counts, now = broker.compaction, sampler.compaction
+    return {
+        "partitions": now.partitions,
+        "due_partitions": now.due,
+        "dirty_ratio_max": round(now.dirty_ratio_max, 4),
+        "passes": counts.passes,
+        "failures": counts.failures,
+        "bytes_read": counts.bytes_read,
+        "bytes_written": counts.bytes_written,
+        "last_pass_at": counts.last_pass_ms if counts.last_pass_ms >= 0 else None,
+        "last_pass_took_ms": counts.last_duration_ms if counts.last_duration_ms >= 0 else None,
+    }
 
 
 def _listeners(sampler: Sampler, endpoints: Any) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -14,7 +13,7 @@ from starlette.responses import Response
 
 from ...broker.produce import Acks
 from ...broker.topics import Topic
-from ...errors import InvalidRequest, InvalidTimestamp, UnknownPartition
+from ...errors import InvalidRequest, InvalidTimestamp, MissingKey, UnknownPartition
 from ...work_budget import pause
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError, http_problem, problem_of, problem_response
@@ -153,12 +152,12 @@ async def _gather_json(upload: Upload, body: bytes) -> None:
             if record.partition is not None:
                 upload.partition_of(record)
             upload.size_of(record)
-            upload.check_timestamp(record)
+            upload.check(record, index)
             records.append(record)
         except (InvalidRequest, UnknownPartition) as error:
             errors.append({"index": index, "detail": str(error), "type": "/problems/invalid-record"})
-        except InvalidTimestamp as error:
-            document = problem_of(InvalidTimestamp([replace(error.record_errors[0], index=index)]))
+        except (InvalidTimestamp, MissingKey) as error:
+            document = problem_of(error)
             kept = ("type", "detail", "kafka_code", "retriable")
             errors.append({"index": index} | {name: document[name] for name in kept})
         if index % _RECORDS_PER_TURN == _RECORDS_PER_TURN - 1:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -115,6 +115,10 @@ class _Page:
     high_watermark: int
     log_start_offset: int
     pieces: list[Fetched]
+    first_offset: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.first_offset = self.offset
 
 
 async def _read_page(
@@ -149,11 +153,15 @@ async def _read_page(
             break
         page.pieces.append(good)
         left -= len(good.batches)
-        if left <= 0 or len(good.batches) < len(fetched.batches) or page.next_offset - page.offset >= limit:
+        if (
+            left <= 0
+            or len(good.batches) < len(fetched.batches)
+            or page.next_offset - page.first_offset >= limit
+        ):
             break
         await pause()
     if not is_whole:
-        page.next_offset = min(page.next_offset, page.offset + limit)
+        page.next_offset = min(page.next_offset, page.first_offset + limit)
     return page
 
 
@@ -167,7 +175,7 @@ def _good_part(fetched: Fetched, page: _Page, limit: int, max_bytes: int) -> Fet
         CorruptLog: the first batch of the page is corrupt.
     """
     position, batches = 0, fetched.batches
-    while position < len(batches) and page.next_offset - page.offset < limit:
+    while position < len(batches) and page.next_offset - page.first_offset < limit:
         try:
             header = rb.check_batch(batches, position)
         except rb.CorruptBatchError:
@@ -177,6 +185,9 @@ def _good_part(fetched: Fetched, page: _Page, limit: int, max_bytes: int) -> Fet
             break
         if position + header.size > max_bytes and (position or page.pieces):
             break
+        if not position and not page.pieces:
+            # Where the log was compacted, the first record may be far after the offset of the request.
+            page.first_offset = max(page.offset, header.base_offset)
         position += header.size
         page.next_offset = header.next_offset
     if not position:

@@ -38,7 +38,8 @@ async def segments(request: Request) -> Response:
     """List the segments of a partition, oldest first, with the time at which retention will delete each.
 
     `expires_at` is the time at which the newest record of the segment, and all records before it, exceed
-    `retention.ms`. `is_over_size` is true if `retention.bytes` requires the deletion now. `verified` is the last check
+    `retention.ms`. `dirty_ratio` is the part of a compacted partition that is new since its last pass, from 0 to 1,
+    and null if the topic is not compacted. `is_over_size` is true if `retention.bytes` requires the deletion now. `verified` is the last check
     of the partition since the broker started, or null.
     """
     state = api_state(request)
@@ -53,6 +54,8 @@ async def segments(request: Request) -> Response:
             "storage": topic.config.storage,
             "retention_ms": topic.config.retention_ms,
             "retention_bytes": topic.config.retention_bytes,
+            "cleanup_policy": topic.config.cleanup_policy,
+            "dirty_ratio": broker.dirty_ratio(topic.name, partition),
             "size_bytes": sum(segment.size_bytes for segment in states),
             "segments": _described(topic, states),
             "verified": state.verifications.last(topic.name, partition),

@@ -65,7 +65,7 @@ def _texts(configs: dict[str, str | int | bool | None]) -> dict[str, str | None]
 
 
 async def _described(broker: Broker, topic: Topic) -> dict[str, Any]:
-    partitions: list[dict[str, int]] = []
+    partitions: list[dict[str, int | float | None]] = []
     for partition in range(topic.partitions):
         await pause_among_partitions(partition + 1)
         state = broker.log_state(topic.name, partition)
@@ -78,6 +78,7 @@ async def _described(broker: Broker, topic: Topic) -> dict[str, Any]:
                 "leader_epoch": state.leader_epoch,
                 "size_bytes": state.size_bytes,
                 "segments": broker.segment_count(topic.name, partition),
+                "dirty_ratio": broker.dirty_ratio(topic.name, partition),
             }
         )
     return {

@@ -28,9 +28,6 @@ from ..offset_index import RELATIVE_OFFSET_MAX
 
 _Name = TypeVar("_Name")
 
-# One in each data directory, with ``first dirty`` of each partition in the layout of the other offsets
-# (``checkpoint.write_offsets``). Its loss only cleans again.
-CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 # Positions in an offset index are read as signed numbers of 32 bits by Apache Kafka.
 LOG_BYTES_MAX = 2**31 - 1
 

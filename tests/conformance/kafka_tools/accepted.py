@@ -148,13 +148,6 @@ ACCEPTED: tuple[Accepted, ...] = (
         reason="Kafka deletes the committed offsets of all groups with it; Stele refuses.",
     ),
     Accepted(
-        what="`cleanup.policy=compact`",
-        calls=r"cleanup\.policy=\[?compact",
-        kafka=_DONE,
-        stele=_REFUSED,
-        reason="Stele does not compact. It refuses rather than keep everything, or delete what is to stay.",
-    ),
-    Accepted(
         what="The order of topics beside `__consumer_offsets`",
         calls="^kafka-configs --describe --entity-type topics",
         kafka=r"out: Dynamic configs for topic [\w.]+ are:",

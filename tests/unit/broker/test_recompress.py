@@ -43,7 +43,7 @@ def batch(codec: Compression = Compression.NONE) -> bytearray:
 
 def prepared(batches: bytes | bytearray, config: TopicConfig) -> PreparedBatches:
     batches = bytearray(batches)
-    return preparation(config, NOW_MS).run(batches, rb.check_produced(batches))
+    return preparation("orders", config, NOW_MS).run(batches, rb.check_produced(batches))
 
 
 def rows_of(batches: bytearray, header: rb.BatchHeader) -> list[object]:
@@ -199,5 +199,5 @@ def test_only_what_needs_it_leaves_the_direct_path(config: TopicConfig, needed: 
 
 def test_a_topic_that_takes_what_producers_send_has_no_codec() -> None:
     assert target_codec(TopicConfig()) is None
-    assert preparation(TopicConfig(), NOW_MS).codec is None
-    assert isinstance(preparation(TopicConfig(), NOW_MS), Preparation)
+    assert preparation("orders", TopicConfig(), NOW_MS).codec is None
+    assert isinstance(preparation("orders", TopicConfig(), NOW_MS), Preparation)

@@ -35,7 +35,15 @@ def test_what_is_in_effect_can_be_set_again() -> None:
         ("flush.messages", "0"),
         ("flush.ms", "-2"),
         ("index.interval.bytes", "-1"),
-        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "shred"),
+        ("cleanup.policy", "compact,"),
+        ("min.cleanable.dirty.ratio", "1.1"),
+        ("min.cleanable.dirty.ratio", "-0.1"),
+        ("min.cleanable.dirty.ratio", "nan"),
+        ("min.compaction.lag.ms", "-1"),
+        ("max.compaction.lag.ms", "0"),
+        ("delete.retention.ms", "-1"),
+        ("file.delete.delay.ms", "-1"),
         ("message.timestamp.type", "createtime"),
         ("stele.storage", "tape"),
         ("stele.memory.records", "0"),
@@ -62,6 +70,9 @@ def test_a_value_outside_its_bounds_is_refused_by_name(name: str, value: str) ->
         ("max.message.bytes", str(2**31 - 1)),
         ("min.insync.replicas", "2"),
         ("index.interval.bytes", "0"),
+        ("min.cleanable.dirty.ratio", "0.0"),
+        ("min.cleanable.dirty.ratio", "1.0"),
+        ("max.compaction.lag.ms", "1"),
     ],
 )
 def test_the_bounds_themselves_are_allowed(name: str, value: str) -> None:
@@ -110,9 +121,51 @@ def test_defaults_can_be_those_of_the_broker() -> None:
     assert (config.retention_ms, config.segment_bytes) == (5, 8192)
 
 
-def test_values_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(InvalidConfig, match=r"max\.compaction\.lag\.ms"):
+def test_values_that_contradict_each_other_are_refused_in_kafkas_words() -> None:
+    with pytest.raises(InvalidConfig) as error:
         check_topic_config(TopicConfig(min_compaction_lag_ms=6, max_compaction_lag_ms=5))
+    assert str(error.value) == (
+        "conflict topic config setting min.compaction.lag.ms (6) > max.compaction.lag.ms (5)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "is_compacted", "is_deleted"),
+    [
+        ("delete", "delete", False, True),
+        ("compact", "compact", True, False),
+        ("delete,compact", "delete,compact", True, True),
+        (" compact , delete ", "compact,delete", True, True),
+        ("compact,compact", "compact", True, False),
+        ("", "", False, False),
+    ],
+)
+def test_a_cleanup_policy_is_a_list(text: str, shown: str, is_compacted: bool, is_deleted: bool) -> None:
+    config = parse_topic_config({"cleanup.policy": text, "retention.ms": "5", "retention.bytes": "6"})
+    assert config.as_strings()["cleanup.policy"] == shown
+    assert (config.is_compacted, config.is_deleted) == (is_compacted, is_deleted)
+    retention = (config.enforced().retention_ms, config.enforced().retention_bytes)
+    assert retention == ((5, 6) if is_deleted else (-1, -1))
+
+
+@pytest.mark.parametrize(("policy", "segment_ms"), [("compact", 50), ("compact,delete", 50), ("delete", 60)])
+def test_a_compacted_topic_rolls_in_time_for_its_maximum_lag(policy: str, segment_ms: int) -> None:
+    values = {"cleanup.policy": policy, "segment.ms": "60", "max.compaction.lag.ms": "50"}
+    config = parse_topic_config(values)
+    assert (config.segment_ms, config.enforced().segment_ms) == (60, segment_ms)
+
+
+def test_a_topic_in_memory_is_not_compacted() -> None:
+    asked = parse_topic_config({"cleanup.policy": "compact", "stele.storage": "memory"})
+    with pytest.raises(InvalidConfig, match=r"cleanup\.policy.*stele\.storage=memory.*cannot be compacted"):
+        check_topic_config(asked)
+
+
+def test_a_topic_in_memory_ignores_a_default_of_the_broker_to_compact() -> None:
+    for policy, enforced in (("compact", ""), ("compact,delete", "delete")):
+        defaults = parse_topic_config({"cleanup.policy": policy})
+        config = parse_topic_config({"stele.storage": "memory"}, defaults=defaults)
+        assert config.enforced().cleanup_policy == enforced
 
 
 def test_an_error_reads_as_kafka_s() -> None:

@@ -81,7 +81,9 @@ function describe(topic, partition, log) {
     h("td", { class: "num" }, bytes(segment.size_bytes)), h("td", { class: "num" }, bytes(segment.index_bytes)), h("td", null, time(segment.max_timestamp)),
     h("td", null, h("span", { class: segment.is_synced ? "chip" : "chip warn" }, segment.is_synced ? "synced" : "not synced"), segment.corrupt_ranges.length > 0 && h("span", { class: "chip bad", title: segment.corrupt_ranges.join("; ") }, "corrupt")),
     h("td", { class: "num" }, forecast(segment, log))));
-  const kept = `Kept ${log.retention_ms < 0 ? "forever" : `for ${duration(log.retention_ms)}`}, ${log.retention_bytes < 0 ? "without a size limit" : `up to ${bytes(log.retention_bytes)}`}`;
+  const compacted = log.cleanup_policy.includes("compact");
+  const newest = compacted ? `Compacted${log.dirty_ratio === null ? "" : `, ${Math.round(log.dirty_ratio * 100)} % new since the last pass`} · ` : "";
+  const kept = `${newest}Kept ${log.retention_ms < 0 ? "forever" : `for ${duration(log.retention_ms)}`}, ${log.retention_bytes < 0 ? "without a size limit" : `up to ${bytes(log.retention_bytes)}`}`;
   show(byId("segments"),
     h("header", null, h("h2", null, `${topic}-${partition}`), h("span", { class: "soft" }, `${bytes(log.size_bytes)} · ${kept}`), h("span", { class: "grow" }), verify),
     box,
@@ -117,7 +119,9 @@ every(5000, async () => {
     const now = await get("/v1/overview");
     const tile = (label, value) => h("div", { class: "tile" }, h("dt", null, label), h("dd", null, value));
     show(byId("tiles"), tile("Log on disk", bytes(now.disk.log_bytes)), tile("Disk free", bytes(now.disk.free_bytes)), tile("Partitions", count(now.partitions)),
-      tile("Syncs", count(now.syncs.count)), tile("Memory", bytes(now.process.resident_bytes)));
+      tile("Syncs", count(now.syncs.count)),
+      now.compaction.partitions > 0 && tile("Compaction passes", now.compaction.failures > 0 ? `${count(now.compaction.passes)}, ${count(now.compaction.failures)} failed` : count(now.compaction.passes)),
+      tile("Memory", bytes(now.process.resident_bytes)));
   } catch (problem) {
     notice(problem.message);
   }

@@ -25,6 +25,7 @@ from ....errors import (
     InvalidBatch,
     InvalidRequest,
     InvalidTimestamp,
+    MissingKey,
     RequestTimedOut,
     SteleError,
     UnknownPartition,
@@ -317,18 +318,25 @@ def _part_response(part: _Part, timeout_ms: int) -> PartitionProduceResponse:
         index=part.index,
         error_code=code,
         base_offset=-1,
-        record_errors=_record_errors(outcome),
+        record_errors=_record_errors(outcome, part.index),
         error_message=message,
     )
 
 
-def _record_errors(error: SteleError) -> list[BatchIndexAndErrorMessage]:
+def _record_errors(error: SteleError, partition: int) -> list[BatchIndexAndErrorMessage]:
     """Return the records at fault (KIP-467); clients report the rest of the batch as failed with them."""
-    if not isinstance(error, InvalidBatch | InvalidTimestamp):
+    if not isinstance(error, InvalidBatch | InvalidTimestamp | MissingKey):
         return []
+    # Kafka's own words, because programs look for them.
+    same = (
+        f"Compacted topic cannot accept message without key in topic partition {error.topic}-{partition}"
+        if isinstance(error, MissingKey)
+        else None
+    )
     return [
         BatchIndexAndErrorMessage(
-            batch_index=record.index, batch_index_error_message=str(record)[:_RECORD_MESSAGE_CHARACTERS_MAX]
+            batch_index=record.index,
+            batch_index_error_message=(same or str(record))[:_RECORD_MESSAGE_CHARACTERS_MAX],
         )
         for record in error.record_errors
     ]

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.storage.checkpoint import read_offsets, write_offsets
+from app.storage.checkpoint import CLEANER_OFFSETS, read_offsets, write_offsets
 from app.storage.cleaning.planning import (
-    CLEANER_OFFSETS,
     CleaningRange,
     CleaningRules,
     SegmentFacts,
