@@ -21,7 +21,8 @@ from stele.wire import record_batch as rb
 
 from ..clock import Clock
 from .checkpoint import LeaderEpochs
-from .cleaning.replacement import recover_replacement
+from .cleaning.cleaned_segment import CLEANED_SUFFIX
+from .cleaning.replacement import SWAP_SUFFIX, recover_replacement
 from .engine import PartitionSpec
 from .partition_files import PRODUCERS_SUFFIX, PartitionFiles
 from .producer_state_replay import ProducerStateReplay
@@ -115,7 +116,8 @@ class _Loader:
     ) -> LoadedLog:
         self._files.make_dir(self._directory)
         self._partition.write_topic_id(self._spec.topic_id)
-        recover_replacement(self._files, self._directory)
+        if any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in self._partition.names()):
+            recover_replacement(self._files, self._directory)
         self._partition.remove_leftovers()
         # The checkpoint stands in for the file if that is lost.
         self._holes_until = max(self._partition.read_holes_until(), first_dirty)

@@ -9,6 +9,8 @@ follows from the seed.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 
@@ -35,9 +37,9 @@ _CALLS_OF_A_PASS = 140
 class CompactionHistory:
     """``run`` raises an ``AssertionError`` if anything is not as it must be."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, files: SimulatedFiles | None = None) -> None:
         self._random = Random(seed)
-        self._files = SimulatedFiles()
+        self._files = files or SimulatedFiles()
         self._survivor: SimulatedFiles | None = None
         self._clock = SimulatedClock()
         self._files.now_ms = self._clock.now_ms
@@ -69,8 +71,12 @@ class CompactionHistory:
             await engine.close()
             engine = await self._open(self._files)
         self._files.alarm(random.randint(1, _CALLS_OF_A_PASS), self._end)
+        reader = asyncio.create_task(self._read(engine, is_cold=random.random() < 0.5))
         self.passes += await engine.compact()
         self.has_ended_inside = self._survivor is not None
+        found = await reader
+        assert _table(found) == _table(self._records), "a reader across the swap misses nothing"
+        assert all(record == self._records[record.offset] for record in found)
         self._end()
         await engine.close()
         files = self._survivor
@@ -178,7 +184,10 @@ class CompactionHistory:
             assert repeated is not None, f"the last batch of producer {producer_id} is recognised"
             assert repeated.base_offset == header.base_offset
 
-    async def _read(self, engine: EmbeddedEngine) -> list[Stored]:
+    async def _read(self, engine: EmbeddedEngine, *, is_cold: bool = False) -> list[Stored]:
+        """Read from the start to the end, fetch after fetch; ``is_cold``: in threads."""
+        if is_cold:
+            self._files.is_cold = lambda: self._random.random() < 0.5
         found: list[Stored] = []
         offset, max_bytes = 0, self._random.choice((1, 500, 1 << 20))
         while offset < len(self._records):
@@ -188,6 +197,7 @@ class CompactionHistory:
             *_, header = rb.iter_headers(raw)
             assert header.next_offset > offset
             offset = header.next_offset
+        self._files.is_cold = lambda: False
         return found
 
     def _logs(self, files: SimulatedFiles) -> dict[Path, bytes]:
@@ -196,3 +206,8 @@ class CompactionHistory:
     def _check_indexes(self, files: SimulatedFiles) -> None:
         # It compares each index with one that is built from the log.
         CleanedPartition(files, DIRECTORY).facts()
+
+
+def _table(records: Iterable[Stored]) -> dict[bytes | None, bytes | None]:
+    """What a reader knows who reads ``records`` in order; None stands for a tombstone."""
+    return {record.key: record.value for record in records}

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 
 import pytest
 
-from tests.support.compaction_history import CompactionHistory
+from tests.support.compaction_history import DIRECTORY, CompactionHistory
+from tests.support.simulated_files import SimulatedFiles
 from tests.support.simulated_time import run_simulated
 
 SEEDS = 2_000
 TORTURE_SEEDS = int(os.environ.get("STELE_TORTURE_SEEDS", "100000"))
 PARTS = 10
+MUTANT_SEEDS_MAX = 200
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +35,8 @@ def quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def run(seed: int) -> CompactionHistory:
-    history = CompactionHistory(seed)
+def run(seed: int, files: SimulatedFiles | None = None) -> CompactionHistory:
+    history = CompactionHistory(seed, files)
     try:
         run_simulated(history.run, Random(seed))
     except Exception as error:
@@ -65,3 +68,22 @@ def test_no_last_record_is_lost_in_very_many_interrupted_passes(part: int) -> No
 def test_one_seed_can_be_replayed_with_all_it_logs() -> None:
     logging.disable(logging.NOTSET)
     run(int(os.environ.get("STELE_COMPACTION_SEED", "1")))
+
+
+# The simulation must be able to fail: a pass needs each of these syncs.
+FORGOTTEN: dict[str, Callable[[str, Path], bool]] = {
+    "the directory": lambda kind, path: kind == "sync_dir" and path == DIRECTORY,
+    "the cleaned log": lambda kind, path: kind == "sync" and path.name.endswith(".log.cleaned"),
+}
+
+
+@pytest.mark.parametrize("what", FORGOTTEN)
+def test_a_forgotten_sync_is_found_out(what: str) -> None:
+    for seed in range(MUTANT_SEEDS_MAX):
+        files = SimulatedFiles()
+        files.forgets = FORGOTTEN[what]
+        try:
+            run(seed, files)
+        except AssertionError:
+            return
+    pytest.fail(f"{MUTANT_SEEDS_MAX} crashes did not notice that {what} was not synced")

@@ -1,0 +1,117 @@
+"""A compacted topic of a real broker: librdkafka writes, the broker is killed between passes, librdkafka reads."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.cimpl import KafkaError
+from stele import Client
+from stele.testing import BrokerProcess, run_broker
+
+from app.storage.checkpoint import CLEANER_OFFSETS, read_offsets
+from app.storage.files import RealFiles
+from app.storage.inspect import Verified, verify
+
+TOPIC = "users"
+KEYS = 50
+DEADLINE_S = 60
+SETTINGS = {"STELE_LOG_CLEANER_BACKOFF_MS": "20", "STELE_LOG_CHECKPOINT_INTERVAL_MS": "50"}
+CONFIGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "16384",
+    "min.cleanable.dirty.ratio": "0.01",
+    "file.delete.delay.ms": "0",
+}
+
+
+def cleaned_until(data_dir: Path) -> int:
+    return read_offsets(RealFiles(), data_dir / CLEANER_OFFSETS).get((TOPIC, 0), 0)
+
+
+def produce_until_cleaned(
+    broker: BrokerProcess, data_dir: Path, table: dict[bytes, bytes], rng: random.Random, codec: str
+) -> None:
+    """Write random changes, which go into ``table`` too, until two more passes have ended."""
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.kafka_bootstrap,
+            "enable.idempotence": True,
+            "compression.type": codec,
+            "linger.ms": 1,
+        }
+    )
+    deadline_s = time.monotonic() + DEADLINE_S
+    ends = {cleaned_until(data_dir)}
+    while len(ends) < 3:
+        assert time.monotonic() < deadline_s, f"no pass within {DEADLINE_S} s: {broker.stderr}"
+        for _ in range(200):
+            key = b"user-%d" % rng.randrange(KEYS)
+            value = None if rng.random() < 0.1 else rng.randbytes(60)
+            producer.produce(TOPIC, key=key, value=value)
+            if value is None:
+                table.pop(key, None)
+            else:
+                table[key] = value
+        assert producer.flush(DEADLINE_S) == 0
+        ends.add(cleaned_until(data_dir))
+
+
+def read_table(broker: BrokerProcess) -> tuple[dict[bytes, bytes], int]:
+    """The table that a reader from the beginning builds, and how many records it reads."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.kafka_bootstrap,
+            "group.id": "reader",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+        }
+    )
+    table: dict[bytes, bytes] = {}
+    records, last_offset = 0, -1
+    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    try:
+        while True:
+            message = consumer.poll(DEADLINE_S)
+            assert message is not None, "the end is not reached"
+            error = message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                return table, records
+            offset, key = message.offset(), message.key()
+            assert offset is not None
+            assert isinstance(key, bytes)
+            assert offset > last_offset, "offsets rise"
+            records, last_offset = records + 1, offset
+            value = message.value()
+            if isinstance(value, bytes):
+                table[key] = value
+            else:
+                table.pop(key, None)
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_reader_builds_the_table_after_passes_and_kills(tmp_path: Path, codec: str) -> None:
+    rng = random.Random(1)
+    table: dict[bytes, bytes] = {}
+    with run_broker(tmp_path, environment=SETTINGS) as broker:
+        with Client(broker.binary_url) as client:
+            client.create_topic(TOPIC, configs=CONFIGS)
+        for _ in range(3):
+            produce_until_cleaned(broker, tmp_path, table, rng, codec)
+            broker.kill()
+            broker.start()
+            found, records = read_table(broker)
+            assert found == table
+            with Client(broker.binary_url) as client:
+                end = client.list_offset(TOPIC)
+            assert end is not None
+            assert records < end, "records were removed"
+        assert broker.stop() == 0
+    reports: list[Verified] = []
+    assert verify(tmp_path, report=reports.append) == 0, [report.problems for report in reports]
