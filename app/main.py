@@ -264,7 +264,7 @@ async def run(settings: Settings) -> None:
     gc.collect()
     gc.freeze()
     if http.listening.is_set():
-        print(  # noqa: T201 - the contract with whoever started us
+        print(  # noqa: T201 - programs that start a broker wait for this line
             f"stele ready http={_join(http_address)} binary={_join(binary_address)} "
             f"kafka={_join(kafka_address)} data={settings.data_dir.absolute()}",
             flush=True,
@@ -299,8 +299,8 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
     try:
         _run(settings)
     except OSError as error:
-        place = f": {error.filename}" if error.filename else ""
-        return _fail(f"{error.strerror or error}{place}", 1)
+        file = f": {error.filename}" if error.filename else ""
+        return _fail(f"{error.strerror or error}{file}", 1)
     except (SteleError, sqlite3.Error) as error:
         return _fail(str(error), 1)
     except TracesMissingError as error:

@@ -177,7 +177,7 @@ class DynamicConfigs:
         As in Kafka a name in other units counts only if ``name`` itself has a value.
         """
         facts = self._facts()
-        found: list[ConfigSynonym] = []
+        synonyms: list[ConfigSynonym] = []
         for synonym in SYNONYMS.get(name, (name,)):
             config = BROKER_CONFIGS[synonym]
             at_start = config.value_at_start(facts)
@@ -188,8 +188,8 @@ class DynamicConfigs:
                 (config.default, ConfigSource.DEFAULT),
             ):
                 if value is not None:
-                    found.append(ConfigSynonym(synonym, value, source))
-        return found if found and found[0].name == name else []
+                    synonyms.append(ConfigSynonym(synonym, value, source))
+        return synonyms if synonyms and synonyms[0].name == name else []
 
     def describe_entity(self, kind: ConfigKind, entity: str) -> list[ConfigValue]:
         """Return every configuration of a group or of a client metrics subscription.

@@ -94,8 +94,8 @@ class PartitionReader:
                 refused[index] = PartitionRead(topic=request.topic, partition=request.partition, error=error)
         if not refused and not virtual:
             return await self._engine.read(requests, max_bytes)
-        others = {*refused, *virtual}
-        stored = [index for index in range(len(requests)) if index not in others]
+        not_stored = {*refused, *virtual}
+        stored = [index for index in range(len(requests)) if index not in not_stored]
         reads = await self._engine.read([requests[index] for index in stored], max_bytes)
         left = max(0, max_bytes - sum(len(read.batches) for read in reads))
         by_index = refused | dict(zip(stored, reads, strict=True))
@@ -175,7 +175,7 @@ class PartitionReader:
             # Nothing need have been appended in it yet.
             return epoch, state.log_end_offset
         if epoch > state.leader_epoch:
-            # It has not begun, so nobody knows where it will end.
+            # The epoch has not begun, so its end is unknown.
             return -1, -1
         return self._engine.epoch_end_offset(name, epoch)
 

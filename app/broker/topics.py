@@ -289,8 +289,8 @@ class Topics:
         """
         validate_topic_name(name)
         async with self._changes:
-            found = self._topics.get(name)
-            merged: dict[str, str] = {} if found is None else dict(found.configs)
+            existing = self._topics.get(name)
+            merged: dict[str, str] = {} if existing is None else dict(existing.configs)
             for key, value in configs.items():
                 if value is None:
                     if key not in CONFIG_ENTRIES:

@@ -134,7 +134,7 @@ class VirtualTopics:
 
         With ``at_least_one`` the first batch may exceed that.
         """
-        found: list[PartitionRead] = []
+        reads: list[PartitionRead] = []
         for request in requests:
             name = request.topic, request.partition
             try:
@@ -143,7 +143,7 @@ class VirtualTopics:
                 limit = min(max_bytes, request.max_bytes)
                 batch = virtual.read(request.partition, request.offset, limit, at_least_one=at_least_one)
             except SteleError as error:
-                found.append(PartitionRead(topic=name[0], partition=name[1], error=error))
+                reads.append(PartitionRead(topic=name[0], partition=name[1], error=error))
                 continue
             if batch:
                 max_bytes = max(0, max_bytes - len(batch))
@@ -151,7 +151,7 @@ class VirtualTopics:
                 # Making a batch takes time: let the loop serve others before the next.
                 await asyncio.sleep(0)
             state = virtual.state(request.partition)
-            found.append(
+            reads.append(
                 PartitionRead(
                     topic=name[0],
                     partition=name[1],
@@ -160,7 +160,7 @@ class VirtualTopics:
                     batches=batch,
                 )
             )
-        return found
+        return reads
 
     async def wait(self, positions: Mapping[TopicPartition, int], timeout_ms: int) -> None:
         """Wait until a partition has records after its given offset, or time is up."""

@@ -26,7 +26,7 @@ from .deadlines import Deadlines
 from .deferred_response import DeferredResponse
 from .flow_control import Block, FlowControl, FlowLimits
 from .request_cutter import RequestCutter, UnreadableStream
-from .response_queue import Buffers, Place, ResponseQueue, size_of
+from .response_queue import Buffers, PendingResponse, ResponseQueue, size_of
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._last_byte_s = self.opened_s
         self._frame_since_s: float | None = None
 
-    # ── what a protocol implements ──
+    # ── implemented by a protocol ──
 
     def begin(self, request: Request) -> None:
         """Begin a request, and answer it now or later.
@@ -152,10 +152,10 @@ class Connection(asyncio.Protocol, Generic[Request]):
         raise NotImplementedError
 
     def unreadable(self, reason: str) -> None:
-        """End the connection because the peer's bytes cannot be cut into requests any more."""
+        """End the connection because the peer's bytes can no longer be cut into requests."""
         self._give_up(reason)
 
-    # ── what a protocol calls ──
+    # ── called by a protocol ──
 
     def answer(self, data: Buffers) -> None:
         """Answer the request that is next in order."""
@@ -165,9 +165,9 @@ class Connection(asyncio.Protocol, Generic[Request]):
             self._responses.append(data)
 
     def answer_later(self, work: Coroutine[object, object, Buffers], *, is_change: bool = False) -> None:
-        """Keep the place of this response and let ``work`` make it; ``work`` must not raise.
+        """Keep this response in order and let ``work`` make it; ``work`` must not raise.
 
-        A change goes on when the peer is gone, because half of one would be worse than all of it.
+        A change continues after the peer disconnects, so that it is never half done.
         """
         task = self._loop.create_task(self._fill(self._responses.reserve(), work))
         if not is_change:
@@ -177,16 +177,16 @@ class Connection(asyncio.Protocol, Generic[Request]):
             task.add_done_callback(self._task_ended)
 
     def answer_deferred(self, deferred: DeferredResponse[Any], encode: Callable[[bool], Buffers]) -> None:
-        """Keep the place of this response until its future ends: ``answer_later`` without a task.
+        """Keep this response in order until its future ends: ``answer_later`` without a task.
 
         ``encode`` is called with whether the future has ended; it must not raise.
         """
-        place = self._responses.reserve()
+        response = self._responses.reserve()
 
         def settle(has_ended: bool) -> None:
             timer.cancel()
             deferred.future.remove_done_callback(ended)
-            if place.data is not None:
+            if response.data is not None:
                 return
             try:
                 data = encode(has_ended)
@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
                 logger.exception(_RESPONSE_FAILED, self.peer)
                 self.abort()
                 return
-            self._settle(place, data)
+            self._settle(response, data)
 
         def ended(_future: asyncio.Future[None]) -> None:
             settle(True)
@@ -225,7 +225,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         """Drop the requests that were received and have not begun."""
         self._cutter.discard()
 
-    # ── what a listener calls ──
+    # ── called by a listener ──
 
     @property
     def peer_address(self) -> str:
@@ -327,21 +327,21 @@ class Connection(asyncio.Protocol, Generic[Request]):
         finally:
             self._flow.reading_bytes -= bytes_max
 
-    async def _fill(self, place: Place, work: Coroutine[object, object, Buffers]) -> None:
+    async def _fill(self, response: PendingResponse, work: Coroutine[object, object, Buffers]) -> None:
         try:
             data = await work
         except asyncio.CancelledError:
-            # The peer is gone; or what the work waited for is, and then the order is lost as below.
+            # The peer disconnected, or what the work waited for was cancelled: the order is lost, as below.
             self.abort()
             raise
         except Exception:  # the edge of a connection: the order is lost, so it ends here
             logger.exception(_RESPONSE_FAILED, self.peer)
             self.abort()
             return
-        self._settle(place, data)
+        self._settle(response, data)
 
-    def _settle(self, place: Place, data: Buffers) -> None:
-        for released in self._responses.fill(place, data):
+    def _settle(self, response: PendingResponse, data: Buffers) -> None:
+        for released in self._responses.fill(response, data):
             self._write(released)
         self._go_on()
 

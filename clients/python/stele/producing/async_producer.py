@@ -267,7 +267,7 @@ class AsyncProducer(Generic[V]):
                 self._core.note_failure(index, outcome)
             if not acked.done():
                 acked.set_exception(outcome)
-                # Marks it as retrieved; flush reports the failures of futures that nobody awaits.
+                # Marks it as retrieved; flush reports the failures of futures that are never awaited.
                 acked.exception()
         elif not acked.done():
             acked.set_result(outcome)
