@@ -209,7 +209,7 @@ def test_a_monitor_that_begins_at_the_end_sees_what_comes(broker: BrokerProcess,
         assert not any(key.group == "before" for key in monitor.commits)
 
 
-def test_a_monitor_goes_on_over_a_broker_that_is_killed_and_misses_nothing() -> None:
+def test_a_monitor_continues_after_a_kill_of_the_broker_and_misses_nothing() -> None:
     with run_broker() as broker:
         with KafkaPeer(broker) as peer:
             create_topic(peer, "orders")
@@ -308,7 +308,7 @@ def metadata_of(peer: KafkaPeer, topic: str, *, may_create: bool = False) -> met
     return found
 
 
-def test_nobody_creates_or_changes_internal_topics_or_writes_to_them(peer: KafkaPeer) -> None:
+def test_internal_topics_cannot_be_created_changed_or_written(peer: KafkaPeer) -> None:
     refused = ErrorCode.INVALID_TOPIC_EXCEPTION
     expected = dict.fromkeys(codes(peer, OFFSETS), int(refused))
     assert codes(peer, OFFSETS) == {
@@ -328,7 +328,7 @@ def test_a_produce_is_refused_in_every_version(peer: KafkaPeer, version: int) ->
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_clients_are_told_that_a_topic_is_internal(broker: BrokerProcess, peer: KafkaPeer) -> None:
+def test_metadata_marks_internal_topics(broker: BrokerProcess, peer: KafkaPeer) -> None:
     found = metadata_of(peer, OFFSETS)
     assert (found.is_internal, len(found.partitions)) == (True, PARTITIONS)
     assert metadata_of(peer, TRANSACTIONS).is_internal

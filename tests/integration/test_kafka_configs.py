@@ -250,7 +250,7 @@ def test_a_creation_that_is_meant_breaks_on_the_same_rule_as_one_that_is_validat
     assert result.error_message
 
 
-def test_a_name_that_stands_twice_in_a_request_is_refused_and_the_others_are_made(peer: KafkaPeer) -> None:
+def test_a_name_twice_in_a_request_is_refused_and_the_others_are_created(peer: KafkaPeer) -> None:
     made = create(peer, topic_of("twice"), topic_of("twice"), topic_of("beside-twice"))
     assert (made["twice"].error_code, made["twice"].error_message) == (
         ErrorCode.INVALID_REQUEST,
@@ -371,7 +371,7 @@ def test_a_deletion_that_cannot_be(
 # ── configurations of topics ──
 
 
-def test_a_topic_describes_every_configuration_that_kafka_has_with_its_default_and_its_words(
+def test_a_topic_describes_every_kafka_configuration_with_default_and_documentation(
     peer: KafkaPeer, is_kafka: bool
 ) -> None:
     create(peer, topic_of("described"))
@@ -480,7 +480,7 @@ def test_a_refused_change_of_one_topic_leaves_the_other_changed(peer: KafkaPeer)
     await_config(peer, TOPIC, "right", "retention.ms", "7")
 
 
-def test_a_resource_that_stands_twice_in_a_request_is_refused(peer: KafkaPeer) -> None:
+def test_a_resource_twice_in_a_request_is_refused(peer: KafkaPeer) -> None:
     create(peer, topic_of("once"))
     change = (TOPIC, "once", [("retention.ms", SET, "7")])
     assert [code for code, _ in alter_all(peer, change, change)] == [ErrorCode.INVALID_REQUEST] * 2

@@ -38,7 +38,7 @@ def test_a_session_answers_as_that_of_apache_kafka(peer: KafkaPeer, scenario: Sc
 
 
 @pytest.mark.long
-def test_apache_kafka_answers_as_the_table_says() -> None:
+def test_apache_kafka_answers_as_in_the_table() -> None:
     try:
         with apache_kafka(heap="512m") as control:
             address = cast("KafkaAddress", SimpleNamespace(host=control.host, kafka_port=control.port))

@@ -119,7 +119,7 @@ def test_librdkafka_ends_a_consumer_of_the_new_protocol(broker: BrokerProcess) -
     assert (error.name(), "ConsumerGroupHeartbeat" in error.str()) == ("_FATAL", True)
 
 
-def test_java_ends_a_consumer_of_the_new_protocol_and_says_what_to_set(
+def test_java_fails_a_consumer_of_the_new_protocol_and_names_the_setting(
     java_tools: None, broker: BrokerProcess
 ) -> None:
     done = run_tool(
@@ -132,7 +132,9 @@ def test_java_ends_a_consumer_of_the_new_protocol_and_says_what_to_set(
     assert "Set group.protocol=classic" in done.stdout + done.stderr
 
 
-def test_java_ends_a_share_consumer_and_says_what_is_missing(java_tools: None, broker: BrokerProcess) -> None:
+def test_java_fails_a_share_consumer_and_names_the_missing_protocol(
+    java_tools: None, broker: BrokerProcess
+) -> None:
     done = run_tool(
         f"{CONSUMER}ConsoleShareConsumer",
         *("--bootstrap-server", broker.kafka_bootstrap, "--topic", TOPIC, "--timeout-ms", "2000"),

@@ -749,13 +749,13 @@ def test_a_transactional_commit_commits_nothing(peer: KafkaPeer) -> None:
     assert committed_offsets(peer, "untouched") == []
 
 
-def test_a_connection_goes_on_after_a_refused_sasl_handshake(peer: KafkaPeer) -> None:
+def test_a_connection_stays_open_after_a_refused_sasl_handshake(peer: KafkaPeer) -> None:
     refused = peer.call(sasl_handshake.SaslHandshakeRequest(mechanism="PLAIN"), 1)
     assert refused.error_code == E.ILLEGAL_SASL_STATE
     assert here_of(peer)
 
 
-def test_a_group_with_members_says_what_may_be_done_with_it_and_where_they_are(peer: KafkaPeer) -> None:
+def test_a_described_group_has_its_authorized_operations_and_member_hosts(peer: KafkaPeer) -> None:
     assert joined_group(peer, "authorized") == (0, "Stable", 3400, ["/127.0.0.1"])
 
 

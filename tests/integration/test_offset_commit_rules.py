@@ -313,13 +313,13 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def test_stele_takes_commits_as_the_table_says(stack: ExitStack) -> None:
+def test_stele_accepts_commits_as_in_the_table(stack: ExitStack) -> None:
     broker = stack.enter_context(run_broker())
     assert Table(broker, stack).codes() == EXPECTED
 
 
 @pytest.mark.long
-def test_apache_kafka_takes_commits_as_the_table_says(stack: ExitStack) -> None:
+def test_apache_kafka_accepts_commits_as_in_the_table(stack: ExitStack) -> None:
     try:
         kafka = stack.enter_context(apache_kafka(heap="384m"))
     except KafkaUnavailable as missing:

@@ -236,7 +236,9 @@ def test_the_java_client_tells_the_record_at_fault_from_those_beside_it(
     assert second.startswith("InvalidTimestampException: record 1 was refused: its timestamp "), second
 
 
-def test_the_binary_protocol_says_which_record_and_why(broker: BrokerProcess, peer: KafkaPeer) -> None:
+def test_the_binary_protocol_names_the_refused_record_and_the_reason(
+    broker: BrokerProcess, peer: KafkaPeer
+) -> None:
     create_topic(peer, "binary")
     batch = record_timestamps.batch_of_case(CASES["some ahead"])
     with Peer(broker) as binary:

@@ -749,7 +749,7 @@ class HeldWrites:
 
 
 @simulated
-async def test_an_assignment_that_a_rebalance_overtook_is_given_to_nobody(
+async def test_an_assignment_superseded_by_a_rebalance_is_not_sent(
     bench: GroupBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bench.open()
@@ -810,7 +810,7 @@ async def test_an_instance_that_a_rebalance_overtook_joins_the_next_generation(
 
 
 @simulated
-async def test_a_full_group_takes_nobody_but_those_it_has(tmp_path: Path) -> None:
+async def test_a_full_group_accepts_only_its_members(tmp_path: Path) -> None:
     bench = await GroupBench(tmp_path, group_size_max=2).open()
     joins = [bench.join(instance_id="i"), bench.join()]
     joined = [await join for join in joins]

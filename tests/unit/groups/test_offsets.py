@@ -229,7 +229,7 @@ async def test_a_commit_that_fails_is_told_and_changes_nothing(
 
 
 @simulated
-async def test_an_assignment_that_cannot_be_kept_is_given_to_nobody(
+async def test_an_assignment_that_cannot_be_stored_is_not_sent(
     bench: GroupBench, store: ObservedStore
 ) -> None:
     await bench.open(store)
@@ -355,7 +355,7 @@ async def test_a_deleted_group_forgets_the_ids_it_handed_out(bench: GroupBench) 
 
 
 @simulated
-async def test_offsets_of_topics_that_nobody_reads_can_be_deleted(bench: GroupBench) -> None:
+async def test_offsets_of_topics_without_subscribers_can_be_deleted(bench: GroupBench) -> None:
     await bench.open()
     bench.make_topic("payments", partitions=2)
     delete = bench.coordinator.delete_offsets
@@ -478,7 +478,7 @@ async def test_what_an_administrator_committed_to_an_empty_group_has_seven_days_
 
 
 @simulated
-async def test_offsets_of_a_group_that_nobody_joins_are_dropped_seven_days_after_their_commit(
+async def test_offsets_of_a_group_without_members_expire_seven_days_after_their_commit(
     bench: GroupBench,
 ) -> None:
     await bench.open()
@@ -546,7 +546,7 @@ async def test_the_sweep_waits_for_commits_that_are_on_their_way(
 
 
 @simulated
-async def test_a_group_that_nobody_uses_is_gone_after_the_sweep(bench: GroupBench) -> None:
+async def test_an_unused_group_is_removed_by_the_sweep(bench: GroupBench) -> None:
     await bench.open()
     bench.member_id(group="pending")
     await bench.stable(group="left")

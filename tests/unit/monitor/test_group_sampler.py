@@ -64,7 +64,7 @@ class Bench:
         return sum(1 + len(self.groups[name][1]) for name in self.measured if name in self.groups)
 
 
-def test_nobody_is_left_out_however_many_there_are_and_no_round_costs_more_than_another() -> None:
+def test_every_group_is_sampled_and_the_cost_of_a_round_is_bounded() -> None:
     bench = Bench({f"g{n}": (1, [n]) for n in range(20_000)}, own_max=200)
     bench.sample()
     assert bench.cost() == group_sampler.OTHERS_COST_MAX

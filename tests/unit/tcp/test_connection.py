@@ -30,7 +30,7 @@ async def test_answers_leave_in_the_order_of_the_requests_though_they_finish_in_
     assert listener.works.ended == ["d", "b", "a"]
 
 
-async def test_nothing_begins_behind_a_request_that_must_be_alone(open_listener: OpenListener) -> None:
+async def test_no_request_begins_after_one_that_must_be_alone(open_listener: OpenListener) -> None:
     listener = await open_listener()
     client = await listener.connect()
     await client.send("now a", "alone b", "now c", "alone d", "now e")
@@ -43,7 +43,7 @@ async def test_nothing_begins_behind_a_request_that_must_be_alone(open_listener:
     assert await client.answers(2) == ["d", "e"]
 
 
-async def test_a_read_has_begun_before_what_stands_behind_it_is_taken(open_listener: OpenListener) -> None:
+async def test_a_read_has_begun_before_the_next_request_is_taken(open_listener: OpenListener) -> None:
     listener = await open_listener()
     client = await listener.connect()
     begun_when_taken: list[bool] = []
@@ -155,7 +155,7 @@ async def test_a_peer_is_paused_at_pipelined_requests_max_and_served_on_when_ans
     assert connection.is_reading
 
 
-async def test_answers_known_at_once_count_too_while_they_wait_behind_another(
+async def test_responses_known_at_once_count_while_they_wait_for_an_earlier_one(
     open_listener: OpenListener,
 ) -> None:
     listener = await open_listener(Limits(pipelined_requests_max=5))
@@ -197,7 +197,7 @@ async def test_a_peer_that_does_not_read_does_not_slow_another(open_listener: Op
     assert await witness.answers(100) == [str(number) for number in range(100)]
 
 
-async def test_answers_that_wait_behind_a_slow_one_are_bounded_in_bytes(open_listener: OpenListener) -> None:
+async def test_responses_that_wait_for_a_slow_one_are_bounded_in_bytes(open_listener: OpenListener) -> None:
     listener = await open_listener(Limits(output_bytes_max=64 * 1024))
     client = await listener.connect()
     await client.send("later a", *("big 10000" for _ in range(100)))
@@ -282,7 +282,7 @@ async def test_time_spent_paused_does_not_count_against_a_frame(
     assert await client.answer() == "b"
 
 
-async def test_a_frame_left_behind_a_barrier_has_its_time_limit_too(
+async def test_a_partial_frame_after_a_barrier_has_its_time_limit_too(
     open_listener: OpenListener, clock: SteeredClock
 ) -> None:
     listener = await open_listener(Limits(frame_timeout_ms=30_000))
@@ -294,7 +294,9 @@ async def test_a_frame_left_behind_a_barrier_has_its_time_limit_too(
     assert await client.rest() == b"refused: a frame was begun and not finished in time\n"
 
 
-async def test_a_silent_peer_is_told_so_and_closed(open_listener: OpenListener, clock: SteeredClock) -> None:
+async def test_a_silent_peer_gets_an_error_and_is_closed(
+    open_listener: OpenListener, clock: SteeredClock
+) -> None:
     listener = await open_listener(Limits(idle_timeout_ms=600_000))
     client = await listener.connect()
     await client.send("now a")
@@ -363,7 +365,7 @@ async def test_a_half_open_peer_gets_all_its_answers_and_then_the_end(open_liste
     assert await client.rest() == b"b\nc\n"
 
 
-async def test_a_half_open_peer_gets_the_answers_to_what_stood_behind_a_barrier(
+async def test_a_half_open_peer_gets_the_responses_after_a_barrier(
     open_listener: OpenListener,
 ) -> None:
     listener = await open_listener()
@@ -412,7 +414,7 @@ async def test_a_peer_that_still_sends_when_it_is_refused_can_read_why(
     assert await client.rest() == b"refused: a frame was begun and not finished in time\n"
 
 
-async def test_work_for_a_peer_that_is_gone_ends_but_a_change_goes_on(open_listener: OpenListener) -> None:
+async def test_work_for_a_disconnected_peer_ends_but_a_change_continues(open_listener: OpenListener) -> None:
     listener = await open_listener()
     client = await listener.connect()
     await client.send("later a", "read b 10", "change c")
@@ -423,7 +425,7 @@ async def test_work_for_a_peer_that_is_gone_ends_but_a_change_goes_on(open_liste
     await listener.works.until(lambda: listener.works.ended == ["c"])
 
 
-async def test_work_that_was_just_begun_when_the_peer_went_leaves_nothing_behind(
+async def test_work_that_began_as_the_peer_disconnected_leaves_nothing_open(
     open_listener: OpenListener,
 ) -> None:
     listener = await open_listener()

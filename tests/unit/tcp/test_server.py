@@ -9,7 +9,9 @@ import pytest
 from tests.support.toy_listener import Limits, OpenListener
 
 
-async def test_one_connection_too_many_is_told_so_and_the_others_go_on(open_listener: OpenListener) -> None:
+async def test_a_connection_beyond_the_limit_gets_an_error_and_the_others_continue(
+    open_listener: OpenListener,
+) -> None:
     listener = await open_listener(connections_max=2)
     first, second = await listener.connect(), await listener.connect()
     await first.send("now a")
@@ -44,7 +46,7 @@ async def test_stopping_answers_what_was_received_and_closes(open_listener: Open
     assert listener.server.connections == 0
 
 
-async def test_nobody_is_let_in_while_a_listener_is_stopping(open_listener: OpenListener) -> None:
+async def test_no_connection_is_accepted_while_a_listener_is_stopping(open_listener: OpenListener) -> None:
     listener = await open_listener()
     client = await listener.connect()
     await client.send("later a")

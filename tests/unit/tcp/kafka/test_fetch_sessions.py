@@ -309,7 +309,7 @@ def test_a_partition_by_id_is_watched_as_soon_as_its_topic_has_a_name() -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_after_any_history_a_round_says_what_one_that_looks_at_everything_would_say(seed: int) -> None:
+def test_after_any_history_a_round_equals_one_that_checks_every_partition(seed: int) -> None:
     """The model keeps what Kafka keeps, and looks at every partition of the session in every round."""
     rng = random.Random(seed)
     cache = Cache()
