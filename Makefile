@@ -20,8 +20,9 @@ ARGS ?=
 DEMO_FLIGHTS ?= 0
 # The Kafka clients that make conformance runs: all, or a comma list such as sarama,java.
 CLIENTS ?= all
-# How many processes make test runs the tests in: auto is one per core; 0 runs them in a single process, for a debugger.
-TEST_PROCESSES ?= auto
+# How many processes make test runs the tests in: two per core, because most tests wait for brokers, PostgreSQL
+# and Spark more than they compute. 0 runs them in a single process, for a debugger.
+TEST_PROCESSES ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 FUZZ_SECONDS ?= 60
 LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20

@@ -14,7 +14,7 @@ from .conftest import ENVIRONMENT, Open
 
 TOPICS = 5000
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 async def make_topics(url: str) -> None:

@@ -130,7 +130,7 @@ def last_base(directory: Path) -> int:
     return max(int(path.stem) for path in directory.glob("*.log"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("topic", TOPICS)
 def test_the_same_batches_remain(logs: Path, topic: str, tmp_path: Path) -> None:
     before = logs / "before" / topic

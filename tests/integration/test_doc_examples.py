@@ -306,7 +306,7 @@ def run_program(source: str, broker: BrokerProcess, folder: Path, *, where: Plac
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("block", SPARK, ids=place)
 def test_spark_blocks_run(block: Block, prepared_broker: BrokerProcess, tmp_path: Path) -> None:
     try:
