@@ -1,7 +1,7 @@
 """The composition root: storage → cluster → broker → listeners, and the life of the process.
 
 ``serve`` is what ``stele serve`` runs. One event loop (uvloop where there is
-one) carries HTTP and TCP; when all listeners listen, one line says so::
+one) carries HTTP and TCP; when all listeners accept connections, it prints one line::
 
     stele ready http=127.0.0.1:8080 binary=127.0.0.1:9009 kafka=127.0.0.1:9092 data=/var/lib/stele
 """
@@ -117,7 +117,7 @@ async def open_groups(broker: Broker) -> Groups:
 
 
 def _load_http_server() -> type[HttpServer]:
-    """Half of what a start takes is importing the HTTP listener; the others need not wait for it."""
+    """Return ``HttpServer``; importing it takes half of a start, so call this in a thread."""
     from .api.server import HttpServer
 
     return HttpServer

@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._transport: asyncio.Transport | None = None
         self.peer = "?"
         self.peer_host = "?"
-        # What the client says of itself, and how much went through: shown to operators.
+        # The name that the client sent, and bytes per direction: shown to operators.
         self.client_id = ""
         self.client_name = ""
         self.client_version = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -39,8 +38,9 @@ from app.tcp.kafka.schemas import (
     offset_commit,
     offset_delete,
 )
-from load.apache_kafka import KafkaUnavailable, apache_kafka, libs, run_tool
+from load.apache_kafka import apache_kafka, libs, run_tool
 from tests.integration.test_kafka_groups import stable
+from tests.support.apache_kafka import kafka_or_skip
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import TIMEOUT_S, KafkaPeer, create_topic, fetch, only_partition, produce
 from tests.support.offset_records import (
@@ -72,12 +72,8 @@ def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
 
 @pytest.fixture(scope="module")
 def tools() -> None:
-    try:
+    with kafka_or_skip():
         libs()
-    except KafkaUnavailable as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
 
 
 class Monitor:

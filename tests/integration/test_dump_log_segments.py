@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -16,7 +15,8 @@ from confluent_kafka import Producer
 from stele import Client, Compression, Consumer, NewRecord, Record
 from stele.broker_process import BrokerProcess, run_broker
 
-from load.apache_kafka import KafkaUnavailable, libs, run_tool
+from load.apache_kafka import libs, run_tool
+from tests.support.apache_kafka import kafka_or_skip
 
 # Small enough for a dozen segments a partition, each with several index entries.
 SMALL = {"segment.bytes": 4096, "index.interval.bytes": 512}
@@ -66,12 +66,8 @@ class Stored:
 
 @pytest.fixture(scope="module")
 def tool() -> None:
-    try:
+    with kafka_or_skip():
         libs()
-    except KafkaUnavailable as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="module")

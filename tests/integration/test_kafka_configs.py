@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -16,7 +15,8 @@ from app.tcp.kafka.schemas import alter_configs, create_partitions, delete_topic
 from app.tcp.kafka.schemas import create_topics as creating
 from app.tcp.kafka.schemas import describe_configs as describing
 from app.tcp.kafka.schemas import incremental_alter_configs as incremental
-from load.apache_kafka import KafkaUnavailable, apache_kafka, libs
+from load.apache_kafka import apache_kafka, libs
+from tests.support.apache_kafka import kafka_or_skip
 from tests.support.kafka_peer import WITHOUT_RETENTION, KafkaPeer
 from tests.support.kafka_topic_configs import DIFFERENCES, TOPIC_CONFIGS
 
@@ -35,12 +35,8 @@ def stele_peer() -> Iterator[KafkaPeer]:
 
 @pytest.fixture(scope="module")
 def kafka_peer() -> Iterator[KafkaPeer]:
-    try:
+    with kafka_or_skip():
         libs()
-    except KafkaUnavailable as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
     with apache_kafka(heap="512m") as kafka:
         address = SimpleNamespace(host=kafka.host, kafka_port=kafka.port)
         with KafkaPeer(cast("BrokerProcess", address)) as peer:

@@ -7,7 +7,6 @@ Apache Kafka by the test marked ``long``, so that it cannot drift.
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -71,7 +70,8 @@ from app.tcp.kafka.schemas import (
     unregister_broker,
     update_features,
 )
-from load.apache_kafka import ApacheKafka, KafkaUnavailable, apache_kafka, libs, run_tool
+from load.apache_kafka import ApacheKafka, apache_kafka, libs, run_tool
+from tests.support.apache_kafka import kafka_or_skip
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import KafkaPeer, api_of, create_topic, produce
 
@@ -889,12 +889,8 @@ TOOLS = [
 
 @pytest.fixture(scope="module")
 def java_tools() -> None:
-    try:
+    with kafka_or_skip():
         libs()
-    except KafkaUnavailable as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
 
 
 @pytest.mark.parametrize("one", [pytest.param(one, id=one.name) for one in TOOLS])

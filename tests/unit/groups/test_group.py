@@ -62,7 +62,7 @@ def stable(*members: Member) -> Group:
 
 @pytest.mark.parametrize("event", Event)
 @pytest.mark.parametrize("state", GroupState)
-def test_an_event_leads_where_the_table_says_or_is_a_bug(state: GroupState, event: Event) -> None:
+def test_an_event_has_the_transition_of_the_table_or_is_a_bug(state: GroupState, event: Event) -> None:
     group = Group("g")
     group.state = state
     assert group.can(event) == ((state, event) in LEGAL)
@@ -161,7 +161,7 @@ def test_pending_members_hold_a_rebalance_up() -> None:
     assert not group.have_all_joined
 
 
-def test_who_asks_is_checked_by_instance_first_then_by_member_then_by_generation() -> None:
+def test_a_request_is_checked_by_instance_then_member_then_generation() -> None:
     group = stable(member("a", instance_id="i"), member("b"))
     assert group.check_member("a", "i").member_id == "a"
     assert group.check_member("b", None).member_id == "b"

@@ -191,7 +191,7 @@ async def test_a_kafka_member_that_leads_assigns_to_the_others_too(bench: GroupB
 
 
 @simulated
-async def test_a_kafka_member_without_a_common_assignor_is_refused_and_says_what_they_are(
+async def test_a_kafka_member_without_a_common_assignor_gets_an_error_that_lists_them(
     bench: GroupBench,
 ) -> None:
     await bench.open()

@@ -155,7 +155,7 @@ async def test_members_that_have_their_id_and_did_not_join_yet_hold_the_rebalanc
 
 
 @simulated
-async def test_a_rebalance_goes_on_when_a_pending_id_is_forgotten(bench: GroupBench) -> None:
+async def test_a_rebalance_continues_when_a_pending_member_id_expires(bench: GroupBench) -> None:
     await bench.open()
     _, (first,) = await bench.stable()
     bench.member_id()
@@ -241,7 +241,9 @@ async def test_the_initial_delay_is_not_extended_past_the_rebalance_timeout(tmp_
 
 
 @simulated
-async def test_who_does_not_rejoin_within_the_rebalance_timeout_is_dropped(bench: GroupBench) -> None:
+async def test_a_member_that_does_not_rejoin_within_the_rebalance_timeout_is_removed(
+    bench: GroupBench,
+) -> None:
     await bench.open()
     generation, (leader, follower) = await bench.stable(members=2)
     newcomer = bench.join()
@@ -465,7 +467,7 @@ async def test_members_that_do_not_sync_within_the_rebalance_timeout_are_dropped
 
 
 @simulated
-async def test_a_leader_that_never_assigns_is_dropped_and_parked_followers_are_told(
+async def test_a_leader_that_never_assigns_is_removed_and_parked_members_are_answered(
     bench: GroupBench,
 ) -> None:
     await bench.open()
@@ -547,7 +549,7 @@ async def test_a_member_that_is_parked_never_expires(bench: GroupBench) -> None:
 
 
 @simulated
-async def test_a_new_member_that_is_parked_for_five_minutes_is_gone_and_told(bench: GroupBench) -> None:
+async def test_a_new_member_parked_for_five_minutes_is_removed_and_answered(bench: GroupBench) -> None:
     await bench.open()
     generation, (member_id,) = await bench.stable(rebalance_timeout_ms=900_000)
     newcomer = bench.join()
@@ -601,7 +603,7 @@ async def test_leaving_a_group_that_does_not_exist_is_not_knowing_the_member(ben
 
 
 @simulated
-async def test_a_member_that_is_removed_while_parked_is_told(bench: GroupBench) -> None:
+async def test_a_member_removed_while_parked_is_answered(bench: GroupBench) -> None:
     await bench.open()
     _, (leader, follower) = await bench.stable(members=2)
     parked = bench.join(leader)
@@ -663,7 +665,7 @@ async def test_an_instance_that_comes_back_gets_a_new_id_without_a_rebalance_and
 
 
 @simulated
-async def test_a_leader_that_comes_back_skips_its_assignment_or_is_not_told_that_it_leads(
+async def test_a_returning_leader_gets_skip_assignment_or_is_not_named_leader(
     bench: GroupBench,
 ) -> None:
     await bench.open()
@@ -845,7 +847,7 @@ async def test_there_are_not_more_groups_than_allowed(tmp_path: Path) -> None:
 
 
 @simulated
-async def test_closing_answers_all_who_are_parked_and_refuses_the_rest(bench: GroupBench) -> None:
+async def test_closing_answers_all_parked_requests_and_refuses_new_ones(bench: GroupBench) -> None:
     await bench.open()
     _, (leader, _) = await bench.stable(members=2)
     joining = bench.join(leader)

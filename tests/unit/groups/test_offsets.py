@@ -200,7 +200,7 @@ async def test_a_commit_can_be_read_when_it_is_durable_and_not_before(bench: Gro
 
 
 @simulated
-async def test_commits_that_come_together_share_a_transaction_and_the_last_one_counts(
+async def test_concurrent_commits_share_a_transaction_and_the_last_one_wins(
     bench: GroupBench, store: ObservedStore
 ) -> None:
     await bench.open(store)
@@ -213,9 +213,7 @@ async def test_commits_that_come_together_share_a_transaction_and_the_last_one_c
 
 
 @simulated
-async def test_a_commit_that_fails_is_told_and_changes_nothing(
-    bench: GroupBench, store: ObservedStore
-) -> None:
+async def test_a_failed_commit_raises_and_changes_nothing(bench: GroupBench, store: ObservedStore) -> None:
     await bench.open(store)
     await bench.commit(1)
     store.fail = True
@@ -266,7 +264,7 @@ async def test_an_instance_that_came_back_and_cannot_be_kept_starts_over(
 
 
 @simulated
-async def test_a_change_that_makes_the_store_stumble_fails_and_the_rest_goes_on(
+async def test_a_change_that_the_store_refuses_fails_and_the_others_succeed(
     bench: GroupBench, store: ObservedStore
 ) -> None:
     await bench.open(store)

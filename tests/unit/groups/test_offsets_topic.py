@@ -163,7 +163,7 @@ async def test_what_is_deleted_leaves_a_tombstone(bench: Bench) -> None:
 
 
 @simulated
-async def test_offsets_of_a_topic_made_anew_outlive_the_deletion_of_the_old_one(bench: Bench) -> None:
+async def test_offsets_of_a_topic_created_again_survive_the_deletion_of_the_old_one(bench: Bench) -> None:
     await bench.start()
     await bench.records()
     bench.make_topic("orders", partitions=4, topic_id=uuid4())
@@ -185,7 +185,7 @@ async def test_expired_offsets_leave_tombstones(tmp_path: Path) -> None:
 
 
 @simulated
-async def test_after_a_restart_offsets_go_on_above_and_a_reader_goes_on_where_it_was(bench: Bench) -> None:
+async def test_after_a_restart_offsets_are_higher_and_a_reader_continues(bench: Bench) -> None:
     await bench.start()
     await bench.commit(1)
     await bench.commit(2, partition=1)

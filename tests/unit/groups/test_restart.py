@@ -107,7 +107,7 @@ async def test_commits_that_came_before_the_close_are_kept_and_answered(bench: G
 
 
 @simulated
-async def test_a_coordinator_that_was_replaced_answers_nothing_any_more(bench: GroupBench) -> None:
+async def test_a_replaced_coordinator_refuses_every_request(bench: GroupBench) -> None:
     await bench.open()
     generation, (leader, _) = await bench.stable(members=2)
     parked = bench.join(leader)

@@ -156,7 +156,7 @@ _STATES = st.tuples(st.integers(0, 2), st.lists(st.integers(0, 3), max_size=3))
 
 @settings(deadline=None)
 @given(st.lists(st.dictionaries(_NAMES, _STATES), min_size=1, max_size=6), st.integers(0, 4))
-def test_what_is_shown_adds_up_to_what_there_is(rounds: list[dict[str, State]], own_max: int) -> None:
+def test_samples_of_all_groups_add_up_to_the_total(rounds: list[dict[str, State]], own_max: int) -> None:
     bench = Bench({}, own_max=own_max)
     for groups in rounds:
         bench.groups = dict(groups)

@@ -11,7 +11,7 @@ def test_they_are_those_of_a_broker_without_an_authorizer() -> None:
     assert (authorized.on_topic(), authorized.on_group(), authorized.on_cluster()) == (3576, 3400, 8096)
 
 
-def test_who_does_not_ask_gets_the_smallest_number() -> None:
+def test_without_the_request_flag_authorized_operations_are_the_smallest_number() -> None:
     asked = (authorized.on_topic, authorized.on_group, authorized.on_cluster)
     assert {one(is_asked=False) for one in asked} == {-(2**31)}
 
