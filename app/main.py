@@ -1,7 +1,7 @@
 """The composition root: storage → cluster → broker → listeners, and the life of the process.
 
 ``serve`` is what ``stele serve`` runs. One event loop (uvloop where there is
-one) carries HTTP and TCP; when all listeners listen, one line says so::
+one) carries HTTP and TCP; when all listeners accept connections, it prints one line::
 
     stele ready http=127.0.0.1:8080 binary=127.0.0.1:9009 kafka=127.0.0.1:9092 data=/var/lib/stele
 """
@@ -124,7 +124,7 @@ async def open_groups(broker: Broker) -> Groups:
 
 
 def _load_http_server() -> type[HttpServer]:
-    """Half of what a start takes is importing the HTTP listener; the others need not wait for it."""
+    """Return ``HttpServer``; importing it takes half of a start, so call this in a thread."""
     from .api.server import HttpServer
 
     return HttpServer
@@ -271,7 +271,7 @@ async def run(settings: Settings) -> None:
     gc.collect()
     gc.freeze()
     if http.listening.is_set():
-        print(  # noqa: T201 - the contract with whoever started us
+        print(  # noqa: T201 - programs that start a broker wait for this line
             f"stele ready http={_join(http_address)} binary={_join(binary_address)} "
             f"kafka={_join(kafka_address)} data={settings.data_dir.absolute()}",
             flush=True,
@@ -306,8 +306,8 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
     try:
         _run(settings)
     except OSError as error:
-        place = f": {error.filename}" if error.filename else ""
-        return _fail(f"{error.strerror or error}{place}", 1)
+        file = f": {error.filename}" if error.filename else ""
+        return _fail(f"{error.strerror or error}{file}", 1)
     except (SteleError, sqlite3.Error) as error:
         return _fail(str(error), 1)
     except TracesMissingError as error:

@@ -101,7 +101,7 @@ class SteleSubject:
         return self._broker.pid
 
     def start(self) -> float:
-        # Chosen beforehand, as for Kafka: the listener can be asked before the ready line says where it is.
+        # Chosen in advance, as for Kafka, so that requests can begin before the ready line.
         (self._broker.kafka_port,) = free_ports(self._broker.host, 1)
         begun = time.perf_counter()
         with ThreadPoolExecutor(1) as pool:
@@ -122,7 +122,7 @@ class KafkaSubject:
 
     def __init__(self, directory: Path) -> None:
         self.synced_configs = {"flush.messages": "1"}
-        # What was deleted is to be gone before the next measurement, not in the middle of it.
+        # Wait until deleted data is removed, so that this does not happen during the next measurement.
         self._kafka = ApacheKafka(directory, properties={"log.segment.delete.delay.ms": "0"})
         # Not a part of a start: it is done once in the life of a broker.
         self._kafka.prepare()
@@ -261,7 +261,7 @@ def _seconds_to_consume(subject: Subject, topic: str, partitions: int, records: 
     """With a consumer of its own: one that has come to the end has a fetch waiting there.
 
     Raises:
-        RuntimeError: not all of them came.
+        RuntimeError: records are missing.
     """
     # A full queue would have the client pause for up to a second.
     consumer = make_consumer(
@@ -275,7 +275,7 @@ def _seconds_to_consume(subject: Subject, topic: str, partitions: int, records: 
         # It waits for as many as it is asked for, or the whole time.
         messages = consumer.consume(min(_CONSUMED_AT_ONCE, records - got), TIMEOUT_S)
         if not messages or any(message.error() is not None for message in (messages[0], messages[-1])):
-            raise RuntimeError(f"{subject.name}: {got} of {records} records came")
+            raise RuntimeError(f"{subject.name}: {got} of {records} records arrived")
         got += len(messages)
     seconds = time.perf_counter() - begun
     consumer.close()
@@ -299,7 +299,7 @@ def latency_p99_ms(subject: Subject, acks: Acks, seconds: float) -> float:
             now_ns = time.perf_counter_ns()
             value = None if message is None or message.error() is not None else message.value()
             if value is None:
-                raise RuntimeError(f"{subject.name}: {number} of {records} records came")
+                raise RuntimeError(f"{subject.name}: {number} of {records} records arrived")
             if number >= LATENCY_WARM_S * LATENCY_RECORDS_PER_S:
                 latencies_ms.append((now_ns - int(value)) / 1e6)
         sending.join()

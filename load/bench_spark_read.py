@@ -147,7 +147,7 @@ class KafkaReader:
             said, _, value = line.strip().partition(" ")
             if said == word:
                 return value
-        raise SystemExit("the Spark of spark-sql-kafka has ended; what it said stands above")
+        raise SystemExit("the Spark of spark-sql-kafka has ended; its output is above")
 
     def close(self) -> None:
         assert self._process.stdin is not None

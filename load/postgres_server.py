@@ -24,7 +24,7 @@ _START_S = 60
 
 
 class PostgresMissing(Exception):
-    """There is none on this machine; the text says how to get one."""
+    """PostgreSQL is not installed; the text says how to install it."""
 
 
 def find_bin() -> Path:

@@ -235,14 +235,14 @@ class _Topics(Collector):
         own = dict.fromkeys(self._names.choose(sizes))
         rows = [(name, sizes[name]) for name in own]
         if len(own) < len(sizes):
-            others = [size for name, size in sizes.items() if name not in own]
+            unlisted = [size for name, size in sizes.items() if name not in own]
             rows.append(
                 (
                     OTHERS,
                     TopicSize(
-                        sum(size.end_offsets for size in others),
-                        sum(size.records for size in others),
-                        sum(size.size_bytes for size in others),
+                        sum(size.end_offsets for size in unlisted),
+                        sum(size.records for size in unlisted),
+                        sum(size.size_bytes for size in unlisted),
                     ),
                 )
             )

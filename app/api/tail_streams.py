@@ -66,7 +66,7 @@ async def events(
 ) -> AsyncGenerator[bytes]:
     """Yield server-sent events without end: records, errors, and numbers of skipped records."""
     loop = asyncio.get_running_loop()
-    ids, turn = _Ids(positions), WorkBudget()
+    ids, budget = _Ids(positions), WorkBudget()
     tail = Tail(broker, topic, positions, only=only, is_scan=not shown.wanted.is_empty, idle_s=HEARTBEAT_S)
     pace = Pace(tail, shown.per_s_max) if shown.per_s_max else None
     # With an id, so that a connection lost before the first event can be resumed, too.
@@ -79,7 +79,7 @@ async def events(
             if isinstance(records, SteleError):
                 block += b"event: error\ndata: " + json.dumps(problem_of(records)).encode() + b"\n\n"
             elif records:
-                for record in await shown.wanted.matching(records, turn):
+                for record in await shown.wanted.matching(records, budget):
                     ids.saw(partition, record.offset)
                     block += ids.line() + _data(shown.show(partition, record))
                     count += 1
@@ -107,11 +107,11 @@ async def lines(
     broker: Broker, topic: str, positions: dict[int, int], *, shown: Shown
 ) -> AsyncGenerator[bytes]:
     """Yield records and errors as NDJSON, without end."""
-    turn = WorkBudget()
+    budget = WorkBudget()
     tail = Tail(broker, topic, positions, only=None, is_scan=not shown.wanted.is_empty, idle_s=HEARTBEAT_S)
     async with aclosing(tail.records()) as steps:
         async for partition, records in steps:
             if isinstance(records, SteleError):
                 yield encode({"error": problem_of(records)}) + b"\n"
-            elif matching := await shown.wanted.matching(records, turn):
+            elif matching := await shown.wanted.matching(records, budget):
                 yield encode_lines([shown.show(partition, record) for record in matching])

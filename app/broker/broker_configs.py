@@ -122,7 +122,7 @@ def _setting(name: str, setting: str) -> BrokerConfig:
 def _retention_ms(text: str) -> int:
     milliseconds = int64(-1)(text)
     if milliseconds == 0:
-        raise ValueError("Value must be -1, for no limit, or at least 1")
+        raise ValueError("Value must be -1 (no limit) or at least 1")
     return milliseconds
 
 

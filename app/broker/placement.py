@@ -46,13 +46,13 @@ class Placement:
         return partitions
 
     def _assigned(self, broker_id: int) -> int:
-        for what, value in (
+        for option, value in (
             ("a replication factor", self.replication_factor),
             ("a number of partitions", self.partitions),
         ):
             if value is not None:
                 raise InvalidRequest(
-                    f"{what} and an assignment of replicas exclude each other; leave out one"
+                    f"{option} and an assignment of replicas exclude each other; leave out one"
                 )
         numbers = [partition for partition, _ in self.assignments]
         if len(set(numbers)) < len(numbers):

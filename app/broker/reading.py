@@ -97,8 +97,8 @@ class PartitionReader:
             await budget.visit()
         if not refused and not virtual:
             return await self._engine.read(requests, max_bytes)
-        others = {*refused, *virtual}
-        stored = [index for index in range(len(requests)) if index not in others]
+        not_stored = {*refused, *virtual}
+        stored = [index for index in range(len(requests)) if index not in not_stored]
         reads = await self._engine.read([requests[index] for index in stored], max_bytes)
         left = max(0, max_bytes - sum(len(read.batches) for read in reads))
         by_index = refused | dict(zip(stored, reads, strict=True))

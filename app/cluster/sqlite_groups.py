@@ -2,7 +2,7 @@
 
 Apart from the catalog's, so that no commit waits for a topic to be made::
 
-    coordinator        one row: the epoch of who opened the file last
+    coordinator        one row: the epoch of the coordinator that opened the file last
     groups             what the last assignment, or the last leaving, made of each group
     members            of those groups, in the order in which they came
     member_protocols   what each member offers, in its order of preference
@@ -95,7 +95,7 @@ _MIGRATIONS = (
     """,
 )
 
-# Another process may look at the file, or copy it; longer than this nobody holds it.
+# Another process may read or copy the file and hold its lock meanwhile, at most for so long.
 _BUSY_TIMEOUT_S = 10.0
 
 
@@ -122,7 +122,7 @@ class SqliteGroupStore:
             for number, script in enumerate(_MIGRATIONS[version:], version + 1):
                 self._opened.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
             with self._transaction() as database:
-                # Read under the lock that the epoch is taken under: nobody writes in between.
+                # Read under the lock under which the epoch is taken, so no write comes in between.
                 database.execute("UPDATE coordinator SET epoch = epoch + 1")
                 (self._epoch,) = database.execute("SELECT epoch FROM coordinator").fetchone()
                 return StoredGroups(epoch=self._epoch, groups=_groups(database), offsets=_offsets(database))

@@ -98,14 +98,14 @@ def in_turn(subscriptions: Subscriptions, partitions: Partitions, previous: Prev
     del previous
     assignments: Assignments = {member: set() for member in subscriptions}
     members = sorted(subscriptions)
-    turn = 0
+    next_member = 0
     for topic in sorted(partitions):
         subscribed = [member for member in members if topic in subscriptions[member]]
         for partition in range(partitions[topic] if subscribed else 0):
-            while topic not in subscriptions[members[turn % len(members)]]:
-                turn += 1
-            assignments[members[turn % len(members)]].add(AssignedPartition(topic, partition))
-            turn += 1
+            while topic not in subscriptions[members[next_member % len(members)]]:
+                next_member += 1
+            assignments[members[next_member % len(members)]].add(AssignedPartition(topic, partition))
+            next_member += 1
     return assignments
 
 

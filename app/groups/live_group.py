@@ -1,6 +1,6 @@
 """One group as the coordinator serves it: joining, syncing, staying and leaving.
 
-``Group`` says what may happen; here it happens. Everything runs on the event loop
+``Group`` decides which transitions are allowed; this module performs them. Everything runs on the event loop
 and nothing awaits, so a request is done or parked when its call returns, and
 requests take effect in the order of their calls. ``LiveMembers`` has the members
 and what they wait on, ``Rebalance`` the way to the next generation.
@@ -222,7 +222,7 @@ class LiveGroup:
         member = group.check_member(request.member_id, None)
         if not member.is_managed:
             raise InvalidRequest(
-                f"member {member.member_id[:80]!r} came through the Kafka listener; join there"
+                f"member {member.member_id[:80]!r} joined through the Kafka listener; use the same listener"
             )
         group.check_protocols(request.protocol_type, request.protocols, replacing=member.member_id)
         waiting = managed.await_assignment(member.member_id)

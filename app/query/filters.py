@@ -81,16 +81,16 @@ class Filter:
             return False
         return all(condition(document) for condition in self._json_conditions)
 
-    async def matching(self, records: list[RecordView], turn: WorkBudget) -> list[RecordView]:
-        """Return the matching ones of ``records``, pausing whenever ``turn`` is used up."""
+    async def matching(self, records: list[RecordView], budget: WorkBudget) -> list[RecordView]:
+        """Return the matching ones of ``records``, pausing whenever ``budget`` is used up."""
         if self.is_empty:
             return records
         matching: list[RecordView] = []
         for record in records:
             if self.matches(record):
                 matching.append(record)
-            if turn.is_over(len(record.value or b""), self._weight):
-                await turn.pause()
+            if budget.is_over(len(record.value or b""), self._weight):
+                await budget.pause()
         return matching
 
 

@@ -151,7 +151,7 @@ class Search:
         )
         self.ending: Ending = "stopped"
         self._has_failed = False
-        self._turn = WorkBudget()
+        self._budget = WorkBudget()
         share = limit // max(len(self._ranges), 1)
         for offset_range in self._ranges:
             offset_range.window = max(_WINDOW_MIN, min(share, _WINDOW_MAX))
@@ -221,7 +221,7 @@ class Search:
 
     async def _blocks(self, windows: list[_Window]) -> AsyncGenerator[list[Match]]:
         """Yield the matches of a round in order, in blocks that are sent in one turn of the loop."""
-        progress, turn = self.progress, WorkBudget()
+        progress, budget = self.progress, WorkBudget()
         matches: list[Match] = []
         for window, record in self._merged(windows):
             progress.matched += 1
@@ -230,10 +230,10 @@ class Search:
             matches.append(Match(window.offset_range.partition, record))
             if progress.matched >= self._limit:
                 break
-            if turn.is_over(size_of(record)):
+            if budget.is_over(size_of(record)):
                 yield matches
                 matches = []
-                await turn.pause()
+                await budget.pause()
         if matches:
             yield matches
 
@@ -314,14 +314,14 @@ class Search:
     async def _scan_batch(
         self, window: _Window, fetched: Fetched, header: BatchHeader, at: int
     ) -> AsyncGenerator[None]:
-        turn, end = self._turn, window.offset_range.end
-        async with aclosing(batch_in_turns(fetched, header, at, turn)) as slices:
+        budget, end = self._budget, window.offset_range.end
+        async with aclosing(batch_in_turns(fetched, header, at, budget)) as slices:
             async for records in slices:
                 is_last = records[-1].offset >= end - 1
                 if records[-1].offset >= end:
                     records = [record for record in records if record.offset < end]
                 window.scanned += len(records)
-                for record in await self._wanted.matching(records, turn):
+                for record in await self._wanted.matching(records, budget):
                     if not window.keep(record):
                         return
                 yield

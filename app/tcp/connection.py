@@ -26,7 +26,7 @@ from .deadlines import Deadlines
 from .deferred_response import DeferredResponse
 from .flow_control import Block, FlowControl, FlowLimits
 from .request_cutter import RequestCutter, UnreadableStream
-from .response_queue import Buffers, Place, ResponseQueue, size_of
+from .response_queue import Buffers, PendingResponse, ResponseQueue, size_of
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._transport: asyncio.Transport | None = None
         self.peer = "?"
         self.peer_host = "?"
-        # What the client says of itself, and how much went through: shown to operators.
+        # The name that the client sent, and bytes per direction: shown to operators.
         self.client_id = ""
         self.client_name = ""
         self.client_version = ""
@@ -138,7 +138,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._last_byte_s = self.opened_s
         self._frame_since_s: float | None = None
 
-    # ── what a protocol implements ──
+    # ── implemented by a protocol ──
 
     def begin(self, request: Request) -> None:
         """Begin a request, and answer it now or later.
@@ -152,10 +152,10 @@ class Connection(asyncio.Protocol, Generic[Request]):
         raise NotImplementedError
 
     def unreadable(self, reason: str) -> None:
-        """End the connection because the peer's bytes cannot be cut into requests any more."""
+        """End the connection because the peer's bytes can no longer be cut into requests."""
         self._give_up(reason)
 
-    # ── what a protocol calls ──
+    # ── called by a protocol ──
 
     def answer(self, data: Buffers) -> None:
         """Answer the request that is next in order."""
@@ -182,12 +182,12 @@ class Connection(asyncio.Protocol, Generic[Request]):
 
         ``encode`` gets whether the future has ended; it must not raise.
         """
-        place = self._responses.reserve()
+        response = self._responses.reserve()
 
         def settle(has_ended: bool) -> None:
             timer.cancel()
             deferred.future.remove_done_callback(ended)
-            if place.data is not None:
+            if response.data is not None:
                 return
             try:
                 data = encode(has_ended)
@@ -195,7 +195,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
                 logger.exception(_RESPONSE_FAILED, self.peer)
                 self.abort()
                 return
-            self._settle(place, data)
+            self._settle(response, data)
 
         def ended(_future: asyncio.Future[None]) -> None:
             settle(True)
@@ -226,7 +226,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         """Drop the requests that were received and have not begun."""
         self._cutter.discard()
 
-    # ── what a listener calls ──
+    # ── called by a listener ──
 
     @property
     def peer_address(self) -> str:
@@ -328,7 +328,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         finally:
             self._flow.reading_bytes -= bytes_max
 
-    async def _fill(self, place: Place, work: Coroutine[object, object, Buffers]) -> None:
+    async def _fill(self, response: PendingResponse, work: Coroutine[object, object, Buffers]) -> None:
         try:
             data = await work
         except asyncio.CancelledError:
@@ -339,10 +339,10 @@ class Connection(asyncio.Protocol, Generic[Request]):
             logger.exception(_RESPONSE_FAILED, self.peer)
             self.abort()
             return
-        self._settle(place, data)
+        self._settle(response, data)
 
-    def _settle(self, place: Place, data: Buffers) -> None:
-        for released in self._responses.fill(place, data):
+    def _settle(self, response: PendingResponse, data: Buffers) -> None:
+        for released in self._responses.fill(response, data):
             self._write(released)
         self._go_on()
 

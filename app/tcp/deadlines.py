@@ -59,7 +59,7 @@ class Deadlines:
         due[connection] = None
 
     def forget(self, connection: Watched) -> None:
-        """Do not call it any more; harmless for a connection that is not watched."""
+        """Stop watching the connection; harmless if it is not watched."""
         due = self._due.get(connection.due_s)
         connection.due_s = 0.0
         if due is not None:

@@ -15,7 +15,7 @@ Request_co = TypeVar("Request_co", covariant=True)
 
 
 class UnreadableStream(ValueError):
-    """The bytes cannot be cut into requests any more. The connection must end; the text says why."""
+    """The bytes can no longer be cut into requests. The connection must end; the text says why."""
 
 
 class RequestCutter(Protocol[Request_co]):

@@ -14,8 +14,8 @@ def size_of(data: Buffers) -> int:
     return len(data) if isinstance(data, bytes) else sum(map(len, data))
 
 
-class Place:
-    """The place of one response in the order; ``data`` is None until it is known."""
+class PendingResponse:
+    """One response in the order of requests; ``data`` is None until it is known."""
 
     __slots__ = ("data", "size")
 
@@ -25,52 +25,52 @@ class Place:
 
 
 class ResponseQueue:
-    """Keeps the places of responses and releases them in order.
+    """Releases responses in the order of their requests.
 
     ``is_direct`` is True while the next response has nothing to wait for: it need not
     go through the queue. ``waiting_bytes`` is the size of the responses that are known and wait for an
-    earlier one. Both this and the number of places are bounded by the caller
+    earlier one. Both this and the number of responses are bounded by the caller
     (``FlowControl``), which begins no request while they are at their limits.
     """
 
     # One per connection, most of them idle: no deque until a response must wait.
-    __slots__ = ("_places", "is_direct", "waiting_bytes")
+    __slots__ = ("_pending", "is_direct", "waiting_bytes")
 
     def __init__(self) -> None:
-        self._places: deque[Place] | None = None
+        self._pending: deque[PendingResponse] | None = None
         self.is_direct = True
         self.waiting_bytes = 0
 
     def __len__(self) -> int:
-        return 0 if self._places is None else len(self._places)
+        return 0 if self._pending is None else len(self._pending)
 
-    def reserve(self) -> Place:
-        """Return the next place, for a response that is not known yet."""
-        place = Place()
-        if self._places is None:
-            self._places = deque()
+    def reserve(self) -> PendingResponse:
+        """Add a response that is not known yet."""
+        response = PendingResponse()
+        if self._pending is None:
+            self._pending = deque()
             self.is_direct = False
-        self._places.append(place)
-        return place
+        self._pending.append(response)
+        return response
 
     def append(self, data: Buffers) -> None:
         """Add a response that is known, after an earlier one that is not (not ``is_direct``)."""
-        assert self._places is not None
-        place = Place(data)
-        self._places.append(place)
-        self.waiting_bytes += place.size
+        assert self._pending is not None
+        response = PendingResponse(data)
+        self._pending.append(response)
+        self.waiting_bytes += response.size
 
-    def fill(self, place: Place, data: Buffers) -> list[Buffers]:
-        """Set the response of ``place`` and return, in order, those that may leave now."""
-        place.data, place.size = data, size_of(data)
-        self.waiting_bytes += place.size
+    def fill(self, response: PendingResponse, data: Buffers) -> list[Buffers]:
+        """Set the data of ``response`` and return, in order, the responses that may leave now."""
+        response.data, response.size = data, size_of(data)
+        self.waiting_bytes += response.size
         released: list[Buffers] = []
-        places = self._places
-        while places and (ready := places[0].data) is not None:
-            self.waiting_bytes -= places.popleft().size
+        pending = self._pending
+        while pending and (ready := pending[0].data) is not None:
+            self.waiting_bytes -= pending.popleft().size
             released.append(ready)
-        if not places:
-            self._places = None
+        if not pending:
+            self._pending = None
             self.is_direct = True
         return released
 

@@ -17,7 +17,7 @@ AnyConnection = Connection[Any]
 
 logger = logging.getLogger(__name__)
 
-# Refused connections that get time to read the reason; any more are cut off at once.
+# Refused connections that get time to read the reason; further ones are closed at once.
 _REFUSED_MAX = 100
 
 

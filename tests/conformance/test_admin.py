@@ -186,7 +186,7 @@ def test_groups_are_listed_and_described(driver: Driver, topic: str, group: str)
 
 
 @pytest.mark.capability("groups admin")
-def test_a_group_is_deleted_when_nobody_is_in_it(driver: Driver, topic: str, group: str) -> None:
+def test_a_group_is_deleted_only_without_members(driver: Driver, topic: str, group: str) -> None:
     if not driver.offers("delete_group"):
         pytest.skip(f"{driver.client} does not offer: delete_group")
     driver.join("member", group, [topic])

@@ -83,7 +83,7 @@ def test_a_driver_that_owes_an_answer_or_is_a_member_serves_no_other_test(start_
         ("print('{}', flush=True); input()", "its greeting is"),
     ],
 )
-def test_a_driver_that_does_not_greet_is_a_failure_with_its_words(
+def test_a_driver_without_a_greeting_is_a_failure_with_its_output(
     start_fake: StartFake, program: str, why: str
 ) -> None:
     with pytest.raises(DriverFailed, match=why):
@@ -99,7 +99,7 @@ def test_a_driver_that_does_not_greet_is_a_failure_with_its_words(
         ("input()", "did not come in time"),
     ],
 )
-def test_a_driver_that_does_not_answer_is_a_failure_with_its_words(
+def test_a_driver_without_a_response_is_a_failure_with_its_output(
     start_fake: StartFake, monkeypatch: pytest.MonkeyPatch, answer: str, why: str
 ) -> None:
     monkeypatch.setattr(driver_module, "ANSWER_MARGIN_S", 1.0)

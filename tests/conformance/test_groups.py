@@ -102,7 +102,7 @@ def assert_each_record_is_read_once(
 
 
 @pytest.mark.capability("group")
-def test_a_group_goes_on_where_it_committed(
+def test_a_group_continues_at_its_committed_offset(
     driver: Driver, reference: Driver, topic: str, group: str
 ) -> None:
     reference.produce(topic, numbered(100, partitions=PARTITIONS))
@@ -200,7 +200,7 @@ def test_the_metadata_of_a_commit_comes_back_with_it(
 
 
 @pytest.mark.capability("rebalance on join")
-def test_who_joins_gets_a_share_and_no_partition_has_two_owners(
+def test_a_new_member_gets_a_share_and_no_partition_has_two_owners(
     start_driver: StartDriver, reference: Driver, topic: str, group: str
 ) -> None:
     first, second = start_driver(), start_driver()
@@ -214,7 +214,7 @@ def test_who_joins_gets_a_share_and_no_partition_has_two_owners(
 
 
 @pytest.mark.capability("rebalance on leave")
-def test_who_leaves_hands_its_share_over_at_once(
+def test_a_leaving_member_hands_its_share_over_at_once(
     start_driver: StartDriver, reference: Driver, topic: str, group: str
 ) -> None:
     first, second = start_driver(), start_driver()
@@ -230,7 +230,7 @@ def test_who_leaves_hands_its_share_over_at_once(
 
 
 @pytest.mark.capability("rebalance on death")
-def test_who_dies_loses_its_share_when_its_session_is_over(
+def test_a_killed_member_loses_its_share_when_its_session_ends(
     start_driver: StartDriver, reference: Driver, topic: str, group: str
 ) -> None:
     first, second = start_driver(), start_driver()
@@ -248,7 +248,7 @@ def test_who_dies_loses_its_share_when_its_session_is_over(
 
 
 @pytest.mark.capability("static membership")
-def test_a_static_member_that_is_back_in_time_has_its_partitions_and_disturbs_nobody(
+def test_a_static_member_that_returns_in_time_keeps_its_partitions_without_a_rebalance(
     start_driver: StartDriver, reference: Driver, topic: str, group: str
 ) -> None:
     first, second = start_driver(), start_driver()

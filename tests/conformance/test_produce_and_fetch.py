@@ -73,7 +73,7 @@ def test_every_record_arrives_once_and_in_order(driver: Driver, make_topic: Make
 
 
 @pytest.mark.capability("produce acks=0")
-def test_records_arrive_in_order_though_nobody_waits_for_them(driver: Driver, make_topic: MakeTopic) -> None:
+def test_records_sent_without_waiting_arrive_in_order(driver: Driver, make_topic: MakeTopic) -> None:
     records = numbered(60, partitions=2)
 
     def all_arrive() -> bool:
@@ -271,7 +271,7 @@ def test_a_time_finds_the_first_record_at_or_after_it(driver: Driver, reference:
 
 
 @pytest.mark.capability("offsets by time")
-def test_earliest_and_latest_are_where_reading_begins_and_writing_goes_on(
+def test_earliest_is_the_log_start_and_latest_the_log_end(
     driver: Driver, reference: Driver, topic: str
 ) -> None:
     assert (driver.offset_at(topic, "earliest"), driver.offset_at(topic, "latest")) == (0, 0)

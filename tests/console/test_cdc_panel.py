@@ -14,7 +14,7 @@ from .conftest import Open
 pytestmark = pytest.mark.slow
 
 
-def test_slots_and_their_lag_are_shown_and_no_connector_is_told(open_page: Open) -> None:
+def test_slots_and_their_lag_are_shown_and_a_missing_connector_too(open_page: Open) -> None:
     expect(open_page("/console/storage").locator("#cdc")).to_contain_text("This broker runs no connector.")
     with PostgresServer(postgres_bin()) as pg:
         pg.run("CREATE TABLE t (id int PRIMARY KEY)")

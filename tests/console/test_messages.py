@@ -220,7 +220,7 @@ def test_what_matches_is_exported_exactly_and_for_a_spreadsheet(
     assert lines[1]["value_b64"] == "//4="
 
 
-def test_values_that_mean_harm_are_shown_as_text(open_page: Open, http: httpx.Client) -> None:
+def test_values_with_markup_or_scripts_are_shown_as_text(open_page: Open, http: httpx.Client) -> None:
     evil = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
     http.put("/v1/topics/hostile", json={"configs": {"max.message.bytes": 2 * LARGE}})
     http.post(
@@ -305,12 +305,12 @@ def test_a_record_is_copied_as_curl(open_page: Open, broker: BrokerProcess) -> N
     assert copied == f"curl -sN '{broker.http_url}/v1/topics/flights/partitions/0/records/7'"
 
 
-def test_a_tail_that_is_refused_says_why(open_page: Open) -> None:
+def test_a_refused_tail_shows_the_reason(open_page: Open) -> None:
     page = open_page("/console/messages?topic=flights&live=1&json=%5B%5B", may_fail=True)
     expect(page.locator("#notice")).to_contain_text("json path '[['")
     expect(page.get_by_role("button", name="Live tail")).to_be_enabled()
 
 
-def test_a_topic_that_does_not_exist_is_told_in_the_broker_s_words(open_page: Open) -> None:
+def test_a_missing_topic_shows_the_brokers_error(open_page: Open) -> None:
     page = open_page("/console/messages?topic=nowhere&go=1", may_fail=True)
     expect(page.locator("#notice")).to_contain_text("nowhere")

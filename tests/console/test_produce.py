@@ -90,7 +90,7 @@ def test_a_file_of_records_is_stored_with_the_digits_that_it_has(open_page: Open
     assert values == ['{"id":12345678901234567890,"p":1.10,"a":1,"a":2}', "1e400"]
 
 
-def test_a_line_that_is_no_json_is_told_and_nothing_of_the_file_is_stored(open_page: Open) -> None:
+def test_an_invalid_json_line_is_shown_and_nothing_of_the_file_is_stored(open_page: Open) -> None:
     page = open_page("/console/produce?topic=broken-lines")
     page.locator("select[name=kind]").select_option("ndjson")
     data = b'{"value":1}\n{"value":1},{"value":2}\n'
@@ -99,7 +99,7 @@ def test_a_line_that_is_no_json_is_told_and_nothing_of_the_file_is_stored(open_p
     expect(page.locator("#notice")).to_contain_text("Line 2 of f is not JSON")
 
 
-def test_what_the_broker_refuses_is_told_with_the_record(open_page: Open) -> None:
+def test_a_record_that_the_broker_refuses_is_shown_with_the_error(open_page: Open) -> None:
     page = open_page("/console/produce?topic=refused", may_fail=True)
     page.locator("select[name=kind]").select_option("base64")
     page.get_by_label("Value", exact=True).fill("###")

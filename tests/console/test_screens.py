@@ -212,9 +212,7 @@ def test_topics_are_made_edited_purged_and_deleted_with_the_name_typed(
     assert http.get("/v1/topics/crews").status_code == 404
 
 
-def test_a_page_is_turned_and_a_name_found_and_the_address_says_so(
-    open_page: Open, http: httpx.Client
-) -> None:
+def test_paging_and_searching_topics_update_the_url(open_page: Open, http: httpx.Client) -> None:
     for number in range(60):
         http.put(f"/v1/topics/paged-{number:02}")
     page = open_page("/console/topics")
@@ -362,7 +360,7 @@ def test_an_asset_has_its_version_in_its_address(http: httpx.Client) -> None:
         assert http.get(wrong).status_code == 404
 
 
-def test_a_broker_that_cannot_be_reached_is_told(open_page: Open, broker: BrokerProcess) -> None:
+def test_an_unreachable_broker_is_shown(open_page: Open, broker: BrokerProcess) -> None:
     page = open_page("/", may_fail=True)
     expect(page.locator("#state")).to_have_text("ready")
     page.context.set_offline(True)
@@ -390,7 +388,7 @@ def test_the_documentation_is_shown_under_its_own_policy(
     expect(page.locator(shown).first).to_be_visible(timeout=3 * TIMEOUT_MS)
 
 
-def test_a_page_of_topics_behind_the_last_one_shows_the_last_one(open_page: Open) -> None:
+def test_a_page_of_topics_after_the_last_one_shows_the_last_one(open_page: Open) -> None:
     page = open_page("/console/topics?search=flights&page=7")
     expect(page.get_by_role("link", name="flights", exact=True)).to_be_visible()
     assert page.url.endswith("/console/topics?search=flights&page=1")

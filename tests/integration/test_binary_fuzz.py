@@ -133,7 +133,7 @@ def test_a_request_that_claims_too_much_is_an_error_and_costs_nothing(
     assert resident_kb(broker) - before < MEMORY_GROWTH_MAX_KB
 
 
-def test_many_peers_that_stop_in_the_middle_of_a_large_frame_hold_nobody_up(broker: BrokerProcess) -> None:
+def test_many_peers_that_stop_within_a_large_frame_do_not_delay_others(broker: BrokerProcess) -> None:
     before = resident_kb(broker)
     head = struct.pack(">IB", 16 * 1024 * 1024, 3) + b"x" * 1000
     peers = [socket.create_connection((broker.host, broker.binary_port)) for _ in range(200)]

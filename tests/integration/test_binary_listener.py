@@ -247,7 +247,7 @@ def test_a_length_no_frame_has_is_answered_by_type_00_and_the_connection_closed(
     assert peer.rest() == b""
 
 
-def test_what_was_asked_before_such_a_length_is_answered_first_and_nothing_behind_it(peer: Peer) -> None:
+def test_requests_before_an_invalid_length_are_answered_and_those_after_it_are_not(peer: Peer) -> None:
     peer.send(produce_frame("before", b"a"), FLUSH, hx("00 00 00 00"), produce_frame("before", b"b"))
     assert produced_offset(peer.frame()) == 0
     assert peer.frame() == FLUSHED
@@ -275,7 +275,7 @@ def test_a_record_of_about_max_message_bytes_is_stored_and_one_above_refused(pee
     assert len(answer) == 18 + 12 + 1_048_588 - 61 - 32
 
 
-def test_a_consume_has_about_four_mebibytes_at_most_and_goes_on_where_it_ended(peer: Peer) -> None:
+def test_a_consume_has_at_most_about_four_mebibytes_and_can_be_continued(peer: Peer) -> None:
     data = bytes(1_000_000)
     peer.send(*(produce_frame("much", data) for _ in range(10)))
     assert [produced_offset(frame) for frame in peer.frames(10)] == list(range(10))
@@ -456,7 +456,7 @@ def test_one_connection_works_while_a_thousand_say_nothing() -> None:
             assert silent.ask(FLUSH) == FLUSHED
 
 
-def test_peers_that_vanish_in_the_middle_of_a_frame_harm_nobody(broker: BrokerProcess, peer: Peer) -> None:
+def test_peers_that_disconnect_within_a_frame_do_not_affect_others(broker: BrokerProcess, peer: Peer) -> None:
     frame = produce_frame("survives", b"x" * 50)
     for cut in range(1, len(frame)):
         vanishing = Peer(broker)
@@ -689,7 +689,7 @@ REFUSED_CALLS: dict[str, tuple[m.Request, ErrorCode]] = {
 
 
 @pytest.mark.parametrize(("request_", "code"), REFUSED_CALLS.values(), ids=REFUSED_CALLS)
-def test_a_refused_call_says_why_in_number_and_words_and_the_connection_lives(
+def test_a_refused_call_has_code_and_text_and_the_connection_stays_open(
     peer: Peer, request_: m.Request, code: ErrorCode
 ) -> None:
     peer.call(m.CreateTopicRequest(topic="codes", partitions=2))
@@ -720,7 +720,7 @@ def test_a_malformed_call_of_the_extension_is_an_invalid_request_and_the_connect
         (m.ACKS_ALL, m.Durability.SYNCED, 0, 1),
     ],
 )
-def test_a_receipt_says_what_its_acks_promise(
+def test_a_receipt_has_the_durability_of_its_acks(
     peer: Peer, acks: int, durability: m.Durability, base_offset: int, last_offset: int
 ) -> None:
     topic = f"acks.{acks + 1}"
@@ -736,7 +736,7 @@ def test_a_receipt_says_what_its_acks_promise(
     assert peer.ask(consume_frame(topic, 0, 10))[5:18] == hx("01 0000000000000002 00000002")
 
 
-def test_several_batches_of_one_request_are_stored_one_behind_the_other(peer: Peer) -> None:
+def test_several_batches_of_one_request_are_stored_in_order(peer: Peer) -> None:
     batches = batch_of([b"a", b"b"]) + batch_of([b"c"]) + batch_of([b"d", b"e", b"f"])
     answer = peer.call(batch_request("several", batches, acks=m.ACKS_ALL))
     assert isinstance(answer, m.ProduceBatchResponse)
@@ -757,7 +757,7 @@ def test_a_produce_to_any_partition_takes_them_in_turn(peer: Peer) -> None:
     assert sorted(partitions) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
-def test_a_fetch_answers_each_partition_in_order_and_errors_stand_in_their_places(peer: Peer) -> None:
+def test_a_fetch_answers_each_partition_in_order_including_errors(peer: Peer) -> None:
     peer.call(m.CreateTopicRequest(topic="fetched", partitions=2))
     peer.call(batch_request("fetched", batch_of([b"a"]), partition=1))
     answer = peer.call(

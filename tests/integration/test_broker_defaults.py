@@ -239,7 +239,7 @@ def metadata_of(peer: KafkaPeer, topic: str, *, may_create: bool = False) -> met
 # ── names and configurations through other protocols ──
 
 
-def test_metadata_that_makes_a_deleted_topic_again_says_once_that_it_was_gone(peer: KafkaPeer) -> None:
+def test_metadata_that_creates_a_deleted_topic_again_first_answers_unknown_topic(peer: KafkaPeer) -> None:
     def found() -> tuple[int, int]:
         (topic,) = metadata_of(peer, "again", may_create=True).topics
         return topic.error_code, len(topic.partitions)

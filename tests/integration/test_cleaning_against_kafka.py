@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
@@ -24,7 +23,8 @@ from app.storage.checkpoint import CLEANER_OFFSETS, read_offsets
 from app.storage.cleaning.batch_filter import DELETE_HORIZON, Treatment
 from app.storage.cleaning.key_map import KeyMap
 from app.storage.files import RealFiles
-from load.apache_kafka import ApacheKafka, KafkaUnavailable, apache_kafka
+from load.apache_kafka import ApacheKafka, apache_kafka
+from tests.support.apache_kafka import kafka_or_skip
 from tests.support.compaction import NOW_MS, RULES, CleanedPartition, records_of
 
 # The least that Apache Kafka takes since 4.0.
@@ -47,13 +47,8 @@ def kafka() -> Iterator[ApacheKafka]:
         "log.cleaner.min.cleanable.ratio": "0.001",
         "log.cleaner.dedupe.buffer.size": "20000000",
     }
-    try:
-        with apache_kafka(properties=properties, heap="512m") as running:
-            yield running
-    except KafkaUnavailable as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
+    with kafka_or_skip(), apache_kafka(properties=properties, heap="512m") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

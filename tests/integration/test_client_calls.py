@@ -93,7 +93,7 @@ async def test_any_value_survives(client: AsyncClient, topic: str, value: bytes 
     ("acks", "durability"),
     [("all", Durability.SYNCED), (1, Durability.APPENDED), (0, Durability.NONE)],
 )
-async def test_the_receipt_says_how_durable_a_record_is(
+async def test_the_receipt_reports_the_durability_of_a_record(
     client: AsyncClient, topic: str, acks: Any, durability: Durability
 ) -> None:
     receipt = await client.produce(topic, b"x", acks=acks)
@@ -130,7 +130,7 @@ async def test_nothing_is_nothing(client: AsyncClient, topic: str) -> None:
     assert await client.produce_many(topic, []) == []
 
 
-async def test_a_record_that_is_too_large_is_told_and_the_others_are_stored(
+async def test_a_record_that_is_too_large_raises_and_the_others_are_stored(
     client: AsyncClient, topic: str
 ) -> None:
     await client.create_topic(topic, configs={"max.message.bytes": 100_000})
@@ -174,7 +174,7 @@ async def test_a_fetch_waits_for_the_next_record(client: AsyncClient, topic: str
     assert [record.value for record in (await waiting).records] == [b"second"]
 
 
-async def test_an_offset_out_of_range_says_what_there_is(client: AsyncClient, topic: str) -> None:
+async def test_an_offset_out_of_range_raises_with_the_valid_range(client: AsyncClient, topic: str) -> None:
     await client.produce(topic, b"x")
     with pytest.raises(OffsetOutOfRangeError) as caught:
         await client.fetch(topic, offset=7)
@@ -277,7 +277,7 @@ async def test_simple_messages_are_those_of_the_binary_protocol(
         await client.simple_consume(topic, 99, 1)
 
 
-async def test_a_closed_client_says_so(url: str) -> None:
+async def test_a_closed_client_raises(url: str) -> None:
     client = AsyncClient(url)
     await client.ping()
     await client.close()

@@ -170,7 +170,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(url: str, topic: str) -> None
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_without_a_broker_the_message_says_what_to_do() -> None:
+def test_without_a_broker_the_error_names_a_remedy() -> None:
     for command in (["topics", "list"], ["consume", "t"]):
         done = stele(*command, "--url", "stele://127.0.0.1:1")
         assert done.returncode == 1

@@ -111,7 +111,7 @@ async def test_a_cancelled_caller_does_not_shift_the_answers_of_others() -> None
         assert await client.simple_produce("t", b"77") == 77
 
 
-async def test_a_long_poll_holds_nobody_up(stele_broker_session: BrokerProcess) -> None:
+async def test_a_long_poll_does_not_delay_other_calls(stele_broker_session: BrokerProcess) -> None:
     async with AsyncClient(stele_broker_session.binary_url) as client:
         await client.produce("long-poll", b"x")
         polls = [asyncio.create_task(client.fetch("long-poll", offset=1, wait_ms=600_000)) for _ in range(3)]
@@ -154,7 +154,7 @@ async def torn_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 
 @pytest.mark.parametrize("handle", [garbage, wrong_type, torn_body])
-async def test_what_is_not_the_protocol_is_told(handle: Handler) -> None:
+async def test_a_peer_of_another_protocol_raises(handle: Handler) -> None:
     async with peer(handle) as url:
         async with AsyncClient(url) as client:
             with pytest.raises(ProtocolError):
@@ -163,7 +163,7 @@ async def test_what_is_not_the_protocol_is_told(handle: Handler) -> None:
             await asyncio.to_thread(blocking.simple_produce, "t", b"x")
 
 
-async def test_an_unknown_request_gets_the_brokers_words() -> None:
+async def test_an_unknown_request_raises_with_the_brokers_text() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async for _ in requests_of(reader):
             writer.write(m.ErrorResponse(response_type=0, message="type 0x03 is unknown").encode())
@@ -173,7 +173,7 @@ async def test_an_unknown_request_gets_the_brokers_words() -> None:
             await client.simple_produce("t", b"x")
 
 
-async def test_an_http_url_that_is_no_broker_is_told(stele_broker_session: BrokerProcess) -> None:
+async def test_an_http_url_of_another_server_raises(stele_broker_session: BrokerProcess) -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello")
@@ -238,7 +238,7 @@ async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     await reader.read(1)
 
 
-async def test_a_connection_that_breaks_is_told_and_a_produce_is_not_repeated() -> None:
+async def test_a_broken_connection_raises_and_a_produce_is_not_repeated() -> None:
     produced = 0
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -277,7 +277,7 @@ async def test_a_read_is_repeated_on_a_new_connection() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["stele", "http"])
-async def test_without_a_broker_a_call_fails_in_its_time_and_says_what_to_do(scheme: str) -> None:
+async def test_without_a_broker_a_call_fails_within_its_timeout_and_names_a_remedy(scheme: str) -> None:
     url = f"{scheme}://127.0.0.1:{free_port()}"
     async with AsyncClient(url, connect_timeout_s=0.2) as client:
         with pytest.raises(BrokerUnavailableError, match=r"no broker answers at 127\.0\.0\.1") as caught:

@@ -177,7 +177,7 @@ async def test_seek_goes_anywhere_and_drops_what_was_fetched(url: str, topic: st
         assert [next(blocking).offset for _ in range(2)] == [8, 9]
 
 
-async def test_a_poison_pill_is_told_and_can_be_skipped(url: str, topic: str) -> None:
+async def test_a_record_that_cannot_be_decoded_is_an_error_and_can_be_skipped(url: str, topic: str) -> None:
     async with AsyncClient(url) as client:
         await client.produce_many(topic, [b"1", b"{", NewRecord(None), b"[2]"])
         consumer = AsyncConsumer(client, topic, deserializer=json_deserializer, follow=False)
@@ -210,7 +210,7 @@ async def test_a_batch_ends_before_a_poison_pill_and_the_next_call_raises(url: s
         assert [record.value for records in blocking.batches() for record in records] == [4]
 
 
-async def test_an_offset_that_is_not_there_is_told_or_reset(url: str, topic: str) -> None:
+async def test_an_offset_out_of_range_raises_or_resets(url: str, topic: str) -> None:
     fill(url, topic, 3)
     async with AsyncClient(url) as client:
         async with AsyncConsumer(client, topic, start=50) as consumer:
@@ -233,7 +233,7 @@ async def test_an_offset_that_is_not_there_is_told_or_reset(url: str, topic: str
             assert next(blocking).offset == 0
 
 
-async def test_a_topic_that_is_not_there_is_told(url: str, topic: str) -> None:
+async def test_a_missing_topic_raises(url: str, topic: str) -> None:
     async with AsyncClient(url) as client, AsyncConsumer(client, topic) as consumer:
         with pytest.raises(UnknownTopicError):
             await anext(consumer)
@@ -243,7 +243,7 @@ async def test_a_topic_that_is_not_there_is_told(url: str, topic: str) -> None:
         next(blocking)
 
 
-async def test_a_closed_consumer_says_so(url: str, topic: str) -> None:
+async def test_a_closed_consumer_raises(url: str, topic: str) -> None:
     fill(url, topic, 1)
     async with AsyncClient(url) as client:
         consumer = AsyncConsumer(client, topic)
@@ -272,7 +272,7 @@ def test_settings_without_sense_are_refused(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("transport", ["tcp", "http"])
-async def test_a_consumer_goes_on_where_it_was_after_a_kill(
+async def test_a_consumer_continues_at_its_position_after_a_kill(
     stele_broker: BrokerProcess, transport: str
 ) -> None:
     url = url_of(stele_broker, transport)
@@ -300,7 +300,9 @@ async def test_a_consumer_goes_on_where_it_was_after_a_kill(
 
 
 @pytest.mark.parametrize("transport", ["tcp", "http"])
-def test_a_consumer_in_a_thread_goes_on_where_it_was(stele_broker: BrokerProcess, transport: str) -> None:
+def test_a_consumer_in_a_thread_continues_at_its_position(
+    stele_broker: BrokerProcess, transport: str
+) -> None:
     url = url_of(stele_broker, transport)
     fill(url, "t", 300, partitions=2)
     found: list[int] = []
@@ -316,7 +318,7 @@ def test_a_consumer_in_a_thread_goes_on_where_it_was(stele_broker: BrokerProcess
     assert sorted(found) == list(range(300))
 
 
-async def test_an_outage_that_lasts_is_told_and_iterating_on_is_safe(stele_broker: BrokerProcess) -> None:
+async def test_a_long_outage_raises_and_iteration_can_continue(stele_broker: BrokerProcess) -> None:
     fill(stele_broker.binary_url, "t", 2)
     async with (
         AsyncClient(stele_broker.binary_url, connect_timeout_s=2) as client,

@@ -156,7 +156,7 @@ async def test_a_lease_that_is_lost_is_an_exception(url: str, topic: str) -> Non
             pass
 
 
-async def test_a_group_waits_for_a_broker_that_is_away_and_goes_on(tmp_path: Path) -> None:
+async def test_a_group_waits_for_a_broker_that_is_down_and_continues(tmp_path: Path) -> None:
     with run_broker(tmp_path / "data") as broker:
         fill(broker, "orders", 300)
         for name, url in (("http", broker.http_url), ("binary", broker.binary_url)):

@@ -127,7 +127,7 @@ class Order:
     amount: int
 
 
-async def test_values_are_serialized_and_what_cannot_be_is_told(url: str, topic: str) -> None:
+async def test_values_are_serialized_or_raise(url: str, topic: str) -> None:
     async with (
         AsyncClient(url) as client,
         AsyncProducer(client, topic, serializer=json_serializer) as producer,
@@ -189,7 +189,7 @@ def test_a_full_buffer_makes_threads_wait(url: str, topic: str) -> None:
     assert sum(map(len, stored(url, topic).values())) == 200
 
 
-async def test_a_cancelled_caller_stops_nobody_else(url: str, topic: str) -> None:
+async def test_a_cancelled_caller_does_not_affect_others(url: str, topic: str) -> None:
     async with AsyncClient(url) as client, AsyncProducer(client, topic) as producer:
         tasks = [asyncio.create_task(producer.send(str(i))) for i in range(50)]
         await asyncio.sleep(0)
@@ -210,7 +210,7 @@ async def test_acks_0_and_1(url: str, topic: str) -> None:
             AsyncProducer(client, topic, acks=0, idempotent=True)
 
 
-async def test_a_closed_producer_says_so(url: str, topic: str) -> None:
+async def test_a_closed_producer_raises(url: str, topic: str) -> None:
     async with AsyncClient(url) as client:
         producer = AsyncProducer(client, topic)
         await producer.close()

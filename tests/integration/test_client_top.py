@@ -35,7 +35,7 @@ def top(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
 
 
-def test_it_is_printed_once_with_the_group_that_is_most_behind_first(broker: BrokerProcess) -> None:
+def test_once_prints_the_group_with_the_most_lag_first(broker: BrokerProcess) -> None:
     deadline_s = time.monotonic() + 30
     while True:
         done = top("--once", "--url", broker.http_url)
@@ -51,7 +51,7 @@ def test_it_is_printed_once_with_the_group_that_is_most_behind_first(broker: Bro
     assert re.search(r"^of-orders .* (?:7|12)$\n^.*\n?^of-crews .* 3$", done.stdout, re.MULTILINE)
 
 
-def test_what_is_wrong_is_told() -> None:
+def test_an_unreachable_or_invalid_url_is_an_error() -> None:
     unreachable = top("--url", "http://127.0.0.1:1")
     assert unreachable.returncode == 1
     assert "http://127.0.0.1:1 cannot be reached" in unreachable.stderr
@@ -64,7 +64,7 @@ def test_what_is_wrong_is_told() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>Welcome</html>", b"[]", b'{"version": 7}', b"\xff"])
-def test_a_server_that_is_no_broker_is_told(body: bytes) -> None:
+def test_a_server_that_is_not_a_broker_is_an_error(body: bytes) -> None:
     class Stranger(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)

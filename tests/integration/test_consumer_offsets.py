@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -39,8 +38,9 @@ from app.tcp.kafka.schemas import (
     offset_commit,
     offset_delete,
 )
-from load.apache_kafka import KafkaUnavailable, apache_kafka, libs, run_tool
+from load.apache_kafka import apache_kafka, libs, run_tool
 from tests.integration.test_kafka_groups import stable
+from tests.support.apache_kafka import kafka_or_skip
 from tests.support.batches import batch_of
 from tests.support.kafka_peer import TIMEOUT_S, KafkaPeer, create_topic, fetch, only_partition, produce
 from tests.support.offset_records import (
@@ -72,12 +72,8 @@ def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
 
 @pytest.fixture(scope="module")
 def tools() -> None:
-    try:
+    with kafka_or_skip():
         libs()
-    except KafkaUnavailable as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
 
 
 class Monitor:
@@ -209,7 +205,7 @@ def test_a_monitor_that_begins_at_the_end_sees_what_comes(broker: BrokerProcess,
         assert not any(key.group == "before" for key in monitor.commits)
 
 
-def test_a_monitor_goes_on_over_a_broker_that_is_killed_and_misses_nothing() -> None:
+def test_a_monitor_continues_after_a_kill_of_the_broker_and_misses_nothing() -> None:
     with run_broker() as broker:
         with KafkaPeer(broker) as peer:
             create_topic(peer, "orders")
@@ -308,7 +304,7 @@ def metadata_of(peer: KafkaPeer, topic: str, *, may_create: bool = False) -> met
     return found
 
 
-def test_nobody_creates_or_changes_internal_topics_or_writes_to_them(peer: KafkaPeer) -> None:
+def test_internal_topics_cannot_be_created_changed_or_written(peer: KafkaPeer) -> None:
     refused = ErrorCode.INVALID_TOPIC_EXCEPTION
     expected = dict.fromkeys(codes(peer, OFFSETS), int(refused))
     assert codes(peer, OFFSETS) == {
@@ -328,7 +324,7 @@ def test_a_produce_is_refused_in_every_version(peer: KafkaPeer, version: int) ->
     assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_clients_are_told_that_a_topic_is_internal(broker: BrokerProcess, peer: KafkaPeer) -> None:
+def test_metadata_marks_internal_topics(broker: BrokerProcess, peer: KafkaPeer) -> None:
     found = metadata_of(peer, OFFSETS)
     assert (found.is_internal, len(found.partitions)) == (True, PARTITIONS)
     assert metadata_of(peer, TRANSACTIONS).is_internal

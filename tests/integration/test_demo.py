@@ -30,7 +30,7 @@ def test_a_flight_becomes_a_record_with_its_tail_number_as_key_and_its_scheduled
 
 
 @pytest.mark.slow
-def test_flights_written_through_either_listener_come_back_through_the_other_each_once() -> None:
+def test_flights_written_through_one_listener_are_read_once_through_the_other() -> None:
     sent = flights()
     with run_broker() as broker:
         report = demo.replay(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -16,7 +15,8 @@ from confluent_kafka import Producer
 from stele import Client, Compression, Consumer, NewRecord, Record
 from stele.broker_process import BrokerProcess, run_broker
 
-from load.apache_kafka import KafkaUnavailable, libs, run_tool
+from load.apache_kafka import libs, run_tool
+from tests.support.apache_kafka import kafka_or_skip
 
 # Small enough for a dozen segments a partition, each with several index entries.
 SMALL = {"segment.bytes": 4096, "index.interval.bytes": 512}
@@ -66,12 +66,8 @@ class Stored:
 
 @pytest.fixture(scope="module")
 def tool() -> None:
-    try:
+    with kafka_or_skip():
         libs()
-    except KafkaUnavailable as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +196,7 @@ def test_there_are_several_segments_with_indexes_and_all_codecs(stored: Stored) 
         assert sealed <= indexed
 
 
-def test_by_default_it_finds_every_batch_where_the_broker_put_it(stored: Stored) -> None:
+def test_by_default_every_batch_is_printed_with_its_position(stored: Stored) -> None:
     sections = dump(stored)
     written = [line for lines in sections.values() for line in lines if line.startswith("baseOffset: ")]
     assert any(" producerId: -1 " not in line for line in written), "the producer's batches are idempotent"
@@ -225,7 +221,7 @@ def test_by_default_it_finds_every_batch_where_the_broker_put_it(stored: Stored)
         assert len(entries) == path.stat().st_size // 12
 
 
-def test_with_deep_iteration_it_finds_every_record_with_its_key_size_headers_and_time(stored: Stored) -> None:
+def test_deep_iteration_prints_every_record_with_key_size_headers_and_time(stored: Stored) -> None:
     sections = dump(stored, "--deep-iteration")
     for partition, records in stored.records.items():
         seen = matches(_RECORD, of_partition(sections, partition))

@@ -143,7 +143,7 @@ def test_a_partition_is_claimed_before_it_is_read_or_committed(listener: GroupPr
     assert listener.committed(topic, topic, 0) == 18
 
 
-def test_nobody_owns_what_is_assigned_to_another_or_does_not_exist(
+def test_a_partition_of_another_member_or_a_missing_one_cannot_be_claimed(
     listener: GroupProtocol, topic: str
 ) -> None:
     first = listener.join(topic, topic)
@@ -248,7 +248,7 @@ def test_a_poll_leases_records_and_an_ack_commits_them(listener: GroupProtocol, 
     assert [listener.committed(topic, topic, p) for p in range(PARTITIONS)] == [20] * PARTITIONS
 
 
-def test_what_is_leased_is_given_to_nobody_else_until_it_is_given_back(
+def test_leased_records_go_to_no_other_poll_until_they_are_given_back(
     listener: GroupProtocol, topic: str
 ) -> None:
     first = listener.poll(topic, topic, max_records=1000)
@@ -316,7 +316,7 @@ def test_a_lease_that_runs_out_is_given_to_the_next_poll_and_is_fenced(
     assert refusal(lambda: listener.ack(topic, str(slow.lease))) is ErrorCode.LEASE_FENCED
 
 
-def test_a_lease_that_ran_out_is_good_as_long_as_nobody_was_given_its_records(
+def test_an_expired_lease_is_valid_until_another_client_gets_its_records(
     broker: BrokerProcess, listener: GroupProtocol, topic: str
 ) -> None:
     polled = listener.poll(topic, topic, max_records=1000, lease_ms=100)

@@ -131,7 +131,7 @@ def test_a_configuration_that_does_not_exist_or_makes_no_sense_is_refused(
 @pytest.mark.parametrize(
     ("acks", "receipt"), [("all", "synced"), ("-1", "synced"), ("1", "appended"), ("0", "none")]
 )
-def test_the_receipt_says_how_durable_a_write_is(
+def test_the_receipt_reports_the_durability_of_a_write(
     http: httpx.Client, topic: str, acks: str, receipt: str
 ) -> None:
     answer = http.post(f"/v1/topics/{topic}/records", params={"acks": acks}, json={"records": [{"value": 1}]})
@@ -152,9 +152,7 @@ def test_a_topic_in_memory_promises_nothing(http: httpx.Client, topic: str) -> N
     assert [record["value"] for record in records_of(http, topic, start="earliest")] == ["2", "3", "4"]
 
 
-def test_one_invalid_record_refuses_the_whole_json_body_and_says_which(
-    http: httpx.Client, topic: str
-) -> None:
+def test_one_invalid_record_refuses_the_whole_json_body_and_is_named(http: httpx.Client, topic: str) -> None:
     body = {"records": [{"value": "good"}, {"key": "no value"}, {"value": 1, "value_b64": "AA=="}]}
 
     refused = problem(http.post(f"/v1/topics/{topic}/records", json=body), 400, "bad-request")
@@ -306,7 +304,7 @@ def test_a_read_begins_at_an_offset_or_a_time(
 
 
 @pytest.mark.parametrize("start", ["latest", "10", "-1h"])
-def test_a_read_at_the_end_is_empty_and_says_where_to_go_on(
+def test_a_read_at_the_end_is_empty_and_has_the_next_offset(
     http: httpx.Client, filled: str, start: str
 ) -> None:
     answer = http.get(f"/v1/topics/{filled}/partitions/0/records", params={"from": start})
@@ -407,7 +405,7 @@ def test_batches_are_served_as_they_are_stored(http: httpx.Client, filled: str) 
         ("/v1/nowhere", 404, "not-found"),
     ],
 )
-def test_a_wrong_read_is_a_problem_that_says_what_to_do(
+def test_an_invalid_read_is_a_problem_with_a_remedy(
     http: httpx.Client, filled: str, path: str, status: int, slug: str
 ) -> None:
     problem(http.get(path.format(filled)), status, slug)
@@ -473,7 +471,7 @@ def events_of(lines: Iterator[str], count: int) -> list[tuple[str, Any]]:
     return found
 
 
-def test_an_event_stream_is_resumed_behind_the_last_event_it_gave(http: httpx.Client, filled: str) -> None:
+def test_an_event_stream_is_resumed_after_its_last_event(http: httpx.Client, filled: str) -> None:
     url = f"/v1/topics/{filled}/partitions/0/records"
     accept = {"accept": "text/event-stream"}
     with http.stream("GET", url, params={"from": "earliest"}, headers=accept) as stream:
@@ -527,7 +525,7 @@ def test_a_stream_ends_when_the_broker_does() -> None:
 # ── the rest ──
 
 
-def test_retention_moves_the_start_and_says_410_with_the_earliest_offset_left() -> None:
+def test_reads_before_the_log_start_get_410_with_the_earliest_offset() -> None:
     settings = {"STELE_LOG_RETENTION_CHECK_INTERVAL_MS": "20"}
     with (
         run_broker(environment=settings) as broker,

@@ -84,7 +84,7 @@ def numbers(records: list[dict[str, Any]]) -> list[int]:
 
 @pytest.mark.parametrize("order", ["oldest", "newest"])
 @pytest.mark.parametrize("limit", [1, 7, 64, 1000])
-def test_a_search_that_goes_on_shows_each_record_once(
+def test_a_continued_search_shows_each_record_once(
     http: httpx.Client, topic: str, order: str, limit: int
 ) -> None:
     fill(http, topic, 300, partitions=3)
@@ -122,7 +122,7 @@ def produce_in_batches(
 
 
 @pytest.mark.parametrize("order", ["oldest", "newest"])
-def test_a_search_reads_no_large_batch_for_every_part_of_it_anew(
+def test_a_search_does_not_read_a_large_batch_again_for_each_window(
     broker: BrokerProcess, http: httpx.Client, topic: str, order: str
 ) -> None:
     http.put(f"/v1/topics/{topic}", json={"configs": {"max.message.bytes": 10_000_000}})
@@ -184,7 +184,7 @@ def received_until_broken_off(http: httpx.Client, path: str, **asked: Any) -> by
 
 
 @pytest.mark.parametrize("shape", ["ndjson", "csv"])
-def test_an_export_that_lacks_what_is_damaged_is_broken_off_behind_all_that_is_not(
+def test_an_export_without_corrupt_records_is_aborted_after_the_valid_ones(
     broker: BrokerProcess, http: httpx.Client, topic: str, shape: str
 ) -> None:
     fill(http, topic, 300)
@@ -208,7 +208,7 @@ def test_an_export_is_broken_off_when_the_broker_stops(topic: str) -> None:
                 list(parts)
 
 
-def test_a_search_whose_topic_is_deleted_fails_and_says_so(
+def test_a_search_fails_if_its_topic_is_deleted(
     broker: BrokerProcess, http: httpx.Client, topic: str
 ) -> None:
     produce_in_batches(broker, topic, batches=50, records=10_000)
@@ -239,7 +239,7 @@ def test_what_a_search_looks_at_is_not_counted_as_read(http: httpx.Client, topic
     assert bytes_read() > before
 
 
-def test_a_search_of_many_partitions_goes_on_with_spans_that_are_too_long_for_an_address() -> None:
+def test_a_search_of_many_partitions_continues_with_ranges_too_long_for_a_url() -> None:
     with run_broker() as broker, httpx.Client(base_url=broker.http_url, timeout=60) as http:
         made = http.put("/v1/topics/many", json={"partitions": 9000, "configs": {"stele.storage": "memory"}})
         assert made.status_code == 201
@@ -310,7 +310,7 @@ def damage(broker: BrokerProcess, topic: str) -> None:
     log.write_bytes(raw)
 
 
-def test_a_search_goes_on_behind_damage_and_says_so(
+def test_a_search_continues_after_a_corrupt_range_and_reports_it(
     broker: BrokerProcess, http: httpx.Client, topic: str
 ) -> None:
     fill(http, topic, 300)
@@ -320,7 +320,7 @@ def test_a_search_goes_on_behind_damage_and_says_so(
     assert [error["type"] for error in end["errors"]] == ["/problems/corrupt-log"]
 
 
-def test_searches_that_nobody_reads_hold_their_places_until_their_clients_leave(
+def test_unread_searches_hold_their_slots_until_their_clients_leave(
     broker: BrokerProcess, http: httpx.Client, topic: str
 ) -> None:
     producer = Producer({"bootstrap.servers": broker.kafka_bootstrap})
@@ -413,9 +413,7 @@ def test_a_tail_filters_and_previews(http: httpx.Client, topic: str) -> None:
     assert [(one["offset"], one["value"]) for one in found] == [(48, '{"n'), (49, '{"n')]
 
 
-def test_a_tail_that_is_paced_leaves_out_and_counts_and_resumes_behind_it(
-    http: httpx.Client, topic: str
-) -> None:
+def test_a_paced_tail_skips_and_counts_records_and_resumes_after_them(http: httpx.Client, topic: str) -> None:
     fill(http, topic, 5000)
     asked = {"from": "earliest", "max_per_s": 100}
     seen: list[int] = []
@@ -504,7 +502,7 @@ def is_data(line: str) -> bool:
     return line.startswith("data: ")
 
 
-def test_a_preview_cuts_and_says_how_much_there_is(http: httpx.Client, topic: str) -> None:
+def test_a_preview_is_cut_and_reports_the_full_size(http: httpx.Client, topic: str) -> None:
     http.post(f"/v1/topics/{topic}/records", json={"records": [{"key": "k", "value": "ä" * 100}]})
     ((record,), _) = search(http, topic, preview=11)
     assert record["value"] == "ä" * 5
@@ -594,7 +592,9 @@ def test_a_partition_is_checked_while_it_is_written(
     assert http.get(f"/v1/topics/{topic}/partitions/0/segments").json()["verified"] == checked
 
 
-def test_a_check_ends_when_nobody_waits_for_it(broker: BrokerProcess, http: httpx.Client, topic: str) -> None:
+def test_a_verification_ends_when_its_client_disconnects(
+    broker: BrokerProcess, http: httpx.Client, topic: str
+) -> None:
     producer = Producer({"bootstrap.servers": broker.kafka_bootstrap, "batch.num.messages": 1})
     for _ in range(60_000):
         producer.produce(topic, b"v")
@@ -623,7 +623,9 @@ def test_a_topic_in_memory_has_no_segments_and_nothing_to_check(http: httpx.Clie
     assert http.post(f"/v1/topics/{topic}/partitions/0/verify").json()["is_good"]
 
 
-def test_connections_say_who_they_are(broker: BrokerProcess, http: httpx.Client, topic: str) -> None:
+def test_connections_are_listed_with_their_clients(
+    broker: BrokerProcess, http: httpx.Client, topic: str
+) -> None:
     producer = Producer({"bootstrap.servers": broker.kafka_bootstrap, "client.id": "me-7"})
     producer.produce(topic, b"x")
     producer.flush()
@@ -693,7 +695,7 @@ def test_a_connection_is_known_as_long_as_it_is_open_and_no_longer(
     until(lambda: not {"first", "second", "short", None} & http_connections(http).keys())
 
 
-def test_who_has_the_address_of_another_inherits_nothing(
+def test_a_connection_that_reuses_an_address_inherits_nothing(
     broker: BrokerProcess, http: httpx.Client, topic: str
 ) -> None:
     before = Visitor(broker, "before/1")

@@ -167,7 +167,7 @@ def test_a_topic_that_cannot_be_is_refused_with_a_reason_and_not_made(
     assert partitions_of(peer, "r") is None
 
 
-def test_one_request_creates_what_it_can_and_a_name_that_stands_twice_never(peer: KafkaPeer) -> None:
+def test_one_request_creates_its_valid_topics_and_never_a_repeated_name(peer: KafkaPeer) -> None:
     made = creation(peer, topic_of("twice"), topic_of("single"), topic_of("twice"), topic_of("a/b"))
     assert {one.name: one.error_code for one in made} == {
         "twice": ErrorCode.INVALID_REQUEST,
@@ -185,7 +185,7 @@ def test_what_is_only_validated_is_not_made(peer: KafkaPeer) -> None:
     assert partitions_of(peer, "v") is None
 
 
-def test_what_stands_behind_a_creation_finds_the_topic(peer: KafkaPeer) -> None:
+def test_requests_pipelined_after_a_creation_find_the_topic(peer: KafkaPeer) -> None:
     peer.post_all(
         [
             (create_topics.CreateTopicsRequest(topics=[topic_of("just-made", partitions=1)]), 5),
@@ -228,7 +228,7 @@ def test_a_topic_is_deleted_by_name_in_every_version_and_through_every_protocol(
     assert httpx.get(f"{broker.http_url}/v1/topics/{name}").status_code == 404
 
 
-def test_topics_are_deleted_by_id_and_an_unknown_id_is_told(peer: KafkaPeer) -> None:
+def test_topics_are_deleted_by_id_and_an_unknown_id_is_an_error(peer: KafkaPeer) -> None:
     topic_id = create_topic(peer, "deleted-by-id")
     asked = [
         delete_topics.DeleteTopicState(topic_id=topic_id),
@@ -437,7 +437,7 @@ def test_what_kafka_has_no_name_for_is_shown_by_ours_and_a_secret_is_not(peer: K
         (-1, "", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_has_no_configurations_is_told_so(
+def test_a_resource_without_configurations_is_an_error(
     peer: KafkaPeer, kind: int, name: str, code: ErrorCode
 ) -> None:
     refused = described(peer, kind, name)
@@ -703,7 +703,7 @@ def test_a_connection_that_vanishes_in_the_middle_of_a_change_leaves_topics_that
 # ── short questions with long answers ──
 
 
-def test_what_is_asked_for_again_and_again_is_told_once(peer: KafkaPeer) -> None:
+def test_a_repeated_resource_is_described_once(peer: KafkaPeer) -> None:
     create_topic(peer, "echo", partitions=50)
     create_topic(peer, "echo-2")
     times = 2_000

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -16,7 +15,8 @@ from app.tcp.kafka.schemas import alter_configs, create_partitions, delete_topic
 from app.tcp.kafka.schemas import create_topics as creating
 from app.tcp.kafka.schemas import describe_configs as describing
 from app.tcp.kafka.schemas import incremental_alter_configs as incremental
-from load.apache_kafka import KafkaUnavailable, apache_kafka, libs
+from load.apache_kafka import apache_kafka, libs
+from tests.support.apache_kafka import kafka_or_skip
 from tests.support.kafka_peer import WITHOUT_RETENTION, KafkaPeer
 from tests.support.kafka_topic_configs import DIFFERENCES, TOPIC_CONFIGS
 
@@ -35,12 +35,8 @@ def stele_peer() -> Iterator[KafkaPeer]:
 
 @pytest.fixture(scope="module")
 def kafka_peer() -> Iterator[KafkaPeer]:
-    try:
+    with kafka_or_skip():
         libs()
-    except KafkaUnavailable as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
     with apache_kafka(heap="512m") as kafka:
         address = SimpleNamespace(host=kafka.host, kafka_port=kafka.port)
         with KafkaPeer(cast("BrokerProcess", address)) as peer:
@@ -250,7 +246,7 @@ def test_a_creation_that_is_meant_breaks_on_the_same_rule_as_one_that_is_validat
     assert result.error_message
 
 
-def test_a_name_that_stands_twice_in_a_request_is_refused_and_the_others_are_made(peer: KafkaPeer) -> None:
+def test_a_name_twice_in_a_request_is_refused_and_the_others_are_created(peer: KafkaPeer) -> None:
     made = create(peer, topic_of("twice"), topic_of("twice"), topic_of("beside-twice"))
     assert (made["twice"].error_code, made["twice"].error_message) == (
         ErrorCode.INVALID_REQUEST,
@@ -371,7 +367,7 @@ def test_a_deletion_that_cannot_be(
 # ── configurations of topics ──
 
 
-def test_a_topic_describes_every_configuration_that_kafka_has_with_its_default_and_its_words(
+def test_a_topic_describes_every_kafka_configuration_with_default_and_documentation(
     peer: KafkaPeer, is_kafka: bool
 ) -> None:
     create(peer, topic_of("described"))
@@ -480,7 +476,7 @@ def test_a_refused_change_of_one_topic_leaves_the_other_changed(peer: KafkaPeer)
     await_config(peer, TOPIC, "right", "retention.ms", "7")
 
 
-def test_a_resource_that_stands_twice_in_a_request_is_refused(peer: KafkaPeer) -> None:
+def test_a_resource_twice_in_a_request_is_refused(peer: KafkaPeer) -> None:
     create(peer, topic_of("once"))
     change = (TOPIC, "once", [("retention.ms", SET, "7")])
     assert [code for code, _ in alter_all(peer, change, change)] == [ErrorCode.INVALID_REQUEST] * 2

@@ -15,7 +15,8 @@ import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
 
-from load.apache_kafka import KafkaUnavailable, apache_kafka, run_tool
+from load.apache_kafka import apache_kafka, run_tool
+from tests.support.apache_kafka import kafka_or_skip
 from tests.support.fetch_session_table import LONG_MS, NAMES, SCENARIOS, Reader, Scenario
 from tests.support.kafka_peer import WITHOUT_RETENTION, KafkaAddress, KafkaPeer, create_topic, put
 
@@ -38,18 +39,13 @@ def test_a_session_answers_as_that_of_apache_kafka(peer: KafkaPeer, scenario: Sc
 
 
 @pytest.mark.long
-def test_apache_kafka_answers_as_the_table_says() -> None:
-    try:
-        with apache_kafka(heap="512m") as control:
-            address = cast("KafkaAddress", SimpleNamespace(host=control.host, kafka_port=control.port))
-            for scenario in SCENARIOS:
-                with KafkaPeer(address) as peer:
-                    seen = scenario.play(Reader(peer, f"{scenario.name.replace(' ', '-')}-"))
-                assert seen == scenario.expected, scenario.name
-    except KafkaUnavailable as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(error))
+def test_apache_kafka_answers_as_in_the_table() -> None:
+    with kafka_or_skip(), apache_kafka(heap="512m") as control:
+        address = cast("KafkaAddress", SimpleNamespace(host=control.host, kafka_port=control.port))
+        for scenario in SCENARIOS:
+            with KafkaPeer(address) as peer:
+                seen = scenario.play(Reader(peer, f"{scenario.name.replace(' ', '-')}-"))
+            assert seen == scenario.expected, scenario.name
 
 
 @pytest.mark.parametrize("version", range(7, 19))
@@ -178,7 +174,7 @@ def test_kafka_python_reads_a_wide_topic_in_a_session(broker: BrokerProcess, wid
 
 @pytest.mark.slow
 def test_the_java_consumer_reads_a_wide_topic_in_a_session(broker: BrokerProcess, wide_topic: str) -> None:
-    try:
+    with kafka_or_skip():
         done = run_tool(
             "org.apache.kafka.tools.consumer.ConsoleConsumer",
             *("--bootstrap-server", broker.kafka_bootstrap, "--topic", wide_topic, "--from-beginning"),
@@ -186,10 +182,6 @@ def test_the_java_consumer_reads_a_wide_topic_in_a_session(broker: BrokerProcess
             *("--consumer-property", "fetch.max.bytes=20000"),
             *("--consumer-property", "max.partition.fetch.bytes=3000"),
         )
-    except KafkaUnavailable as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(str(error))
     assert done.returncode == 0, done.stderr
     # It says other things as well on its standard output.
     assert_all_are_read([line for line in done.stdout.splitlines() if line.count(":") == 2 and "x" in line])

@@ -171,7 +171,7 @@ def test_a_request_that_claims_too_much_costs_little(broker: BrokerProcess, fram
     assert resident_kb(broker) - before < MEMORY_GROWTH_MAX_KB
 
 
-def test_many_peers_that_stop_in_the_middle_of_a_large_request_hold_nobody_up(broker: BrokerProcess) -> None:
+def test_many_peers_that_stop_within_a_large_request_do_not_delay_others(broker: BrokerProcess) -> None:
     before = resident_kb(broker)
     head = struct.pack(">ihhi", 16 * 1024 * 1024, 0, 9, 1) + b"x" * 1000
     peers = [socket.create_connection((broker.host, broker.kafka_port)) for _ in range(200)]

@@ -237,7 +237,7 @@ def test_there_are_no_coordinators_of_transactions(peer: KafkaPeer, version: int
     assert "does not serve transactions" in refused.error_message
 
 
-def test_who_asks_for_a_coordinator_of_transactions_in_version_3_is_refused_by_init_producer_id(
+def test_after_find_coordinator_v3_for_transactions_init_producer_id_refuses(
     peer: KafkaPeer,
 ) -> None:
     request = find_coordinator.FindCoordinatorRequest(key="t", key_type=1)
@@ -380,7 +380,7 @@ def test_a_sync_with_another_protocol_or_generation_is_refused(peer: KafkaPeer) 
     assert peer.call(stranger, SYNC).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_what_stands_behind_a_join_that_waits_takes_effect_and_is_answered_after_it(
+def test_requests_pipelined_after_a_parked_join_take_effect_and_are_answered_after_it(
     broker: BrokerProcess, peer: KafkaPeer, other: KafkaPeer
 ) -> None:
     create_topic(peer, "behind")
@@ -656,7 +656,7 @@ def test_a_group_is_deleted_when_it_is_empty(peer: KafkaPeer, version: int) -> N
     assert committed(peer, group, topic, 0) == [(topic, 0, -1, "", 0)]
 
 
-def test_offsets_of_topics_that_nobody_is_subscribed_to_are_deleted(peer: KafkaPeer) -> None:
+def test_offsets_of_topics_without_subscribers_are_deleted(peer: KafkaPeer) -> None:
     for topic in ("subscribed", "abandoned"):
         create_topic(peer, topic)
     joined = stable(peer, "reading", metadata=subscription("subscribed"))

@@ -223,7 +223,7 @@ def test_a_long_poll_of_old_ends_with_an_append_too(broker: BrokerProcess, peer:
     assert [one.value for one in read_message_set(only_partition(answer).records, 0)] == [b"ding"]
 
 
-def test_zstd_is_told_to_whom_it_cannot_be_sent(peer: KafkaPeer) -> None:
+def test_a_client_too_old_for_zstd_gets_an_error(peer: KafkaPeer) -> None:
     create_topic(peer, "zstd")
     builder = rb.BatchBuilder(compression=Compression.ZSTD)
     builder.append(timestamp_ms=1_000, value=b"x" * 1000)
@@ -296,7 +296,7 @@ def test_batches_and_message_sets_share_a_log(peer: KafkaPeer) -> None:
     assert records_in(batches) == [(0, b"batch"), (1, b"magic 0"), (2, b"magic 1")]
 
 
-def test_a_message_set_of_very_many_messages_holds_nobody_else_up(
+def test_a_message_set_of_very_many_messages_does_not_delay_others(
     broker: BrokerProcess, peer: KafkaPeer
 ) -> None:
     create_topic(peer, "many")

@@ -6,7 +6,6 @@ Each client is one that people have. ``docs/conformance.md`` says what it shows 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +19,8 @@ from kafka import KafkaProducer  # type: ignore[import-untyped]
 from kafka.errors import KafkaError  # type: ignore[import-untyped]
 from stele.broker_process import BrokerProcess, run_broker
 
-from load.apache_kafka import KafkaUnavailable, libs, run_tool
+from load.apache_kafka import libs, run_tool
+from tests.support.apache_kafka import kafka_or_skip
 from tests.support.kafka_peer import KafkaPeer, create_topic, put
 
 TOPIC = "for-the-refused"
@@ -41,12 +41,8 @@ def broker() -> Iterator[BrokerProcess]:
 
 @pytest.fixture(scope="module")
 def java_tools() -> None:
-    try:
+    with kafka_or_skip():
         libs()
-    except KafkaUnavailable as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
 
 
 # ── transactions ──
@@ -119,7 +115,7 @@ def test_librdkafka_ends_a_consumer_of_the_new_protocol(broker: BrokerProcess) -
     assert (error.name(), "ConsumerGroupHeartbeat" in error.str()) == ("_FATAL", True)
 
 
-def test_java_ends_a_consumer_of_the_new_protocol_and_says_what_to_set(
+def test_java_fails_a_consumer_of_the_new_protocol_and_names_the_setting(
     java_tools: None, broker: BrokerProcess
 ) -> None:
     done = run_tool(
@@ -132,7 +128,9 @@ def test_java_ends_a_consumer_of_the_new_protocol_and_says_what_to_set(
     assert "Set group.protocol=classic" in done.stdout + done.stderr
 
 
-def test_java_ends_a_share_consumer_and_says_what_is_missing(java_tools: None, broker: BrokerProcess) -> None:
+def test_java_fails_a_share_consumer_and_names_the_missing_protocol(
+    java_tools: None, broker: BrokerProcess
+) -> None:
     done = run_tool(
         f"{CONSUMER}ConsoleShareConsumer",
         *("--bootstrap-server", broker.kafka_bootstrap, "--topic", TOPIC, "--timeout-ms", "2000"),

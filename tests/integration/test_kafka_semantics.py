@@ -76,7 +76,7 @@ def test_requests_that_wait_for_their_turn_stay_with_the_peer(broker: BrokerProc
     assert highest < 32 * 1024, f"{highest} KiB for the {sent >> 20} MiB that were sent"
 
 
-def test_a_topic_is_told_once_whatever_ids_stand_beside_its_name(peer: KafkaPeer) -> None:
+def test_metadata_reports_a_topic_once_whichever_ids_are_requested_with_its_name(peer: KafkaPeer) -> None:
     create_topic(peer, "once", partitions=100)
     asked = [
         metadata.MetadataRequestTopic(name="once", topic_id=number.to_bytes(16, "big"))
@@ -89,7 +89,7 @@ def test_a_topic_is_told_once_whatever_ids_stand_beside_its_name(peer: KafkaPeer
 # ── what Kafka answers ──
 
 
-def test_a_batch_that_was_damaged_on_the_way_is_asked_for_again(peer: KafkaPeer) -> None:
+def test_a_batch_with_a_wrong_crc_gets_an_error_after_which_clients_retry(peer: KafkaPeer) -> None:
     create_topic(peer, "damaged")
     good = batch_of([b"x"])
     damaged = bytearray(good)
@@ -117,7 +117,9 @@ def test_a_configuration_without_a_value_makes_no_topic(peer: KafkaPeer) -> None
 # ── while topics come and go ──
 
 
-def test_an_idempotent_producer_goes_on_when_its_topic_is_deleted_and_made_anew(peer: KafkaPeer) -> None:
+def test_an_idempotent_producer_continues_after_its_topic_is_deleted_and_created_again(
+    peer: KafkaPeer,
+) -> None:
     def send(sequence: int) -> tuple[int, int]:
         batch = batch_of([b"x"], producer_id=4_000_000, producer_epoch=0, base_sequence=sequence)
         done = only_partition(peer.call(produce("anew", batch, acks=-1), 9))
@@ -133,7 +135,7 @@ def test_an_idempotent_producer_goes_on_when_its_topic_is_deleted_and_made_anew(
     assert send(2) == (ErrorCode.NONE, 0)
 
 
-def test_log_dirs_are_told_while_topics_are_deleted(broker: BrokerProcess, peer: KafkaPeer) -> None:
+def test_log_dirs_are_described_while_topics_are_deleted(broker: BrokerProcess, peer: KafkaPeer) -> None:
     is_done = threading.Event()
 
     def come_and_go() -> None:

@@ -50,7 +50,7 @@ def test_an_idle_broker_ends_at_once_with_zero(number: signal.Signals) -> None:
         assert broker.stop() == 0
 
 
-def test_a_second_broker_on_the_same_directory_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+def test_a_second_broker_on_the_same_directory_is_refused_and_the_first_continues(tmp_path: Path) -> None:
     with run_broker(tmp_path) as broker:
         refused = serve(
             "--data-dir", str(tmp_path), "--http-port", "0", "--binary-port", "0", "--kafka-port", "0"
@@ -106,7 +106,7 @@ def test_an_address_that_others_can_reach_is_warned_about_loudly(tmp_path: Path)
     assert "WITHOUT AUTHENTICATION OR ENCRYPTION" in errors
 
 
-def test_a_torn_tail_and_a_flipped_bit_are_told_apart_by_the_command_line(tmp_path: Path) -> None:
+def test_stele_verify_distinguishes_a_torn_tail_from_a_flipped_bit(tmp_path: Path) -> None:
     with run_broker(tmp_path) as broker:
         with Client(broker.binary_url) as client:
             for number in range(20):

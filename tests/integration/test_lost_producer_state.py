@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode
 
-from load.apache_kafka import ApacheKafka, KafkaStartError, KafkaUnavailable
+from tests.support.apache_kafka import start_kafka
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.lost_producers import CASES, VERSIONS, Story
 
@@ -76,7 +75,7 @@ def _as_played(answer: int) -> int:
 @pytest.mark.long
 @pytest.mark.parametrize("expires", [False, True], ids=["kept", "expiring"])
 def test_the_table_is_what_apache_kafka_answers(expires: bool, tmp_path: Path) -> None:
-    kafka = _start_kafka(tmp_path, _KAFKA_EXPIRES_SOON if expires else {})
+    kafka = start_kafka(tmp_path, _KAFKA_EXPIRES_SOON if expires else {})
 
     def connect() -> KafkaPeer:
         return KafkaPeer(cast("BrokerProcess", SimpleNamespace(host=kafka.host, kafka_port=kafka.port)))
@@ -93,21 +92,3 @@ def test_the_table_is_what_apache_kafka_answers(expires: bool, tmp_path: Path) -
                 assert answered == _as_played(wanted), (name, version, write)
     finally:
         kafka.stop()
-
-
-def _start_kafka(directory: Path, properties: dict[str, str]) -> ApacheKafka:
-    # The random id of its cluster may begin with "-", which its own tool takes for an option.
-    for attempt in range(3):
-        kafka = ApacheKafka(directory / str(attempt), properties=properties, heap="512m")
-        try:
-            kafka.start()
-        except KafkaUnavailable as missing:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip(str(missing))
-        except KafkaStartError:
-            if attempt == 2:
-                raise
-        else:
-            return kafka
-    raise AssertionError

@@ -78,7 +78,7 @@ def test_a_newer_run_fences_the_one_before_and_an_older_one_is_refused(url: str,
             begin(client, name, 3)
 
 
-def test_names_versions_and_places_that_can_not_be_are_refused(url: str, name: str) -> None:
+def test_invalid_names_versions_and_partitions_are_refused(url: str, name: str) -> None:
     with Client(url) as client:
         for wrong in ("", "x" * 501):
             with pytest.raises(InvalidRequestError, match="1 to 500"):

@@ -24,8 +24,9 @@ from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
 from stele.wire.error_codes import ErrorCode
 
-from load.apache_kafka import ApacheKafka, KafkaStartError, KafkaUnavailable, libs
+from load.apache_kafka import libs
 from tests.support import record_timestamps
+from tests.support.apache_kafka import kafka_or_skip, start_kafka
 from tests.support.batches import batch_of, with_new_crc
 from tests.support.binary_peer import Peer
 from tests.support.kafka_peer import (
@@ -132,24 +133,6 @@ def test_apache_kafka_refuses_the_same_timestamps(tmp_path: Path) -> None:
         kafka.stop()
 
 
-def start_kafka(directory: Path) -> ApacheKafka:
-    # The random id of its cluster may begin with "-", which its own tool takes for an option.
-    for attempt in range(3):
-        kafka = ApacheKafka(directory / str(attempt), heap="512m")
-        try:
-            kafka.start()
-        except KafkaUnavailable as missing:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip(str(missing))
-        except KafkaStartError:
-            if attempt == 2:
-                raise
-        else:
-            return kafka
-    raise AssertionError
-
-
 # ── what clients make of it ──
 
 
@@ -214,12 +197,8 @@ def test_the_java_client_tells_the_record_at_fault_from_those_beside_it(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
     java = shutil.which("java")
-    try:
+    with kafka_or_skip():
         classpath = f"{libs()}/*"
-    except KafkaUnavailable as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
     source = tmp_path / "RecordErrors.java"
     source.write_text(JAVA_SOURCE)
     assert java is not None
@@ -236,7 +215,9 @@ def test_the_java_client_tells_the_record_at_fault_from_those_beside_it(
     assert second.startswith("InvalidTimestampException: record 1 was refused: its timestamp "), second
 
 
-def test_the_binary_protocol_says_which_record_and_why(broker: BrokerProcess, peer: KafkaPeer) -> None:
+def test_the_binary_protocol_names_the_refused_record_and_the_reason(
+    broker: BrokerProcess, peer: KafkaPeer
+) -> None:
     create_topic(peer, "binary")
     batch = record_timestamps.batch_of_case(CASES["some ahead"])
     with Peer(broker) as binary:

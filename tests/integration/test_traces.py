@@ -102,7 +102,7 @@ def test_requests_of_http_and_kafka_are_spans_in_the_trace_of_their_caller(colle
     assert not [name for name in spans if "healthz" in name or "send" in name]
 
 
-def test_what_is_asked_for_all_the_time_has_no_span_and_what_is_called_alike_has(
+def test_polled_routes_have_no_span_but_routes_with_similar_names_have(
     collector: Collector,
 ) -> None:
     environment = {"STELE_OTEL_ENABLE": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
@@ -149,7 +149,7 @@ def test_a_request_that_gets_no_response_has_a_span_that_ends(collector: Collect
         comes("kafka Fetch")
 
 
-def test_what_is_not_installed_is_told(tmp_path: Path) -> None:
+def test_a_missing_package_is_named(tmp_path: Path) -> None:
     without = "import sys; sys.modules['opentelemetry'] = None; from stele.cli import main; main(['serve'])"
     environment = os.environ | {
         "STELE_OTEL_ENABLE": "true",

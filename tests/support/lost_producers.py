@@ -215,7 +215,8 @@ def _write(peer: KafkaPeer, topic: str, step: Write, version: int) -> int:
     )
     while True:
         done = only_partition(peer.call(produce(topic, batch, acks=-1), version))
-        if done.error_code != _NOT_LEADER:
+        # Apache Kafka may not know a topic yet right after it created it.
+        if done.error_code not in (_NOT_LEADER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             break
     return done.base_offset if done.error_code == ErrorCode.NONE else -done.error_code
 

@@ -125,7 +125,7 @@ async def verify(request: Request) -> Response:
         stopping.set()
         leaving.cancel()
     if document is None:
-        # The client gets this if the broker is closing; if it has disconnected, nobody does.
+        # A client that is still connected gets this while the broker closes.
         raise BrokerClosing
     return _answer(document)
 

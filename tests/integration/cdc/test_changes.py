@@ -25,7 +25,7 @@ from tests.support.cdc import Replay, running_cdc
 # ── rows and changes ──
 
 
-def test_what_is_in_a_table_comes_first_then_each_change_as_people_know_it_from_debezium(
+def test_the_rows_of_a_table_come_first_then_changes_in_debeziums_form(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:
     pg.run("CREATE TABLE orders (id int PRIMARY KEY, item text, price numeric(10,2))")

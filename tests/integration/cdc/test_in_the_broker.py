@@ -17,7 +17,7 @@ from tests.support.cdc import Replay, running_cdc
 # ── as a part of the broker ──
 
 
-def test_a_broker_that_is_told_of_a_database_follows_it_and_says_how_it_is(
+def test_a_broker_with_a_dsn_follows_the_database_and_reports_the_status(
     pg: PostgresServer, tmp_path: Path
 ) -> None:
     pg.run("CREATE TABLE t (id int PRIMARY KEY, v text)")
@@ -57,7 +57,7 @@ def test_a_broker_that_is_told_of_a_database_follows_it_and_says_how_it_is(
     assert pg.dsn not in broker.stderr
 
 
-def test_a_connector_that_can_not_begin_is_tried_again_and_says_why(
+def test_a_connector_that_cannot_start_is_retried_and_reports_the_reason(
     pg: PostgresServer, tmp_path: Path
 ) -> None:
     environment = {"STELE_CDC_DSN": pg.dsn, "STELE_CDC_TABLES": "public.later"}

@@ -27,7 +27,7 @@ def roomy() -> Iterator[PostgresServer]:
         yield server
 
 
-def test_a_keepalive_behind_old_changes_confirms_nothing_that_is_not_stored(
+def test_a_keepalive_after_old_changes_confirms_only_stored_changes(
     roomy: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:
     """psycopg2 confirms by itself what a keepalive says, if the message before it stands before the last confirmation."""
@@ -150,7 +150,7 @@ def test_a_table_that_was_left_and_comes_back_is_copied_again(
     "change",
     ["ALTER TABLE t RENAME TO was_t", "DROP TABLE t", "ALTER PUBLICATION stele DROP TABLE t"],
 )
-def test_a_table_that_goes_away_while_it_is_followed_is_said(
+def test_a_table_dropped_while_followed_is_reported(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path, change: str
 ) -> None:
     pg.run("CREATE TABLE t (id int PRIMARY KEY)")
@@ -161,7 +161,7 @@ def test_a_table_that_goes_away_while_it_is_followed_is_said(
         assert "public.t was dropped, renamed, recreated or removed from publication stele" in cdc.said
 
 
-def test_a_table_that_was_made_anew_is_copied_again(
+def test_a_table_that_was_created_again_is_copied_again(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:
     pg.run("CREATE TABLE t (id int PRIMARY KEY)")

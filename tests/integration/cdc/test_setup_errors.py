@@ -51,7 +51,7 @@ def test_what_is_not_set_up_ends_it_with_what_to_do(
         assert "Traceback" not in cdc.said
 
 
-def test_a_role_that_may_not_replicate_is_told_how_to_become_one_that_may(
+def test_a_role_without_replication_gets_an_error_with_the_statement_to_run(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pg.run("CREATE TABLE t (id int PRIMARY KEY)")
@@ -64,7 +64,7 @@ def test_a_role_that_may_not_replicate_is_told_how_to_become_one_that_may(
         assert "secret-word" not in cdc.said
 
 
-def test_a_server_that_does_not_decode_its_log_is_told_so(stele_broker: BrokerProcess, log: Path) -> None:
+def test_a_server_without_logical_wal_level_gets_an_error(stele_broker: BrokerProcess, log: Path) -> None:
     with PostgresServer(postgres_bin(), wal_level="replica") as pg:
         pg.run("CREATE TABLE t (id int PRIMARY KEY)")
         with running_cdc(pg, stele_broker.binary_url, log, "--tables", "t") as cdc:
@@ -89,7 +89,7 @@ def test_a_slot_has_one_connector_and_the_next_one_waits_for_it(
             replay.read_until(lambda: len(replay.rows) == 2, check=second.check)
 
 
-def test_a_slot_that_is_gone_is_a_gap_and_is_said_until_the_tables_are_copied_again(
+def test_a_dropped_slot_is_reported_as_a_gap_until_the_tables_are_copied_again(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:
     pg.run("CREATE TABLE t (id int PRIMARY KEY)")

@@ -276,7 +276,7 @@ def test_a_topic_by_date_has_every_flight_in_one_file_a_day(
     assert (tmp_path / "by-date.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_stream_that_waits_for_more_ends_when_it_is_told_to(airport: BrokerProcess, tmp_path: Path) -> None:
+def test_a_stream_that_waits_for_records_ends_on_request(airport: BrokerProcess, tmp_path: Path) -> None:
     with Client(airport.binary_url) as client:
         client.create_topic("few")
         client.produce_many("few", ['{"origin":"EWR","carrier":"UA"}'] * 10)
@@ -308,7 +308,9 @@ def test_a_stream_that_waits_for_more_ends_when_it_is_told_to(airport: BrokerPro
         (("nothing",), "delays, enriched"),
     ],
 )
-def test_what_cannot_be_run_says_why(airport: BrokerProcess, arguments: tuple[str, ...], advice: str) -> None:
+def test_a_pipeline_that_cannot_run_names_the_reason(
+    airport: BrokerProcess, arguments: tuple[str, ...], advice: str
+) -> None:
     with Client(airport.binary_url) as client:
         client.ensure_topic("void")
     command = [sys.executable, "-m", "stele.cli", "pipeline", "run", *arguments]

@@ -130,7 +130,7 @@ def test_rows_that_do_not_come_again_are_counted(options: WriteOptions, client: 
     assert attempt(options, Identity(name=topic, version=1), given[:7]).strays == 3
 
 
-def test_what_was_stored_and_is_deleted_since_can_not_be_told(
+def test_stored_rows_that_were_deleted_since_are_an_error(
     options: WriteOptions, client: Client, topic: str
 ) -> None:
     client.create_topic(topic, partitions=1, configs={"stele.storage": "memory", "stele.memory.records": 5})

@@ -134,7 +134,7 @@ def test_retention_that_overtakes_a_query_fails_it_or_is_stepped_over(
     assert found == [*range(40), *range(90, 140)]
 
 
-def test_a_topic_that_was_deleted_and_made_anew_fails_the_query(
+def test_a_topic_that_is_deleted_and_created_again_fails_the_query(
     spark: SparkSession, broker: BrokerProcess, client: Client, topic: str, fill: Fill, tmp_path: Path
 ) -> None:
     client.create_topic(topic, partitions=1)

@@ -106,7 +106,7 @@ def test_the_same_micro_batch_is_split_in_the_same_way_and_an_empty_one_has_no_t
     assert reader.partitions(end, end) == []
 
 
-def test_what_was_lost_is_said_where_the_query_goes_on(
+def test_lost_records_are_reported_where_the_query_continues(
     client: Client, topic: str, fill: Fill, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.create_topic(topic, partitions=1, configs={"stele.storage": "memory", "stele.memory.records": 50})

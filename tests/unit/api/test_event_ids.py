@@ -17,7 +17,7 @@ OFFSETS = st.integers(0, 2**63 - 1)
 
 
 @given(st.dictionaries(st.integers(0, 200), OFFSETS, min_size=1))
-def test_an_id_says_what_was_seen(seen: dict[int, int]) -> None:
+def test_an_event_id_has_the_last_offset_of_each_partition(seen: dict[int, int]) -> None:
     assert parse_event_id(event_id(seen).decode(), partitions=201) == seen
 
 

@@ -12,7 +12,7 @@ def leaves(base: type[errors.SteleError]) -> set[type[errors.SteleError]]:
     return {leaf for child in below for leaf in leaves(child)} if below else {base}
 
 
-def test_every_leaf_of_the_error_tree_stands_in_the_table_of_the_http_listener() -> None:
+def test_every_leaf_of_the_error_tree_is_in_the_table_of_the_http_listener() -> None:
     assert set(PROBLEM_KINDS) == leaves(errors.SteleError)
 
 

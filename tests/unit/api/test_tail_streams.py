@@ -121,7 +121,7 @@ async def test_a_tail_of_many_partitions_sends_more_of_records_than_of_ids(broke
     assert received.size - first < 400_000
 
 
-async def test_who_resumes_a_tail_of_many_partitions_misses_nothing(
+async def test_a_resumed_tail_of_many_partitions_misses_nothing(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await make(broker)
@@ -164,7 +164,7 @@ async def test_partitions_that_are_added_are_followed_from_their_beginning(broke
     assert sorted(received.records) == [(0, 0), (2, 0)]
 
 
-async def test_a_tail_that_finds_nothing_on_a_busy_topic_says_that_it_lives(
+async def test_a_tail_without_matches_on_a_busy_topic_sends_keepalives(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail_streams, "HEARTBEAT_S", 0.0)
@@ -178,7 +178,7 @@ async def test_a_tail_that_finds_nothing_on_a_busy_topic_says_that_it_lives(
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
-async def test_a_tail_ends_with_its_topic_and_says_why(broker: Broker, is_busy: bool) -> None:
+async def test_a_tail_ends_with_its_topic_and_reports_the_error(broker: Broker, is_busy: bool) -> None:
     await make(broker, partitions=1)
     stream = tail(broker, {0: 0})
     await anext(stream)

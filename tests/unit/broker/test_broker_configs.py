@@ -20,7 +20,7 @@ def test_every_setting_is_shown(setting: str) -> None:
 
 
 @pytest.mark.parametrize("name", BROKER_CONFIGS)
-def test_every_configuration_says_what_it_means(name: str) -> None:
+def test_every_configuration_has_documentation(name: str) -> None:
     assert BROKER_CONFIGS[name].description
 
 
@@ -38,7 +38,7 @@ def test_every_default_of_topics_can_be_changed_and_reaches_them() -> None:
     )
 
 
-def test_what_cannot_be_changed_says_which_setting_it_is() -> None:
+def test_configurations_that_cannot_be_changed_name_their_setting() -> None:
     with pytest.raises(InvalidRequest, match="STELE_NUM_PARTITIONS"):
         check_broker_values({"num.partitions": "3"})
     with pytest.raises(InvalidConfig, match="Unknown broker config name"):

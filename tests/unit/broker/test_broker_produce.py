@@ -131,7 +131,7 @@ def test_a_topic_made_again_gets_nothing_that_waited_for_its_predecessor(tmp_pat
     played(story, tmp_path)
 
 
-def test_a_receipt_with_acks_all_says_synced(tmp_path: Path) -> None:
+def test_a_receipt_with_acks_all_is_synced(tmp_path: Path) -> None:
     async def story(path: Path) -> None:
         async with broker_at(path) as (broker, _):
             await broker.create_topic("orders", configs=ZSTD)

@@ -114,7 +114,7 @@ def test_one_that_is_refused_does_not_hold_up_the_others(error: Exception) -> No
     run(story)
 
 
-def test_who_waits_for_room_goes_on_when_there_is_some() -> None:
+def test_a_produce_that_waits_for_room_continues_when_there_is_some() -> None:
     async def story(log: Log) -> None:
         gate = threading.Event()
         first = log.put(b"a", before=gate.wait)

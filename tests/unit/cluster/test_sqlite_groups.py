@@ -141,7 +141,7 @@ def test_a_write_is_made_whole_or_not_at_all(path: Path) -> None:
     assert reopened(path)[1] == [offset(0, 1), offset(2, 3)]
 
 
-def test_who_opened_the_store_before_is_fenced(path: Path) -> None:
+def test_an_earlier_opener_of_the_store_is_fenced(path: Path) -> None:
     old, new = SqliteGroupStore(path), SqliteGroupStore(path)
     old.open()
     old.write([offset(0, 1)])
@@ -166,7 +166,7 @@ def test_a_store_of_a_newer_release_is_not_touched(path: Path) -> None:
         SqliteGroupStore(path).open()
 
 
-def test_a_file_that_is_no_database_is_told(path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_an_error(path: Path) -> None:
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(GroupStoreFailed, match=r"groups\.sqlite"):
         SqliteGroupStore(path).open()

@@ -62,7 +62,7 @@ def stable(*members: Member) -> Group:
 
 @pytest.mark.parametrize("event", Event)
 @pytest.mark.parametrize("state", GroupState)
-def test_an_event_leads_where_the_table_says_or_is_a_bug(state: GroupState, event: Event) -> None:
+def test_an_event_has_the_transition_of_the_table_or_is_a_bug(state: GroupState, event: Event) -> None:
     group = Group("g")
     group.state = state
     assert group.can(event) == ((state, event) in LEGAL)

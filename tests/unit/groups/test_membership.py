@@ -155,7 +155,7 @@ async def test_members_that_have_their_id_and_did_not_join_yet_hold_the_rebalanc
 
 
 @simulated
-async def test_a_rebalance_goes_on_when_a_pending_id_is_forgotten(bench: GroupBench) -> None:
+async def test_a_rebalance_continues_when_a_pending_member_id_expires(bench: GroupBench) -> None:
     await bench.open()
     _, (first,) = await bench.stable()
     bench.member_id()

@@ -200,7 +200,7 @@ async def test_a_commit_can_be_read_when_it_is_durable_and_not_before(bench: Gro
 
 
 @simulated
-async def test_commits_that_come_together_share_a_transaction_and_the_last_one_counts(
+async def test_concurrent_commits_share_a_transaction_and_the_last_one_wins(
     bench: GroupBench, store: ObservedStore
 ) -> None:
     await bench.open(store)

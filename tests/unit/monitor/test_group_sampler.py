@@ -64,7 +64,7 @@ class Bench:
         return sum(1 + len(self.groups[name][1]) for name in self.measured if name in self.groups)
 
 
-def test_nobody_is_left_out_however_many_there_are_and_no_round_costs_more_than_another() -> None:
+def test_every_group_is_sampled_and_the_cost_of_a_round_is_bounded() -> None:
     bench = Bench({f"g{n}": (1, [n]) for n in range(20_000)}, own_max=200)
     bench.sample()
     assert bench.cost() == group_sampler.OTHERS_COST_MAX
@@ -156,7 +156,7 @@ _STATES = st.tuples(st.integers(0, 2), st.lists(st.integers(0, 3), max_size=3))
 
 @settings(deadline=None)
 @given(st.lists(st.dictionaries(_NAMES, _STATES), min_size=1, max_size=6), st.integers(0, 4))
-def test_what_is_shown_adds_up_to_what_there_is(rounds: list[dict[str, State]], own_max: int) -> None:
+def test_samples_of_all_groups_add_up_to_the_total(rounds: list[dict[str, State]], own_max: int) -> None:
     bench = Bench({}, own_max=own_max)
     for groups in rounds:
         bench.groups = dict(groups)

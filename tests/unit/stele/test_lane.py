@@ -149,7 +149,7 @@ def test_nothing_new_is_sent_before_every_batch_under_way_has_its_answer() -> No
     assert take(lane) is first
 
 
-def test_a_batch_behind_a_missing_one_keeps_its_sequence() -> None:
+def test_a_batch_after_a_missing_one_keeps_its_sequence() -> None:
     lane = lane_with(records=2)
     first, second = take(lane), take(lane)
     lane.failed(first, ThrottledError("slow down"), 0.0, retry_pause_s=0.0)
@@ -157,7 +157,7 @@ def test_a_batch_behind_a_missing_one_keeps_its_sequence() -> None:
     assert [take(lane).base_sequence, take(lane).base_sequence] == [0, 1]
 
 
-def test_a_batch_behind_a_rejected_one_moves_up() -> None:
+def test_a_batch_after_a_rejected_one_takes_its_sequence() -> None:
     lane = lane_with(records=2)
     first, second = take(lane), take(lane)
     lane.failed(first, InvalidRequestError("never"), 0.0, retry_pause_s=0.0)
@@ -168,7 +168,7 @@ def test_a_batch_behind_a_rejected_one_moves_up() -> None:
     assert lane.identity.producer_id == 1
 
 
-def test_a_lane_that_does_not_know_what_is_stored_goes_on_with_a_new_identity() -> None:
+def test_a_lane_with_unknown_outcomes_continues_with_a_new_identity() -> None:
     lane = lane_with(records=2, in_flight_max=1, delivery_timeout_s=10)
     first = take(lane)
     assert lane.failed(first, LOST, 10.0, retry_pause_s=0.0) == [first]

@@ -54,7 +54,7 @@ def test_plain_types() -> None:
     assert json_type(list[int]).decode(b"[1,2]") == [1, 2]
 
 
-def test_partitioners_send_a_key_where_its_hash_says() -> None:
+def test_partitioners_select_the_partition_by_the_hash_of_the_key() -> None:
     for name in ("murmur2", "round_robin"):
         assert make_partitioner(name)(b"key", 7, 1) == partition_for_key(b"key", 7)
     assert make_partitioner("fnv1a")(b"key", 7, 1) == partition_for_key(b"key", 7, hash_name="fnv1a")

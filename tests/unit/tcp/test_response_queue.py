@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.tcp.response_queue import Buffers, Place, ResponseQueue, size_of
+from app.tcp.response_queue import Buffers, PendingResponse, ResponseQueue, size_of
 
 
 def test_an_empty_queue_lets_a_response_pass_by() -> None:
@@ -50,7 +50,7 @@ def test_a_response_that_comes_after_the_queue_was_cleared_releases_nothing() ->
 def test_any_order_of_completion_gives_the_order_of_the_places(
     known: list[bool], order: random.Random
 ) -> None:
-    queue, places, sent = ResponseQueue(), dict[int, Place](), list[Buffers]()
+    queue, places, sent = ResponseQueue(), dict[int, PendingResponse](), list[Buffers]()
     for number, is_known in enumerate(known):
         data = str(number).encode()
         if not is_known:

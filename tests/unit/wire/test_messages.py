@@ -36,7 +36,7 @@ def decode(message: m.Message, body: bytes) -> m.Message:
     return m.decode_response(frame_type, body)
 
 
-def test_every_message_stands_in_the_cases() -> None:
+def test_every_message_has_a_case() -> None:
     assert {type(case) for case in REQUESTS} == set(m.REQUESTS.values())
     assert {type(case) for case in RESPONSES} == {*m.RESPONSES.values(), m.ErrorResponse}
 

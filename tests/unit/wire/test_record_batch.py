@@ -65,7 +65,7 @@ def test_any_records_survive(records: list[Fields], codec: Compression) -> None:
     assert read(build(records, compression=codec)) == records
 
 
-def test_a_producer_stands_in_the_header() -> None:
+def test_the_header_has_the_producer() -> None:
     header = rb.check_batch(build(RECORDS, producer_id=2**40, producer_epoch=3, base_sequence=17))
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (2**40, 3, 17)
     assert header.has_producer_id
@@ -114,14 +114,14 @@ def test_a_produced_buffer_holds_whole_batches_and_nothing_else() -> None:
             rb.check_produced(buffer)
 
 
-def test_every_truncation_is_told() -> None:
+def test_every_truncation_is_an_error() -> None:
     batch = bytes(build(RECORDS))
     for size in range(len(batch)):
         with pytest.raises(rb.TruncatedBatchError):
             rb.check_batch(batch[:size])
 
 
-def test_every_flipped_bit_behind_the_crc_is_told() -> None:
+def test_every_flipped_bit_after_the_crc_is_an_error() -> None:
     batch = build(RECORDS)
     for bit in range(17 * 8, len(batch) * 8):
         damaged = bytearray(batch)
@@ -144,7 +144,9 @@ def test_any_bytes_are_a_batch_or_a_corrupt_batch_error(data: bytes) -> None:
 
 @given(st.sampled_from(list(Compression)), st.data())
 @settings(max_examples=200, deadline=None)
-def test_a_damaged_batch_with_a_matching_crc_is_read_or_told(codec: Compression, data: st.DataObject) -> None:
+def test_a_corrupt_batch_with_a_matching_crc_is_read_or_an_error(
+    codec: Compression, data: st.DataObject
+) -> None:
     batch = build(RECORDS, compression=codec)
     for _ in range(data.draw(st.integers(1, 4))):
         batch[data.draw(st.integers(21, len(batch) - 1))] = data.draw(st.integers(0, 255))
@@ -156,7 +158,7 @@ def test_a_damaged_batch_with_a_matching_crc_is_read_or_told(codec: Compression,
         pass
 
 
-def test_a_lying_record_count_is_told() -> None:
+def test_a_wrong_record_count_is_an_error() -> None:
     batch = build(RECORDS)
     struct.pack_into(">i", batch, 23, 2**31 - 2)
     struct.pack_into(">i", batch, 57, 2**31 - 1)
@@ -166,7 +168,7 @@ def test_a_lying_record_count_is_told() -> None:
         rb.decode_records(resealed(batch))
 
 
-def test_a_bomb_in_a_batch_is_told() -> None:
+def test_a_decompression_bomb_is_an_error() -> None:
     batch = build([(0, None, b"\x00" * (64 * 1024 * 1024), [])], compression=Compression.ZSTD)
     with pytest.raises(rb.CorruptBatchError):
         rb.decode_records(batch, rb.check_batch(batch))

@@ -252,7 +252,7 @@ class AsyncProducer(Generic[V]):
         except SteleClientError as error:
             outcome = error
         except asyncio.CancelledError:
-            outcome = ConnectionLostError("the producer was closed before the answer came")
+            outcome = ConnectionLostError("the producer was closed before the response arrived")
         except Exception as error:  # noqa: BLE001 (the boundary of a task: a record must have an outcome)
             outcome = SteleClientError(f"the batch could not be sent: {error!r}")
         if isinstance(outcome, UnknownTopicError):
@@ -267,7 +267,7 @@ class AsyncProducer(Generic[V]):
                 self._core.note_failure(index, outcome)
             if not acked.done():
                 acked.set_exception(outcome)
-                # Marks it as retrieved; flush reports the failures of futures that nobody awaits.
+                # Marks it as retrieved; flush reports the failures of futures that are never awaited.
                 acked.exception()
         elif not acked.done():
             acked.set_result(outcome)

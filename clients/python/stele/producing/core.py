@@ -36,7 +36,7 @@ V = TypeVar("V")
 Deliver = Callable[[Any, RecordOutcome], None]
 
 # Failures that flush() lists; further ones are only counted.
-FAILURES_TOLD_MAX = 1000
+REPORTED_FAILURES_MAX = 1000
 
 
 class ProducerCore(Generic[V]):
@@ -220,7 +220,7 @@ class ProducerCore(Generic[V]):
 
     def note_failure(self, index: int, error: SteleClientError) -> None:
         self._failure_count += 1
-        if len(self._failures) < FAILURES_TOLD_MAX:
+        if len(self._failures) < REPORTED_FAILURES_MAX:
             self._failures[index] = error
 
     def raise_failures(self) -> None:

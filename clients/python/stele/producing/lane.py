@@ -314,9 +314,9 @@ class Lane:
         identity = batch.identity
         if identity is None:
             return
-        followers = [other for other in later if other.identity is identity]
+        dependents = [other for other in later if other.identity is identity]
         if batch.is_outcome_unknown or any(
-            other.is_outcome_unknown or other.state is BatchState.UNDER_WAY for other in followers
+            other.is_outcome_unknown or other.state is BatchState.UNDER_WAY for other in dependents
         ):
             # The sequence that the broker expects next is unknown.
             if self.identity is identity:
@@ -327,7 +327,7 @@ class Lane:
                 self.identity = None
         else:
             identity.next_sequence = batch.base_sequence
-        for other in followers:
+        for other in dependents:
             _free(other)
 
     def batches(self) -> Iterator[Batch]:

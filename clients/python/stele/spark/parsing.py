@@ -341,9 +341,7 @@ def _start(given: _Given) -> Bound:
     offsets = given.offsets("startingOffsets", example, least=EARLIEST)
     assert offsets is not None
     if not given.use.is_stream and LATEST in _numbers(offsets):
-        given.refuse(
-            "startingOffsets", "-1 (latest) can not start a batch; write an offset, or -2 (earliest)"
-        )
+        given.refuse("startingOffsets", "-1 (latest) cannot start a batch; write an offset, or -2 (earliest)")
     return AtOffsets(offsets=offsets)
 
 
@@ -366,7 +364,7 @@ def _end(given: _Given) -> Bound:
     offsets = given.offsets("endingOffsets", example, least=EARLIEST)
     assert offsets is not None
     if EARLIEST in _numbers(offsets):
-        given.refuse("endingOffsets", "-2 (earliest) can not end a batch; write an offset, or -1 (latest)")
+        given.refuse("endingOffsets", "-2 (earliest) cannot end a batch; write an offset, or -1 (latest)")
     return AtOffsets(offsets=offsets)
 
 

@@ -90,13 +90,13 @@ IN_STREAM = {
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_a_message_says_what_is_documented(name: str) -> None:
+def test_messages_are_decoded_as_documented(name: str) -> None:
     data, message = MESSAGES[name]
     assert p.decode(data) == message
 
 
 @pytest.mark.parametrize("name", sorted(IN_STREAM))
-def test_within_a_stream_a_change_says_whose_it_is(name: str) -> None:
+def test_changes_within_a_stream_have_their_transaction_id(name: str) -> None:
     data, _ = MESSAGES[name]
     message = p.decode(data[:1] + struct.pack(">I", 4711) + data[1:], in_stream=True)
     assert getattr(message, "xid", None) == 4711

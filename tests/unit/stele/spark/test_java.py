@@ -48,7 +48,7 @@ def test_another_java_is_named(
     assert words in said(monkeypatch, tmp_path)
 
 
-def test_no_java_is_one_line_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_is_one_line_that_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     message = said(monkeypatch, None)
     assert message.startswith(
         "Spark needs Java 17 or 21, and there is none: apt install openjdk-17-jre-headless"

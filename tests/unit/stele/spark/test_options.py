@@ -30,7 +30,7 @@ def test_a_batch_reads_everything_and_a_stream_what_comes() -> None:
     assert not batch.include_headers
 
 
-def test_names_and_words_are_taken_in_any_case() -> None:
+def test_option_names_and_values_are_accepted_in_any_case() -> None:
     parsed = read(STARTINGOFFSETS="Earliest", failondataloss="FALSE")
     assert parsed.start == o.AtEnd(offset=o.EARLIEST)
     assert not parsed.fail_on_data_loss
@@ -87,7 +87,7 @@ def test_a_delay_is_a_number_with_a_unit(text: str, milliseconds: int) -> None:
     assert read(Use.STREAM_READ, maxTriggerDelay=text).max_trigger_delay_ms == milliseconds
 
 
-def test_a_writer_is_exact_unless_told_otherwise() -> None:
+def test_a_writer_is_exactly_once_by_default() -> None:
     parsed = write()
     assert (parsed.exactly_once, parsed.acks, parsed.compression) == (True, "all", "none")
     assert write(exactlyOnce="false", acks="1").exactly_once is False
@@ -116,9 +116,9 @@ WRONG_READS = [
     (Use.BATCH_READ, {"startingOffsets": '{"orders": 5}'}, "'orders' has no object of partitions"),
     (Use.BATCH_READ, {"startingOffsets": '{"orders": {"x": 5}}'}, "'x' of 'orders' is no partition"),
     (Use.BATCH_READ, {"startingOffsets": '{"orders": {"0": -3}}'}, "orders-0 has -3"),
-    (Use.BATCH_READ, {"startingOffsets": '{"orders": {"0": -1}}'}, "-1 \\(latest\\) can not start a batch"),
+    (Use.BATCH_READ, {"startingOffsets": '{"orders": {"0": -1}}'}, "-1 \\(latest\\) cannot start a batch"),
     (Use.BATCH_READ, {"endingOffsets": "earliest"}, "is empty; write latest"),
-    (Use.BATCH_READ, {"endingOffsets": '{"orders": {"0": -2}}'}, "-2 \\(earliest\\) can not end"),
+    (Use.BATCH_READ, {"endingOffsets": '{"orders": {"0": -2}}'}, "-2 \\(earliest\\) cannot end"),
     (Use.BATCH_READ, {"startingTimestamp": "yesterday"}, "write a whole number"),
     (Use.BATCH_READ, {"failOnDataLoss": "no"}, "write true or false"),
     (Use.BATCH_READ, {"minPartitions": "0"}, "greater than 0"),
@@ -149,7 +149,7 @@ def test_a_wrong_option_of_a_read_is_refused_with_advice(use: Use, more: dict[st
         ({"url": "stele://b", "assign": '{"t": [-1]}'}, "is no partition"),
     ],
 )
-def test_what_must_be_said_is_asked_for(given: dict[str, str], words: str) -> None:
+def test_missing_required_options_are_errors(given: dict[str, str], words: str) -> None:
     with pytest.raises(OptionError, match=words):
         p.parse_read_options(given, Use.BATCH_READ)
 
