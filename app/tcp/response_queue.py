@@ -75,7 +75,7 @@ class ResponseQueue:
         return released
 
     def clear(self) -> None:
-        """Forget all places; a response that is filled in later is never sent."""
-        self._places = None
+        """Forget all responses; one that is filled in later is never released."""
+        self._pending = None
         self.is_direct = True
         self.waiting_bytes = 0
