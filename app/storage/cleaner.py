@@ -174,6 +174,11 @@ class Cleaner:
         if self._running is not None:
             self._running[1].set()
 
+    async def finish(self) -> None:
+        """Return when no pass runs any more, after ``stop``."""
+        async with self._turn:
+            pass
+
     def close(self) -> None:
         """Give back the thread, when no pass runs."""
         self._thread.shutdown()
@@ -371,25 +376,25 @@ class Cleaner:
         end_offset = group[-1].next_offset
         # Readers of the new segment accept holes from its first moment on.
         holes_until = log.holes_until = max(log.holes_until, end_offset)
-        for segment in replaced:
-            segment.pin()
 
         def prepare() -> None:
             try:
-                for segment in replaced:
-                    segment.indexes.pin(log_bytes=segment.size)
                 log.write_holes_until(holes_until)
             except OSError:
                 self._remove_cleaned(log, base_offsets[0])
                 raise
 
         def swap() -> Segment:
+            for segment in replaced:
+                segment.indexes.pin(log_bytes=segment.size)
             replacement.commit()
             replacement.retire()
             replacement.install()
             return log.adopt_cleaned(replaced)
 
         await self._in_thread(prepare)
+        for segment in replaced:
+            segment.pin()
         try:
             cleaned = await self._in_thread(swap)
         except OSError as error:

@@ -330,7 +330,8 @@ class EmbeddedEngine:
     # ── compaction ──
 
     async def compact(self) -> int:
-        return await self._cleaner.clean_due()
+        # A caller that stops waiting does not stop a pass halfway.
+        return await asyncio.shield(asyncio.create_task(self._cleaner.clean_due()))
 
     @property
     def compaction(self) -> CompactionCounts:

@@ -92,6 +92,7 @@ class Housekeeping:
         self._stopping.set()
         self._cleaner.stop()
         await asyncio.gather(*self._tasks)
+        await self._cleaner.finish()
         await self._checkpoints.finish()
 
     # ── retention ──
@@ -111,10 +112,11 @@ class Housekeeping:
             if log.upkeep.locked():
                 # It is being cleaned or deleted; the next time will do.
                 continue
-            async with log.upkeep:
-                await self._read_segment_ages(log, now_ms)
-                async with self._checkpoints.lock:
-                    deleted += await self._retain(log, now_ms)
+            await self._read_segment_ages(log, now_ms)
+            if log.upkeep.locked():
+                continue
+            async with log.upkeep, self._checkpoints.lock:
+                deleted += await self._retain(log, now_ms)
         return deleted
 
     def _is_gone(self, log: DiskLog) -> bool:

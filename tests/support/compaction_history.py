@@ -63,7 +63,7 @@ class CompactionHistory:
     async def run(self) -> None:
         random = self._random
         engine = await self._open(self._files)
-        await self._append(engine, random.randint(5, 25))
+        await self._append(engine, random.randint(5, 20))
         if random.random() < 0.3:
             self.passes += await engine.compact()
             await self._append(engine, random.randint(3, 12))
@@ -189,7 +189,7 @@ class CompactionHistory:
         if is_cold:
             self._files.is_cold = lambda: self._random.random() < 0.5
         found: list[Stored] = []
-        offset, max_bytes = 0, self._random.choice((1, 500, 1 << 20))
+        offset, max_bytes = 0, self._random.choice((1, 2000, 1 << 20))
         while offset < len(self._records):
             raw = await read_batches(engine, offset, max_bytes=max_bytes)
             assert raw, "there is something up to the end"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from stele.wire import record_batch as rb
 
+from app.storage.cleaner import CleanerOptions
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import AppendTicket, PartitionFetch, PartitionSpec, TopicPartition
 from app.storage.files import Files
@@ -18,7 +19,12 @@ from .simulated_time import SimulatedClock
 
 DATA = Path("/data")
 # So long that nothing happens in the background unless a test asks for it.
-QUIET = EngineOptions(flush_interval_ms=10**9, checkpoint_interval_ms=10**9, retention_interval_ms=10**9)
+QUIET = EngineOptions(
+    flush_interval_ms=10**9,
+    checkpoint_interval_ms=10**9,
+    retention_interval_ms=10**9,
+    cleaner=CleanerOptions(is_enabled=False),
+)
 
 
 def segment_path(base_offset: int, suffix: str = ".log", name: TopicPartition = ORDERS) -> Path:
