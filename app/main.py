@@ -26,7 +26,8 @@ from pydantic import ValidationError
 
 from . import logs
 from .broker.admission import Admission, open_files_for_connections, raise_open_files_limit
-from .broker.broker import Broker, Endpoint
+from .broker.broker import Broker
+from .broker.listeners import Endpoint
 from .cdc.supervisor import CdcSupervisor
 from .clock import Clock, SystemClock
 from .cluster.sqlite import SqliteCatalog

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
 
 from ..clock import Clock
 from ..cluster.catalog import Catalog, NamedProducer
@@ -36,6 +35,7 @@ from .broker_configs import BrokerFacts
 from .catalog_thread import CatalogThread
 from .counts import Counts
 from .dynamic_configs import DynamicConfigs
+from .listeners import Endpoint
 from .partitioner import Partitioner
 from .placement import Placement
 from .produce import Acks, PendingProduce
@@ -47,17 +47,6 @@ from .tail_subscriptions import TailSubscription, TailSubscriptions
 from .topic_changes import TopicChanges
 from .topics import INTERNAL_TOPICS, Topic, Topics
 from .virtual import VirtualTopic, VirtualTopics
-
-
-class Endpoint(NamedTuple):
-    """A host and a port that clients can reach."""
-
-    host: str
-    port: int
-
-    @property
-    def joined(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Broker:

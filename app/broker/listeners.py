@@ -1,12 +1,23 @@
-"""What each listener reports: its connections and its traffic."""
+"""Where a listener is, and what it reports: its connections and its traffic."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 # Texts that a client sends about itself are shown to users; longer ones are cut.
 CLIENT_TEXT_CHARACTERS_MAX = 200
+
+
+class Endpoint(NamedTuple):
+    """A host and a port that clients can reach."""
+
+    host: str
+    port: int
+
+    @property
+    def joined(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
