@@ -24,7 +24,7 @@ from load.demo_flights import Flight, data_file, read_flights
 
 from .test_kill_spark import processes_of
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 TOTALS = {"EWR": 120_835, "JFK": 111_279, "LGA": 104_662}
 PARTITIONS = 6
@@ -152,7 +152,6 @@ def size_of(url: str, topic: str) -> int:
         return client.list_offset(topic, 0) or 0
 
 
-@pytest.mark.long
 def test_windowed_delays_are_the_batch_answer_to_the_row_through_kills_of_spark_and_of_the_broker(
     airport: BrokerProcess, windows: dict[Window, Counts], tmp_path: Path
 ) -> None:
@@ -209,7 +208,6 @@ def test_windowed_delays_are_the_batch_answer_to_the_row_through_kills_of_spark_
     assert last == {window: counts[0] for window, counts in windows.items()}
 
 
-@pytest.mark.long
 def test_each_flight_is_enriched_once_through_kills_of_spark_and_of_the_broker(
     airport: BrokerProcess, flights: list[Flight], tmp_path: Path
 ) -> None:

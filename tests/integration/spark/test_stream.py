@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 Fill = Callable[..., None]
 TIMEOUT_S = 90
