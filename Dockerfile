@@ -1,5 +1,7 @@
 # The broker in a container: built as the wheel that users install, and run as a non-root user.
-#   docker build -t stele . && docker run -p 8080:8080 -p 9009:9009 -p 9092:9092 -v stele:/data stele
+#   docker build -t stele .
+#   docker run -e STELE_ALLOW_ANONYMOUS_NETWORK=true -p 127.0.0.1:8080:8080 -p 127.0.0.1:9009:9009 \
+#       -p 127.0.0.1:9092:9092 -v stele:/data stele
 
 FROM python:3.11-slim AS build
 WORKDIR /src
@@ -9,7 +11,7 @@ COPY clients clients
 COPY pipelines pipelines
 RUN python -m venv /opt/stele \
     && pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
-    && /opt/stele/bin/pip install --no-cache-dir "$(echo /wheels/stele_broker-*.whl)[cdc]"
+    && /opt/stele/bin/pip install --no-cache-dir "$(echo /wheels/stele_broker-*.whl)[cdc,cluster]"
 
 # Spark with the data source and the pipelines: docker build --target spark -t stele-spark .
 FROM python:3.11-slim AS spark
@@ -39,7 +41,8 @@ RUN groupadd --system --gid 10001 stele \
     && install --directory --owner=stele --group=stele /data
 COPY --from=build /opt/stele /opt/stele
 
-# Loopback of a container cannot be reached from outside. Publish the ports only to trusted networks.
+# Loopback of a container cannot be reached from outside. On any other address, the broker starts only with logins
+# (STELE_AUTHENTICATION=required) or with STELE_ALLOW_ANONYMOUS_NETWORK=true.
 ENV PATH=/opt/stele/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     STELE_HOST=0.0.0.0 \

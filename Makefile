@@ -23,6 +23,8 @@ CLIENTS ?= all
 # How many processes make test runs the tests in: two per core, because most tests wait for brokers, PostgreSQL
 # and Spark more than they compute. 0 runs them in a single process, for a debugger.
 TEST_PROCESSES ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+# The same for make long: one per core: Spark and many brokers at once compute more than they wait.
+LONG_PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 FUZZ_SECONDS ?= 60
 LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
@@ -39,15 +41,15 @@ setup: $(DEVELOPMENT) ## install everything needed to work on Stele into .venv
 	@echo "ready: $(BIN)/stele, and make run, test, lint, bench, load, demo"
 
 run: $(RUNTIME) ## start a broker on 127.0.0.1 (HTTP 8080, binary 9009, Kafka 9092, data in ./data)
-	@echo "starting a broker; ctrl-c stops it, http://127.0.0.1:8080/ is its console, /docs its HTTP API"
 	@exec $(BIN)/stele serve $(ARGS)
 
 test: $(DEVELOPMENT) ## run all tests except the long and the unbounded ones, in random order, in parallel
 	@echo "running the tests, with the wheel built and installed into an empty environment among them"
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not torture and not long" $(ARGS)
+	@# Without cached bytecode, every process that a test starts compiles what it imports.
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not torture and not long" $(ARGS)
 
-long: $(DEVELOPMENT) ## run the tests that take minutes: pipelines with kills, Spark clusters, Spark Connect
-	$(BIN)/python -m pytest -m "long and not torture" $(ARGS)
+long: $(DEVELOPMENT) ## run the tests that take minutes: pipelines with kills, Spark clusters, very many seeds
+	$(BIN)/python -m pytest -n $(LONG_PROCESSES) --dist loadfile --no-loadscope-reorder -m "long and not torture" $(ARGS)
 
 conformance: $(DEVELOPMENT) ## test the Kafka listener with CLIENTS (default all), write the table of docs/conformance.md
 	@echo "running the conformance tests; what is downloaded and built for them goes to .conformance"

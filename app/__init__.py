@@ -1,1 +1,4 @@
-"""The broker. Imports point downwards only: docs/architecture.md draws the layers, pyproject.toml checks them."""
+"""The broker.
+
+Imports point downwards only: docs/architecture.md draws the layers, pyproject.toml checks them.
+"""

@@ -89,6 +89,9 @@ def _level_name(level: int) -> str:
 
 
 def set_level(logger: str, level: str | None) -> None:
-    """Set the level of ``logger`` to a key of ``LEVELS``, or None to inherit it, until the next start."""
+    """Set the level of ``logger``, until the next start.
+
+    ``level`` is a key of ``LEVELS``, or None to inherit it.
+    """
     known = logging.root if logger == ROOT else logging.getLogger(logger)
     known.setLevel(logging.NOTSET if level is None else LEVELS[level])

@@ -1,4 +1,4 @@
-"""The composition root: storage → cluster → broker → listeners, and the life of the process.
+"""The composition root: builds, starts and closes the parts of the broker.
 
 ``serve`` is what ``stele serve`` runs. One event loop (uvloop where there is
 one) carries HTTP and TCP; when all listeners accept connections, it prints one line::
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ipaddress
 import logging
 import random
 import signal
@@ -18,14 +17,15 @@ import socket
 import sqlite3
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from pydantic import ValidationError
 
 from . import logs
-from .broker.admission import Admission, open_files_for_connections, raise_open_files_limit
 from .broker.broker import Broker
 from .broker.listeners import Endpoint
 from .cdc.supervisor import CdcSupervisor
@@ -37,12 +37,20 @@ from .groups.coordinator import GroupCoordinator
 from .groups.lease_manager import LeaseManager
 from .groups.offsets_topic import OffsetsTopic
 from .groups.services import Groups
+from .network.accept_loop import AcceptOptions
+from .network.admission import Admission, open_files_for_connections, raise_open_files_limit
+from .security import audit
+from .security.policy import UnsafeSettings, check_exposure, is_loopback
+from .security.service import check_login_settings, open_security
+from .security.tls import InvalidTlsFiles, ListenerTls
+from .security.tls_reload import TlsReload
+from .security.tls_settings import listener_tls
 from .settings import Settings
 from .storage.cleaner import CleanerOptions
 from .storage.embedded import EmbeddedEngine, EngineOptions
 from .storage.engine import LogEngine
 from .storage.files import RealFiles
-from .tcp.binary.connection import BinaryConnection
+from .tcp.binary.connection import PLAINTEXT_ANSWER, BinaryConnection
 from .tcp.binary.handlers.context import BinaryListener
 from .tcp.kafka.connection import KafkaConnection
 from .tcp.kafka.fetch_sessions import FetchSessionCache
@@ -51,6 +59,8 @@ from .tcp.kafka.spans import KafkaSpans
 from .tcp.kafka.trace import RequestTracer, Tracer
 from .tcp.server import TcpServer
 from .tracing import TracesMissingError, start_traces
+from .transactions.coordinator import TransactionCoordinator
+from .transactions.services import Transactions, open_services
 
 if TYPE_CHECKING:
     from .api.server import HttpServer
@@ -59,8 +69,10 @@ logger = logging.getLogger(__name__)
 
 CATALOG = "metadata.sqlite"
 GROUPS = "groups.sqlite"
-# Connections that wait to be accepted.
-_BACKLOG = 1024
+
+
+class InvalidStorage(Exception):
+    """The settings of shared storage cannot be used; the text says what to change."""
 
 
 def _embedded_engine(settings: Settings, path: Path, clock: Clock) -> LogEngine:
@@ -76,14 +88,54 @@ def _embedded_engine(settings: Settings, path: Path, clock: Clock) -> LogEngine:
             retention_interval_ms=settings.log_retention_check_interval_ms,
             sync_threads=settings.log_sync_threads,
             open_segments_max=settings.open_segments_max,
+            table_memory_bytes_max=settings.table_memory_bytes_max,
             cleaner=CleanerOptions(
                 is_enabled=settings.log_cleaner_enable,
                 dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
                 bytes_per_s=settings.log_cleaner_io_max_bytes_per_second,
                 interval_ms=settings.log_cleaner_backoff_ms,
+                uses_process=True,
             ),
         ),
     )
+
+
+def _shared_engine(settings: Settings, path: Path, clock: Clock) -> LogEngine:
+    """The engine that keeps its records in PostgreSQL and an object store.
+
+    Raises:
+        InvalidStorage: the settings do not say where, or the extra is not installed.
+    """
+    if settings.postgres_url is None:
+        raise InvalidStorage(
+            "storage=shared needs postgres_url, for example postgresql://stele@db.example.com/stele"
+        )
+    try:
+        from .storage.shared.engine import SharedOptions
+        from .storage.shared.postgres_engine import PostgresEngine, SharedStorage
+        from .storage.shared.upkeep import UpkeepOptions
+    except ImportError as error:
+        raise InvalidStorage(
+            f"storage=shared needs the extra cluster ({error}): pip install 'stele-broker[cluster]'"
+        ) from error
+    storage = SharedStorage(
+        postgres_url=settings.postgres_url.get_secret_value(),
+        object_store=settings.object_store,
+        linger_ms=settings.shared_linger_ms,
+    )
+    options = SharedOptions(
+        object_bytes=settings.shared_object_bytes,
+        buffered_bytes_max=settings.shared_buffer_bytes_max,
+        cache_bytes_max=settings.shared_cache_bytes_max,
+        upkeep=UpkeepOptions(
+            retention_interval_ms=settings.log_retention_check_interval_ms,
+            producer_expiration_ms=settings.producer_id_expiration_ms,
+        ),
+    )
+    try:
+        return PostgresEngine(RealFiles(), path, storage=storage, clock=clock, options=options)
+    except ValueError as error:
+        raise InvalidStorage(str(error)) from error
 
 
 async def open_broker(settings: Settings) -> Broker:
@@ -91,12 +143,14 @@ async def open_broker(settings: Settings) -> Broker:
 
     Raises:
         DataDirLocked: another broker has the directory.
-        StorageError, OSError: the disk does not allow it.
+        StorageError, OSError: the disk does not allow it, or shared storage cannot be reached.
+        InvalidStorage: the settings of shared storage are wrong.
     """
     clock = SystemClock()
     path = settings.data_dir.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
-    engine = _embedded_engine(settings, path, clock)
+    make_engine = _shared_engine if settings.storage == "shared" else _embedded_engine
+    engine = make_engine(settings, path, clock)
     start = await engine.open()
     if not start.was_clean and not start.is_new:
         logger.warning("the last run did not shut down cleanly; recovering the logs in %s", path)
@@ -122,6 +176,16 @@ async def open_groups(broker: Broker) -> Groups:
     broker.observe_deletions(coordinator.forget_topic)
     broker.observe_topics(coordinator.topics_changed)
     return Groups(coordinator, LeaseManager(broker=broker, coordinator=coordinator, clock=clock))
+
+
+async def open_transactions(broker: Broker, groups: Groups) -> Transactions:
+    """The transactions of ``broker``, recovered. Raises ``StorageError``, ``GroupStoreFailed``."""
+    clock = SystemClock()
+    coordinator = TransactionCoordinator(
+        broker=broker, groups=groups.coordinator, clock=clock, settings=broker.settings
+    )
+    await coordinator.open()
+    return await open_services(broker, groups, coordinator, clock)
 
 
 def _load_http_server() -> type[HttpServer]:
@@ -167,16 +231,23 @@ def _reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
 
 
-def _warn_if_open(host: str) -> None:
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host == "localhost"
-    if not is_loopback:
+def _own_url(settings: Settings, address: tuple[str, int], tls: ListenerTls | None) -> str:
+    """The URL by which the broker's own connector reaches the binary listener."""
+    host, port = address
+    if tls is None:
+        return f"stele://{_join((_reachable(host), port))}"
+    # A certificate names the host that clients know. It is trusted as it is, whoever issued it.
+    where = _join((settings.advertised_host or _reachable(host), port))
+    return f"stele+tls://{where}?ca_file={quote(str(tls.options.certificate_file.absolute()))}"
+
+
+def _warn_if_open(host: str, *, is_encrypted: bool) -> None:
+    if not is_loopback(host):
         logger.warning(
-            "LISTENING ON %s WITHOUT AUTHENTICATION OR ENCRYPTION: every client that reaches this address can "
-            "read, write and delete all topics; bind to 127.0.0.1, or restrict access with a firewall",
+            "LISTENING ON %s WITHOUT AUTHENTICATION%s, as STELE_ALLOW_ANONYMOUS_NETWORK says: every client that reaches "
+            "this address can read, write and delete all topics",
             host,
+            "" if is_encrypted else " OR ENCRYPTION",
         )
 
 
@@ -193,14 +264,30 @@ def _warn_of_few_files(limit: int, connections_max: int) -> None:
 
 
 async def run(settings: Settings) -> None:
-    """Serve until SIGINT or SIGTERM, then close: listeners first, the log last. Raises ``TracesMissingError``."""
+    """Serve until SIGINT or SIGTERM, then close: listeners first, the log last.
+
+    Raises:
+        TracesMissingError: an extra is not installed.
+        InvalidTlsFiles: a certificate or key cannot be used.
+        UnsafeSettings: the listeners would be open to the network.
+    """
+    http_tls, binary_tls, kafka_tls = (
+        listener_tls(settings, "http"),
+        listener_tls(settings, "binary"),
+        listener_tls(settings, "kafka"),
+    )
+    check_exposure(settings, {"http": http_tls, "binary": binary_tls, "kafka": kafka_tls})
+    check_login_settings(settings)
     traces = await asyncio.to_thread(start_traces) if settings.otel_enable else None
     http_socket = _listen(settings.host, settings.http_port, "HTTP")
     binary_socket = _listen(settings.host, settings.binary_port, "binary")
     kafka_socket = _listen(settings.host, settings.kafka_port, "Kafka")
-    _warn_if_open(settings.host)
     broker = await open_broker(settings)
     groups = await open_groups(broker)
+    transactions = await open_transactions(broker, groups)
+    security = await open_security(settings, settings.data_dir.absolute() / CATALOG, SystemClock())
+    if not all(security.listener(name).is_required for name in ("http", "binary", "kafka")):
+        _warn_if_open(settings.host, is_encrypted=None not in (http_tls, binary_tls, kafka_tls))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -208,6 +295,7 @@ async def run(settings: Settings) -> None:
 
     http_address, binary_address = _address(http_socket), _address(binary_socket)
     kafka_address = _address(kafka_socket)
+    broker.kafka_security_protocol = "PLAINTEXT" if kafka_tls is None else "SSL"
     broker.listeners = {"kafka": Endpoint(*kafka_address)}
     broker.endpoints = {
         "http": Endpoint(settings.advertised_host or http_address[0], http_address[1]),
@@ -221,23 +309,39 @@ async def run(settings: Settings) -> None:
     admit = partial(
         Admission,
         connections_max=settings.connections_max,
+        per_address_max=settings.connections_per_address_max,
         open_files_max=open_files_for_connections(open_files),
     )
-    listener = BinaryListener(broker=broker, groups=groups, **broker.endpoints["binary"]._asdict())
+    accept = AcceptOptions(
+        handshake_timeout_ms=settings.tls_handshake_timeout_ms,
+        rate_max=settings.connections_accept_rate_max,
+        address_delay_ms=broker.quotas.connect,
+    )
+    listener = BinaryListener(
+        broker=broker,
+        groups=groups,
+        transactions=transactions.coordinator,
+        security=security.listener("binary"),
+        **broker.endpoints["binary"]._asdict(),
+    )
     binary = TcpServer(
         "binary",
         lambda server: BinaryConnection(listener=listener, settings=settings, registry=server),
         admission=admit("binary"),
+        accept=replace(accept, plaintext_answer=PLAINTEXT_ANSWER),
+        tls=binary_tls,
     )
     kafka_listener = KafkaListener(
         broker=broker,
         groups=groups.coordinator,
+        transactions=transactions.coordinator,
         fetch_sessions=FetchSessionCache(
             slots=settings.fetch_sessions_max,
             partitions_max=settings.fetch_session_partitions_max,
             random_id=partial(random.randint, 1, 2**31 - 1),
             make_watch=broker.watch,
         ),
+        security=security.listener("kafka"),
         **broker.endpoints["kafka"]._asdict(),
     )
     tracers: list[RequestTracer] = []
@@ -251,17 +355,24 @@ async def run(settings: Settings) -> None:
             listener=kafka_listener, settings=settings, registry=server, tracers=tracers
         ),
         admission=admit("kafka"),
+        accept=accept,
+        tls=kafka_tls,
     )
-    await binary.start(binary_socket)
-    await kafka.start(kafka_socket)
+    for server in (binary, kafka):
+        security.credentials.observe_revocations(server.close_logins)
+    binary.start(binary_socket)
+    kafka.start(kafka_socket)
     http_server = await asyncio.to_thread(_load_http_server)
-    cdc = CdcSupervisor(settings, f"stele://{_join((_reachable(binary_address[0]), binary_address[1]))}")
+    cdc = CdcSupervisor(settings, _own_url(settings, binary_address, binary_tls), security.cdc_key())
     http = http_server(
         broker,
         groups,
+        transactions,
         cdc,
-        backlog=_BACKLOG,
         admission=admit("http"),
+        accept=accept,
+        tls=http_tls,
+        security=security.listener("http"),
         listeners=(binary, kafka),
         traces=traces,
     )
@@ -271,33 +382,51 @@ async def run(settings: Settings) -> None:
     # The objects created so far live as long as the process; a collection that visits them blocks the loop for 20 ms.
     gc.collect()
     gc.freeze()
+    certificates = {
+        name: tls
+        for name, tls in (("http", http_tls), ("binary", binary_tls), ("kafka", kafka_tls))
+        if tls is not None
+    }
+    reload = TlsReload(certificates, interval_ms=settings.tls_reload_interval_ms)
+    if certificates:
+        loop.add_signal_handler(signal.SIGHUP, reload.reload_soon)
+        reload.start()
     if http.listening.is_set():
         print(  # noqa: T201 - programs that start a broker wait for this line
             f"stele ready http={_join(http_address)} binary={_join(binary_address)} "
             f"kafka={_join(kafka_address)} data={settings.data_dir.absolute()}",
             flush=True,
         )
+        url = f"http://{_join((_reachable(http_address[0]), http_address[1]))}/"
+        logger.info("%s is the console, %sdocs the HTTP API; ctrl-c stops the broker", url, url)
         cdc.start()
     waiting = asyncio.create_task(stopping.wait())
     await asyncio.wait((waiting, http_task), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     logger.info("shutting down")
+    await reload.close()
     # The CDC connector is a client of the listeners, so it stops first.
     await cdc.close()
     broker.begin_close()
+    transactions.begin_close()
     groups.begin_close()
     http.should_exit = True
     await asyncio.gather(
         binary.stop(settings.shutdown_timeout_ms), kafka.stop(settings.shutdown_timeout_ms), http_task
     )
+    await transactions.close()
     await groups.close()
+    await security.close()
     await broker.close()
     if traces is not None:
         await asyncio.to_thread(traces.close)
 
 
 def serve(overrides: Mapping[str, object] | None = None) -> int:
-    """Run a broker with the settings of the environment and ``overrides``; returns the exit code."""
+    """Run a broker with the settings of the environment and ``overrides``.
+
+    Returns the exit code.
+    """
     try:
         settings = Settings.model_validate({**Settings().model_dump(), **(overrides or {})})
     except ValidationError as error:
@@ -305,13 +434,15 @@ def serve(overrides: Mapping[str, object] | None = None) -> int:
         return _fail("; ".join(problems), 2)
     logs.configure(level=settings.log_level, log_format=settings.log_format)
     try:
+        if settings.audit_log_file is not None:
+            audit.write_to(settings.audit_log_file)
         _run(settings)
     except OSError as error:
         file = f": {error.filename}" if error.filename else ""
         return _fail(f"{error.strerror or error}{file}", 1)
     except (SteleError, sqlite3.Error) as error:
         return _fail(str(error), 1)
-    except TracesMissingError as error:
+    except (InvalidStorage, TracesMissingError, InvalidTlsFiles, UnsafeSettings) as error:
         return _fail(str(error), 2)
     return 0
 

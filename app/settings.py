@@ -2,6 +2,9 @@
 
 A setting comes from the command line of ``stele serve``, otherwise from the environment
 (``STELE_`` and the name in capitals), otherwise from its default here.
+
+This is one class and one file, however long: the command line, docs/settings.md and the checks of
+combinations come from these declarations, and whoever looks for a setting finds it here.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ class Settings(BaseSettings):
     )
     host: str = Field(
         default="127.0.0.1",
-        description="Address to bind. Loopback by default: there is no TLS and no authentication yet.",
+        description="Address to bind; any but loopback requires authentication or allow_anonymous_network.",
     )
     http_port: int = Field(
         default=8080, ge=0, le=65535, description="Port of the HTTP listener; 0 picks a free one."
@@ -53,6 +56,208 @@ class Settings(BaseSettings):
         ge=1,
         le=65535,
         description="Kafka port that clients should connect to, for port forwarding; the bound port if unset.",
+    )
+
+    # ── shared storage ──
+    storage: Literal["embedded", "shared"] = Field(
+        default="embedded",
+        description="Where records are: embedded in the data directory, shared in PostgreSQL and an object store (extra cluster).",
+    )
+    postgres_url: SecretStr | None = Field(
+        default=None, description="PostgreSQL of shared storage, as a URL; needed with storage=shared."
+    )
+    object_store: str = Field(
+        default="inline",
+        description="Object store of shared storage: s3://BUCKET/PREFIX?endpoint=URL, file:///DIRECTORY for tests, or inline for PostgreSQL itself.",
+    )
+    shared_linger_ms: int | None = Field(
+        default=None,
+        ge=0,
+        description="How long shared storage collects appends for one object; 250 with an object store and 5 with inline if unset.",
+    )
+    shared_object_bytes: int = Field(
+        default=8 * MIB,
+        ge=KIB,
+        le=64 * MIB,
+        description="Size at which shared storage writes an object at once; at most 1 MiB with inline.",
+    )
+    shared_buffer_bytes_max: int = Field(
+        default=256 * MIB,
+        ge=MIB,
+        description="Bytes of appends that wait for shared storage; above it appends are refused.",
+    )
+    shared_cache_bytes_max: int = Field(
+        default=512 * MIB, ge=MIB, description="Bytes of objects that are kept in memory for readers."
+    )
+
+    # ── TLS ──
+    tls_certificate_file: Path | None = Field(
+        default=None,
+        description="Certificate chain of all listeners, in PEM, the broker's own certificate first; no TLS if unset.",
+    )
+    tls_key_file: Path | None = Field(
+        default=None, description="Key of the certificate, in PEM, without a password."
+    )
+    tls_client_ca_file: Path | None = Field(
+        default=None, description="CAs that issue the certificates of clients, in PEM."
+    )
+    tls_client_auth: Literal["none", "requested", "required"] = Field(
+        default="none",
+        description="Whether clients present a certificate: none, requested or required (Kafka: ssl.client.auth).",
+    )
+    tls_principal_mapping_rules: str = Field(
+        default="DEFAULT",
+        description="Rules that map the subject of a client's certificate to a principal (Kafka: ssl.principal.mapping.rules).",
+    )
+    tls_handshake_timeout_ms: int = Field(
+        default=10_000, ge=1, description="A TLS handshake must end within this time after the connection."
+    )
+    tls_reload_interval_ms: int = Field(
+        default=10_000,
+        ge=0,
+        description="Interval at which changed TLS files are noticed; 0 reloads them only on SIGHUP.",
+    )
+    http_tls_enable: bool | None = Field(
+        default=None,
+        description="TLS on the HTTP listener; unset means if it has a certificate.",
+    )
+    http_tls_certificate_file: Path | None = Field(
+        default=None, description="Certificate chain of the HTTP listener; that of all listeners if unset."
+    )
+    http_tls_key_file: Path | None = Field(
+        default=None, description="Key of the HTTP listener; that of all listeners if unset."
+    )
+    http_tls_client_ca_file: Path | None = Field(
+        default=None, description="Client CAs of the HTTP listener; those of all listeners if unset."
+    )
+    http_tls_client_auth: Literal["none", "requested", "required"] | None = Field(
+        default=None,
+        description="Client certificates at the HTTP listener: none, requested or required; as for all listeners if unset.",
+    )
+    binary_tls_enable: bool | None = Field(
+        default=None,
+        description="TLS on the binary listener; unset means if it has a certificate.",
+    )
+    binary_tls_certificate_file: Path | None = Field(
+        default=None, description="Certificate chain of the binary listener; that of all listeners if unset."
+    )
+    binary_tls_key_file: Path | None = Field(
+        default=None, description="Key of the binary listener; that of all listeners if unset."
+    )
+    binary_tls_client_ca_file: Path | None = Field(
+        default=None, description="Client CAs of the binary listener; those of all listeners if unset."
+    )
+    binary_tls_client_auth: Literal["none", "requested", "required"] | None = Field(
+        default=None,
+        description="Client certificates at the binary listener: none, requested or required; as for all listeners if unset.",
+    )
+    kafka_tls_enable: bool | None = Field(
+        default=None,
+        description="TLS on the Kafka listener; unset means if it has a certificate.",
+    )
+    kafka_tls_certificate_file: Path | None = Field(
+        default=None, description="Certificate chain of the Kafka listener; that of all listeners if unset."
+    )
+    kafka_tls_key_file: Path | None = Field(
+        default=None, description="Key of the Kafka listener; that of all listeners if unset."
+    )
+    kafka_tls_client_ca_file: Path | None = Field(
+        default=None, description="Client CAs of the Kafka listener; those of all listeners if unset."
+    )
+    kafka_tls_client_auth: Literal["none", "requested", "required"] | None = Field(
+        default=None,
+        description="Client certificates at the Kafka listener: none, requested or required; as for all listeners if unset.",
+    )
+
+    # ── authentication ──
+    authentication: Literal["none", "optional", "required"] = Field(
+        default="none",
+        description="Whether clients log in: none, optional (without a login they are anonymous) or required.",
+    )
+    http_authentication: Literal["none", "optional", "required"] | None = Field(
+        default=None, description="The same for the HTTP listener; as all listeners if unset."
+    )
+    binary_authentication: Literal["none", "optional", "required"] | None = Field(
+        default=None, description="The same for the binary listener; as all listeners if unset."
+    )
+    kafka_authentication: Literal["none", "optional", "required"] | None = Field(
+        default=None, description="The same for the Kafka listener; as all listeners if unset."
+    )
+    sasl_mechanisms: str = Field(
+        default="SCRAM-SHA-512,SCRAM-SHA-256,PLAIN",
+        description="SASL mechanisms offered, separated by commas; oauth_jwks adds OAUTHBEARER.",
+    )
+    allow_anonymous_network: bool = Field(
+        default=False,
+        description="Listen on an address other than loopback although a listener does not require logins.",
+    )
+    allow_plaintext_passwords: bool = Field(
+        default=False,
+        description="Accept passwords and keys without TLS on an address other than loopback.",
+    )
+    metrics_anonymous_enable: bool = Field(
+        default=False, description="Serve /metrics without a login where the HTTP listener requires one."
+    )
+    login_timeout_ms: int = Field(
+        default=10_000,
+        ge=1,
+        description="A client must be logged in within this time after it connected, where that is required.",
+    )
+    login_failures_free: int = Field(
+        default=5,
+        ge=0,
+        description="Failed logins of an address or a user before further ones are delayed; one is forgiven per second.",
+    )
+    audit_log_file: Path | None = Field(
+        default=None,
+        description="File of the audit log, reopened when it was moved; the log of the broker if unset.",
+    )
+    connections_max_reauth_ms: int = Field(
+        default=0,
+        ge=0,
+        description="Clients of the TCP listeners log in again after this time at the latest; 0 for never (Kafka: connections.max.reauth.ms).",
+    )
+    oauth_jwks: str | None = Field(
+        default=None, description="File or https URL of the keys of the issuer of tokens; no tokens if unset."
+    )
+    oauth_issuer: str | None = Field(
+        default=None, description="Issuer that tokens must name; needed with oauth_jwks."
+    )
+    oauth_audience: str | None = Field(
+        default=None, description="Audience that tokens must name; needed with oauth_jwks."
+    )
+    oauth_principal_claim: str = Field(
+        default="sub", description="Claim of a token that holds the name of the user."
+    )
+
+    # ── authorization ──
+    authorization: Literal["none", "acls"] | None = Field(
+        default=None,
+        description="Whether access rules decide who may do what: none or acls; unset means acls if a listener requires "
+        "logins.",
+    )
+    super_users: str = Field(
+        default="",
+        description="Principals that may do everything, like User:alice, separated by semicolons (Kafka: super.users).",
+    )
+    allow_everyone_if_no_acl_found: bool = Field(
+        default=False,
+        description="Everybody may do everything with resources that no access rule covers (Kafka: "
+        "allow.everyone.if.no.acl.found).",
+    )
+
+    # ── quotas ──
+    quota_window_num: int = Field(
+        default=11,
+        ge=2,
+        le=1000,
+        description="Samples that the rates of quotas are measured over (Kafka: quota.window.num).",
+    )
+    quota_window_size_seconds: int = Field(
+        default=1,
+        ge=1,
+        le=3600,
+        description="Length of each of these samples (Kafka: quota.window.size.seconds).",
     )
 
     # ── topics ──
@@ -119,6 +324,11 @@ class Settings(BaseSettings):
         ge=10,
         description="Interval at which compaction looks for partitions to clean.",
     )
+    table_memory_bytes_max: int = Field(
+        default=64 * MIB,
+        ge=MIB,
+        description="Maximum bytes of keys in memory for reads by key, for table snapshots, and for the snapshots that are kept; for each.",
+    )
     producer_id_expiration_ms: int = Field(
         default=86_400_000,
         ge=1000,
@@ -160,6 +370,14 @@ class Settings(BaseSettings):
         default="initial", description="Copy the existing rows of a table first: initial or never."
     )
 
+    cdc_transactions: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Keep the changes of a PostgreSQL transaction together: on, off, or auto: on for new connectors.",
+    )
+    cdc_transaction_timeout: int = Field(
+        default=900, gt=0, description="Longest time to write one PostgreSQL transaction, in seconds."
+    )
+
     # ── groups ──
     group_initial_rebalance_delay_ms: int = Field(
         default=3000,
@@ -195,12 +413,68 @@ class Settings(BaseSettings):
         default=600_000, ge=10, description="Interval of the check for expired offsets."
     )
 
+    # ── transactions ──
+    transaction_max_timeout_ms: int = Field(
+        default=900_000,
+        ge=1,
+        description="Longest timeout that a producer may request for its transactions (Kafka: transaction.max.timeout.ms).",
+    )
+    transaction_check_interval_ms: int = Field(
+        default=10_000,
+        ge=10,
+        description="Interval of the check for transactions that are open for longer than their timeout (Kafka: transaction.abort.timed.out.transaction.cleanup.interval.ms).",
+    )
+    transactional_ids_max: int = Field(
+        default=100_000, ge=1, description="Maximum number of transactional ids; each stays in memory."
+    )
+    transactional_id_expiration_ms: int = Field(
+        default=604_800_000,
+        ge=1,
+        description="The broker forgets a transactional id that has not been used for this long (Kafka: transactional.id.expiration.ms).",
+    )
+    transactional_id_expiration_check_interval_ms: int = Field(
+        default=3_600_000,
+        ge=10,
+        description="Interval of the check for expired transactional ids (Kafka: transaction.remove.expired.transaction.cleanup.interval.ms).",
+    )
+
+    atomic_requests_max: int = Field(
+        default=64,
+        ge=1,
+        description="Maximum number of `POST /v1/transactions` that are processed at once; more wait. Each has a transactional id of the broker's own.",
+    )
+    transaction_request_records_max: int = Field(
+        default=10_000,
+        ge=1,
+        description="Maximum number of records in one HTTP request that produces in a transaction.",
+    )
+    idempotency_keys_max: int = Field(
+        default=10_000,
+        ge=1,
+        description="Number of answers kept for requests with an `Idempotency-Key`; the oldest is forgotten first.",
+    )
+    idempotency_key_expiration_ms: int = Field(
+        default=86_400_000,
+        ge=1,
+        description="The answer to a request with an `Idempotency-Key` is forgotten after this long.",
+    )
+
     # ── limits ──
     frame_bytes_max: int = Field(
         default=16 * MIB, ge=KIB, description="Largest frame of the binary protocol."
     )
     connections_max: int = Field(
         default=10_000, ge=1, description="Maximum connections per listener: HTTP, binary and Kafka."
+    )
+    connections_per_address_max: int | None = Field(
+        default=None,
+        ge=1,
+        description="Maximum connections per listener from one address; unlimited if unset (Kafka: max.connections.per.ip).",
+    )
+    connections_accept_rate_max: float | None = Field(
+        default=None,
+        gt=0,
+        description="Connections accepted per second and listener; further ones wait. Unlimited if unset (Kafka: max.connection.creation.rate).",
     )
     pipelined_requests_max: int = Field(
         default=10_000,

@@ -112,7 +112,8 @@ def compare(pg: PostgresServer, broker: BrokerProcess, per_transaction: int, row
         ends.append(prepare())
         before = stored(broker)
         took = seconds_of_stele(pg, broker, rows, ends[-1])
-        assert stored(broker) - before == rows, (stored(broker), before)
+        # Markers of transactions have offsets, too.
+        assert stored(broker) - before >= rows, (stored(broker), before)
         return rows / took
 
     def yardstick() -> float:

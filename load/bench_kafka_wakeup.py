@@ -52,8 +52,10 @@ Measure = Callable[[int], Samples]
 class ParkedConsumer:
     """A connection that waits for records and one that sends them."""
 
-    def __init__(self, host: str, port: int) -> None:
-        frames.make_topic(host, port, TOPIC)
+    def __init__(self, host: str, port: int, topic: str = TOPIC, *, acks: int = 1) -> None:
+        frames.make_topic(host, port, topic)
+        self._topic = topic
+        self._acks = acks
         self._consumer = frames.connect(host, port)
         self._producer = frames.connect(host, port)
         self._waiting = select.poll()
@@ -73,8 +75,8 @@ class ParkedConsumer:
 
     def _wake(self, samples: Samples) -> None:
         batch = bytes(build_values([b"x" * VALUE_BYTES], int(time.time() * 1000)))
-        produce = frames.produce_request(TOPIC, batch, acks=1)
-        self._consumer.sendall(frames.fetch_request(TOPIC, self._offset, max_wait_ms=MAX_WAIT_MS))
+        produce = frames.produce_request(self._topic, batch, acks=self._acks)
+        self._consumer.sendall(frames.fetch_request(self._topic, self._offset, max_wait_ms=MAX_WAIT_MS))
         time.sleep(PARK_S)
         if self._waiting.poll(0):
             raise RuntimeError("the fetch was answered before there was a record")

@@ -5,6 +5,9 @@ Against a running broker::
 
     LOAD_BINARY_URL=stele://127.0.0.1:9009 locust -f load/locustfile.py --host http://127.0.0.1:8080
 
+If the broker requires logins, set STELE_USER and STELE_PASSWORD, or STELE_API_KEY, as for
+all clients.
+
 Users wait for each answer before they go on, as programs do; the delay between
 two requests is zero, so the number of users is what is under way at once.
 """
@@ -19,6 +22,8 @@ from typing import Any, cast
 
 import stele
 from locust import FastHttpUser, User, constant, task
+from locust.env import Environment
+from stele.config import ClientConfig
 from stele.wire.messages import Durability
 
 BINARY_URL = os.environ.get("LOAD_BINARY_URL", "stele://127.0.0.1:9009")
@@ -33,6 +38,12 @@ class HttpUser(FastHttpUser):
     """Writes and reads as a web application would: JSON, NDJSON, plain bytes."""
 
     wait_time = constant(0)
+
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
+        endpoint = ClientConfig(url=str(self.host)).endpoint
+        if authorization := endpoint.credentials.authorization:
+            self.client.auth_header = authorization
 
     def on_start(self) -> None:
         path = f"/v1/topics/{TOPIC}"

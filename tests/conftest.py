@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hypothesis
 import pytest
 
-pytest_plugins = ["tests.support.time_limit"]
+pytest_plugins = ["tests.support.time_limit", "tests.support.warm_processes"]
 
 # Parallel processes take whole files from the front, so the files that take longest must not come last.
 LONGEST_FIRST = (
@@ -14,6 +15,13 @@ LONGEST_FIRST = (
     "tests/conformance/",
     "tests/console/",
 )
+
+
+# How long an example takes says more about the load of the machine than about the code.
+hypothesis.settings.register_profile(
+    "stele", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("stele")
 
 
 def pytest_configure(config: pytest.Config) -> None:

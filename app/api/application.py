@@ -13,27 +13,52 @@ from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..broker.broker import Broker
 from ..broker.listeners import ListenerView
+from ..clock import SystemClock
 from ..errors import SteleError
 from ..groups.services import Groups
 from ..logs import request_id
 from ..monitor.sampler import Sampler
+from ..security.policy import ListenerSecurity
 from ..settings import Settings
+from ..transactions.services import Transactions
 from . import openapi
 from .console import pages as console
+from .console.login import login_routes
 from .errors import HttpError, error_response, http_problem, problem_response
+from .guarded_route import GuardedRoute, guarded_app
 from .http_traffic import HttpTraffic
 from .metrics import HttpMetrics, metrics, observe_broker
+from .routes import acls as acl_routes
 from .routes import cdc as cdc_routes
-from .routes import group_members, leases, overview, produce, records, search, status, storage, topics
+from .routes import (
+    group_members,
+    leases,
+    overview,
+    produce,
+    quotas,
+    records,
+    search,
+    status,
+    storage,
+    tables,
+    topics,
+    transactions_admin,
+    users,
+)
 from .routes import groups as group_routes
+from .routes import (
+    transactions as transaction_routes,
+)
+from .sessions import Sessions
 from .state import ApiState, CdcView
+from .throttling import Throttle
 
 logger = logging.getLogger(__name__)
 
@@ -78,12 +103,16 @@ _DOCUMENTATION_HEADERS = [
 def create_application(
     broker: Broker,
     groups: Groups,
+    transactions: Transactions,
     settings: Settings,
     cdc: CdcView | None = None,
     *,
     listeners: Sequence[ListenerView] = (),
+    security: ListenerSecurity | None = None,
 ) -> FastAPI:
-    """Return the application. ``listeners`` are those other than HTTP, for metrics and the overview.
+    """Build the application.
+
+    ``listeners`` are those other than HTTP, for metrics and the overview.
 
     ``/docs`` and ``/redoc`` work without access to the internet.
     """
@@ -99,10 +128,15 @@ def create_application(
             route.app = _ProtectedPage(route.app)
     registry = CollectorRegistry()
     traffic = HttpTraffic()
-    sampler = Sampler(broker, groups, (traffic, *listeners))
-    state = ApiState(broker, groups, settings, cdc.connectors if cdc else list, sampler)
+    sampler = Sampler(broker, groups, transactions.coordinator, (traffic, *listeners))
+    authorizer = None if security is None else security.authorizer
+    acls = None if authorizer is None else authorizer.acls
+    state = ApiState(
+        broker, groups, transactions, settings, cdc.connectors if cdc else list, sampler, security, acls
+    )
     app.state.stele = state
     app.state.http_traffic = traffic
+    app.state.guards_users = security is not None and security.guards_users
     app.state.registry = registry
     observe_broker(state, registry)
     broker.observe_deletions(state.verifications.forget)
@@ -113,22 +147,38 @@ def create_application(
         produce.router,
         records.router,
         search.router,
+        tables.router,
         storage.router,
         group_routes.router,
         group_members.router,
         leases.router,
+        acl_routes.router,
+        transaction_routes.router,
+        transactions_admin.router,
         cdc_routes.router,
+        quotas.router,
         overview.router,
+        users.router,
         status.router,
     ):
         app.include_router(router)
-    app.router.routes.extend(console.routes())
+    has_login = security is not None and security.active is not None
+    app.router.routes.extend(console.routes(has_login=has_login))
+    sessions = app.state.sessions = Sessions(SystemClock())
+    if security is not None and has_login:
+        app.router.routes.extend(login_routes(security, sessions, console.login_page))
     app.add_route("/metrics", metrics, methods=["GET"], include_in_schema=False)
+    for route in app.router.routes:
+        # The others check by themselves.
+        if isinstance(route, Route) and not isinstance(route, GuardedRoute):
+            route.app = guarded_app(route.app, route.methods, route.path)
+    app.add_middleware(Throttle, quotas=broker.quotas)
     app.add_middleware(HttpMetrics, registry=registry)
     app.add_middleware(traffic.middleware)
     app.add_exception_handler(SteleError, _stele_error)
     app.add_exception_handler(HttpError, _http_error)
     app.add_exception_handler(HTTPException, _framework_error)
+    app.add_exception_handler(ClientDisconnect, _disconnected)
     app.add_exception_handler(Exception, _bug)
     return app
 
@@ -151,6 +201,11 @@ async def _framework_error(request: Request, error: Exception) -> Response:
     }
     detail = details.get(error.status_code, str(error.detail))
     return problem_response(http_problem(error.status_code, detail), headers=error.headers)
+
+
+async def _disconnected(request: Request, error: Exception) -> Response:
+    # Nobody reads it; without it, any client could fill the log with errors.
+    return problem_response(http_problem(400, "the client disconnected before the end of the body"))
 
 
 async def _bug(request: Request, error: Exception) -> Response:

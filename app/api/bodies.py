@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from ..groups.messages import NO_MEMBER
+from ..security.acl_text import FIELDS
 from .requests import INT32_MAX
 
 SESSION_TIMEOUT_MS = 45_000
@@ -31,7 +32,10 @@ _LeaseMs = Annotated[int, _bounds(minimum=100, maximum=3_600_000)]
 
 
 class TopicBody(Struct, forbid_unknown_fields=True):
-    """``{"partitions": 3, "configs": {"retention.ms": 1000}}``; null resets a config to its default."""
+    """The body that creates or changes a topic.
+
+    ``{"partitions": 3, "configs": {"retention.ms": 1000}}``; null resets a config to its default.
+    """
 
     partitions: Annotated[int | None, _bounds(type=["integer", "null"], minimum=1, maximum=100)] = None
     configs: dict[str, str | int | bool | None] = {}
@@ -127,3 +131,92 @@ class ExtendBody(Struct, forbid_unknown_fields=True):
 
     lease: _LeaseToken
     lease_ms: _LeaseMs = 30_000
+
+
+class AclBody(Struct, forbid_unknown_fields=True):
+    """One access rule, in the names of Kafka; see ``acl_text``."""
+
+    principal: Annotated[str, _bounds(examples=["User:alice"])]
+    operation: Annotated[str, _bounds(examples=["READ"])]
+    resource_type: Annotated[str, _bounds(examples=["TOPIC"])]
+    resource_name: Annotated[str | None, Meta(description="not needed for CLUSTER")] = None
+    pattern_type: Annotated[str, _bounds(enum=["LITERAL", "PREFIXED"])] = "LITERAL"
+    host: str = "*"
+    permission: Annotated[str, _bounds(enum=["ALLOW", "DENY"])] = "ALLOW"
+
+    def document(self) -> dict[str, str]:
+        return {name: value for name in FIELDS if (value := getattr(self, name)) is not None}
+
+
+class AclsBody(Struct, forbid_unknown_fields=True):
+    """Access rules to add, all or none."""
+
+    acls: list[AclBody]
+
+
+class QuotaBody(Struct, forbid_unknown_fields=True):
+    """A change of quotas: ``{"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1048576}}``."""
+
+    entity: Annotated[
+        dict[str, str | None],
+        Meta(
+            description="names by type: user, client-id, both of them, or ip; null for all without a quota of their own"
+        ),
+        _bounds(minProperties=1),
+    ]
+    values: Annotated[dict[str, float | None], Meta(description="quotas by Kafka's names; null removes one")]
+
+
+class UserBody(Struct, forbid_unknown_fields=True):
+    """The body that adds a user."""
+
+    name: Annotated[str, _bounds(minLength=1, maxLength=255)]
+    password: Annotated[str, _bounds(minLength=8, maxLength=1024)]
+
+
+class PasswordBody(Struct, forbid_unknown_fields=True):
+    """The body that changes a password."""
+
+    password: Annotated[str, _bounds(minLength=8, maxLength=1024)]
+
+
+class KeyBody(Struct, forbid_unknown_fields=True):
+    """The body that creates an API key; ``expires_in_ms`` null does not expire."""
+
+    user: Annotated[str, _bounds(minLength=1, maxLength=255)]
+    description: Annotated[str, _bounds(maxLength=255)] = ""
+    expires_in_ms: Annotated[
+        int | None, _bounds(type=["integer", "null"], minimum=1, maximum=3_153_600_000_000)
+    ] = None
+
+
+class LeaseOfGroup(Struct, forbid_unknown_fields=True):
+    """A lease that a transaction acknowledges."""
+
+    group: str
+    lease: _LeaseToken
+
+
+class OffsetOfGroup(Struct, forbid_unknown_fields=True):
+    """An offset that a transaction commits; ``offset`` is that of the next record to read."""
+
+    group: str
+    topic: str
+    partition: Annotated[int, _bounds(minimum=0, maximum=INT32_MAX)]
+    offset: _Offset
+    metadata: str = ""
+
+
+class SettleBody(Struct, forbid_unknown_fields=True):
+    """What a transaction settles when it commits."""
+
+    leases: list[LeaseOfGroup] = []
+    offsets: list[OffsetOfGroup] = []
+
+
+class TransactionBody(Struct, forbid_unknown_fields=True):
+    """A whole transaction. Records are decoded one by one, so that an error has an index."""
+
+    records: list[Raw] = []
+    leases: list[LeaseOfGroup] = []
+    offsets: list[OffsetOfGroup] = []

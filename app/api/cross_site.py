@@ -1,7 +1,8 @@
 """Protect the broker against CSRF and DNS rebinding.
 
-The broker has no login, so it would carry out any request that another site's page
-sends through a browser on this machine. Requests of programs are not affected.
+Without a login the broker would carry out any request that another site's page sends
+through a browser on this machine; with one, the browser might add the console's cookie.
+Requests of programs are not affected.
 
 - CSRF: a page posts to the broker's address. Browsers name the site that a request
   comes from: in ``Sec-Fetch-Site`` if the target is https or this machine, otherwise
@@ -82,7 +83,10 @@ def _is_own(site: bytes | None, origin: bytes | None, hosts: list[bytes]) -> boo
 
 
 def _name_of(host: bytes) -> str:
-    """Return ``Host`` in lower case, without the port and without the brackets of an IPv6 address."""
+    """Return the name in ``Host``, in lower case.
+
+    The port and the brackets of an IPv6 address are removed.
+    """
     text = host.decode("latin-1").lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]

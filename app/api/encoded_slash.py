@@ -11,16 +11,17 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
-from fastapi.routing import APIRoute
 from starlette.routing import Match
 from starlette.types import Scope
+
+from .guarded_route import GuardedRoute
 
 _SLASH = re.compile("%2f", re.IGNORECASE)
 # Decoded only after the match: an encoded slash, and an encoded percent sign.
 _LATER = re.compile("%(?=2[f5])", re.IGNORECASE)
 
 
-class EncodedSlashRoute(APIRoute):
+class EncodedSlashRoute(GuardedRoute):
     """Route whose path parameters are whole segments of the path as sent."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:

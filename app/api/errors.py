@@ -47,6 +47,9 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     ),
     errors.TopicExists: ProblemKind(409, "topic-exists", "Topic exists", ErrorCode.TOPIC_ALREADY_EXISTS),
     errors.TopicDiffers: ProblemKind(409, "topic-differs", "Topic differs", ErrorCode.TOPIC_ALREADY_EXISTS),
+    errors.TopicNotCompacted: ProblemKind(
+        409, "topic-not-compacted", "Topic is not compacted", ErrorCode.INVALID_TOPIC_EXCEPTION
+    ),
     errors.InvalidTopicName: ProblemKind(
         400, "invalid-topic-name", "Invalid topic name", ErrorCode.INVALID_TOPIC_EXCEPTION
     ),
@@ -148,8 +151,109 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
         "Metadata of an offset is too large",
         ErrorCode.OFFSET_METADATA_TOO_LARGE,
     ),
+    errors.AuthenticationFailed: ProblemKind(
+        401, "authentication-failed", "Login failed", ErrorCode.SASL_AUTHENTICATION_FAILED
+    ),
+    errors.AuthenticationRequired: ProblemKind(
+        401, "authentication-required", "Login required", ErrorCode.SASL_AUTHENTICATION_FAILED
+    ),
+    errors.InvalidCredential: ProblemKind(
+        400, "invalid-credential", "Credentials cannot be stored", ErrorCode.UNACCEPTABLE_CREDENTIAL
+    ),
+    errors.DuplicateUser: ProblemKind(409, "duplicate-user", "User exists", ErrorCode.DUPLICATE_RESOURCE),
+    errors.UnknownCredential: ProblemKind(
+        404, "unknown-credential", "User or API key does not exist", ErrorCode.RESOURCE_NOT_FOUND
+    ),
+    errors.TooManyCredentials: ProblemKind(
+        409, "too-many-credentials", "Too many users or API keys", ErrorCode.POLICY_VIOLATION
+    ),
+    errors.TopicAuthorizationFailed: ProblemKind(
+        403, "topic-authorization-failed", "Not authorized", ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    ),
+    errors.GroupAuthorizationFailed: ProblemKind(
+        403, "group-authorization-failed", "Not authorized", ErrorCode.GROUP_AUTHORIZATION_FAILED
+    ),
+    errors.ClusterAuthorizationFailed: ProblemKind(
+        403, "cluster-authorization-failed", "Not authorized", ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    ),
+    errors.TransactionalIdAuthorizationFailed: ProblemKind(
+        403,
+        "transactional-id-authorization-failed",
+        "Not authorized",
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ),
+    errors.AuthorizationDisabled: ProblemKind(
+        409, "authorization-disabled", "Access rules are not checked", ErrorCode.SECURITY_DISABLED
+    ),
+    errors.InvalidAcl: ProblemKind(400, "invalid-acl", "Invalid access rule", ErrorCode.INVALID_REQUEST),
+    errors.TooManyAcls: ProblemKind(
+        409, "too-many-acls", "Too many access rules", ErrorCode.POLICY_VIOLATION
+    ),
+    errors.TransactionalIdNotFound: ProblemKind(
+        404,
+        "transactional-id-not-found",
+        "Transactional id does not exist",
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    ),
+    errors.UnknownProducerMapping: ProblemKind(
+        409,
+        "unknown-producer-mapping",
+        "Transactional id belongs to another producer",
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ),
+    errors.TransactionFenced: ProblemKind(
+        409, "transaction-fenced", "Transaction is fenced", ErrorCode.PRODUCER_FENCED
+    ),
+    errors.InvalidTransactionState: ProblemKind(
+        409,
+        "invalid-transaction-state",
+        "The state of the transaction does not allow this",
+        ErrorCode.INVALID_TXN_STATE,
+    ),
+    errors.InvalidTransactionTimeout: ProblemKind(
+        400,
+        "invalid-transaction-timeout",
+        "Invalid transaction timeout",
+        ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+    ),
+    errors.TooManyTransactionalIds: ProblemKind(
+        409, "too-many-transactional-ids", "Too many transactional ids", ErrorCode.POLICY_VIOLATION
+    ),
+    errors.TransactionAbortable: ProblemKind(
+        409, "transaction-abortable", "Abort the transaction", ErrorCode.TRANSACTION_ABORTABLE
+    ),
+    errors.ConcurrentTransactions: ProblemKind(
+        409,
+        "concurrent-transactions",
+        "The last transaction has not ended",
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        retriable=True,
+    ),
+    errors.IdempotencyKeyReused: ProblemKind(
+        422, "idempotency-key-reused", "Idempotency key of another request", ErrorCode.INVALID_REQUEST
+    ),
+    errors.IdempotencyKeyInUse: ProblemKind(
+        409,
+        "idempotency-key-in-use",
+        "The first request with this key is still running",
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        retriable=True,
+    ),
+    errors.OperationNotAttempted: ProblemKind(
+        409, "operation-not-attempted", "Not attempted", ErrorCode.OPERATION_NOT_ATTEMPTED
+    ),
+    errors.UnstableOffset: ProblemKind(
+        409,
+        "unstable-offset",
+        "A transaction has not settled this offset",
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        retriable=True,
+    ),
     errors.RequestTimedOut: ProblemKind(
         504, "timed-out", "Not confirmed in time", ErrorCode.REQUEST_TIMED_OUT, retriable=True
+    ),
+    errors.QuotaExceeded: ProblemKind(
+        429, "quota-exceeded", "Quota exceeded", ErrorCode.THROTTLING_QUOTA_EXCEEDED, retriable=True
     ),
     errors.BrokerClosing: ProblemKind(
         503, "broker-closing", "Broker is closing", ErrorCode.BROKER_NOT_AVAILABLE, retriable=True
@@ -171,6 +275,9 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.CorruptLog: ProblemKind(500, "corrupt-log", "Stored data is corrupt", ErrorCode.CORRUPT_MESSAGE),
     errors.StorageFull: ProblemKind(
         507, "storage-full", "No space left", ErrorCode.KAFKA_STORAGE_ERROR, retriable=True
+    ),
+    errors.StorageUnavailable: ProblemKind(
+        503, "storage-unavailable", "Storage not available", ErrorCode.KAFKA_STORAGE_ERROR, retriable=True
     ),
     errors.LogDirFailed: ProblemKind(
         503, "log-dir-failed", "The log has stopped", ErrorCode.KAFKA_STORAGE_ERROR, retriable=True
@@ -206,6 +313,8 @@ _FIELDS = (
     "expected",
     "limit",
     "differences",
+    "quota",
+    "retry_after_ms",
 )
 
 

@@ -8,15 +8,21 @@ reused, and because uvicorn replaces it with that of the client if a proxy names
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import dataclass
 from typing import Any, cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ..broker.admission import Admission
-from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, Traffic
+from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, TlsStatus, Traffic
+from ..network.accept_loop import AcceptLoop
+from ..network.admission import Admission
+from ..network.first_bytes import HANDSHAKE_FAILURE_ALERT, is_tls_hello
+from ..security.principal import ANONYMOUS
+from .http_limits import LimitedProtocol
+
+logger = logging.getLogger(__name__)
 
 # Key of the connection in the ``state`` of each of its requests.
 _STATE = "stele.connection"
@@ -25,12 +31,23 @@ _REFUSED_MAX = 100
 _REFUSED_S = 2.0
 
 
+class CountedProtocol(LimitedProtocol):
+    """A connection of the HTTP listener; ``refusal`` is why it was not admitted, set before it begins."""
+
+    refusal: str | None = None
+
+
 @dataclass(slots=True, eq=False)
 class HttpPeer:
     """One connection, with the ``User-Agent`` of its last request."""
 
     address: tuple[str, int] | None
     since_s: float
+    # Empty without TLS.
+    tls_version: str = ""
+    # By the certificate; and by the last login, which the certificate stands for until then.
+    certificate_principal: str = str(ANONYMOUS)
+    principal: str = str(ANONYMOUS)
     user_agent: bytes = b""
     bytes_in: int = 0
     bytes_out: int = 0
@@ -47,6 +64,8 @@ class HttpPeer:
             bytes_out=self.bytes_out,
             client_name=name,
             client_version=version,
+            tls_version=self.tls_version,
+            principal=self.principal,
         )
 
 
@@ -56,8 +75,9 @@ class HttpTraffic:
     name = "http"
 
     def __init__(self) -> None:
-        # Set by ``counted_protocol``; None under a server other than ours.
+        # Set by ``HttpServer``; None under a server other than ours.
         self.admission: Admission | None = None
+        self.accept: AcceptLoop | None = None
         self._opened = 0
         self._bytes_in = 0
         self._bytes_out = 0
@@ -68,8 +88,8 @@ class HttpTraffic:
     def connections(self) -> int:
         return len(self._peers)
 
-    def opened(self, address: tuple[str, int] | None) -> HttpPeer:
-        peer = HttpPeer(address, time.monotonic())
+    def opened(self, address: tuple[str, int] | None, *, tls_version: str, principal: str) -> HttpPeer:
+        peer = HttpPeer(address, time.monotonic(), tls_version, principal, principal)
         self._peers[peer] = None
         self._opened += 1
         return peer
@@ -78,13 +98,22 @@ class HttpTraffic:
         self._peers.pop(peer, None)
 
     def traffic(self) -> Traffic:
+        accept = self.accept
         return Traffic(
             connections=len(self._peers),
             connections_opened=self._opened,
             connections_refused=0 if self.admission is None else self.admission.refused,
             bytes_in=self._bytes_in,
             bytes_out=self._bytes_out,
+            handshakes_pending=0 if accept is None else accept.handshakes_pending,
+            handshakes=0 if accept is None else accept.handshakes,
+            handshakes_failed={} if accept is None else accept.handshakes_failed,
+            accept_failures=0 if accept is None else accept.accept_failures,
         )
+
+    def tls_status(self) -> TlsStatus | None:
+        tls = None if self.accept is None else self.accept.tls
+        return None if tls is None else tls.status()
 
     def connection_views(self) -> list[ConnectionView]:
         now_s = time.monotonic()
@@ -121,30 +150,44 @@ class HttpTraffic:
 
 
 def counted_protocol(
-    traffic: HttpTraffic, admission: Admission, *, idle_timeout_ms: int
-) -> type[HttpToolsProtocol]:
-    """Return a uvicorn protocol that reports to ``traffic`` and asks ``admission``.
+    traffic: HttpTraffic,
+    admission: Admission,
+    *,
+    idle_timeout_ms: int,
+    frame_timeout_ms: int,
+    login_timeout_ms: int | None = None,
+) -> type[CountedProtocol]:
+    """Return a uvicorn protocol that reports to ``traffic`` and leaves ``admission`` when it is closed.
 
     A refused connection gets 503 as the answer to its first request, if that arrives
     within two seconds. uvicorn closes a connection that is idle after a request; this
     class also closes one that has not sent the head of its first request within
-    ``idle_timeout_ms``.
+    ``idle_timeout_ms``, or ``login_timeout_ms`` where requests need a login (None: they
+    do not) and the client has no certificate. A head that has begun must be complete
+    within ``frame_timeout_ms``.
     """
-    refused_now: set[HttpToolsProtocol] = set()
+    refused_now: set[CountedProtocol] = set()
 
-    class CountedConnection(HttpToolsProtocol):
+    class CountedConnection(CountedProtocol):
+        head_timeout_s = frame_timeout_ms / 1000
         _peer: HttpPeer | None = None
+        _host: str = "?"
         _first_request: asyncio.TimerHandle | None = None
+        _is_first = True
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-
-            def file_number() -> int:
-                return transport.get_extra_info("socket").fileno()
-
+            self._host = str((transport.get_extra_info("peername") or "?")[0])
             wait_s = idle_timeout_ms / 1000
-            if admission.refusal(traffic.connections, str(self.client), file_number) is None:
-                self._peer = traffic.opened(self.client)
+            if self.refusal is None:
+                principal = transport.get_extra_info("principal") or str(ANONYMOUS)
+                self._peer = traffic.opened(
+                    self.client,
+                    tls_version=transport.get_extra_info("tls_version") or "",
+                    principal=principal,
+                )
+                if login_timeout_ms is not None and principal == str(ANONYMOUS):
+                    wait_s = min(wait_s, login_timeout_ms / 1000)
                 self.app_state: dict[str, Any] = {**self.app_state, _STATE: self._peer}
             elif len(refused_now) < _REFUSED_MAX:
                 refused_now.add(self)
@@ -155,6 +198,16 @@ def counted_protocol(
                 transport.abort()
                 return
             self._first_request = self.loop.call_later(wait_s, transport.close)
+
+        def data_received(self, data: bytes) -> None:
+            if self._is_first:
+                self._is_first = False
+                if is_tls_hello(data):
+                    logger.warning("http: %s speaks TLS, and this listener has none", self._host)
+                    self.transport.write(HANDSHAKE_FAILURE_ALERT)
+                    self.transport.close()
+                    return
+            super().data_received(data)
 
         def on_headers_complete(self) -> None:
             if self._first_request is not None:
@@ -167,6 +220,8 @@ def counted_protocol(
             if self._first_request is not None:
                 self._first_request.cancel()
             refused_now.discard(self)
+            if self.refusal is None:
+                admission.leave(self._host)
             if self._peer is not None:
                 traffic.closed(self._peer)
 

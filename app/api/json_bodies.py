@@ -28,12 +28,18 @@ async def json_body(request: Request, kind: type[_T], example: str) -> _T:
         InvalidRequest: the body is not a ``kind``; the message shows ``example``.
         HttpError: 413 if the body is too large, 415 if it is not JSON.
     """
+    _, body = await raw_json_body(request, kind, example)
+    return body
+
+
+async def raw_json_body(request: Request, kind: type[_T], example: str) -> tuple[bytes, _T]:
+    """Read the body as ``json_body`` does; return its bytes, too."""
     raw = await read_body(request, api_state(request).settings.request_body_bytes_max)
     media_type = content_type(request, _JSON)
     if media_type not in (_JSON, _FORM):
         raise HttpError(415, f"media type {media_type[:100]!r} is not supported; send {_JSON}")
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return raw, msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the body is not valid, expected one like {example}: {error}") from error
 

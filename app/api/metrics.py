@@ -19,7 +19,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..monitor.group_sampler import OTHERS
 from ..monitor.sampler import StickyNames, TopicSize, resident_bytes
+from .listener_metrics import listener_metrics
 from .state import ApiState
+from .transaction_metrics import transaction_metrics
 
 GROUP_TOPICS_MAX = 20
 
@@ -151,7 +153,9 @@ class _BrokerCounters(Collector):
             ended.add_metric((end,), number)
         yield ended
         yield from self._cleaner()
-        yield from self._listeners()
+        yield from transaction_metrics(state.transactions.coordinator.counts, state.sampler.holds)
+        yield from self._quotas()
+        yield from listener_metrics(state.sampler.listeners)
         disk = state.sampler.disk
         if disk is not None:
             yield GaugeMetricFamily(
@@ -163,8 +167,30 @@ class _BrokerCounters(Collector):
                 value=disk.free_bytes,
             )
 
+    def _quotas(self) -> Iterable[Metric]:
+        quotas = self._state.broker.quotas
+        labels = ("protocol", "quota")
+        violations = CounterMetricFamily(
+            "stele_quota_violations",
+            "Requests and connections that exceeded a quota, or came before the wait after one was over.",
+            labels=labels,
+        )
+        throttled = CounterMetricFamily(
+            "stele_quota_throttle_seconds", "Sum of the times that their clients have to wait.", labels=labels
+        )
+        for (protocol, key), noted in quotas.throttling.items():
+            violations.add_metric((protocol, key), noted.violations)
+            throttled.add_metric((protocol, key), noted.delay_ms / 1000)
+        yield violations
+        yield throttled
+        yield GaugeMetricFamily(
+            "stele_quota_clients",
+            "Clients whose use of a quota is remembered, at most 10,000.",
+            value=quotas.remembered,
+        )
+
     def _cleaner(self) -> Iterable[Metric]:
-        counts, now = self._state.broker.compaction, self._state.sampler.compaction
+        counts, now = self._state.broker.storage.compaction, self._state.sampler.compaction
         for name, text, value in (
             ("stele_log_cleaner_passes", "Passes of compaction that have ended.", counts.passes),
             ("stele_log_cleaner_failures", "Passes that ended with an error.", counts.failures),
@@ -195,36 +221,12 @@ class _BrokerCounters(Collector):
             value=now.dirty_ratio_max,
         )
 
-    def _listeners(self) -> Iterable[Metric]:
-        connections = GaugeMetricFamily(
-            "stele_listener_connections", "Open connections.", labels=("protocol",)
-        )
-        opened = CounterMetricFamily(
-            "stele_listener_connections_opened", "Connections accepted.", labels=("protocol",)
-        )
-        refused = CounterMetricFamily(
-            "stele_listener_connections_refused",
-            "Connections refused because of connections_max or the limit of open files.",
-            labels=("protocol",),
-        )
-        bytes_in = CounterMetricFamily(
-            "stele_listener_bytes_in", "Bytes received; over HTTP, of request bodies.", labels=("protocol",)
-        )
-        bytes_out = CounterMetricFamily(
-            "stele_listener_bytes_out", "Bytes sent; over HTTP, of response bodies.", labels=("protocol",)
-        )
-        for listener in self._state.sampler.listeners:
-            traffic = listener.traffic()
-            connections.add_metric((listener.name,), traffic.connections)
-            opened.add_metric((listener.name,), traffic.connections_opened)
-            refused.add_metric((listener.name,), traffic.connections_refused)
-            bytes_in.add_metric((listener.name,), traffic.bytes_in)
-            bytes_out.add_metric((listener.name,), traffic.bytes_out)
-        return (connections, opened, refused, bytes_in, bytes_out)
-
 
 class _Topics(Collector):
-    """Export the sizes of topics as of the last sample; topics beyond the limit are summed up as ``OTHERS``."""
+    """Export the sizes of topics as of the last sample.
+
+    Topics beyond the limit are summed up as ``OTHERS``.
+    """
 
     def __init__(self, state: ApiState) -> None:
         self._sampler = state.sampler

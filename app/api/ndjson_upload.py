@@ -226,6 +226,9 @@ def _problem(failure: HttpError | SteleError) -> dict[str, object]:
 
 
 def all_refused(chunks: list[Chunk]) -> dict[str, object]:
-    """Return the problem of a request without a stored record: the first error, and all of them by index."""
+    """Return the problem of a request of which no record was stored.
+
+    It has the first error, and all errors by index.
+    """
     first = next(error for chunk in chunks for index in range(len(chunk)) if (error := chunk.error_at(index)))
     return {**problem_of(first), "errors": errors_of(chunks)}

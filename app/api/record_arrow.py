@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING
 
-from ..broker.fetch import Fetched
+from ..broker.fetch import Fetched, visible_bytes
 from ..work_budget import pause
 from .errors import HttpError
 
@@ -55,7 +55,7 @@ async def arrow_body(
     """
     yield bytes(decoder.schema.serialize())
     for piece in pieces:
-        for rows in decoder.decode(piece.batches, start, end):
+        for rows in decoder.decode(await visible_bytes(piece), start, end):
             yield bytes(rows.serialize())
             await pause()
     yield _END_OF_STREAM

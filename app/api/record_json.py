@@ -35,7 +35,7 @@ class RecordIn(Struct, forbid_unknown_fields=True, gc=False):
     """A record as a producer sends it.
 
     ``topic`` and ``offset`` are accepted and ignored, so that a record that was read
-    can be produced again unchanged.
+    can be produced again unchanged. A transaction writes to ``topic``.
     """
 
     value: Raw | UnsetType = UNSET
@@ -57,7 +57,10 @@ class PlainRecordIn(Struct, forbid_unknown_fields=True, gc=False):
 
 
 class ProduceBody(Struct, forbid_unknown_fields=True):
-    """``{"records": [RECORD…]}``; records are decoded one by one, so that an error has an index."""
+    """The body ``{"records": [RECORD…]}``.
+
+    Records are decoded one by one, so that an error has an index.
+    """
 
     records: list[Raw]
 
@@ -112,6 +115,15 @@ def decode_record(text: bytes | Raw) -> NewRecord:
     """
     try:
         return _new_record(_decode_record(text))
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise InvalidRequest(f"the record is not valid: {error}") from error
+
+
+def decode_topic_record(text: bytes | Raw) -> tuple[str | None, NewRecord]:
+    """Decode the JSON text of a record that names its topic. Raises ``InvalidRequest``."""
+    try:
+        record = _decode_record(text)
+        return record.topic, _new_record(record)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise InvalidRequest(f"the record is not valid: {error}") from error
 
@@ -245,7 +257,9 @@ class _Cut(NamedTuple):
 
 
 def preview_out(partition: int, record: RecordView, *, bytes_max: int) -> RecordOut:
-    """Encode a preview of a stored record: ``bytes_max`` bytes at most of value, key and each header.
+    """Encode a preview of a stored record.
+
+    It has at most ``bytes_max`` bytes of the value, the key and each header.
 
     ``value_bytes`` is the full size of the value. ``is_cut`` is present if anything was cut off.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from starlette.requests import Request
+from stele.wire.isolation_level import IsolationLevel
 
 from ..errors import InvalidRequest
 from .errors import HttpError
@@ -36,6 +37,14 @@ def boolean_parameter(request: Request, name: str) -> bool:
     return text == "true"
 
 
+def isolation_of(request: Request) -> IsolationLevel:
+    """Return ``isolation`` from the query, READ_COMMITTED if absent. Raises ``InvalidRequest``."""
+    text = request.query_params.get("isolation", "read_committed")
+    if text not in ("read_committed", "read_uncommitted"):
+        raise InvalidRequest(f"isolation is {text[:40]!r}; it must be read_committed or read_uncommitted")
+    return IsolationLevel[text.upper()]
+
+
 def path_integer(request: Request, name: str) -> int:
     """Return a whole number from the path. Raises ``HttpError`` 404 if it is not one."""
     text = str(request.path_params[name])
@@ -45,7 +54,10 @@ def path_integer(request: Request, name: str) -> int:
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Return the whole body. Raises ``HttpError`` 413 as soon as it is known to exceed ``limit`` bytes."""
+    """Return the whole body.
+
+    Raises ``HttpError`` 413 as soon as it is known to exceed ``limit`` bytes.
+    """
     declared = request.headers.get("content-length")
     if declared and declared.isdigit() and int(declared) > limit:
         raise HttpError(
@@ -71,7 +83,10 @@ def content_type(request: Request, default: str) -> str:
 
 
 def negotiate(request: Request, offered: tuple[str, ...]) -> str:
-    """Return the media type of ``offered`` that ``Accept`` prefers. Raises ``HttpError`` 406 if none matches."""
+    """Return the media type of ``offered`` that ``Accept`` prefers.
+
+    Raises ``HttpError`` 406 if none matches.
+    """
     accept = request.headers.get("accept", "*/*")
     ranked: list[tuple[float, int, str]] = []
     for part in accept.split(","):

@@ -1,4 +1,4 @@
-"""Run uvicorn on a bound socket, on the same event loop as the other listeners."""
+"""Run uvicorn behind the accept loop and on the event loop of the other listeners."""
 
 from __future__ import annotations
 
@@ -7,23 +7,37 @@ import contextlib
 import logging
 import socket
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 
 import uvicorn
+from starlette.types import ASGIApp
 
-from ..broker.admission import Admission
 from ..broker.broker import Broker
 from ..broker.listeners import ListenerView
 from ..groups.services import Groups
 from ..monitor.sampler import Sampler
+from ..network.accept_loop import AcceptLoop, AcceptOptions
+from ..network.admission import Admission
+from ..security.policy import ListenerSecurity
+from ..security.tls import ListenerTls
 from ..tracing import Traces
+from ..transactions.services import Transactions
 from .application import create_application
+from .authentication import Authenticate
 from .cross_site import RefuseCrossSite
-from .http_traffic import counted_protocol
+from .http_traffic import CountedProtocol, counted_protocol
 from .request_ids import RequestIds
 from .state import CdcView
 
 # Events that ``stream_slots`` (an aborted answer) and ``Admission`` (a refused connection) log themselves.
 _KNOWN = frozenset({"ASGI callable returned without completing response.", "Exceeded concurrency limit."})
+
+_PLAINTEXT_TEXT = b"This port speaks TLS; use https:// in the URL.\n"
+# What a plaintext client at a listener with TLS gets to read.
+_PLAINTEXT_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_PLAINTEXT_TEXT), _PLAINTEXT_TEXT)
+)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -37,29 +51,54 @@ class HttpServer(uvicorn.Server):
         self,
         broker: Broker,
         groups: Groups,
+        transactions: Transactions,
         cdc: CdcView,
         *,
-        backlog: int,
         admission: Admission,
+        accept: AcceptOptions,
+        tls: ListenerTls | None = None,
+        security: ListenerSecurity | None = None,
         listeners: Sequence[ListenerView] = (),
         traces: Traces | None = None,
     ) -> None:
         settings = broker.settings
-        application = create_application(broker, groups, settings, cdc, listeners=listeners)
+        application = create_application(
+            broker, groups, transactions, settings, cdc, listeners=listeners, security=security
+        )
+        authenticated: ASGIApp = application
+        if security is not None:
+            authenticate = Authenticate(
+                application,
+                security,
+                application.state.sessions,
+                is_metrics_open=settings.metrics_anonymous_enable,
+            )
+            if security.credentials is not None:
+                security.credentials.observe_revocations(authenticate.revoke)
+            authenticated = authenticate
         if traces is not None:
             traces.instrument(application)
+        traffic = application.state.http_traffic
+        self._make_protocol = counted_protocol(
+            traffic,
+            admission,
+            idle_timeout_ms=settings.idle_timeout_ms,
+            frame_timeout_ms=settings.frame_timeout_ms,
+            login_timeout_ms=security.login_timeout_ms
+            if security is not None and security.is_required
+            else None,
+        )
         super().__init__(
             uvicorn.Config(
                 # Outermost, because the application answers a failure in its outermost layer.
-                RequestIds(RefuseCrossSite(application, settings)),
+                RequestIds(RefuseCrossSite(authenticated, settings)),
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                http=counted_protocol(
-                    application.state.http_traffic, admission, idle_timeout_ms=settings.idle_timeout_ms
-                ),
+                http=self._make_protocol,
                 ws="none",
-                backlog=backlog,
+                # Otherwise a client on this machine could choose the address that failed logins are counted by.
+                proxy_headers=False,
                 h11_max_incomplete_event_size=None,
                 timeout_graceful_shutdown=max(1, settings.shutdown_timeout_ms // 1000),
                 server_header=False,
@@ -68,15 +107,33 @@ class HttpServer(uvicorn.Server):
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         self.listening = asyncio.Event()
         self._sampler: Sampler = application.state.stele.sampler
+        self._accept = traffic.accept = AcceptLoop(
+            "http",
+            self._make,
+            admission=admission,
+            options=replace(accept, plaintext_answer=_PLAINTEXT_ANSWER),
+            tls=tls,
+        )
+
+    def _make(self, refusal: str | None) -> CountedProtocol:
+        protocol = self._make_protocol(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        protocol.refusal = refusal
+        return protocol
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        # uvicorn starts with no socket of its own: connections come from the accept loop.
+        await super().startup([])
+        for listening in sockets or ():
+            self._accept.start(listening)
         self._sampler.start()
         self.listening.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._accept.close()
         await self._sampler.stop()
-        await super().shutdown(sockets)
+        await super().shutdown([])
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

@@ -14,8 +14,12 @@ from ..groups.services import Groups
 from ..monitor.sampler import Sampler
 from ..monitor.verifications import Verifications
 from ..query.searching import SEARCHES_MAX, SearchTotals
+from ..query.table import TABLES_MAX
 from ..query.tailing import FILTERED_TAILS_MAX
+from ..security.acls import Acls
+from ..security.policy import ListenerSecurity
 from ..settings import Settings
+from ..transactions.services import Transactions
 from .stream_slots import StreamSlots
 
 
@@ -33,15 +37,20 @@ class ApiState:
 
     broker: Broker
     groups: Groups
+    transactions: Transactions
     settings: Settings
     # Returns the state of each CDC connector.
     connectors: Callable[[], Sequence[Mapping[str, Any]]]
     sampler: Sampler
+    security: ListenerSecurity | None = None
+    # None if access rules are not checked.
+    acls: Acls | None = None
     searches: SearchTotals = field(default_factory=SearchTotals)
     search_slots: StreamSlots = field(default_factory=lambda: StreamSlots("searches", SEARCHES_MAX))
     filtered_tail_slots: StreamSlots = field(
         default_factory=lambda: StreamSlots("live tails with conditions", FILTERED_TAILS_MAX)
     )
+    table_slots: StreamSlots = field(default_factory=lambda: StreamSlots("table snapshots", TABLES_MAX))
     verifications: Verifications = field(default_factory=Verifications)
 
 
@@ -58,3 +67,8 @@ def broker_of(request: Request) -> Broker:
 def groups_of(request: Request) -> Groups:
     """Return the consumer groups of the application that serves ``request``."""
     return api_state(request).groups
+
+
+def transactions_of(request: Request) -> Transactions:
+    """Return the transactions of the application that serves ``request``."""
+    return api_state(request).transactions

@@ -21,7 +21,10 @@ PATIENCE_S = 30.0
 
 
 class AnswerAborted(Exception):
-    """Raised to end a streamed answer without its end, so that the client knows that it is incomplete."""
+    """Raised to break off a streamed response.
+
+    The client sees that the response is incomplete, because its end is missing.
+    """
 
 
 class StreamSlots:
@@ -38,7 +41,10 @@ class StreamSlots:
         return len(self._held)
 
     def take(self) -> StreamSlot | None:
-        """Take a slot, if necessary from the client that has been silent the longest; None if all are in use."""
+        """Take a slot; None if all are in use.
+
+        If necessary, take it from the client that has been silent the longest.
+        """
         if len(self._held) >= self.most and not self._free_one():
             return None
         slot = StreamSlot()
@@ -109,11 +115,17 @@ class SlottedStream(StreamingResponse):
         super().__init__(content, headers=headers, media_type=media_type)
         self._content = content
         self._slots = slots
+        self._slot: StreamSlot | None = None
+
+    def give_back(self) -> None:
+        """Free the slot before the end of the stream: what follows needs none."""
+        if self._slots is not None and self._slot is not None:
+            self._slots.give_back(self._slot)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         slots, slot = self._slots, None
         if slots is not None:
-            slot = slots.take()
+            slot = self._slot = slots.take()
             if slot is None:
                 detail = (
                     f"{slots.most} {slots.kind} are running, which is the limit; stop one or try again later"
@@ -127,6 +139,5 @@ class SlottedStream(StreamingResponse):
             path = scope["path"][:500].encode("unicode_escape").decode()
             logger.warning("the answer to %s was aborted: %s", path, reason)
         finally:
-            if slots is not None and slot is not None:
-                slots.give_back(slot)
+            self.give_back()
             await self._content.aclose()

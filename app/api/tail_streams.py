@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import RecordView
 
 from ..broker.broker import Broker
@@ -33,6 +34,20 @@ class Shown:
     show: Callable[[int, RecordView], RecordOut]
     # Maximum records per second; 0 means no limit.
     per_s_max: int
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+
+    def tail(self, broker: Broker, topic: str, positions: dict[int, int], *, only: int | None) -> Tail:
+        """Follow ``topic`` from ``positions`` on, which the tail advances."""
+        is_scan = not self.wanted.is_empty
+        return Tail(
+            broker,
+            topic,
+            positions,
+            only=only,
+            is_scan=is_scan,
+            idle_s=HEARTBEAT_S,
+            isolation=self.isolation,
+        )
 
 
 class _Ids:
@@ -67,7 +82,7 @@ async def events(
     """Yield server-sent events without end: records, errors, and numbers of skipped records."""
     loop = asyncio.get_running_loop()
     ids, budget = _Ids(positions), WorkBudget()
-    tail = Tail(broker, topic, positions, only=only, is_scan=not shown.wanted.is_empty, idle_s=HEARTBEAT_S)
+    tail = shown.tail(broker, topic, positions, only=only)
     pace = Pace(tail, shown.per_s_max) if shown.per_s_max else None
     # With an id, so that a connection lost before the first event can be resumed, too.
     yield b": stele\n" + ids.line() + b"\n"
@@ -81,7 +96,7 @@ async def events(
             elif records:
                 for record in await shown.wanted.matching(records, budget):
                     ids.saw(partition, record.offset)
-                    block += ids.line() + _data(shown.show(partition, record))
+                    block += ids.line() + data_of(shown.show(partition, record))
                     count += 1
                 ids.saw(partition, records[-1].offset)
             elif line := ids.line():
@@ -98,7 +113,8 @@ async def events(
             tail.idle_s = _ID_S if ids.is_late else HEARTBEAT_S
 
 
-def _data(shown: RecordOut) -> bytes:
+def data_of(shown: object) -> bytes:
+    """Encode the ``data`` field, which ends an event."""
     # A value shown as JSON may contain newlines, which would end the field.
     return b"data: %s\n\n" % encode(shown).replace(b"\n", b"\ndata: ")
 
@@ -108,7 +124,7 @@ async def lines(
 ) -> AsyncGenerator[bytes]:
     """Yield records and errors as NDJSON, without end."""
     budget = WorkBudget()
-    tail = Tail(broker, topic, positions, only=None, is_scan=not shown.wanted.is_empty, idle_s=HEARTBEAT_S)
+    tail = shown.tail(broker, topic, positions, only=None)
     async with aclosing(tail.records()) as steps:
         async for partition, records in steps:
             if isinstance(records, SteleError):

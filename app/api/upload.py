@@ -265,6 +265,11 @@ class Upload:
         return Durability.SYNCED if self._acks is Acks.ALL else Durability.APPENDED
 
     @property
+    def batch_bytes_max(self) -> int:
+        """The most bytes of a batch that the topic accepts."""
+        return self._limit
+
+    @property
     def is_idempotent(self) -> bool:
         return self._identity is not None
 
@@ -284,7 +289,9 @@ class Upload:
 
 
 def results_of(chunk: Chunk, separator: bytes) -> Iterator[bytes]:
-    """Yield the results of a settled chunk in order, as JSON texts, each followed by ``separator``.
+    """Yield the results of a settled chunk in order, as JSON texts.
+
+    Each text is followed by ``separator``.
 
     Each item has as many results as are encoded in one turn of the loop.
     """

@@ -1,16 +1,24 @@
-"""Topics, partitions, produce, fetch and producers; listeners call ``broker.Broker``. Reading order:
+"""Topics, partitions, produce, fetch and producers.
+
+Listeners call ``broker.Broker``. Reading order:
 
 - ``broker``                        what a listener may call
 - ``topics``, ``placement``         topics, durable in the catalog; Kafka's placement rules for one broker
 - ``topic_changes``                 creates, alters and deletes topics, and calls the observers of a change
 - ``producers``, ``appending``, ``partitioner``   idempotent and named producers; checks and the append
+- ``storage_views``                 what operators ask about files and compaction
 - ``reading``, ``counts``, ``catalog_thread``   fetch, waits and offsets; totals; calls of the catalog
 - ``produce``, ``fetch``            requests and results of a produce and of a fetch
+- ``visible_batches``               what isolation hides: markers, and aborted transactions
+- ``record_counts``                 how many records of a batch follow an offset, across holes
 - ``producer_state``                idempotent producers: each batch once, in order
 - ``produce_queue``, ``recompress``   batches that a thread checks or compresses first
 - ``timestamps``, ``record_keys``   what is checked in records: timestamps, and keys in a compacted topic
+- ``keyed_reading``                 compacted topics by key
+- ``transaction_gate``              what appending asks of transactions
 - ``tail_subscriptions``            which partitions of a followed topic have new records
 - ``virtual``                       internal topics whose records are made when they are read
 - ``config_values``, ``broker_configs``, ``dynamic_configs``, ``entity_configs``   configurations by Kafka's names
-- ``admission``, ``listeners``      limits of connections and open files; what a listener reports about itself
+- ``quotas``                        how much a client may use, for all listeners
+- ``listeners``                     what a listener reports about itself
 """

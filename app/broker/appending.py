@@ -2,22 +2,24 @@
 
 ::
 
-    produce ─▶ header and CRC ─┬─▶ check, write ─────────────────────────────▶ PendingProduce
-                               └─▶ ProduceQueue ─▶ thread ─▶ check, write ───▶ QueuedProduce
+    produce ─▶ header and CRC ─┬─▶ engine.append ─────────────────────────────▶ PendingProduce
+                               └─▶ ProduceQueue ─▶ thread ─▶ engine.append ───▶ QueuedProduce
 
-A batch is checked against its producer's state and written in one turn of the event
-loop, so that what the check found still holds when the batch gets its offset. Checks
-that depend on other state, such as that of a transaction, belong beside that one in
-``_append``. ``_write`` is below all checks: only batches that were checked, or that
-the broker built itself, may reach it.
+The engine checks a batch against its producer's state in the order of appends, and lets the
+coordinator of transactions admit a transactional one (``transaction_gate``) in the turn of the event
+loop that stores it. Markers are appended in one turn, too.
+
+An engine may give an append its offsets later. Its records are counted when it has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from stele.wire import record_batch as rb
+from stele.wire.control_record import marker_batch
 from stele.wire.messages import ANY_PARTITION, Durability
 
 from ..clock import Clock
@@ -25,22 +27,22 @@ from ..errors import (
     BatchTooLarge,
     BrokerClosing,
     InvalidBatch,
-    StorageFull,
+    InvalidRequest,
     UnknownPartition,
     UnknownTopic,
 )
 from ..settings import Settings
-from ..storage.engine import AppendTicket, LogEngine, TopicPartition
+from ..storage.engine import AppendTicket, LogEngine
+from ..storage.topic_partition import TopicPartition
 from .counts import Counts
 from .partitioner import Partitioner
 from .produce import Acks, PendingProduce, QueuedProduce
 from .produce_queue import ProduceQueue
-from .producer_state import StoredBatch
 from .producers import Producers
 from .recompress import PreparedBatches, has_preparation, needs_preparation, preparation
 from .record_keys import check_keys
-from .tail_subscriptions import TailSubscriptions
 from .topics import Topic, Topics
+from .transaction_gate import MarkerOrder, TransactionalProduce, TransactionGate
 
 
 class Appender:
@@ -53,7 +55,6 @@ class Appender:
         topics: Topics,
         producers: Producers,
         partitioner: Partitioner,
-        tail_subscriptions: TailSubscriptions,
         counts: Counts,
         clock: Clock,
         settings: Settings,
@@ -62,12 +63,12 @@ class Appender:
         self._topics = topics
         self._producers = producers
         self._partitioner = partitioner
-        self._tail_subscriptions = tail_subscriptions
         self._counts = counts
         self._clock = clock
         self.queue = ProduceQueue(
             threads=settings.produce_threads, bytes_max=settings.produce_queue_bytes_max
         )
+        self.gate: TransactionGate | None = None
         self._is_closing = False
 
     def begin_close(self) -> None:
@@ -80,7 +81,13 @@ class Appender:
         await self.queue.close()
 
     def produce(
-        self, topic_name: str, partition: int, batches: bytearray | memoryview, acks: Acks, sync_later: bool
+        self,
+        topic_name: str,
+        partition: int,
+        batches: bytearray | memoryview,
+        acks: Acks,
+        sync_later: bool,
+        transaction: TransactionalProduce | None = None,
     ) -> PendingProduce:
         """Append ``batches`` now, or queue them for a thread: see ``Broker.produce``."""
         topic = self._topics.topic(topic_name)
@@ -98,7 +105,7 @@ class Appender:
             if header.size > topic.config.max_message_bytes:
                 raise BatchTooLarge(header.size, limit=topic.config.max_message_bytes)
             if header.is_control or header.is_transactional:
-                raise InvalidBatch("transactional and control batches are not served")
+                self._check_transactional(topic, header, transaction)
         topic_partition = TopicPartition(topic_name, partition)
         now_ms = self._clock.now_ms()
         is_prepared = needs_preparation(topic.config, headers, now_ms)
@@ -107,9 +114,30 @@ class Appender:
         if is_prepared or self.queue.is_busy(topic_partition):
             prepare = preparation(topic_name, topic.config, now_ms).run if is_prepared else PreparedBatches
             return self._enqueue(
-                topic, topic_partition, bytearray(batches), headers, acks, sync_later, prepare
+                topic, topic_partition, bytearray(batches), headers, acks, sync_later, transaction, prepare
             )
-        return self._append(topic, topic_partition, batches, headers, acks, sync_later)
+        return self._append(topic, topic_partition, batches, headers, acks, sync_later, transaction)
+
+    def _check_transactional(
+        self, topic: Topic, header: rb.BatchHeader, transaction: TransactionalProduce | None
+    ) -> None:
+        """Check the parts of a transactional or control batch that depend on no producer's state.
+
+        Raises ``InvalidBatch``, ``InvalidRequest``.
+        """
+        if header.is_control:
+            raise InvalidBatch("only the broker writes control batches")
+        if transaction is None:
+            raise InvalidBatch("it is transactional, and the request has no transactional id")
+        if not header.has_producer_id:
+            raise InvalidBatch("a transactional batch needs a producer id; begin the transactional id first")
+        if topic.config.storage == "memory":
+            raise InvalidRequest(
+                f"topic {topic.name!r} keeps its records in memory, which a restart clears; "
+                "transactions need a topic with stele.storage=disk"
+            )
+        if self.gate is None:
+            raise InvalidRequest("this broker does not serve transactions")
 
     def _append(
         self,
@@ -119,60 +147,90 @@ class Appender:
         headers: list[rb.BatchHeader],
         acks: Acks,
         sync_later: bool,
+        transaction: TransactionalProduce | None,
     ) -> PendingProduce:
-        """Append batches that parse, unless they are stored already."""
-        for header in headers:
-            if header.has_producer_id:
-                if len(headers) != 1:
-                    raise InvalidBatch("an idempotent producer sends one batch per partition at a time")
-                stored = self._producers.check(topic_partition, header)
-                if stored is not None:
-                    return self._stored_before(topic, topic_partition, stored, acks)
-        return self._write(topic, topic_partition, batches, headers, acks, sync_later)
-
-    def _write(
-        self,
-        topic: Topic,
-        topic_partition: TopicPartition,
-        batches: bytearray | memoryview,
-        headers: list[rb.BatchHeader],
-        acks: Acks,
-        sync_later: bool,
-    ) -> PendingProduce:
-        """Give checked batches their offsets, write them, and tell readers."""
+        """Append batches that parse; the engine checks them against the states of their producers."""
+        if len(headers) != 1 and any(header.has_producer_id for header in headers):
+            raise InvalidBatch("an idempotent producer sends one batch per partition at a time")
+        needs_state, admit = False, None
+        if transaction is not None and headers[0].is_transactional:
+            assert self.gate is not None
+            needs_state = transaction.adds_partitions
+            admit = partial(self.gate.admit, transaction, topic_partition)
         is_put_off = sync_later and acks is Acks.ALL and topic.config.storage == "disk"
-        try:
-            ticket = self._engine.append(
-                topic_partition, batches, headers, sync=acks is Acks.ALL and not is_put_off
-            )
-        except StorageFull:
-            if headers[0].has_producer_id:
-                self._producers.refused(topic_partition, headers[0])
-            raise
-        self._tail_subscriptions.appended(*topic_partition)
-        counts = self._counts
-        counts.appended_batches += len(headers)
-        counts.appended_records += ticket.last_offset - ticket.base_offset + 1
-        counts.appended_bytes += len(batches)
-        sync = partial(self._engine.when_synced, topic_partition, ticket.last_offset) if is_put_off else None
+        ticket = self._engine.append(
+            topic_partition,
+            batches,
+            headers,
+            sync=acks is Acks.ALL and not is_put_off,
+            sync_later=is_put_off,
+            needs_state=needs_state,
+            admit=admit,
+        )
+        if ticket.is_placed:
+            if not ticket.is_repeat:
+                self._count(headers, len(batches))
+        else:
+            self._count_when_placed(headers, len(batches), ticket)
+        sync = partial(self._engine.sync, topic_partition) if is_put_off else None
         return PendingProduce(*topic_partition, ticket, acks, sync)
 
-    def _stored_before(
-        self, topic: Topic, topic_partition: TopicPartition, stored: StoredBatch, acks: Acks
-    ) -> PendingProduce:
-        """Answer a retry with the offsets of the first time."""
-        waiting = self._engine.when_synced(topic_partition, stored.last_offset) if acks is Acks.ALL else None
-        is_disk = topic.config.storage == "disk"
-        durability = Durability.SYNCED if acks is Acks.ALL else Durability.APPENDED
-        ticket = AppendTicket(
-            base_offset=stored.base_offset,
-            last_offset=stored.last_offset,
-            log_append_time_ms=rb.NO_TIMESTAMP,
-            log_start_offset=self._engine.state(topic_partition).log_start_offset,
-            durability=durability if is_disk else Durability.NONE,
-            future=waiting,
+    # ── markers ──
+
+    def append_markers(self, orders: Sequence[MarkerOrder], *, sync: bool) -> list[AppendTicket]:
+        """See ``Broker.append_markers``."""
+        if self._is_closing:
+            raise BrokerClosing
+        for order in orders:
+            name, partition = order.topic_partition
+            topic = self._topics.topic(name)
+            if not 0 <= partition < topic.partitions:
+                raise UnknownPartition(name, partition, partitions=topic.partitions)
+            self._must_append(order)
+        return [self._append_marker(order, sync=sync) for order in orders]
+
+    def _must_append(self, order: MarkerOrder) -> bool:
+        return self._producers.must_append(
+            order.topic_partition, order.producer_id, order.producer_epoch, order.marker
         )
-        return PendingProduce(*topic_partition, ticket, acks)
+
+    def _append_marker(self, order: MarkerOrder, *, sync: bool) -> AppendTicket:
+        name = order.topic_partition
+        if not self._must_append(order):
+            state = self._engine.state(name)
+            last = AppendTicket(last_offset=state.log_end_offset - 1, durability=Durability.APPENDED)
+            if sync:
+                self._engine.sync(name, last)
+            return AppendTicket(
+                log_start_offset=state.log_start_offset, durability=last.durability, future=last.future
+            )
+        batch = marker_batch(
+            order.marker,
+            producer_id=order.producer_id,
+            producer_epoch=order.producer_epoch,
+            timestamp_ms=self._clock.now_ms(),
+        )
+        return self._engine.append(name, batch, [rb.read_header(batch)], sync=sync)
+
+    def _count(self, headers: list[rb.BatchHeader], size_bytes: int) -> None:
+        """Count what was appended."""
+        counts = self._counts
+        counts.appended_batches += len(headers)
+        for header in headers:
+            counts.appended_records += header.record_count
+        counts.appended_bytes += size_bytes
+
+    def _count_when_placed(
+        self, headers: list[rb.BatchHeader], size_bytes: int, ticket: AppendTicket
+    ) -> None:
+        future = ticket.future
+        assert future is not None, "a ticket without offsets has a future"
+
+        def ended(_: asyncio.Future[None]) -> None:
+            if ticket.is_placed and not ticket.is_repeat:
+                self._count(headers, size_bytes)
+
+        future.add_done_callback(ended)
 
     def _enqueue(
         self,
@@ -182,6 +240,7 @@ class Appender:
         headers: list[rb.BatchHeader],
         acks: Acks,
         sync_later: bool,
+        transaction: TransactionalProduce | None,
         prepare: Callable[[bytearray, list[rb.BatchHeader]], PreparedBatches],
     ) -> PendingProduce:
         """Reserve the position of these batches, and append what ``prepare`` returns in a thread."""
@@ -192,7 +251,7 @@ class Appender:
                 # It was deleted while they waited.
                 raise UnknownTopic(topic.name)
             return self._append(
-                current, topic_partition, prepared.batches, prepared.headers, acks, sync_later
+                current, topic_partition, prepared.batches, prepared.headers, acks, sync_later, transaction
             )
 
         pending = QueuedProduce(*topic_partition, acks)

@@ -3,49 +3,53 @@
 Listeners translate bytes into these calls, and results and errors into bytes; they
 keep no state that another listener would need. Each part of the broker has its state
 in a class of its own: topics and their changes, configurations, producers, appending.
-The facade connects them, starts and ends them in order, and delegates.
+The facade connects them, starts and ends them in order, and delegates. However long, it is
+one class: a method states what a listener may rely on, and calls the part that does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+
+from stele.wire.isolation_level import IsolationLevel
 
 from ..clock import Clock
 from ..cluster.catalog import Catalog, NamedProducer
-from ..errors import (
-    BrokerClosing,
-    OffsetOutOfRange,
-    StorageError,
-    UnknownTopic,
-)
+from ..errors import BrokerClosing, OffsetOutOfRange, StorageError, UnknownTopic
 from ..settings import Settings
-from ..storage.disk_views import DiskSpace, SegmentState, Verification
 from ..storage.engine import (
-    CompactionCounts,
+    AppendTicket,
     LogEngine,
     LogState,
     PartitionFetch,
     PartitionRead,
-    TopicPartition,
 )
+from ..storage.sequences import ProducerView
+from ..storage.topic_partition import TopicPartition
 from ..storage.waiters import PartitionWatch
 from .appending import Appender
 from .broker_configs import BrokerFacts
 from .catalog_thread import CatalogThread
 from .counts import Counts
 from .dynamic_configs import DynamicConfigs
+from .keyed_reading import KeyedReader, KeyedRecord
 from .listeners import Endpoint
 from .partitioner import Partitioner
 from .placement import Placement
 from .produce import Acks, PendingProduce
 from .produce_queue import QueueSize
-from .producer_state import ProducerView
+from .producer_state import OpenTransaction
 from .producers import Producers
+from .quotas.manager import Quotas
+from .quotas.rate import Window
 from .reading import PartitionReader
+from .storage_views import StorageViews
 from .tail_subscriptions import TailSubscription, TailSubscriptions
 from .topic_changes import TopicChanges
 from .topics import INTERNAL_TOPICS, Topic, Topics
+from .transaction_gate import MarkerOrder, TransactionalProduce, TransactionGate
 from .virtual import VirtualTopic, VirtualTopics
 
 
@@ -60,6 +64,7 @@ class Broker:
         # The advertised and the bound address of each listener, by its name; ``app.main`` sets them.
         self.endpoints: dict[str, Endpoint] = {}
         self.listeners: dict[str, Endpoint] = {}
+        self.kafka_security_protocol = "PLAINTEXT"
         self._engine = engine
         self._clock = clock
         self._catalog = CatalogThread(catalog)
@@ -70,8 +75,14 @@ class Broker:
             make_producer_state=self._producers.add_partition,
             partitions_max=settings.partitions_max,
         )
-        # Configurations of everything but topics; listeners call it directly.
         self.configs = DynamicConfigs(catalog=self._catalog, topics=self._topics, facts=self._facts)
+        # Listeners call it directly, as they call ``configs``.
+        self.quotas = Quotas(
+            catalog=self._catalog,
+            now_ms=clock.monotonic_ms,
+            clock_s=time.perf_counter,
+            window=Window(settings.quota_window_num, settings.quota_window_size_seconds * 1000),
+        )
         self._partitioner = Partitioner(settings.partitioner)
         self._tail_subscriptions = TailSubscriptions()
         self._appender = Appender(
@@ -79,11 +90,11 @@ class Broker:
             topics=self._topics,
             producers=self._producers,
             partitioner=self._partitioner,
-            tail_subscriptions=self._tail_subscriptions,
             counts=self.counts,
             clock=clock,
             settings=settings,
         )
+        engine.observe_appends(lambda name: self._tail_subscriptions.readable(*name))
         self._virtual = VirtualTopics(engine.waiters)
         self._topic_changes = TopicChanges(
             topics=self._topics,
@@ -101,12 +112,17 @@ class Broker:
             settings=settings,
             counts=self.counts,
         )
+        # Listeners call it directly, as they call ``keyed``.
+        self.storage = StorageViews(engine=engine, topics=self._topics, virtual=self._virtual)
+        # Compacted topics by key; listeners call it directly.
+        self.keyed = KeyedReader(engine=engine, topics=self._topics, reader=self._reader)
         self._is_closing = False
 
     async def open(self) -> None:
         """Open every topic. Raises ``StorageError`` or ``OSError`` if the disk fails."""
         self.cluster_id = await self._catalog.run(lambda catalog: catalog.cluster_id())
         await self.configs.open()
+        await self.quotas.open()
         await self._topics.open()
         await self._producers.open()
 
@@ -118,11 +134,13 @@ class Broker:
             broker_id=self.broker_id,
             listener=bound.joined,
             advertised_listener=advertised.joined,
+            security_protocol=self.kafka_security_protocol,
         )
 
     def begin_close(self) -> None:
         """Refuse new writes and changes, and end the long polls."""
         self._is_closing = True
+        self.quotas.begin_close()
         self._topic_changes.begin_close()
         self._appender.begin_close()
         self._producers.begin_close()
@@ -275,6 +293,7 @@ class Broker:
         *,
         acks: Acks,
         sync_later: bool = False,
+        transaction: TransactionalProduce | None = None,
     ) -> PendingProduce:
         """Append ``batches`` (RecordBatch v2) and return their pending receipt.
 
@@ -293,9 +312,52 @@ class Broker:
             InternalTopic: only the broker writes to it.
             InvalidBatch, InvalidTimestamp, MissingKey, BatchTooLarge: nothing was stored.
             OutOfOrderSequence, DuplicateSequence, ProducerFenced: see there.
+            InvalidTransactionState: the batch is outside of the open transaction of its producer.
             StorageFull, LogDirFailed, BrokerClosing: nothing was stored.
+
+        A transactional batch needs ``transaction``, and is appended if the gate admits it: what
+        ``TransactionGate.admit`` raises is raised, too, and ``InvalidRequest`` for a topic in memory.
         """
-        return self._appender.produce(topic, partition, batches, acks, sync_later)
+        return self._appender.produce(topic, partition, batches, acks, sync_later, transaction)
+
+    # ── transactions ──
+
+    def set_transaction_gate(self, gate: TransactionGate) -> None:
+        """Let ``gate`` decide about transactional batches; without one they are refused."""
+        self._appender.gate = gate
+
+    def append_markers(self, orders: Sequence[MarkerOrder], *, sync: bool = False) -> list[AppendTicket]:
+        """Append markers, which end transactions, before the event loop runs anything else.
+
+        Returns a ticket per order. Readers see the end of the transactions at once, if the data was synced; with ``sync``
+        a ticket is done when its marker is synced. Nothing is appended, and the ticket has no
+        offset, if the partition has no open transaction of the producer and knows the epoch
+        already: then the marker was appended before, so a call that failed may be repeated.
+
+        Raises:
+            UnknownTopic, UnknownPartition: a partition does not exist; nothing was appended.
+            ProducerFenced: a partition knows a newer epoch; nothing was appended.
+            CoordinatorFenced: a newer coordinator has ended a transaction; nothing was appended.
+            StorageFull, LogDirFailed: some markers may have been appended.
+            BrokerClosing: nothing was appended.
+        """
+        return self._appender.append_markers(orders, sync=sync)
+
+    def open_transactions(self, topic_partition: TopicPartition | None = None) -> list[OpenTransaction]:
+        """Return the transactions without marker, of one partition or of all.
+
+        Raises ``UnknownTopic``, ``UnknownPartition``.
+        """
+        name = None if topic_partition is None else self._partition(*topic_partition)
+        return self._producers.open_transactions(name)
+
+    async def sync(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """Sync what was appended to these partitions before the call; those that do not exist are left out.
+
+        Raises ``LogDirFailed``.
+        """
+        if topic_partitions:
+            await self._engine.flush(topic_partitions)
 
     @property
     def produce_queue(self) -> QueueSize:
@@ -373,18 +435,32 @@ class Broker:
             with_internal=with_internal,
         )
 
-    async def wait_for_append(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> None:
+    async def newest_record(
+        self, topic: str, key: bytes, *, partition: int | None = None
+    ) -> KeyedRecord | None:
+        """See ``KeyedReader``."""
+        return await self.keyed.newest_record(topic, key, partition=partition)
+
+    async def wait_for_append(
+        self,
+        positions: Mapping[tuple[str, int], int],
+        timeout_ms: int,
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> None:
         """Return when a partition has a record at or after its offset, or after ``timeout_ms``.
 
-        ``positions`` has an offset per topic and partition.
+        ``positions`` has an offset per topic and partition. With READ_COMMITTED records of open
+        transactions do not count.
         """
-        await self._reader.wait_for_append(positions, timeout_ms)
+        await self._reader.wait_for_append(positions, timeout_ms, isolation=isolation)
 
     def watch(self) -> PartitionWatch:
         """Return a watch that holds no partition yet; end it with ``close``.
 
         It remembers which of its partitions had appends, a new log start offset or a deletion,
-        so that a client that reads the same partitions again need not look at all of them.
+        so that a client that reads the same partitions again need not look at all of them. Set its
+        ``isolation`` to READ_COMMITTED to leave out the batches of open transactions.
         """
         return self._reader.watch()
 
@@ -397,19 +473,41 @@ class Broker:
     # ── one partition's log ──
 
     def _partition(self, topic: str, partition: int) -> TopicPartition:
-        return self._reader.partition(topic, partition)
+        return self._topics.partition(topic, partition)
 
-    async def list_offset(self, topic: str, partition: int, at: int) -> tuple[int, int, int]:
+    async def refresh(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Let ``log_state`` include all that any broker has appended to ``partitions`` before the call.
+
+        Await it before a request is refused because of an end, or is answered with one. Partitions that do
+        not exist, or are internal, are left out.
+
+        Raises ``StorageUnavailable``.
+        """
+        await self._reader.refresh(partitions)
+
+    async def list_offset(
+        self,
+        topic: str,
+        partition: int,
+        at: int,
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        is_refreshed: bool = False,
+    ) -> tuple[int, int, int]:
         """Return ``(offset, timestamp in ms, leader epoch)`` for a time or a position.
 
         ``at`` is a time in ms, or one of the ``…_TIMESTAMP`` constants; ``MAX_TIMESTAMP`` finds
         the record with the newest time (KIP-734). For a time it is the first record at or after
-        it, and (-1, -1, epoch) if there is none.
+        it, and (-1, -1, epoch) if there is none. With READ_COMMITTED the end is the last stable
+        offset, and there is no record at or after it. ``is_refreshed``: the caller has awaited ``refresh``.
 
         Raises:
             UnknownTopic, UnknownPartition: the partition does not exist.
+            StorageUnavailable: the end cannot be found out now.
         """
-        return await self._reader.list_offset(topic, partition, at)
+        return await self._reader.list_offset(
+            topic, partition, at, isolation=isolation, is_refreshed=is_refreshed
+        )
 
     async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """Move the log start offset up to ``before_offset``; return the new one.
@@ -421,6 +519,7 @@ class Broker:
         name = self._partition(topic, partition)
         if self._is_closing:
             raise BrokerClosing
+        await self._engine.refresh([name])
         state = self._engine.state(name)
         if not 0 <= before_offset <= state.high_watermark:
             raise OffsetOutOfRange(
@@ -428,72 +527,35 @@ class Broker:
                 partition=partition,
                 offset=before_offset,
                 log_start_offset=state.log_start_offset,
-                log_end_offset=state.log_end_offset,
+                log_end_offset=state.high_watermark,
             )
         return await self._engine.delete_records(name, before_offset)
 
     def epoch_end_offset(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
-        """Return ``(epoch, end offset)`` of the largest epoch up to ``epoch`` (KIP-101), or (-1, -1)."""
+        """Return the largest epoch up to ``epoch``, and its end offset (KIP-101).
+
+        (-1, -1) if there is none.
+        """
         return self._reader.epoch_end_offset(topic, partition, epoch)
 
-    def producers(self, topic: str, partition: int) -> list[ProducerView]:
+    async def producers(self, topic: str, partition: int) -> list[ProducerView]:
         """Return the producers that a partition remembers; none for an internal topic."""
         if topic in self._virtual:
             self._virtual.state(topic, partition)
             return []
-        return self._producers.views(self._partition(topic, partition))
+        return await self._engine.producers(self._partition(topic, partition))
 
-    def producer(self, topic: str, partition: int, producer_id: int) -> ProducerView | None:
+    async def producer(self, topic: str, partition: int, producer_id: int) -> ProducerView | None:
         """Return what a partition remembers of one producer; None if nothing.
 
         Raises ``UnknownTopic``, ``UnknownPartition``.
         """
-        return self._producers.view(self._partition(topic, partition), producer_id)
-
-    def segment_count(self, topic: str, partition: int) -> int:
-        """Return the number of segment files; 0 if there are none. Raises ``UnknownTopic``, ``UnknownPartition``."""
-        return self._reader.segment_count(topic, partition)
-
-    async def segments(self, topic: str, partition: int) -> list[SegmentState]:
-        """Return the segment files of a partition, oldest first; none for a topic in memory.
-
-        Raises:
-            UnknownTopic, UnknownPartition: the partition does not exist.
-        """
-        return await self._reader.segments(topic, partition)
-
-    async def verify(
-        self, topic: str, partition: int, should_stop: Callable[[], bool]
-    ) -> Verification | None:
-        """Check every batch and index of a partition; None if ``should_stop``, asked in a thread, returned True.
-
-        Raises:
-            UnknownTopic, UnknownPartition: the partition does not exist.
-            InvalidRequest: the engine keeps no files on this machine.
-            StorageError: the files cannot be read.
-        """
-        return await self._reader.verify(topic, partition, should_stop)
-
-    @property
-    def compaction(self) -> CompactionCounts:
-        """What compaction has done since the start."""
-        return self._engine.compaction
-
-    def dirty_ratio(self, topic: str, partition: int) -> float | None:
-        """Return the part of a partition that is new since it was last compacted, 0 to 1.
-
-        None if the topic is not compacted. Raises ``UnknownTopic``, ``UnknownPartition``.
-        """
-        return self._reader.dirty_ratio(topic, partition)
-
-    async def disk_space(self) -> DiskSpace | None:
-        """Return the space of the file system; None if no files are kept. Raises ``StorageError``."""
-        return await self._reader.disk_space()
+        return await self._engine.producer(self._partition(topic, partition), producer_id)
 
     def log_state(self, topic: str, partition: int) -> LogState:
         """Return the offsets and size of a partition. Raises ``UnknownTopic``, ``UnknownPartition``."""
         return self._reader.log_state(topic, partition)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
-        """Return the leader epoch of ``log_state``, at less cost. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        """Return the leader epoch of ``log_state``, at less cost; raises the same."""
         return self._reader.leader_epoch(topic, partition)

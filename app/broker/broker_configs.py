@@ -28,6 +28,8 @@ class BrokerFacts:
     # HOST:PORT
     listener: str
     advertised_listener: str
+    # Kafka's name of what its listener speaks: PLAINTEXT or SSL.
+    security_protocol: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +77,14 @@ _SETTINGS = {
     "offset.metadata.max.bytes": "offset_metadata_bytes_max",
     "offsets.retention.check.interval.ms": "offsets_retention_check_interval_ms",
     "producer.id.expiration.ms": "producer_id_expiration_ms",
+    "quota.window.num": "quota_window_num",
+    "quota.window.size.seconds": "quota_window_size_seconds",
     "request.timeout.ms": "request_timeout_ms",
     "socket.request.max.bytes": "frame_bytes_max",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "transaction_check_interval_ms",
+    "transaction.max.timeout.ms": "transaction_max_timeout_ms",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "transactional_id_expiration_check_interval_ms",
+    "transactional.id.expiration.ms": "transactional_id_expiration_ms",
 }
 # Configurations that are 64-bit numbers in Kafka.
 _LONGS = {
@@ -142,11 +150,20 @@ def _fixed(config_type: ConfigType, value: str | None, description: str = _ONE_B
 
 
 def _listeners(facts: BrokerFacts) -> str:
-    return f"PLAINTEXT://{facts.listener}"
+    return f"{facts.security_protocol}://{facts.listener}"
 
 
 def _advertised_listeners(facts: BrokerFacts) -> str:
-    return f"PLAINTEXT://{facts.advertised_listener}"
+    return f"{facts.security_protocol}://{facts.advertised_listener}"
+
+
+def _security_protocols(facts: BrokerFacts) -> str:
+    return f"{facts.security_protocol}:{facts.security_protocol}"
+
+
+def _connections_per_address(facts: BrokerFacts) -> str:
+    most = facts.settings.connections_per_address_max
+    return str(_UNLIMITED if most is None else most)
 
 
 def _data_dir(facts: BrokerFacts) -> str:
@@ -165,6 +182,8 @@ def _throttle() -> BrokerConfig:
         is_shown_unset=False,
     )
 
+
+_UNLIMITED = 2**31 - 1
 
 _INT, _LIST, _STRING = ConfigType.INT, ConfigType.LIST, ConfigType.STRING
 
@@ -207,9 +226,19 @@ _KAFKA_NAMES: dict[str, BrokerConfig] = {
     "delete.topic.enable": _fixed(ConfigType.BOOLEAN, "true", "Topics can be deleted."),
     "group.coordinator.rebalance.protocols": _fixed(_LIST, "classic", "The group protocols that are served."),
     "inter.broker.listener.name": _fixed(_STRING, None),
-    "listener.security.protocol.map": _fixed(_STRING, "PLAINTEXT:PLAINTEXT", "There is no TLS yet."),
-    "max.connections.per.ip": _fixed(_INT, str(2**31 - 1), "Only connections in all are limited."),
-    "max.connections.per.ip.overrides": _fixed(_STRING, "", "Only connections in all are limited."),
+    "listener.security.protocol.map": BrokerConfig(
+        type=_STRING,
+        description="What the Kafka listener speaks.",
+        default="PLAINTEXT:PLAINTEXT",
+        read=_security_protocols,
+    ),
+    "max.connections.per.ip": BrokerConfig(
+        type=_INT,
+        description="Connections from one address.",
+        default=str(_UNLIMITED),
+        read=_connections_per_address,
+    ),
+    "max.connections.per.ip.overrides": _fixed(_STRING, "", "All addresses have the same limit."),
     "num.network.threads": _fixed(_INT, "1", "One event loop serves every connection."),
     "offsets.topic.num.partitions": _fixed(_INT, "50", "Offsets are kept in a file of their own."),
     "offsets.topic.replication.factor": _fixed(ConfigType.SHORT, "1"),

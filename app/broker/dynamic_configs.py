@@ -34,6 +34,7 @@ from .entity_configs import (
     check_client_metrics_values,
     check_group_values,
 )
+from .quotas.manager import QUOTA_KIND
 from .topics import Topic, Topics
 
 # The entity that stands for the default of all brokers.
@@ -87,7 +88,8 @@ class DynamicConfigs:
     async def open(self) -> None:
         """Load all configurations; call this before the topics are opened."""
         for record in await self._catalog.run(lambda catalog: catalog.configs()):
-            self._set[ConfigKind(record.kind), record.entity] = dict(record.configs)
+            if record.kind != QUOTA_KIND:
+                self._set[ConfigKind(record.kind), record.entity] = dict(record.configs)
         await self._apply()
 
     async def _apply(self) -> None:

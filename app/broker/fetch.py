@@ -1,4 +1,9 @@
-"""Batches of a fetch, turned into records."""
+"""Batches of a fetch, turned into records.
+
+Hidden batches (``visible_batches``) have no records here: neither control batches, nor those of
+aborted transactions in a read with READ_COMMITTED. Their headers are among the others, so a
+reader that continues after the last header moves past them.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,7 @@ from stele.wire import record_batch as rb
 from ..errors import CorruptLog
 from ..storage.engine import PartitionFetch, PartitionRead
 from ..work_budget import RECORDS_PER_TURN, TURN_BYTES, WorkBudget
+from .visible_batches import brings_all, end_of, hidden_by, read_bound, visible_bytes, without_records
 
 __all__ = [
     "Fetched",
@@ -19,25 +25,15 @@ __all__ = [
     "batch_in_turns",
     "batches_from",
     "brings_all",
+    "end_of",
+    "read_bound",
     "records_from",
     "records_in_turns",
+    "visible_bytes",
 ]
 
 # A fetch returns what the engine returned; nothing is copied in between.
 Fetched = PartitionRead
-
-
-def brings_all(fetched: Fetched, offset: int) -> bool:
-    """False if there is more to read from ``offset`` on than ``fetched`` brings: its limits were reached."""
-    next_offset, position = offset, 0
-    try:
-        while position < len(fetched.batches):
-            header = rb.read_header(fetched.batches, position)
-            next_offset, position = header.next_offset, position + header.size
-    except rb.CorruptBatchError:
-        return False
-    return next_offset >= fetched.high_watermark
-
 
 # Decoding alone is a tenth of what is done with a record that is wanted.
 _SKIPPED_PER_TURN = 1024
@@ -46,16 +42,16 @@ _THREAD_BYTES = 16 * 1024
 
 
 def records_from(fetched: Fetched, offset: int) -> Iterator[list[rb.RecordView]]:
-    """The records at or after ``offset``, ``RECORDS_PER_TURN`` at a time, so that the caller can yield in between.
+    """Yield the records at or after ``offset``, ``RECORDS_PER_TURN`` at a time.
 
-    Control batches are left out.
+    The caller can yield to the event loop in between.
 
     Raises:
         CorruptLog: a batch does not pass its CRC, does not parse, or does not
             follow the one before it; what was yielded before is good.
     """
     for header in batches_from(fetched, offset):
-        if header.is_control:
+        if not header.record_count:
             continue
         try:
             for records in rb.decode_slices(fetched.batches, header, RECORDS_PER_TURN):
@@ -66,7 +62,10 @@ def records_from(fetched: Fetched, offset: int) -> Iterator[list[rb.RecordView]]
 
 
 async def records_in_turns(fetched: Fetched, offset: int) -> AsyncGenerator[list[rb.RecordView]]:
-    """As ``records_from``, pausing often enough that what is in the batches cannot hold the loop."""
+    """Yield what ``records_from`` does, with pauses for the event loop.
+
+    No content of a batch can block the loop.
+    """
     turn = WorkBudget()
     for header in batches_from(fetched, offset):
         async with aclosing(batch_in_turns(fetched, header, offset, turn)) as slices:
@@ -77,11 +76,13 @@ async def records_in_turns(fetched: Fetched, offset: int) -> AsyncGenerator[list
 async def batch_in_turns(
     fetched: Fetched, header: rb.BatchHeader, offset: int, turn: WorkBudget
 ) -> AsyncGenerator[list[rb.RecordView]]:
-    """The records of one batch of ``batches_from`` that are at or after ``offset``, in lists that are not empty.
+    """Yield the records of one batch of ``batches_from`` at or after ``offset``.
+
+    No list is empty.
 
     A large compressed batch is unpacked in a thread. Raises ``CorruptLog``.
     """
-    if header.is_control:
+    if not header.record_count:
         return
     try:
         batches, inner = fetched.batches, header
@@ -103,15 +104,16 @@ async def batch_in_turns(
 
 
 def batches_from(fetched: Fetched, offset: int) -> Iterator[rb.BatchHeader]:
-    """The headers of the batches, from the one with ``offset`` on; each follows the one before it.
+    """Yield the headers of the batches, from the one with ``offset`` on.
 
-    Where the log was compacted, there may be holes between them.
+    Each batch follows the previous one. Where the log was compacted, there may be holes between
+    them. The header of a hidden batch has record count 0.
 
     Raises:
         CorruptLog: one does not, or does not pass its CRC.
     """
     position, expected = 0, -1
-    batches = fetched.batches
+    batches, is_hidden = fetched.batches, hidden_by(fetched)
     while position < len(batches):
         try:
             header = rb.check_batch(batches, position)
@@ -122,7 +124,7 @@ def batches_from(fetched: Fetched, offset: int) -> Iterator[rb.BatchHeader]:
                 raise rb.CorruptBatchError(f"base offset is {header.base_offset}", position=position)
         except rb.CorruptBatchError as error:
             raise _corrupt(fetched, position, max(offset, expected), error.reason) from error
-        yield header
+        yield without_records(header) if is_hidden(header) else header
         expected = header.next_offset
         position += header.size
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 # Texts that a client sends about itself are shown to users; longer ones are cut.
@@ -29,6 +30,22 @@ class Traffic:
     connections_refused: int
     bytes_in: int
     bytes_out: int
+    # TLS handshakes in progress, completed, and failed by reason.
+    handshakes_pending: int = 0
+    handshakes: int = 0
+    handshakes_failed: Mapping[str, int] = field(default_factory=dict[str, int])
+    accept_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsStatus:
+    """The certificate of a listener, and how its reloads went."""
+
+    certificate_expires_s: float
+    reloads: int
+    reload_failures: int
+    # True if the files could not be used when they were read last.
+    has_reload_failed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +60,9 @@ class ConnectionView:
     client_id: str = ""
     client_name: str = ""
     client_version: str = ""
+    # Empty without TLS.
+    tls_version: str = ""
+    principal: str = "User:ANONYMOUS"
 
 
 class ListenerView(Protocol):
@@ -50,3 +70,6 @@ class ListenerView(Protocol):
     def name(self) -> str: ...
     def traffic(self) -> Traffic: ...
     def connection_views(self) -> list[ConnectionView]: ...
+    def tls_status(self) -> TlsStatus | None:
+        """Return None without TLS."""
+        ...

@@ -43,7 +43,10 @@ class Produced:
 
 
 class PendingProduce:
-    """A produce that has its position in the partition, and may not be durable yet."""
+    """A produce that has its position in the partition, and may not be durable yet.
+
+    Its offsets are known when it is ``done``, and at once from the embedded engine.
+    """
 
     __slots__ = ("_acks", "_sync", "_ticket", "partition", "topic")
 
@@ -53,18 +56,21 @@ class PendingProduce:
         partition: int,
         ticket: AppendTicket,
         acks: Acks,
-        sync: Callable[[], asyncio.Future[None] | None] | None = None,
+        sync: Callable[[AppendTicket], None] | None = None,
     ) -> None:
         self.topic = topic
         self.partition = partition
         self._ticket = ticket
         self._acks = acks
-        # Requests the sync that was postponed until a caller awaits it.
+        # Requests the sync of the ticket; it was postponed until a caller awaits it.
         self._sync = sync
 
     @property
     def done(self) -> bool:
-        """True if ``result`` can be called; immediately for acks 0 and 1."""
+        """True if ``result`` can be called.
+
+        At once for acks 0 and 1, unless the engine gives offsets later.
+        """
         return self._sync is None and self._ticket.done
 
     @property
@@ -102,10 +108,11 @@ class PendingProduce:
             RequestTimedOut: it is not due yet; the records may still become durable.
             LogDirFailed: they could not be synced.
         """
+        ticket = self._ticket
         if self._sync is not None:
-            self._ticket.wait_for_sync(self._sync())
+            self._sync(ticket)
             self._sync = None
-        future = self._ticket.future
+        future = ticket.future
         if future is not None and not future.done():
             done, _ = await asyncio.wait((future,), timeout=timeout_ms / 1000)
             if not done:
@@ -164,7 +171,11 @@ class QueuedProduce(PendingProduce):
             raise RequestTimedOut(f"the append to {self.topic}-{self.partition}", timeout_ms=timeout_ms)
         if self._error is not None:
             raise self._error
-        return await super().wait(max(1, round((deadline_s - loop.time()) * 1000)))
+        return await super().wait(_left_ms(deadline_s))
+
+
+def _left_ms(deadline_s: float) -> int:
+    return max(1, round((deadline_s - asyncio.get_running_loop().time()) * 1000))
 
 
 _NO_TICKET = AppendTicket(

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..errors import SteleError
-from ..storage.engine import TopicPartition
+from ..storage.topic_partition import TopicPartition
 from .produce import PendingProduce, QueuedProduce
 from .recompress import PreparedBatches
 
@@ -64,9 +64,11 @@ class ProduceQueue:
         self._jobs: dict[TopicPartition, deque[_Job]] = {}
         # Callers that wait for room; the first has waited longest.
         self._waiters: deque[asyncio.Future[None]] = deque()
+        # The caller that was woken and has not put its batches yet.
+        self._woken: asyncio.Future[None] | None = None
 
     def is_busy(self, name: TopicPartition) -> bool:
-        """Return whether a produce waits for this partition; later ones must queue."""
+        """Return whether later produces of this partition must queue, because one waits already."""
         return name in self._jobs
 
     @property
@@ -83,21 +85,31 @@ class ProduceQueue:
         if not self.is_full:
             return
         loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        self._waiters.append(waiter)
         try:
+            await waiter
             while self.is_full:
-                waiter: asyncio.Future[None] = loop.create_future()
-                self._waiters.append(waiter)
+                # Another caller came first, without waiting: this one keeps its turn.
+                self._woken, waiter = None, loop.create_future()
+                self._waiters.appendleft(waiter)
                 await waiter
         finally:
             # Wake one caller at a time: the next one after this one has put its batches or was cancelled.
-            loop.call_soon(self._wake)
+            loop.call_soon(self._pass_turn, waiter)
+
+    def _pass_turn(self, waiter: asyncio.Future[None]) -> None:
+        if self._woken is waiter:
+            self._woken = None
+        self._wake()
 
     def _wake(self) -> None:
-        while self._waiters and not self.is_full:
+        """Wake the caller that has waited longest, unless one that was woken has yet to put its batches."""
+        while self._woken is None and self._waiters and not self.is_full:
             waiter = self._waiters.popleft()
             if not waiter.done():
+                self._woken = waiter
                 waiter.set_result(None)
-                return
 
     def put(
         self,

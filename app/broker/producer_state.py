@@ -1,248 +1,309 @@
 """The idempotent producers of one partition: each batch once, in order (KIP-98).
 
-A producer numbers its records per partition. For each producer id the partition
-remembers the epoch and the last five batches, as many as a client may have in
-flight. A retry of any of them is answered with the offsets of the first time.
-Transactional batches are refused before they get here.
+The rules of sequences are in ``storage.sequences``; the engine asks for a check before it appends.
 
-A partition that has no state of a producer accepts any first sequence (KIP-360):
-the state may have been lost with deleted records, or because the producer sent
-nothing for ``producer_id_expiration_ms``. What was stored before that first batch
-is not known, so an earlier sequence is out of order, not a duplicate.
+A partition also remembers which transactions are open: the first transactional batch of a producer
+opens one, a marker with its producer id ends it. A marker whose epoch is higher than the
+producer's begins that epoch: its first batch has sequence 0.
+
+A gap in the log empties what is known of batches, but open transactions stay open: their
+marker may follow the gap, and readers must not see them until it does.
 
 Snapshot, big-endian (kept beside the log, see ``storage.log``)::
 
-    version:2 = 2   crc32c:4 of all following bytes   count:4
-    then for each producer:
+    version:2 = 3   crc32c:4 of all following bytes and then the version   count:4
+    then for each producer, by its id:
       producer id:8  producer epoch:2  timestamp ms:8  whole:1  batches:1
+      coordinator epoch:4  first offset of the open transaction:8  offset of the last marker:8  (-1: none)
       then for each batch, oldest first:  base sequence:4  last sequence:4  base offset:8
 
-Version 1 has ``complete:1`` before the count and no ``whole``; it is still read.
+Version 2 has nothing of transactions, and its CRC leaves out the version. So does version 1,
+which has also ``complete:1`` before the count and no ``whole``. Both are still read.
 """
 
 from __future__ import annotations
 
 import struct
-from collections import deque
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import crc32c
+from stele.wire.control_record import EndTransactionMarker
 from stele.wire.record_batch import BatchHeader
 
 from ..clock import Clock
-from ..errors import DuplicateSequence, InvalidBatch, OutOfOrderSequence, ProducerFenced
+from ..errors import CoordinatorFenced, ProducerFenced
+from ..storage.open_transactions import OpenTransactions
+from ..storage.sequences import ProducerSequences, ProducerView, StoredBatch, check_batch
+from ..storage.topic_partition import TopicPartition
+from ..storage.transaction_index import AbortedEntry
 
-# Kafka's bound on max.in.flight.requests.per.connection with idempotence.
-BATCHES_REMEMBERED = 5
-SEQUENCE_MODULUS = 2**31
 # Beyond this limit a later batch of a refused producer may be accepted before the refused one.
 _REFUSED_MAX = 1000
 
 _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
-_PRODUCER = struct.Struct(">qhq?b")
+_PRODUCER = struct.Struct(">qhq?biqq")
 _BATCH = struct.Struct(">iiq")
-_VERSION = 2
+_VERSION = 3
+# Without the fields of transactions.
+_VERSION_2 = 2
+_PRODUCER_2 = struct.Struct(">qhq?b")
 # Of releases before KIP-360: complete:1 count:4, and producers without ``whole``.
 _VERSION_1 = 1
 _COUNT_1 = struct.Struct(">?i")
 _PRODUCER_1 = struct.Struct(">qhqb")
-
-
-class StoredBatch(NamedTuple):
-    """A batch that is in the log."""
-
-    base_sequence: int
-    last_sequence: int
-    base_offset: int
-
-    @property
-    def last_offset(self) -> int:
-        return self.base_offset + (self.last_sequence - self.base_sequence) % SEQUENCE_MODULUS
+_NONE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerView:
-    """A producer as operators see it; ``last_timestamp_ms``: its last batch arrived.
+class OpenTransaction:
+    """A transaction of which the partition has batches, but no marker.
 
-    ``last_sequence`` and ``last_offset`` are those of its last record in the partition.
+    ``last_timestamp_ms``: its last batch arrived. ``coordinator_epoch`` is that of the producer's last
+    marker, -1 if there is none.
     """
 
+    topic_partition: TopicPartition
     producer_id: int
-    epoch: int
-    last_sequence: int
-    last_offset: int
+    producer_epoch: int
+    first_offset: int
+    coordinator_epoch: int
     last_timestamp_ms: int
 
 
 @dataclass(slots=True)
-class _Producer:
-    epoch: int
-    timestamp_ms: int
-    # True if the partition has seen the epoch from sequence 0 on: then all sequences before ``batches`` are stored.
-    is_whole: bool
-    batches: deque[StoredBatch] = field(default_factory=lambda: deque(maxlen=BATCHES_REMEMBERED))
+class _Producer(ProducerSequences):
+    timestamp_ms: int = 0
+    # Of its last marker; -1: there is none.
+    coordinator_epoch: int = _NONE
+    marker_offset: int = _NONE
 
 
 class ProducerStates:
     """The producers of one partition. Implements ``storage.engine.ProducerState``."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, named_epochs: Mapping[int, int] | None = None) -> None:
+        """``named_epochs`` are the newest epochs of named producers, by id; their owner changes them."""
         self._clock = clock
+        self._named_epochs: Mapping[int, int] = {} if named_epochs is None else named_epochs
         self._producers: dict[int, _Producer] = {}
+        self._open = OpenTransactions()
         # For producers without state: epoch and sequence of a batch that the disk had no room for.
         self._refused: dict[int, tuple[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
 
+    @property
+    def first_open_offset(self) -> int | None:
+        return self._open.first_offset
+
+    # ── views ──
+
     def view(self, producer_id: int) -> ProducerView | None:
-        """Return the current state of one producer; None if it has no batches here."""
+        """Return the current state of one producer; None if nothing is known of it."""
         state = self._producers.get(producer_id)
-        if state is None or not state.batches:
+        if state is None:
             return None
-        last = state.batches[-1]
+        last = state.batches[-1] if state.batches else None
         return ProducerView(
             producer_id=producer_id,
             epoch=state.epoch,
-            last_sequence=last.last_sequence,
-            last_offset=last.last_offset,
+            last_sequence=-1 if last is None else last.last_sequence,
+            last_offset=-1 if last is None else last.last_offset,
             last_timestamp_ms=state.timestamp_ms,
+            coordinator_epoch=state.coordinator_epoch,
+            transaction_start_offset=self._open.first_offset_of(producer_id),
         )
 
     def views(self) -> list[ProducerView]:
         """Return the current state of every producer."""
         return [view for producer_id in self._producers if (view := self.view(producer_id)) is not None]
 
-    def check(self, header: BatchHeader) -> StoredBatch | None:
-        """Check whether this batch is the next one of its producer.
+    def open_transactions(self, topic_partition: TopicPartition) -> list[OpenTransaction]:
+        """Return the open transactions, oldest first; ``topic_partition`` is the name of this partition."""
+        return [
+            OpenTransaction(
+                topic_partition=topic_partition,
+                producer_id=producer_id,
+                producer_epoch=state.epoch,
+                first_offset=self._open.first_offset_of(producer_id),
+                coordinator_epoch=state.coordinator_epoch,
+                last_timestamp_ms=state.timestamp_ms,
+            )
+            for producer_id in self._open
+            if (state := self._producers[producer_id])
+        ]
 
-        Returns None if it is, or the stored batch that it repeats.
+    # ── checks ──
+
+    def check(self, header: BatchHeader, *, needs_state: bool = False) -> StoredBatch | None:
+        """See ``storage.sequences.check_batch``."""
+        producer_id = header.producer_id
+        producer = self._producers.get(producer_id)
+        return check_batch(
+            header,
+            producer,
+            newest_epoch=self._named_epochs.get(producer_id),
+            has_open_transaction=producer_id in self._open,
+            needs_state=needs_state,
+            refused=self._refused.get(producer_id) if producer is None else None,
+        )
+
+    def must_append(self, producer_id: int, producer_epoch: int, marker: EndTransactionMarker) -> bool:
+        """Return whether a marker changes anything: not if the partition has it already.
 
         Raises:
-            ProducerFenced: its epoch is older than the producer's.
-            OutOfOrderSequence: a batch before it is missing.
-            DuplicateSequence: it is stored, but its offsets are no longer remembered.
-            InvalidBatch: its epoch or sequence is negative.
+            ProducerFenced: a newer epoch of the producer has begun.
+            CoordinatorFenced: a newer coordinator has written a marker of the producer.
         """
-        if header.producer_epoch < 0 or header.base_sequence < 0:
-            raise InvalidBatch("an idempotent batch needs a producer epoch and a base sequence")
-        producer = self._producers.get(header.producer_id)
+        producer = self._producers.get(producer_id)
         if producer is None:
-            # A new producer, or one whose state is lost and that continues. It must not skip a batch that
-            # was refused and that it is about to send again.
-            epoch, sequence = self._refused.get(header.producer_id, (-1, 0))
-            if epoch == header.producer_epoch and sequence < header.base_sequence:
-                raise OutOfOrderSequence(
-                    producer_id=header.producer_id, sequence=header.base_sequence, expected=sequence
-                )
-            return None
-        if header.producer_epoch < producer.epoch:
-            raise ProducerFenced(
-                producer_id=header.producer_id, epoch=header.producer_epoch, current_epoch=producer.epoch
-            )
-        if header.producer_epoch > producer.epoch:
-            if header.base_sequence != 0:
-                raise OutOfOrderSequence(
-                    producer_id=header.producer_id, sequence=header.base_sequence, expected=0
-                )
-            return None
-        last_sequence = _last_sequence(header)
-        for stored in producer.batches:
-            if stored.base_sequence == header.base_sequence and stored.last_sequence == last_sequence:
-                return stored
-        expected = (producer.batches[-1].last_sequence + 1) % SEQUENCE_MODULUS
-        if header.base_sequence == expected:
-            return None
-        if producer.is_whole and _is_before(header.base_sequence, last_sequence, expected):
-            raise DuplicateSequence(producer_id=header.producer_id, sequence=header.base_sequence)
-        raise OutOfOrderSequence(
-            producer_id=header.producer_id, sequence=header.base_sequence, expected=expected
-        )
+            return True
+        if producer_epoch < producer.epoch:
+            raise ProducerFenced(producer_id=producer_id, epoch=producer_epoch, current_epoch=producer.epoch)
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            raise CoordinatorFenced(epoch=marker.coordinator_epoch, current_epoch=producer.coordinator_epoch)
+        return producer_epoch > producer.epoch or producer_id in self._open
 
     def refused(self, header: BatchHeader) -> None:
         """Note that a checked batch was not stored for now: its producer sends it again."""
         if header.producer_id not in self._producers and len(self._refused) < _REFUSED_MAX:
             self._refused.setdefault(header.producer_id, (header.producer_epoch, header.base_sequence))
 
-    def apply(self, header: BatchHeader) -> None:
-        if not header.has_producer_id or header.base_sequence < 0:
-            return
-        producer = self._producers.get(header.producer_id)
+    # ── batches of the log ──
+
+    def apply(self, header: BatchHeader, marker: EndTransactionMarker | None = None) -> AbortedEntry | None:
+        """Note a batch that is in the log; return the transaction that it aborted, if any.
+
+        ``marker`` is that of a control batch.
+        """
+        if not header.has_producer_id:
+            return None
+        if header.is_control:
+            return None if marker is None else self._end(header, marker)
+        if header.base_sequence < 0:
+            return None
+        producer_id = header.producer_id
+        producer = self._producers.get(producer_id)
         if self._refused:
-            self._refused.pop(header.producer_id, None)
+            self._refused.pop(producer_id, None)
         if producer is None or producer.epoch != header.producer_epoch:
-            is_whole = header.base_sequence == 0
-            producer = self._producers[header.producer_id] = _Producer(header.producer_epoch, 0, is_whole)
+            producer = self._begin_epoch(producer_id, header.producer_epoch, header.base_sequence == 0)
         # The broker's clock, because the timestamps of records may be years old.
         producer.timestamp_ms = self._clock.now_ms()
-        producer.batches.append(StoredBatch(header.base_sequence, _last_sequence(header), header.base_offset))
+        producer.note(header)
+        if header.is_transactional:
+            self._open.open(producer_id, header.base_offset)
+        return None
+
+    def _begin_epoch(self, producer_id: int, epoch: int, is_whole: bool) -> _Producer:
+        before = self._producers.get(producer_id)
+        producer = self._producers[producer_id] = _Producer(epoch, is_whole)
+        if before is not None:
+            producer.coordinator_epoch = before.coordinator_epoch
+            producer.marker_offset = before.marker_offset
+        return producer
+
+    def _end(self, header: BatchHeader, marker: EndTransactionMarker) -> AbortedEntry | None:
+        """Note a marker, which ends the transaction of its producer if one is open."""
+        producer_id = header.producer_id
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._begin_epoch(producer_id, header.producer_epoch, False)
+        elif producer.epoch < header.producer_epoch:
+            producer = self._begin_epoch(producer_id, header.producer_epoch, True)
+        producer.timestamp_ms = self._clock.now_ms()
+        producer.coordinator_epoch = max(producer.coordinator_epoch, marker.coordinator_epoch)
+        producer.marker_offset = header.base_offset
+        return self._open.end(header, marker)
 
     def expire(self, before_ms: int) -> None:
-        """Forget producers whose last batch arrived before ``before_ms``."""
+        """Forget producers whose last batch arrived before ``before_ms``, unless a transaction is open."""
         self._refused.clear()
-        for producer_id in [p for p, state in self._producers.items() if state.timestamp_ms < before_ms]:
+        expired = [
+            producer_id
+            for producer_id, state in self._producers.items()
+            if state.timestamp_ms < before_ms and producer_id not in self._open
+        ]
+        for producer_id in expired:
             del self._producers[producer_id]
 
     def clear(self) -> None:
-        self._producers.clear()
+        """Forget everything except open transactions, because batches are missing from here on."""
         self._refused.clear()
+        kept = {producer_id: self._producers[producer_id] for producer_id in self._open}
+        for producer in kept.values():
+            producer.batches.clear()
+            producer.is_whole = False
+        self._producers = kept
 
     def last_batches(self) -> frozenset[int]:
-        """Return the base offset of the last batch of each producer."""
-        return frozenset(state.batches[-1].base_offset for state in self._producers.values() if state.batches)
+        """Return the base offset of the last batch of each producer; without one, that of its last marker."""
+        return frozenset(
+            state.batches[-1].base_offset if state.batches else state.marker_offset
+            for state in self._producers.values()
+        )
+
+    # ── snapshots ──
 
     def snapshot(self) -> bytes:
+        """Return all state; the same state has the same bytes."""
         parts = [_COUNT.pack(len(self._producers))]
-        for producer_id, state in self._producers.items():
+        for producer_id, state in sorted(self._producers.items()):
             parts.append(
                 _PRODUCER.pack(
-                    producer_id, state.epoch, state.timestamp_ms, state.is_whole, len(state.batches)
+                    producer_id,
+                    state.epoch,
+                    state.timestamp_ms,
+                    state.is_whole,
+                    len(state.batches),
+                    state.coordinator_epoch,
+                    self._open.first_offset_of(producer_id),
+                    state.marker_offset,
                 )
             )
             parts += (_BATCH.pack(*batch) for batch in state.batches)
         body = b"".join(parts)
-        return _HEAD.pack(_VERSION, crc32c.crc32c(body)) + body
+        return _HEAD.pack(_VERSION, _crc(_VERSION, body)) + body
 
     def restore(self, data: bytes) -> None:
         """Replace all state by a snapshot. Raises ``ValueError`` if ``data`` is none."""
         if len(data) < _HEAD.size:
             raise ValueError("it is cut short")
         version, crc = _HEAD.unpack_from(data)
-        if version not in (_VERSION, _VERSION_1) or crc32c.crc32c(data[_HEAD.size :]) != crc:
+        if version not in (_VERSION, _VERSION_2, _VERSION_1) or _crc(version, data[_HEAD.size :]) != crc:
             raise ValueError("its version or CRC does not match")
         position = _HEAD.size
         is_whole = False
-        if version == _VERSION:
-            (count,) = _COUNT.unpack_from(data, position)
-            position += _COUNT.size
-        else:
+        if version == _VERSION_1:
             # Complete: every producer was seen from its sequence 0 on.
             is_whole, count = _COUNT_1.unpack_from(data, position)
             position += _COUNT_1.size
+        else:
+            (count,) = _COUNT.unpack_from(data, position)
+            position += _COUNT.size
         self._producers.clear()
+        opened: list[tuple[int, int]] = []
+        layout = {_VERSION: _PRODUCER, _VERSION_2: _PRODUCER_2, _VERSION_1: _PRODUCER_1}[version]
         for _ in range(count):
-            if version == _VERSION:
-                producer_id, epoch, timestamp_ms, is_whole, batches = _PRODUCER.unpack_from(data, position)
-                position += _PRODUCER.size
-            else:
-                producer_id, epoch, timestamp_ms, batches = _PRODUCER_1.unpack_from(data, position)
-                position += _PRODUCER_1.size
-            state = self._producers[producer_id] = _Producer(epoch, timestamp_ms, is_whole)
+            producer_id, epoch, timestamp_ms, *rest = layout.unpack_from(data, position)
+            position += layout.size
+            if version != _VERSION_1:
+                is_whole = rest.pop(0)
+            batches, *ends = rest
+            state = self._producers[producer_id] = _Producer(epoch, is_whole, timestamp_ms=timestamp_ms)
+            if ends:
+                state.coordinator_epoch, first_offset, state.marker_offset = ends
+                if first_offset != _NONE:
+                    opened.append((producer_id, first_offset))
             for _ in range(batches):
                 state.batches.append(StoredBatch(*_BATCH.unpack_from(data, position)))
                 position += _BATCH.size
+        self._open = OpenTransactions(opened)
 
 
-def _last_sequence(header: BatchHeader) -> int:
-    # Sequences wrap from 2^31 - 1 to 0.
-    return (header.base_sequence + header.last_offset_delta) % SEQUENCE_MODULUS
-
-
-def _is_before(base_sequence: int, last_sequence: int, expected: int) -> bool:
-    """Return whether the whole batch is before ``expected``; sequences wrap around."""
-    half = SEQUENCE_MODULUS // 2
-    return (expected - base_sequence) % SEQUENCE_MODULUS < half and (
-        expected - 1 - last_sequence
-    ) % SEQUENCE_MODULUS < half
+def _crc(version: int, body: bytes) -> int:
+    crc = crc32c.crc32c(body)
+    return crc32c.crc32c(version.to_bytes(2, "big"), crc) if version == _VERSION else crc

@@ -1,7 +1,7 @@
 """Keeps the ids, epochs and per-partition state of idempotent and named producers.
 
 Each partition has a ``ProducerStates`` of its own (``producer_state.py``): the log
-fills it, and it recognizes retries. This module holds what spans partitions: it
+fills it, and the engine asks it about retries. This module holds what spans partitions: it
 hands out producer ids, keeps the epoch of each named producer (ADR-0015), and
 expires the state of producers that stopped writing.
 """
@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from stele.wire import record_batch as rb
+from stele.wire.control_record import EndTransactionMarker
 
 from ..clock import Clock, PatientClock
 from ..cluster.catalog import NamedProducer
-from ..errors import BrokerClosing, InvalidRequest, ProducerFenced
+from ..errors import BrokerClosing, InvalidRequest
 from ..settings import Settings
-from ..storage.engine import TopicPartition
+from ..storage.topic_partition import TopicPartition
 from .catalog_thread import CatalogThread
-from .producer_state import ProducerStates, ProducerView, StoredBatch
+from .producer_state import OpenTransaction, ProducerStates
 
 # Ids are taken from the catalog in blocks: one synced transaction serves many producers.
 _PRODUCER_ID_BLOCK = 1000
@@ -47,7 +47,7 @@ class Producers:
 
     async def open(self) -> None:
         """Load the epochs of named producers, and start expiring producers."""
-        self._named_epochs = await self._catalog.run(lambda catalog: catalog.named_epochs())
+        self._named_epochs.update(await self._catalog.run(lambda catalog: catalog.named_epochs()))
         self._expiry = asyncio.create_task(self._expire())
 
     def begin_close(self) -> None:
@@ -74,7 +74,7 @@ class Producers:
 
     def add_partition(self, topic_partition: TopicPartition) -> ProducerStates:
         """Return the new, empty state of a partition; its log fills it."""
-        states = self._states[topic_partition] = ProducerStates(self._clock)
+        states = self._states[topic_partition] = ProducerStates(self._clock, named_epochs=self._named_epochs)
         return states
 
     def forget_partitions(self, topic_partitions: Iterable[TopicPartition]) -> None:
@@ -82,35 +82,26 @@ class Producers:
         for topic_partition in topic_partitions:
             self._states.pop(topic_partition, None)
 
-    def check(self, topic_partition: TopicPartition, header: rb.BatchHeader) -> StoredBatch | None:
-        """Check an idempotent batch against its producer's epoch and sequence.
+    def must_append(
+        self,
+        topic_partition: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        marker: EndTransactionMarker,
+    ) -> bool:
+        """Return whether a marker changes anything in the partition; raises as ``ProducerStates.must_append``."""
+        return self._states[topic_partition].must_append(producer_id, producer_epoch, marker)
 
-        Returns None if the batch is the next one, or the stored batch that it
-        repeats. What it finds holds until the event loop runs something else.
-
-        Raises:
-            InvalidBatch: the epoch or the sequence is negative.
-            ProducerFenced: a newer epoch of the producer has begun.
-            OutOfOrderSequence, DuplicateSequence: see ``ProducerStates.check``.
-        """
-        newest = self._named_epochs.get(header.producer_id, header.producer_epoch)
-        if header.producer_epoch < newest:
-            raise ProducerFenced(
-                producer_id=header.producer_id, epoch=header.producer_epoch, current_epoch=newest
-            )
-        return self._states[topic_partition].check(header)
-
-    def refused(self, topic_partition: TopicPartition, header: rb.BatchHeader) -> None:
-        """Note that the disk had no room for a checked batch: its producer sends it again."""
-        self._states[topic_partition].refused(header)
-
-    def views(self, topic_partition: TopicPartition) -> list[ProducerView]:
-        """Return every producer that the partition remembers."""
-        return self._states[topic_partition].views()
-
-    def view(self, topic_partition: TopicPartition, producer_id: int) -> ProducerView | None:
-        """Return what the partition remembers of one producer; None if nothing."""
-        return self._states[topic_partition].view(producer_id)
+    def open_transactions(self, topic_partition: TopicPartition | None = None) -> list[OpenTransaction]:
+        """Return the open transactions of one partition or of all; the oldest of a partition comes first."""
+        if topic_partition is not None:
+            return self._states[topic_partition].open_transactions(topic_partition)
+        return [
+            transaction
+            for name, states in self._states.items()
+            if states.first_open_offset is not None
+            for transaction in states.open_transactions(name)
+        ]
 
     # ── ids ──
 

@@ -7,16 +7,23 @@ owners, in one call. Callers use it through ``Broker``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from stele.wire import record_batch as rb
+from stele.wire.isolation_level import IsolationLevel
 from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 from ..clock import Clock
-from ..errors import InvalidRequest, SteleError, UnknownPartition, UnknownTopic
+from ..errors import SteleError, StorageUnavailable, UnknownPartition, UnknownTopic
 from ..settings import Settings
-from ..storage.disk_views import DiskSpace, SegmentState, Verification
-from ..storage.engine import LogEngine, LogState, PartitionFetch, PartitionRead, TopicPartition
+from ..storage.engine import (
+    LogEngine,
+    LogState,
+    PartitionFetch,
+    PartitionRead,
+)
+from ..storage.topic_partition import TopicPartition
 from ..storage.waiters import PartitionWatch
 from ..work_budget import WorkBudget
 from .counts import Counts
@@ -26,7 +33,10 @@ from .virtual import MAX_TIMESTAMP, VirtualTopics
 
 
 class PartitionReader:
-    """Reads the partitions of one broker; the methods that ``Broker`` has too are documented there."""
+    """Reads the partitions of one broker.
+
+    ``Broker`` has the same methods, and documents them.
+    """
 
     def __init__(
         self,
@@ -66,12 +76,22 @@ class PartitionReader:
         max_bytes = min(max_bytes, self._settings.fetch_bytes_max)
         max_wait_ms = min(max_wait_ms, self._settings.fetch_wait_ms_max)
         deadline_ms = self._clock.monotonic_ms() + max_wait_ms
+        is_refreshed = False
         while True:
             reads = await self._read(requests, max_bytes, with_internal=with_internal)
             have = sum(len(read.batches) for read in reads)
             if not is_scan:
                 self._counts.fetched_bytes += have
             left_ms = deadline_ms - self._clock.monotonic_ms()
+            if not have and not max_wait_ms and not is_refreshed:
+                # Without a wait nothing else finds out whether the end has moved.
+                is_refreshed = True
+                names = [TopicPartition(read.topic, read.partition) for read in reads if read.error is None]
+                try:
+                    if len(names) == len(reads) and await self._engine.refresh(names):
+                        continue
+                except StorageUnavailable as error:
+                    return [replace(read, error=error) for read in reads]
             if have >= min_bytes or left_ms <= 0 or self._is_closing or any(read.error for read in reads):
                 return reads
             if not all(
@@ -79,8 +99,16 @@ class PartitionReader:
             ):
                 # As much as the limits allow: whole batches need not add up to ``min_bytes``.
                 return reads
-            positions = {TopicPartition(read.topic, read.partition): read.high_watermark for read in reads}
-            await self._wait(positions, min_bytes - have, left_ms)
+            isolation = _isolation_of(requests)
+            positions = {
+                TopicPartition(read.topic, read.partition): (
+                    read.last_stable_offset
+                    if isolation is IsolationLevel.READ_COMMITTED
+                    else read.high_watermark
+                )
+                for read in reads
+            }
+            await self._wait(positions, min_bytes - have, left_ms, isolation)
 
     async def _read(
         self, requests: Sequence[PartitionFetch], max_bytes: int, *, with_internal: bool
@@ -121,63 +149,76 @@ class PartitionReader:
             return UnknownPartition(request.topic, request.partition, partitions=topic.partitions)
         return None
 
-    async def _wait(self, positions: Mapping[TopicPartition, int], min_bytes: int, timeout_ms: int) -> None:
+    async def _wait(
+        self,
+        positions: Mapping[TopicPartition, int],
+        min_bytes: int,
+        timeout_ms: int,
+        isolation: IsolationLevel,
+    ) -> None:
         """``LogEngine.wait``, where some of the partitions may be virtual."""
         virtual = {name: offset for name, offset in positions.items() if name.topic in self._virtual.names}
         if not virtual:
-            await self._engine.wait(positions, min_bytes, timeout_ms)
+            await self._engine.wait(positions, min_bytes, timeout_ms, isolation=isolation)
             return
         stored = {name: offset for name, offset in positions.items() if name not in virtual}
         waits = [asyncio.ensure_future(self._virtual.wait(virtual, timeout_ms))]
         if stored:
-            waits.append(asyncio.ensure_future(self._engine.wait(stored, min_bytes, timeout_ms)))
+            stored_wait = self._engine.wait(stored, min_bytes, timeout_ms, isolation=isolation)
+            waits.append(asyncio.ensure_future(stored_wait))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
 
-    async def wait_for_append(self, positions: Mapping[tuple[str, int], int], timeout_ms: int) -> None:
+    async def wait_for_append(
+        self, positions: Mapping[tuple[str, int], int], timeout_ms: int, *, isolation: IsolationLevel
+    ) -> None:
         if not self._is_closing:
             names = {TopicPartition(*name): offset for name, offset in positions.items()}
-            await self._engine.wait(names, 1, timeout_ms)
+            await self._engine.wait(names, 1, timeout_ms, isolation=isolation)
 
     def watch(self) -> PartitionWatch:
         return self._engine.waiters.watch()
 
     # ── one partition's log ──
 
-    def partition(self, topic: str, partition: int) -> TopicPartition:
-        """Name a stored partition that exists. Raises ``UnknownTopic``, ``UnknownPartition``."""
-        stored_topic = self._topics.topic(topic)
-        if not 0 <= partition < stored_topic.partitions:
-            raise UnknownPartition(topic, partition, partitions=stored_topic.partitions)
-        return TopicPartition(topic, partition)
+    async def refresh(self, partitions: Iterable[tuple[str, int]]) -> None:
+        stored: list[TopicPartition] = []
+        for name, partition in partitions:
+            topic = self._topics.get(name)
+            if topic is not None and 0 <= partition < topic.partitions:
+                stored.append(TopicPartition(name, partition))
+        await self._engine.refresh(stored)
 
-    async def list_offset(self, topic: str, partition: int, at: int) -> tuple[int, int, int]:
+    async def list_offset(
+        self, topic: str, partition: int, at: int, *, isolation: IsolationLevel, is_refreshed: bool
+    ) -> tuple[int, int, int]:
         if topic in self._virtual:
             return await self._virtual.list_offset(topic, partition, at)
-        name = self.partition(topic, partition)
+        name = self._topics.partition(topic, partition)
+        if not is_refreshed:
+            await self._engine.refresh([name])
         state = self._engine.state(name)
+        is_committed = isolation is IsolationLevel.READ_COMMITTED
+        end_offset = state.last_stable_offset if is_committed else state.high_watermark
         if at == LATEST_TIMESTAMP:
-            return state.high_watermark, rb.NO_TIMESTAMP, state.leader_epoch
+            return end_offset, rb.NO_TIMESTAMP, state.leader_epoch
         if at == EARLIEST_TIMESTAMP:
             return state.log_start_offset, rb.NO_TIMESTAMP, state.leader_epoch
         if at == MAX_TIMESTAMP:
-            at = self._engine.max_timestamp(name)
+            at = await self._engine.max_timestamp(name)
             if at == rb.NO_TIMESTAMP:
                 return -1, rb.NO_TIMESTAMP, state.leader_epoch
-        return await self._engine.offset_for_time(name, at)
-
-    def dirty_ratio(self, topic: str, partition: int) -> float | None:
-        if topic in self._virtual:
-            return None
-        return self._engine.dirty_ratio(self.partition(topic, partition))
+        found = await self._engine.offset_for_time(name, at)
+        # A transaction that was open may have ended meanwhile, which does not matter.
+        return found if found[0] < end_offset else (-1, rb.NO_TIMESTAMP, state.leader_epoch)
 
     def epoch_end_offset(self, topic: str, partition: int, epoch: int) -> tuple[int, int]:
         if topic in self._virtual:
             return self._virtual.epoch_end_offset(topic, partition, epoch)
-        name = self.partition(topic, partition)
+        name = self._topics.partition(topic, partition)
         state = self._engine.state(name)
         if epoch == state.leader_epoch:
             # The current epoch may have no batch yet.
@@ -190,34 +231,17 @@ class PartitionReader:
     def log_state(self, topic: str, partition: int) -> LogState:
         if topic in self._virtual:
             return self._virtual.state(topic, partition)
-        return self._engine.state(self.partition(topic, partition))
+        return self._engine.state(self._topics.partition(topic, partition))
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         if topic in self._virtual:
             return self._virtual.state(topic, partition).leader_epoch
-        return self._engine.leader_epoch(self.partition(topic, partition))
+        return self._engine.leader_epoch(self._topics.partition(topic, partition))
 
-    # ── its files ──
 
-    def segment_count(self, topic: str, partition: int) -> int:
-        views = self._engine.disk_views
-        name = self.partition(topic, partition)
-        return 0 if views is None else views.segment_count(name)
-
-    async def segments(self, topic: str, partition: int) -> list[SegmentState]:
-        views = self._engine.disk_views
-        name = self.partition(topic, partition)
-        return [] if views is None else await views.segments(name)
-
-    async def verify(
-        self, topic: str, partition: int, should_stop: Callable[[], bool]
-    ) -> Verification | None:
-        views = self._engine.disk_views
-        name = self.partition(topic, partition)
-        if views is None:
-            raise InvalidRequest(f"{name} has no files on this broker; there is nothing to verify")
-        return await views.verify(name, should_stop)
-
-    async def disk_space(self) -> DiskSpace | None:
-        views = self._engine.disk_views
-        return None if views is None else await views.space()
+def _isolation_of(requests: Sequence[PartitionFetch]) -> IsolationLevel:
+    """Return READ_COMMITTED if all requests have it."""
+    for request in requests:
+        if request.isolation is IsolationLevel.READ_UNCOMMITTED:
+            return request.isolation
+    return IsolationLevel.READ_COMMITTED

@@ -1,4 +1,4 @@
-"""Subscriptions to appends, so that a live tail need not look at every partition."""
+"""Subscriptions to new records, so that a live tail need not look at every partition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class TailSubscription:
-    """Notes appends to a topic, or to one partition of it.
+    """Notes which partitions of a topic, or whether one of them, have new records.
 
     ``is_ended`` is true once the topic was deleted.
     """
@@ -32,14 +32,14 @@ class TailSubscription:
         self._news.set()
 
     def take(self) -> list[int]:
-        """Return the partitions that were appended to since the last call."""
+        """Return the partitions that have had new records since the last call."""
         taken = list(self._appended)
         self._appended.clear()
         self._news.clear()
         return taken
 
     async def wait(self, timeout_s: float) -> None:
-        """Return after an append, the end of the topic, a ``wake``, or ``timeout_s``."""
+        """Return after new records, the end of the topic, a ``wake``, or ``timeout_s``."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._news.wait()
@@ -65,7 +65,8 @@ class TailSubscriptions:
             if not subscriptions:
                 del self._by_topic[topic]
 
-    def appended(self, topic: str, partition: int) -> None:
+    def readable(self, topic: str, partition: int) -> None:
+        """Note that the partition has more to read."""
         for subscription in self._by_topic.get(topic, ()):
             subscription.note(partition)
 

@@ -22,10 +22,12 @@ from ..errors import (
     InvalidTopicName,
     TooManyPartitions,
     TopicExists,
+    UnknownPartition,
     UnknownTopic,
 )
-from ..storage.engine import LogEngine, PartitionSpec, ProducerState, TopicPartition
+from ..storage.engine import LogEngine, PartitionSpec, ProducerState
 from ..storage.topic_config import CONFIG_ENTRIES, TopicConfig, check_topic_config, parse_topic_config
+from ..storage.topic_partition import TopicPartition
 from .catalog_thread import CatalogThread
 from .placement import Placement
 
@@ -207,6 +209,13 @@ class Topics:
             raise UnknownTopic(name)
         return topic
 
+    def partition(self, name: str, partition: int) -> TopicPartition:
+        """Name a partition that exists. Raises ``UnknownPartition``, and as ``topic``."""
+        topic = self.topic(name)
+        if not 0 <= partition < topic.partitions:
+            raise UnknownPartition(name, partition, partitions=topic.partitions)
+        return TopicPartition(name, partition)
+
     def all(self) -> list[Topic]:
         return [self._topics[name] for name in sorted(self._topics)]
 
@@ -262,6 +271,7 @@ class Topics:
             partitions = placement.count(name, default=default_partitions, broker_id=broker_id)
             self._check_partitions(name, partitions, more=partitions)
             record = TopicRecord(name=name, topic_id=uuid.uuid4(), partitions=partitions, configs=explicit)
+            self._engine.check_config(self._topic(record).config)
             if validate_only:
                 return self._topic(record)
             if not await self._catalog.run(lambda catalog: catalog.create_topic(record)):
@@ -316,6 +326,7 @@ class Topics:
                 )
             self._check_partitions(name, count, more=count - topic.partitions)
             record = TopicRecord(name=name, topic_id=topic.topic_id, partitions=count, configs=merged)
+            self._engine.check_config(config)
             if validate_only:
                 return self._topic(record)
             if not await self._catalog.run(lambda catalog: catalog.update_topic(record)):

@@ -11,11 +11,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from stele.wire.isolation_level import IsolationLevel
 from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from stele.wire.record_batch import NO_TIMESTAMP
 
 from ..errors import SteleError, UnknownPartition
-from ..storage.engine import LogState, PartitionFetch, PartitionRead, TopicPartition
+from ..storage.engine import LogState, PartitionFetch, PartitionRead
+from ..storage.topic_partition import TopicPartition
 from ..storage.waiters import Waiters
 from .topics import CONSUMER_OFFSETS, INTERNAL_TOPICS, TRANSACTION_STATE, Topic
 
@@ -156,7 +158,9 @@ class VirtualTopics:
                     topic=name[0],
                     partition=name[1],
                     high_watermark=state.high_watermark,
+                    last_stable_offset=state.last_stable_offset,
                     log_start_offset=state.log_start_offset,
+                    aborted=() if request.isolation is IsolationLevel.READ_COMMITTED else None,
                     batches=batch,
                 )
             )

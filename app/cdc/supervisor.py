@@ -40,13 +40,25 @@ _OPTIONS = (
     "storage",
     "key_column",
     "snapshot",
+    "transactions",
+    "transaction_timeout",
+)
+# Logins of commands in the same shell; the connector has its own.
+_LOGIN_VARIABLES = (
+    "STELE_USER",
+    "STELE_PASSWORD",
+    "STELE_PASSWORD_FILE",
+    "STELE_API_KEY",
+    "STELE_API_KEY_FILE",
 )
 
 
 class CdcSupervisor:
     """Supervises one connector, if the settings have a DSN."""
 
-    def __init__(self, settings: Settings, broker_url: str) -> None:
+    def __init__(self, settings: Settings, broker_url: str, api_key: str = "") -> None:
+        """``api_key`` logs the connector in to the broker; empty without logins."""
+        self._api_key = api_key
         self._settings = settings
         self._dsn = "" if settings.cdc_dsn is None else settings.cdc_dsn.get_secret_value()
         self._url = broker_url
@@ -153,4 +165,5 @@ class CdcSupervisor:
         # Not an argument, because every user of the machine can see those.
         given["STELE_CDC_DSN"] = self._dsn
         given["STELE_CDC_BROKER"] = self._url
-        return {**os.environ, **given}
+        inherited = {name: value for name, value in os.environ.items() if name not in _LOGIN_VARIABLES}
+        return {**inherited, **given, **({"STELE_API_KEY": self._api_key} if self._api_key else {})}

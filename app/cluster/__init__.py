@@ -1,5 +1,8 @@
-"""What exists: the catalog of topics, ids that are never given twice, and the store of groups. Reading order:
+"""What exists: the catalog of topics, users, ids, and the store of groups.
 
-- ``catalog``, ``group_store``      the two interfaces
-- ``sqlite``, ``sqlite_groups``     both on this machine (ADR-0008, ADR-0012)
+Ids are never assigned twice. Reading order:
+
+- ``catalog``, ``group_store``, ``transaction_store``, ``credentials``, ``acls``   the interfaces
+- ``sqlite``, ``sqlite_groups``, ``sqlite_pending_offsets``, ``sqlite_transactions``, ``sqlite_credentials``,
+  ``sqlite_acls``   all on this machine (ADR-0008, ADR-0012, ADR-0029)
 """

@@ -1,4 +1,4 @@
-"""The interface of the store that keeps groups and committed offsets.
+"""The interface of the store that keeps groups, committed offsets and transactions.
 
 Methods block (the embedded store syncs a database file): call them in one
 thread, one at a time. ``write`` is one transaction; when it returns, its effect
@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 from uuid import UUID
+
+from .transaction_store import StoredAnswer, StoredTransactions, TransactionChange
 
 
 class MemberProtocol(NamedTuple):
@@ -89,8 +91,28 @@ class OffsetRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PendingOffset:
+    """An offset that a transaction commits: it waits for the end of the transaction of its producer.
+
+    A later commit of the same partition in the same group, or a deletion of its offset, drops it.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    record: OffsetRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndPendingOffsets:
+    """The transaction of a producer ended: its pending offsets are committed, or dropped."""
+
+    producer_id: int
+    is_committed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroup:
-    """Delete a group and its offsets."""
+    """Delete a group and its offsets, also pending ones."""
 
     group: str
 
@@ -106,6 +128,8 @@ class DeleteOwner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOffset:
+    """Delete a committed offset, and the pending ones of its partition."""
+
     group: str
     topic: str
     partition: int
@@ -113,7 +137,7 @@ class DeleteOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicOffsets:
-    """Delete the offsets of all groups in ``topic``, except for the id ``besides``."""
+    """Delete the offsets of all groups in ``topic``, also pending ones, except for the id ``besides``."""
 
     topic: str
     besides: UUID | None
@@ -121,17 +145,31 @@ class DeleteTopicOffsets:
 
 # A record means: store it, and replace an earlier one with the same key.
 GroupChange: TypeAlias = (
-    GroupRecord | OwnerRecord | OffsetRecord | DeleteGroup | DeleteOwner | DeleteOffset | DeleteTopicOffsets
+    GroupRecord
+    | OwnerRecord
+    | OffsetRecord
+    | PendingOffset
+    | EndPendingOffsets
+    | DeleteGroup
+    | DeleteOwner
+    | DeleteOffset
+    | DeleteTopicOffsets
 )
+
+StoreChange: TypeAlias = GroupChange | TransactionChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredGroups:
-    """The content of the store, and the epoch just taken, which is the largest yet."""
+    """The content of the store, and the epoch just taken, which is the largest yet.
+
+    ``pending`` is in the order in which it was written.
+    """
 
     epoch: int
     groups: Sequence[GroupRecord]
     offsets: Sequence[OffsetRecord]
+    pending: Sequence[PendingOffset] = ()
 
 
 class GroupStore(Protocol):
@@ -143,7 +181,22 @@ class GroupStore(Protocol):
         """
         ...
 
-    def write(self, changes: Sequence[GroupChange]) -> None:
+    def transactions(self) -> StoredTransactions:
+        """Return all transactional ids and outcomes, once the store is open. Raises ``GroupStoreFailed``."""
+        ...
+
+    def answer_ages(self) -> Sequence[tuple[str, int]]:
+        """Return the idempotency keys that have an answer, and when it was stored; the oldest first.
+
+        Raises ``GroupStoreFailed``.
+        """
+        ...
+
+    def answer(self, key: str) -> StoredAnswer | None:
+        """Return the answer of an idempotency key. Raises ``GroupStoreFailed``."""
+        ...
+
+    def write(self, changes: Sequence[StoreChange]) -> None:
         """Apply all changes in order, or none.
 
         Raises:

@@ -40,34 +40,83 @@ _MIGRATIONS = (
         PRIMARY KEY (kind, entity)
     ) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE scram_credentials (
+        user TEXT NOT NULL,
+        mechanism TEXT NOT NULL,
+        salt BLOB NOT NULL,
+        stored_key BLOB NOT NULL,
+        server_key BLOB NOT NULL,
+        iterations INTEGER NOT NULL,
+        PRIMARY KEY (user, mechanism)
+    ) WITHOUT ROWID;
+    CREATE TABLE api_keys (
+        key_id TEXT PRIMARY KEY,
+        digest BLOB NOT NULL,
+        principal TEXT NOT NULL,
+        description TEXT NOT NULL,
+        created_at_ms INTEGER NOT NULL,
+        expires_at_ms INTEGER
+    ) WITHOUT ROWID;
+    """,
+    """
+    CREATE TABLE acls (
+        resource_type INTEGER NOT NULL,
+        pattern_type INTEGER NOT NULL,
+        resource_name TEXT NOT NULL,
+        principal TEXT NOT NULL,
+        host TEXT NOT NULL,
+        operation INTEGER NOT NULL,
+        permission INTEGER NOT NULL,
+        PRIMARY KEY (resource_type, pattern_type, resource_name, principal, host, operation, permission)
+    ) WITHOUT ROWID;
+    """,
 )
 
+# Users and keys are in it.
+_MODE = 0o600
 # A batch stores the epoch as a signed 16-bit number.
 _EPOCH_MAX = 2**15 - 1
+
+
+class CatalogDatabase:
+    """A connection to the catalog's file, with all migrations applied. Only its owner may read the file."""
+
+    def __init__(self, path: Path) -> None:
+        # SQLite gives its other files the permissions of this one.
+        path.touch(mode=_MODE)
+        path.chmod(_MODE)
+        self.connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        self.connection.execute("PRAGMA journal_mode = WAL")
+        self.connection.execute("PRAGMA synchronous = FULL")
+        (version,) = self.connection.execute("PRAGMA user_version").fetchone()
+        if version > len(_MIGRATIONS):
+            self.connection.close()
+            raise sqlite3.DatabaseError(f"{path} was written by a newer release (schema {version})")
+        for number, script in enumerate(_MIGRATIONS[version:], version + 1):
+            self.connection.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
+
+    @contextmanager
+    def transaction(self) -> Generator[sqlite3.Connection]:
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self.connection
+        except BaseException:
+            self.connection.execute("ROLLBACK")
+            raise
+        self.connection.execute("COMMIT")
+
+    def close(self) -> None:
+        self.connection.close()
 
 
 class SqliteCatalog:
     """Implements ``Catalog``; calls must come one at a time, from any thread."""
 
     def __init__(self, path: Path) -> None:
-        self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = FULL")
-        (version,) = self._database.execute("PRAGMA user_version").fetchone()
-        if version > len(_MIGRATIONS):
-            raise sqlite3.DatabaseError(f"{path} was written by a newer release (schema {version})")
-        for number, script in enumerate(_MIGRATIONS[version:], version + 1):
-            self._database.executescript(f"BEGIN; {script} PRAGMA user_version = {number}; COMMIT;")
-
-    @contextmanager
-    def _transaction(self) -> Generator[sqlite3.Connection]:
-        self._database.execute("BEGIN IMMEDIATE")
-        try:
-            yield self._database
-        except BaseException:
-            self._database.execute("ROLLBACK")
-            raise
-        self._database.execute("COMMIT")
+        opened = CatalogDatabase(path)
+        self._database = opened.connection
+        self._transaction = opened.transaction
 
     def cluster_id(self) -> str:
         with self._transaction() as database:

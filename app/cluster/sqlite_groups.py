@@ -8,6 +8,9 @@ Apart from the catalog's, so that no commit waits for a topic to be made::
     member_protocols   what each member offers, in its order of preference
     owners             which member has claimed which of its partitions
     offsets            committed offsets; a group may have some without standing in groups
+    pending_offsets    offsets that open transactions commit (``sqlite_pending_offsets``)
+
+The tables of transactions are in ``sqlite_transactions``.
 
 A commit is in the file when ``write`` returns: SQLite has synced its log. A
 crash in the middle leaves the transaction out.
@@ -28,14 +31,32 @@ from .group_store import (
     DeleteOffset,
     DeleteOwner,
     DeleteTopicOffsets,
-    GroupChange,
+    EndPendingOffsets,
     GroupRecord,
     MemberProtocol,
     MemberRecord,
     OffsetRecord,
     OwnerRecord,
+    PendingOffset,
+    StoreChange,
     StoredGroups,
 )
+from .sqlite_pending_offsets import (
+    CREATE_PENDING_OFFSETS,
+    drop_pending_offsets,
+    end_pending_offsets,
+    insert_pending_offset,
+    pending_offsets,
+)
+from .sqlite_transactions import (
+    CREATE_ANSWERS,
+    CREATE_TABLES,
+    answer_ages,
+    apply_change,
+    stored_answer,
+    stored_transactions,
+)
+from .transaction_store import StoredAnswer, StoredTransactions
 
 # One step for each change of the schema, in order; user_version counts those done.
 _MIGRATIONS = (
@@ -93,6 +114,9 @@ _MIGRATIONS = (
         PRIMARY KEY (group_id, topic, partition)
     ) WITHOUT ROWID;
     """,
+    CREATE_PENDING_OFFSETS,
+    CREATE_TABLES,
+    CREATE_ANSWERS,
 )
 
 # Another process may read or copy the file and hold its lock meanwhile, at most for so long.
@@ -125,14 +149,40 @@ class SqliteGroupStore:
                 # Read under the lock under which the epoch is taken, so no write comes in between.
                 database.execute("UPDATE coordinator SET epoch = epoch + 1")
                 (self._epoch,) = database.execute("SELECT epoch FROM coordinator").fetchone()
-                return StoredGroups(epoch=self._epoch, groups=_groups(database), offsets=_offsets(database))
+                return StoredGroups(
+                    epoch=self._epoch,
+                    groups=_groups(database),
+                    offsets=_offsets(database),
+                    pending=pending_offsets(database),
+                )
         except (sqlite3.Error, GroupStoreFailed) as error:
             self.close()
             if isinstance(error, GroupStoreFailed):
                 raise
             raise GroupStoreFailed(self._path, str(error)) from error
 
-    def write(self, changes: Sequence[GroupChange]) -> None:
+    def transactions(self) -> StoredTransactions:
+        try:
+            with self._transaction() as database:
+                return stored_transactions(database)
+        except sqlite3.Error as error:
+            raise GroupStoreFailed(self._path, str(error)) from error
+
+    def answer_ages(self) -> Sequence[tuple[str, int]]:
+        try:
+            with self._transaction() as database:
+                return answer_ages(database)
+        except sqlite3.Error as error:
+            raise GroupStoreFailed(self._path, str(error)) from error
+
+    def answer(self, key: str) -> StoredAnswer | None:
+        try:
+            with self._transaction() as database:
+                return stored_answer(database, key)
+        except sqlite3.Error as error:
+            raise GroupStoreFailed(self._path, str(error)) from error
+
+    def write(self, changes: Sequence[StoreChange]) -> None:
         if self._failure is not None:
             raise GroupStoreFailed(self._path, self._failure)
         try:
@@ -168,7 +218,7 @@ class SqliteGroupStore:
             raise
 
 
-def _apply(database: sqlite3.Connection, change: GroupChange) -> None:
+def _apply(database: sqlite3.Connection, change: StoreChange) -> None:
     match change:
         case OffsetRecord():
             database.execute(
@@ -186,6 +236,11 @@ def _apply(database: sqlite3.Connection, change: GroupChange) -> None:
                     change.expires_at_ms,
                 ),
             )
+            drop_pending_offsets(database, change.group, change.topic, change.partition)
+        case PendingOffset():
+            insert_pending_offset(database, change)
+        case EndPendingOffsets():
+            end_pending_offsets(database, change)
         case GroupRecord():
             _delete_group(database, change.group)
             _insert_group(database, change)
@@ -198,17 +253,22 @@ def _apply(database: sqlite3.Connection, change: GroupChange) -> None:
             )
         case DeleteGroup():
             _delete_group(database, change.group)
-            database.execute("DELETE FROM offsets WHERE group_id = ?", (change.group,))
+            for table in ("offsets", "pending_offsets"):
+                database.execute(f"DELETE FROM {table} WHERE group_id = ?", (change.group,))  # noqa: S608
         case DeleteOffset():
             database.execute(
                 "DELETE FROM offsets WHERE group_id = ? AND topic = ? AND partition = ?",
                 (change.group, change.topic, change.partition),
             )
+            drop_pending_offsets(database, change.group, change.topic, change.partition)
         case DeleteTopicOffsets():
-            database.execute(
-                "DELETE FROM offsets WHERE topic = ? AND topic_id IS NOT ?",
-                (change.topic, None if change.besides is None else str(change.besides)),
-            )
+            for table in ("offsets", "pending_offsets"):
+                database.execute(
+                    f"DELETE FROM {table} WHERE topic = ? AND topic_id IS NOT ?",  # noqa: S608 - names from above
+                    (change.topic, None if change.besides is None else str(change.besides)),
+                )
+        case _:
+            apply_change(database, change)
 
 
 def _delete_group(database: sqlite3.Connection, group: str) -> None:

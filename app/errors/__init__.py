@@ -11,6 +11,7 @@
     │   │   ├── UnknownPartition
     │   │   ├── TopicExists
     │   │   ├── TopicDiffers         it exists with other partitions or configurations
+    │   │   ├── TopicNotCompacted    only compacted topics are read by key
     │   │   ├── InvalidTopicName
     │   │   ├── InternalTopic        belongs to the broker; clients cannot write to it or change it
     │   │   ├── InvalidPartitionCount
@@ -28,6 +29,31 @@
     │   ├── DuplicateSequence        stored too long ago to return its offsets
     │   ├── ProducerFenced           a newer instance of the producer took over
     │   ├── OffsetOutOfRange
+    │   ├── AuthenticationFailed     (``security``) the text never tells why
+    │   ├── AuthenticationRequired
+    │   ├── CredentialError          users and API keys
+    │   │   ├── InvalidCredential
+    │   │   ├── DuplicateUser
+    │   │   ├── UnknownCredential
+    │   │   └── TooManyCredentials
+    │   ├── AuthorizationError       the principal may not do this
+    │   │   ├── TopicAuthorizationFailed
+    │   │   ├── GroupAuthorizationFailed
+    │   │   ├── ClusterAuthorizationFailed
+    │   │   └── TransactionalIdAuthorizationFailed
+    │   ├── AclError                 access rules
+    │   │   ├── AuthorizationDisabled
+    │   │   ├── InvalidAcl
+    │   │   └── TooManyAcls
+    │   ├── TransactionError         (``transactions``)
+    │   │   ├── TransactionalIdNotFound
+    │   │   ├── UnknownProducerMapping   the transactional id belongs to another producer id
+    │   │   ├── TransactionFenced        a newer producer has begun with this transactional id
+    │   │   ├── InvalidTransactionState
+    │   │   ├── InvalidTransactionTimeout
+    │   │   ├── TooManyTransactionalIds
+    │   │   └── TransactionAbortable     abort the transaction, then go on
+    │   ├── IdempotencyKeyReused     for a request with another body
     │   └── GroupError               (``groups``)
     │       ├── InvalidGroupId
     │       ├── InvalidSessionTimeout
@@ -49,12 +75,18 @@
     │       ├── LeaseFenced          its records belong to another lease
     │       └── OffsetMetadataTooLarge
     ├── RequestTimedOut              no confirmation in time; the request may still complete
+    ├── ConcurrentTransactions       the transaction before this one has not ended yet; try again
+    ├── IdempotencyKeyInUse          the first request with this key is still running; try again
+    ├── OperationNotAttempted        another part of the request was refused
+    ├── UnstableOffset               an open transaction has committed an offset here; try again
+    ├── QuotaExceeded                (``quotas``) try again when the wait is over
     ├── BrokerClosing                try again after the broker has restarted
     ├── CoordinatorNotAvailable      groups cannot be served now; try again
     ├── CoordinatorFenced            another coordinator has taken over the groups; find it
-    └── StorageError                 (``storage``) the disk is at fault
+    └── StorageError                 (``storage``) the storage is at fault
         ├── CorruptLog               stored bytes that fail their CRC: file and position are known
         ├── StorageFull              no space; acknowledged records are safe
+        ├── StorageUnavailable       a storage that is elsewhere cannot be reached; try again
         ├── LogDirFailed             a write or sync failed; the log accepts nothing more
         ├── GroupStoreFailed         groups and committed offsets cannot be read or written
         └── DataDirLocked            another broker uses this data directory
@@ -92,6 +124,7 @@ from .groups import (
     TooManyGroups,
     UnknownMember,
 )
+from .quotas import QuotaExceeded
 from .records import (
     RECORD_ERRORS_MAX,
     BatchTooLarge,
@@ -106,7 +139,33 @@ from .records import (
     RecordError,
     UnsupportedCompression,
 )
-from .storage import CorruptLog, DataDirLocked, GroupStoreFailed, LogDirFailed, StorageError, StorageFull
+from .security import (
+    AclError,
+    AuthenticationFailed,
+    AuthenticationRequired,
+    AuthorizationDisabled,
+    AuthorizationError,
+    ClusterAuthorizationFailed,
+    CredentialError,
+    DuplicateUser,
+    GroupAuthorizationFailed,
+    InvalidAcl,
+    InvalidCredential,
+    TooManyAcls,
+    TooManyCredentials,
+    TopicAuthorizationFailed,
+    TransactionalIdAuthorizationFailed,
+    UnknownCredential,
+)
+from .storage import (
+    CorruptLog,
+    DataDirLocked,
+    GroupStoreFailed,
+    LogDirFailed,
+    StorageError,
+    StorageFull,
+    StorageUnavailable,
+)
 from .topics import (
     InternalTopic,
     InvalidConfig,
@@ -118,33 +177,63 @@ from .topics import (
     TopicDiffers,
     TopicError,
     TopicExists,
+    TopicNotCompacted,
     UnknownPartition,
     UnknownTopic,
     UnknownTopicId,
 )
+from .transactions import (
+    ConcurrentTransactions,
+    IdempotencyKeyInUse,
+    IdempotencyKeyReused,
+    InvalidTransactionState,
+    InvalidTransactionTimeout,
+    OperationNotAttempted,
+    TooManyTransactionalIds,
+    TransactionAbortable,
+    TransactionalIdNotFound,
+    TransactionError,
+    TransactionFenced,
+    UnknownProducerMapping,
+    UnstableOffset,
+)
 
 __all__ = [
     "RECORD_ERRORS_MAX",
+    "AclError",
+    "AuthenticationFailed",
+    "AuthenticationRequired",
+    "AuthorizationDisabled",
+    "AuthorizationError",
     "BatchTooLarge",
     "BrokerClosing",
+    "ClusterAuthorizationFailed",
+    "ConcurrentTransactions",
     "CoordinatorFenced",
     "CoordinatorNotAvailable",
     "CorruptLog",
+    "CredentialError",
     "DataDirLocked",
     "DuplicateSequence",
+    "DuplicateUser",
     "FencedInstance",
+    "GroupAuthorizationFailed",
     "GroupError",
     "GroupFull",
     "GroupNotEmpty",
     "GroupNotFound",
     "GroupStoreFailed",
     "GroupSubscribedToTopic",
+    "IdempotencyKeyInUse",
+    "IdempotencyKeyReused",
     "IllegalGeneration",
     "InconsistentGroupProtocol",
     "InternalTopic",
     "InvalidAcks",
+    "InvalidAcl",
     "InvalidBatch",
     "InvalidConfig",
+    "InvalidCredential",
     "InvalidGroupId",
     "InvalidPartitionCount",
     "InvalidReplicaAssignment",
@@ -153,18 +242,22 @@ __all__ = [
     "InvalidSessionTimeout",
     "InvalidTimestamp",
     "InvalidTopicName",
+    "InvalidTransactionState",
+    "InvalidTransactionTimeout",
     "LeaseFenced",
     "LogDirFailed",
     "MemberIdRequired",
     "MissingKey",
     "OffsetMetadataTooLarge",
     "OffsetOutOfRange",
+    "OperationNotAttempted",
     "OutOfOrderSequence",
     "OwnershipError",
     "PartitionNotAssigned",
     "PartitionNotOwned",
     "PartitionOwned",
     "ProducerFenced",
+    "QuotaExceeded",
     "RebalanceInProgress",
     "RecordError",
     "RequestError",
@@ -172,14 +265,28 @@ __all__ = [
     "SteleError",
     "StorageError",
     "StorageFull",
+    "StorageUnavailable",
+    "TooManyAcls",
+    "TooManyCredentials",
     "TooManyGroups",
     "TooManyPartitions",
+    "TooManyTransactionalIds",
+    "TopicAuthorizationFailed",
     "TopicDiffers",
     "TopicError",
     "TopicExists",
+    "TopicNotCompacted",
+    "TransactionAbortable",
+    "TransactionError",
+    "TransactionFenced",
+    "TransactionalIdAuthorizationFailed",
+    "TransactionalIdNotFound",
+    "UnknownCredential",
     "UnknownMember",
     "UnknownPartition",
+    "UnknownProducerMapping",
     "UnknownTopic",
     "UnknownTopicId",
+    "UnstableOffset",
     "UnsupportedCompression",
 ]

@@ -1,4 +1,4 @@
-"""Errors of the disk and of the files on it; each has the path and the cause."""
+"""Errors of the storage: of the disk and of the files on it, or of a storage that is elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .base import SteleError
 
 
 class StorageError(SteleError):
-    """The disk failed, or what is on it is not valid."""
+    """The storage failed, or what is in it is not valid."""
 
 
 class CorruptLog(StorageError):
@@ -33,6 +33,18 @@ class StorageFull(StorageError):
             "free space or lower retention, then produce again; acknowledged records are safe"
         )
         self.path = path
+
+
+class StorageUnavailable(StorageError):
+    """A storage that is elsewhere cannot be reached, or takes no more for now."""
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(
+            f"{what} failed because the storage is not available ({reason}); "
+            "acknowledged records are safe; try again"
+        )
+        self.what = what
+        self.reason = reason
 
 
 class LogDirFailed(StorageError):

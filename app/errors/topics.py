@@ -56,6 +56,15 @@ class TopicDiffers(TopicError):
         self.differences = differences
 
 
+class TopicNotCompacted(TopicError):
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"topic {topic!r} is not compacted, so it has no newest record per key; "
+            "set cleanup.policy=compact, or search its records",
+            topic=topic,
+        )
+
+
 class InvalidTopicName(TopicError):
     def __init__(self, topic: str, reason: str, *, message: str | None = None) -> None:
         super().__init__(

@@ -1,4 +1,6 @@
-"""Consumer groups: members, assignments and committed offsets, for every listener. Reading order:
+"""Consumer groups: members, assignments and committed offsets.
+
+Every listener serves them. Reading order:
 
 - ``services``, ``messages``        what a listener may call; requests and answers
 - ``group``, ``group_states``, ``member``   Kafka's classic group protocol, a pure state machine
@@ -6,10 +8,11 @@
 - ``consumer_protocol``, ``assignors``, ``managed_members``   members that the broker joins for and assigns to
 - ``live_group``, ``live_members``, ``rebalance``, ``parking``, ``answers``, ``timers``   requests that wait, sessions
 - ``offsets``, ``group_offsets``, ``offset_retention``   committed offsets: rules, state, expiry
+- ``pending_offsets``, ``pending_producers``, ``transactional_offsets``   offsets that open transactions commit
 - ``group_table``, ``group_context``, ``writer``   which groups exist; the store of their changes
 - ``coordinator``, ``checks``, ``descriptions``   what a listener may call about groups
-- ``lease_manager``, ``lease``, ``lease_pool``, ``lease_polls``, ``lease_positions``, ``lease_reads``,
-  ``lease_settlement``, ``poll_member``, ``redelivery``   polls under leases, for consumers that are no members
+- ``lease_manager``, ``lease``, ``lease_context``, ``lease_pool``, ``lease_polls``, ``lease_positions``,
+  ``lease_reads``, ``lease_settlement``, ``lease_transactions``, ``poll_member``, ``redelivery``   polls under leases, for consumers that are no members
 - ``lag``                           lag, and what a reset would do
 - ``offset_records``, ``replay_log``, ``offsets_topic``   ``__consumer_offsets`` as a read-only topic
 """

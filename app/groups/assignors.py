@@ -1,6 +1,6 @@
-"""Assignors: which member gets which partition, where the broker leads a group. Pure functions.
+"""Assign partitions to members where the broker leads a group.
 
-``even`` is for groups in which all members are managed. The other two are Kafka's,
+All functions are pure. ``even`` is for groups in which all members are managed. The other two are Kafka's,
 under Kafka's names, so that members of the Kafka listener find one that they know,
 whichever member leads.
 """
@@ -20,7 +20,9 @@ Previous = Mapping[str, frozenset[AssignedPartition]]
 
 
 def even(subscriptions: Subscriptions, partitions: Partitions, previous: Previous) -> Assignments:
-    """Assign as evenly as the subscriptions allow; members keep partitions where that stays even.
+    """Assign as evenly as the subscriptions allow.
+
+    Members keep partitions as long as that stays even.
 
     If all subscribe to the same topics, no two members differ by more than one partition.
     """
@@ -58,7 +60,10 @@ def even(subscriptions: Subscriptions, partitions: Partitions, previous: Previou
 
 
 def _balance(assignments: Assignments, subscriptions: Subscriptions) -> None:
-    """Move partitions from members with most to members with least that subscribe, until no move helps."""
+    """Move partitions from members with the most to members with the fewest.
+
+    Only among subscribers of a topic, until no move makes the assignment more even.
+    """
     for _ in range(sum(map(len, assignments.values()))):
         by_load = sorted(assignments, key=lambda member: len(assignments[member]))
         move = next(
@@ -80,7 +85,10 @@ def _balance(assignments: Assignments, subscriptions: Subscriptions) -> None:
 
 
 def in_ranges(subscriptions: Subscriptions, partitions: Partitions, previous: Previous) -> Assignments:
-    """Assign like Kafka's ``range``: each topic in one run per subscriber, the first ones longer."""
+    """Assign like Kafka's ``range``.
+
+    Each topic is divided into one run per subscriber, and the first runs are longer.
+    """
     del previous
     assignments: Assignments = {member: set() for member in subscriptions}
     for topic, count in partitions.items():

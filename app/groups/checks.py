@@ -60,7 +60,10 @@ def check_join(request: JoinRequest, settings: Settings) -> None:
 
 
 def text_size(text: str, what: str) -> int:
-    """Return the bytes of ``text`` in UTF-8. Raises ``InvalidRequest`` if it contains half a surrogate pair."""
+    """Return the number of bytes of ``text`` in UTF-8.
+
+    Raises ``InvalidRequest`` if it contains half a surrogate pair.
+    """
     try:
         return len(text.encode())
     except UnicodeEncodeError as error:

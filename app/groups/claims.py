@@ -23,7 +23,9 @@ class GroupClaims:
         self._context = context
 
     def claim(self, claimant: Claimant) -> asyncio.Future[None]:
-        """Make the claimant the owner. Completes when that is durable; at once if it owns the partition.
+        """Make the claimant the owner.
+
+        Completes when that is durable; at once if it owns the partition.
 
         Raises what ``check_claim`` raises, and ``GroupStoreFailed`` from the future:
         the claim was not kept.

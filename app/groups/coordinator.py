@@ -52,6 +52,7 @@ from .messages import (
     LeavingMember,
     ManagedJoin,
     Membership,
+    OffsetsOfTransaction,
     OffsetToCommit,
     Results,
     Synced,
@@ -60,6 +61,7 @@ from .messages import (
 from .offset_retention import OffsetRetention
 from .ownership import Claimant, check_assigned, check_owner
 from .timers import Scheduler
+from .transactional_offsets import TransactionalOffsets
 
 
 class GroupCoordinator:
@@ -82,6 +84,7 @@ class GroupCoordinator:
         self.table = GroupTable(
             store=store, clock=clock, settings=settings, topic=topic, scheduler=scheduler, make_id=make_id
         )
+        self.transactional = TransactionalOffsets(self.table)
         self._retention = OffsetRetention(self.table, clock=clock)
 
     # ── life ──
@@ -191,13 +194,18 @@ class GroupCoordinator:
             await live.settled()
 
     def topics_changed(self, topic: str) -> None:
-        """Assign groups that the broker leads again, because ``topic`` or its partition count changed."""
+        """Assign groups that the broker leads again, because ``topic`` changed.
+
+        It was created or deleted, or its number of partitions changed.
+        """
         if self.table.is_open:
             for live in list(self.table.groups.values()):
                 live.topics_changed(topic)
 
     def sync(self, request: SyncRequest) -> asyncio.Future[Synced]:
-        """Return a member's assignment; the leader brings all of them. Completes when they are durable.
+        """Return a member's assignment; the leader brings all of them.
+
+        Completes when they are durable.
 
         Raises, at once or from the future:
             UnknownMember, FencedInstance, IllegalGeneration: as ``join``.
@@ -257,7 +265,10 @@ class GroupCoordinator:
         return self._keep_offsets(live, request)
 
     def commit_owned(self, claimant: Claimant, offset: OffsetToCommit) -> asyncio.Future[Results]:
-        """Commit as the owner. Raises what ``check_owner`` raises; the results are those of ``commit``."""
+        """Commit as the owner.
+
+        Raises what ``check_owner`` raises; the results are those of ``commit``.
+        """
         live = self._owned_group(claimant)
         request = CommitRequest(
             group=claimant.group,
@@ -277,6 +288,16 @@ class GroupCoordinator:
         Raises:
             UnknownMember, IllegalGeneration, RebalanceInProgress, PartitionNotAssigned: nothing was committed.
         """
+        request = self.assigned_request(membership, group, offsets)
+        return self._keep_offsets(self.table.of_member(group, membership.member_id), request)
+
+    def assigned_request(
+        self, membership: Membership, group: str, offsets: Sequence[OffsetToCommit]
+    ) -> CommitRequest:
+        """Return the request of a member to commit partitions that are all assigned to it.
+
+        Raises as ``commit_assigned``.
+        """
         live = self.table.of_member(group, membership.member_id)
         for offset in offsets:
             claimant = Claimant(
@@ -287,23 +308,36 @@ class GroupCoordinator:
                 partition=offset.partition,
             )
             check_assigned(live.group, claimant)
-        request = CommitRequest(
+        return CommitRequest(
             group=group,
             generation=membership.generation,
             member_id=membership.member_id,
             offsets=offsets,
         )
-        return self._keep_offsets(live, request)
 
     def _keep_offsets(self, live: LiveGroup, request: CommitRequest) -> asyncio.Future[Results]:
         future = live.offsets.commit(request)
         self.table.keep(live)
         return future
 
+    # ── commits within a transaction: see ``TransactionalOffsets`` ──
+
+    def stage_offsets(
+        self, request: CommitRequest, *, producer_id: int, producer_epoch: int
+    ) -> asyncio.Future[Results]:
+        """See ``TransactionalOffsets.stage``."""
+        return self.transactional.stage(request, producer_id=producer_id, producer_epoch=producer_epoch)
+
+    def end_offsets(self, producer_id: int, *, commit: bool) -> OffsetsOfTransaction:
+        """See ``TransactionalOffsets.end``."""
+        return self.transactional.end(producer_id, commit=commit)
+
     # ── ownership ──
 
     def claim(self, claimant: Claimant) -> asyncio.Future[None]:
-        """Make a member the owner of a partition that is assigned to it. Completes when that is durable.
+        """Make a member the owner of a partition that is assigned to it.
+
+        Completes when that is durable.
 
         Nothing happens if the member owns it already.
 
@@ -320,7 +354,10 @@ class GroupCoordinator:
         return future
 
     def release(self, claimant: Claimant) -> asyncio.Future[None]:
-        """Give a partition back; it stays assigned to the member. Raises what ``check_owner`` raises."""
+        """Give a partition back; it stays assigned to the member.
+
+        Raises what ``check_owner`` raises.
+        """
         live = self._claimed_group(claimant)
         future = live.claims.release(claimant)
         live.members.keep_alive(live.group.members[claimant.member_id])
@@ -351,16 +388,24 @@ class GroupCoordinator:
     # ── committed offsets ──
 
     def committed(
-        self, group: str, partitions: Iterable[tuple[str, int]] | None = None
+        self,
+        group: str,
+        partitions: Iterable[tuple[str, int]] | None = None,
+        *,
+        require_stable: bool = False,
     ) -> list[CommittedOffset]:
-        """Return the offsets of ``partitions`` (topic, number), in their order; None: all, sorted."""
+        """Return the offsets of ``partitions`` (topic, number), in their order; None: all, sorted.
+
+        With ``require_stable`` an offset that an open transaction may replace has the error
+        ``UnstableOffset`` instead (KIP-447).
+        """
         self.table.check_open()
         live = self.table.groups.get(group)
         offsets = GroupOffsets(group, self.table) if live is None else live.offsets
-        return offsets.committed(partitions)
+        return offsets.committed(partitions, require_stable=require_stable)
 
     def delete_offsets(self, group: str, partitions: Sequence[tuple[str, int]]) -> asyncio.Future[Results]:
-        """Delete committed offsets.
+        """Delete committed offsets, and pending ones of the same partitions.
 
         The results are in the order of ``partitions``: None, also if there was no offset, or an error.
 
@@ -422,7 +467,7 @@ class GroupCoordinator:
         return description_of(self.table.existing(group).group)
 
     def delete_group(self, group: str) -> asyncio.Future[None]:
-        """Delete a group and its offsets. Raises ``GroupNotFound``, ``GroupNotEmpty``."""
+        """Delete a group and its offsets, also pending ones. Raises ``GroupNotFound``, ``GroupNotEmpty``."""
         live = self.table.existing(group)
         if live.group.state is not GroupState.EMPTY:
             raise GroupNotEmpty(group)

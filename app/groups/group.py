@@ -1,6 +1,6 @@
-"""One classic group: members, generation, assignment and owners, without I/O, clock or waiting.
+"""One classic group: members, generation, assignment and owners.
 
-The states and their transitions are in ``group_states``, a member in ``member``,
+It has no I/O and no clock, and never waits. The states and their transitions are in ``group_states``, a member in ``member``,
 the checks of a claim in ``ownership``. ``LiveGroup`` drives a group: it has the
 clock, the timers and the store.
 """
@@ -222,11 +222,17 @@ class Group:
         if generation != self.generation:
             raise IllegalGeneration(self.name, generation, current_generation=self.generation)
 
-    def check_commit(self, *, generation: int, member_id: str, instance_id: str | None) -> Member | None:
-        """Return the member that commits; None for an administrator or a consumer without membership.
+    def check_commit(
+        self, *, generation: int, member_id: str, instance_id: str | None, is_transactional: bool = False
+    ) -> Member | None:
+        """Return the member that commits.
+
+        None for an administrator or a consumer without membership.
 
         Commits are accepted while the group prepares a rebalance, because members
-        commit when they give their partitions back.
+        commit when they give their partitions back. ``is_transactional``: a producer commits for
+        the member. It need not name the member, because old protocols cannot, and no
+        rebalance is in its way.
 
         Raises:
             UnknownMember, FencedInstance, IllegalGeneration: the member missed a rebalance or was
@@ -236,10 +242,12 @@ class Group:
         if generation < 0 and self.state is GroupState.EMPTY:
             return None
         if generation < 0 and not member_id and instance_id is None:
+            if is_transactional:
+                return None
             raise UnknownMember(self.name, member_id)
         member = self.check_member(member_id, instance_id)
         self.check_generation(generation)
-        if self.state is GroupState.COMPLETING_REBALANCE:
+        if self.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
             raise RebalanceInProgress(self.name)
         return member
 

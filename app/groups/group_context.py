@@ -9,6 +9,7 @@ from ..broker.topics import Topic
 from ..cluster.group_store import GroupChange
 from ..errors import SteleError
 from ..settings import Settings
+from .pending_producers import PendingProducers
 from .timers import Scheduler
 
 
@@ -19,6 +20,8 @@ class GroupContext(Protocol):
     def settings(self) -> Settings: ...
     @property
     def scheduler(self) -> Scheduler: ...
+    @property
+    def pending_producers(self) -> PendingProducers: ...
     def now_ms(self) -> int: ...
     def make_id(self) -> str:
         """Return an id that was never returned before."""

@@ -22,7 +22,9 @@ from ..cluster.group_store import (
     GroupRecord,
     GroupStore,
     OffsetRecord,
+    StoreChange,
 )
+from ..cluster.transaction_store import StoredAnswer, StoredTransactions
 from ..errors import (
     CoordinatorFenced,
     CoordinatorNotAvailable,
@@ -37,8 +39,10 @@ from .checks import check_group_id
 from .group import Group
 from .group_states import Event, GroupState
 from .live_group import LiveGroup
+from .messages import EndedOffsets
 from .offsets import topic_id_of
 from .parking import answer
+from .pending_producers import PendingProducers
 from .timers import Scheduler
 from .writer import StoreWriter
 
@@ -48,7 +52,9 @@ def random_id() -> str:
 
 
 class GroupTable:
-    """All groups of one coordinator, by name. ``epoch`` is that of the coordinator, 0 before ``open``.
+    """All groups of one coordinator, by name.
+
+    ``epoch`` is that of the coordinator, 0 before ``open``.
 
     The arguments are those of ``GroupCoordinator``.
     """
@@ -67,13 +73,15 @@ class GroupTable:
         self.make_id = make_id
         self.groups: dict[str, LiveGroup] = {}
         self.epoch = 0
+        self.pending_producers = PendingProducers()
         self._scheduler = scheduler
         self._clock = clock
         self._topic = topic
         self._writer = StoreWriter(store)
         self._refusal: Callable[[], SteleError] | None = lambda: CoordinatorNotAvailable("they are not open")
         self._change_watchers: list[Callable[[str], None]] = []
-        self._durable_watchers: list[Callable[[Sequence[GroupChange]], None]] = []
+        self._durable_watchers: list[Callable[[Sequence[StoreChange]], None]] = []
+        self._end_watchers: list[Callable[[EndedOffsets], None]] = []
 
     # ── life ──
 
@@ -91,12 +99,22 @@ class GroupTable:
                 # The broker crashed after it deleted the topic and before it deleted these offsets.
                 stale.append(DeleteOffset(group=record.group, topic=record.topic, partition=record.partition))
                 continue
-            if record.group not in self.groups:
-                self.groups[record.group] = LiveGroup(Group(record.group), self)
-            self.groups[record.group].offsets.restore(record)
+            self._stored_group(record.group).offsets.restore(record)
+        for pending in stored.pending:
+            topic = pending.record.topic
+            current_id = topic_id_of(self._topic, topic)
+            if current_id != pending.record.topic_id:
+                stale.append(DeleteTopicOffsets(topic=topic, besides=current_id))
+                continue
+            self._stored_group(pending.record.group).offsets.restore_pending(pending)
         if stale:
             self.persist(stale, self._ignore)
         self._refusal = None
+
+    def _stored_group(self, group: str) -> LiveGroup:
+        if group not in self.groups:
+            self.groups[group] = LiveGroup(Group(group), self)
+        return self.groups[group]
 
     def refuse(self, refusal: Callable[[], SteleError]) -> None:
         """Refuse all calls from now on, and answer all parked requests. The first refusal stays."""
@@ -105,6 +123,18 @@ class GroupTable:
         self._refusal = refusal
         for live in self.groups.values():
             live.close(refusal())
+
+    async def transactions(self) -> StoredTransactions:
+        """Return what the store has of transactions."""
+        return await self._writer.transactions()
+
+    async def answer_ages(self) -> Sequence[tuple[str, int]]:
+        """Return the idempotency keys that the store has an answer of, and their times; the oldest first."""
+        return await self._writer.answer_ages()
+
+    async def stored_answer(self, key: str) -> StoredAnswer | None:
+        """Return the answer that the store has of an idempotency key."""
+        return await self._writer.answer(key)
 
     async def close(self) -> None:
         """Write what was submitted, then close the store."""
@@ -143,20 +173,26 @@ class GroupTable:
         for watcher in self._change_watchers:
             watcher(group)
 
-    def persist(self, changes: Sequence[GroupChange], done: Callable[[SteleError | None], None]) -> None:
+    def persist(self, changes: Sequence[StoreChange], done: Callable[[SteleError | None], None]) -> None:
         def written(error: SteleError | None) -> None:
             if isinstance(error, CoordinatorFenced):
                 epoch, current_epoch = error.epoch, error.current_epoch
                 self.refuse(lambda: CoordinatorFenced(epoch=epoch, current_epoch=current_epoch))
             done(error)
             if error is None:
-                for watcher in self._durable_watchers:
-                    watcher(changes)
+                self._notify(changes)
 
         self._writer.submit(changes, written)
 
+    def _notify(self, changes: Sequence[StoreChange]) -> None:
+        for watcher in self._durable_watchers:
+            watcher(changes)
+
     def _ignore(self, error: SteleError | None) -> None:
-        """Do nothing: no request waits, the next start tries again, and the writer has logged the error."""
+        """Ignore the outcome.
+
+        No request waits for it, the next start tries again, and the writer has logged the error.
+        """
 
     # ── watching ──
 
@@ -164,9 +200,23 @@ class GroupTable:
         """Call ``watcher`` with the name of each group whose members or assignments change."""
         self._change_watchers.append(watcher)
 
-    def watch_durable(self, watcher: Callable[[Sequence[GroupChange]], None]) -> None:
+    def watch_durable(self, watcher: Callable[[Sequence[StoreChange]], None]) -> None:
         """Call ``watcher`` with changes once they are durable and answered, in their order."""
         self._durable_watchers.append(watcher)
+
+    def watch_ends(self, watcher: Callable[[EndedOffsets], None]) -> None:
+        """Call ``watcher`` after a transaction ended and its offsets were committed or dropped."""
+        self._end_watchers.append(watcher)
+
+    # ── transactions ──
+
+    def end_transaction(self, producer_id: int, *, is_committed: bool) -> None:
+        """Commit or drop the pending offsets of a producer, which the store has done."""
+        committed = self.pending_producers.end(producer_id, is_committed=is_committed)
+        self._notify([record for records in committed.values() for record in records])
+        ended = EndedOffsets(producer_id=producer_id, is_committed=is_committed, groups=frozenset(committed))
+        for watcher in self._end_watchers:
+            watcher(ended)
 
     # ── finding groups ──
 
@@ -188,7 +238,10 @@ class GroupTable:
         return live
 
     def existing_or_new(self, group: str) -> LiveGroup:
-        """Return the group, or a new one that is not listed before ``keep``. Raises ``TooManyGroups``."""
+        """Return the group, or a new one that is not listed before ``keep``.
+
+        Raises ``TooManyGroups``.
+        """
         live = self.groups.get(group)
         if live is not None:
             return live
@@ -205,7 +258,7 @@ class GroupTable:
     # ── deleting ──
 
     def drop(self, live: LiveGroup) -> asyncio.Future[None]:
-        """Delete a group and its offsets. Completes when that is durable.
+        """Delete a group and its offsets, also pending ones. Completes when that is durable.
 
         The group is no longer listed when this returns. A request that names it after that
         begins a new group, whose changes are written after the deletion.
@@ -218,6 +271,7 @@ class GroupTable:
         def dropped(error: SteleError | None) -> None:
             if error is None:
                 live.group.handle(Event.DELETED)
+                self.pending_producers.forget(live.offsets)
             else:
                 # The store still has it.
                 self.groups.setdefault(name, live)

@@ -16,10 +16,13 @@ from .messages import NO_OFFSET, CommitRequest, OffsetToCommit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLag:
-    """``committed`` is ``NO_OFFSET``, and ``metadata`` empty, if the group has committed nothing.
+    """The lag of a group in one partition.
 
-    ``lag``: records between the committed offset, or the log start, and the high
-    watermark. ``member_id`` is assigned the partition, ``owner`` has claimed it.
+    ``committed`` is ``NO_OFFSET``, and ``metadata`` empty, if the group has committed nothing.
+
+    ``lag``: records between the committed offset, or the log start, and the last stable
+    offset, because the group cannot read those of open transactions yet. ``member_id`` is
+    assigned the partition, ``owner`` has claimed it.
     """
 
     topic: str
@@ -33,8 +36,17 @@ class PartitionLag:
     owner: str | None
 
 
+async def fresh_group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list[PartitionLag]:
+    """As ``group_lag``, with the ends of now, whichever broker has appended.
+
+    Raises ``GroupNotFound``, ``StorageUnavailable``.
+    """
+    await broker.refresh([(lag.topic, lag.partition) for lag in group_lag(broker, coordinator, group)])
+    return group_lag(broker, coordinator, group)
+
+
 def group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list[PartitionLag]:
-    """Return the lag in all partitions that the group has committed or is assigned.
+    """Return the lag in all partitions that the group has committed or is assigned, by the known ends.
 
     Raises ``GroupNotFound``.
     """
@@ -52,7 +64,8 @@ def group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list
             continue
         commit = committed.get(part)
         offset = NO_OFFSET if commit is None else commit.offset
-        position = min(max(offset, state.log_start_offset), state.high_watermark)
+        # A consumer that reads uncommitted records may be past the last stable offset.
+        position = min(max(offset, state.log_start_offset), state.last_stable_offset)
         lags.append(
             PartitionLag(
                 topic=part.topic,
@@ -61,7 +74,7 @@ def group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list
                 metadata="" if commit is None else commit.metadata,
                 log_start_offset=state.log_start_offset,
                 high_watermark=state.high_watermark,
-                lag=state.high_watermark - position,
+                lag=state.last_stable_offset - position,
                 member_id=assigned.get(part),
                 owner=owners.get(part),
             )
@@ -116,6 +129,7 @@ async def reset_offsets(
         raise InvalidRequest("a partition is named twice; name each once")
     resets: list[Reset] = []
     before = {(commit.topic, commit.partition): commit.offset for commit in coordinator.committed(group)}
+    await broker.refresh([(target.topic, target.partition) for target in targets])
     for target in targets:
         state = broker.log_state(target.topic, target.partition)
         offset = target.offset
@@ -123,8 +137,8 @@ async def reset_offsets(
             assert target.at is not None
             offset, _, _ = await broker.list_offset(target.topic, target.partition, target.at)
             if offset < 0:
-                # All records are older: continue with the next one written.
-                offset = state.high_watermark
+                # All records are older: continue with the next one that is written, or of a transaction that is open.
+                offset = state.last_stable_offset
         after = min(max(offset, state.log_start_offset), state.high_watermark)
         resets.append(
             Reset(
@@ -132,7 +146,7 @@ async def reset_offsets(
                 partition=target.partition,
                 before=before.get((target.topic, target.partition), NO_OFFSET),
                 after=after,
-                lag=state.high_watermark - after,
+                lag=max(0, state.last_stable_offset - after),
             )
         )
     if dry_run or not resets:

@@ -107,7 +107,9 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollRequest:
-    """``wait_ms``: how long to wait for a record. ``lease_ms``: how long the records are held for this client.
+    """A poll of a group for leased records.
+
+    ``wait_ms``: how long to wait for a record. ``lease_ms``: how long the records are held for this client.
 
     ``max_partitions``: how many partitions the lease may have records of; None: this poll's fair share.
     ``start``: where the group begins in a partition without a committed offset, ``earliest`` or ``latest``.
@@ -138,7 +140,9 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polled:
-    """``fetched`` has whole batches, of which only the records of the leased partition beside them count.
+    """The result of a poll.
+
+    ``fetched`` has whole batches; only the records of the leased partition beside them are leased.
 
     ``lease`` is None if no record came in time.
     """

@@ -2,7 +2,7 @@
 
 All that a listener may call about leases. All clients that poll one group are
 together one managed member of it (ADR-0017). ``lease_polls`` gives records out,
-``lease_settlement`` ends leases, ``redelivery`` counts failures; ``lease_pool`` has
+``lease_settlement`` ends leases, ``lease_transactions`` ends them with a transaction, ``redelivery`` counts failures; ``lease_pool`` has
 the state that they share.
 """
 
@@ -14,10 +14,12 @@ from ..broker.broker import Broker
 from ..clock import Clock
 from .coordinator import GroupCoordinator
 from .lease import Lease, LeasedPartition, Polled, PollRequest
+from .lease_context import LeaseContext
 from .lease_polls import LeasePolls
 from .lease_pool import LeasePools
 from .lease_positions import LeasePositions
 from .lease_settlement import LeaseSettlement
+from .lease_transactions import LeaseTransactions, StageOffsets
 from .poll_member import PollMember
 from .redelivery import Redelivery
 
@@ -30,7 +32,7 @@ class LeaseManager:
         self._member = PollMember(broker, coordinator)
         positions = LeasePositions(broker, coordinator)
         redelivery = Redelivery(coordinator=coordinator, pools=self._pools, positions=positions)
-        self._polls = LeasePolls(
+        context = LeaseContext(
             broker=broker,
             coordinator=coordinator,
             clock=clock,
@@ -39,15 +41,9 @@ class LeaseManager:
             positions=positions,
             redelivery=redelivery,
         )
-        self._settlement = LeaseSettlement(
-            broker=broker,
-            coordinator=coordinator,
-            clock=clock,
-            pools=self._pools,
-            member=self._member,
-            positions=positions,
-            redelivery=redelivery,
-        )
+        self._polls = LeasePolls(context)
+        self._settlement = LeaseSettlement(context)
+        self._transactions = LeaseTransactions(context, self._settlement)
 
     def close(self) -> None:
         """End the polls that wait."""
@@ -75,8 +71,27 @@ class LeaseManager:
         """
         return await self._settlement.ack(group, token)
 
+    async def stage_acknowledgement(
+        self, group: str, token: str, *, producer_id: int, stage: StageOffsets
+    ) -> Sequence[LeasedPartition]:
+        """Commit what a lease holds within the open transaction of a producer, and return it.
+
+        ``stage`` keeps the offsets of a request in that transaction, and raises if it is not open or the
+        producer is fenced; it ends in ``GroupCoordinator.stage_offsets`` with ``producer_id``. When this
+        returns, the ack is durable as a part of the transaction. The lease then does not expire: it is
+        acknowledged when the transaction commits, and given back when it aborts. A repeated call gets the
+        same answer.
+
+        Raises:
+            InvalidRequest, LeaseFenced: as ``ack``; or another transaction acknowledges the lease.
+            GroupStoreFailed, CoordinatorNotAvailable, and what ``stage`` raises: the lease is in force as before.
+        """
+        return await self._transactions.stage(group, token, producer_id=producer_id, stage=stage)
+
     async def nack(self, group: str, token: str) -> None:
-        """Give a lease back, so that the next poll gets its records. Returns when the failure is counted.
+        """Give a lease back, so that the next poll gets its records.
+
+        Returns when the failure is counted.
 
         Raises:
             InvalidRequest, LeaseFenced: as ``ack``.
@@ -84,19 +99,22 @@ class LeaseManager:
         """
         await self._settlement.nack(group, token)
 
-    def extend(self, group: str, token: str, lease_ms: int) -> int:
+    async def extend(self, group: str, token: str, lease_ms: int) -> int:
         """Hold a lease for ``lease_ms`` from now on; returns when it ends, in ms since the epoch.
 
         Raises ``InvalidRequest``, ``LeaseFenced``.
         """
-        return self._settlement.extend(group, token, lease_ms)
+        return await self._settlement.extend(group, token, lease_ms)
 
     def leases(self, group: str) -> list[tuple[Lease, int]]:
         """Return the leases in force, and when each ends in ms since the epoch."""
         return [(held.lease, held.expires_at_ms) for held in self._pools.get(group).held.values()]
 
     def retire(self, group: str) -> None:
-        """Remove the polls' member from a group that is to be reset, unless a poll or a lease is in force."""
+        """Remove the polls' member from a group that is to be reset.
+
+        The member stays if a poll waits or a lease is in force.
+        """
         pool = self._pools.get(group)
         if not pool.held and not pool.polling:
             self._member.leave(pool)

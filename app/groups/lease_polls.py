@@ -12,19 +12,14 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..broker.broker import Broker
-from ..clock import Clock
 from ..errors import InvalidRequest, UnknownMember
 from .checks import check_group_id
 from .consumer_protocol import AssignedPartition
-from .coordinator import GroupCoordinator
 from .lease import Lease, Polled, PollRequest, Skipped, check_lease_ms
-from .lease_pool import HeldLease, LeasePool, LeasePools
-from .lease_positions import LeasePositions
+from .lease_context import LeaseContext
+from .lease_pool import HeldLease, LeasePool
 from .lease_reads import read_again, read_new
 from .messages import Membership
-from .poll_member import PollMember
-from .redelivery import Redelivery
 
 MAX_RECORDS = 100_000
 _POLL_ID_CHARACTERS_MAX = 200
@@ -33,62 +28,46 @@ _POLL_ID_CHARACTERS_MAX = 200
 class LeasePolls:
     """Serves polls, and puts their leases in force."""
 
-    def __init__(
-        self,
-        *,
-        broker: Broker,
-        coordinator: GroupCoordinator,
-        clock: Clock,
-        pools: LeasePools,
-        member: PollMember,
-        positions: LeasePositions,
-        redelivery: Redelivery,
-    ) -> None:
-        self._broker = broker
-        self._coordinator = coordinator
-        self._clock = clock
-        self._pools = pools
-        self._member = member
-        self._positions = positions
-        self._redelivery = redelivery
+    def __init__(self, context: LeaseContext) -> None:
+        self._context = context
 
     async def poll(self, request: PollRequest) -> Polled:
         """See ``LeaseManager.poll``."""
         self._check(request)
-        pool = self._pools.get(request.group)
-        self._pools.add(pool)
-        deadline_ms = self._clock.monotonic_ms() + request.wait_ms
+        pool = self._context.pools.get(request.group)
+        self._context.pools.add(pool)
+        deadline_ms = self._context.clock.monotonic_ms() + request.wait_ms
         pool.polling += 1
         try:
             while True:
-                left_ms = deadline_ms - self._clock.monotonic_ms()
-                membership = await self._member.join(pool, request, timeout_ms=left_ms)
+                left_ms = deadline_ms - self._context.clock.monotonic_ms()
+                membership = await self._context.member.join(pool, request, timeout_ms=left_ms)
                 held = pool.held_for(request.poll_id)
                 if held is not None:
                     return await self._repeat(held)
                 positions: dict[AssignedPartition, int] = {}
                 skipped: list[Skipped] = []
                 if membership is not None:
-                    positions, skipped = await self._positions.next_offsets(
+                    positions, skipped = await self._context.positions.next_offsets(
                         pool.group, membership, _free(pool, membership, request), start=request.start
                     )
                     polled = await self._give_out(pool, membership, request, positions, skipped)
                     if polled is not None:
                         return polled
-                left_ms = deadline_ms - self._clock.monotonic_ms()
-                if left_ms <= 0 or self._broker.is_closing:
+                left_ms = deadline_ms - self._context.clock.monotonic_ms()
+                if left_ms <= 0 or self._context.broker.is_closing:
                     return Polled(skipped=skipped)
                 await self._wait(pool, positions, left_ms)
         finally:
             pool.polling -= 1
-            self._pools.drop_if_idle(pool)
+            self._context.pools.drop_if_idle(pool)
 
     def _check(self, request: PollRequest) -> None:
         check_group_id(request.group)
         check_lease_ms(request.lease_ms)
         limits = (
             ("max_records", request.max_records, 1, MAX_RECORDS),
-            ("wait_ms", request.wait_ms, 0, self._broker.settings.fetch_wait_ms_max),
+            ("wait_ms", request.wait_ms, 0, self._context.broker.settings.fetch_wait_ms_max),
         )
         for name, value, minimum, maximum in limits:
             if not minimum <= value <= maximum:
@@ -101,7 +80,7 @@ class LeasePolls:
         if not request.topics:
             raise InvalidRequest("a poll names at least one topic")
         for topic in request.topics:
-            self._broker.topic(topic)
+            self._context.broker.topic(topic)
         if request.start not in ("earliest", "latest"):
             raise InvalidRequest(f"from is {request.start[:40]!r}; it must be earliest or latest")
         if request.poll_id is not None and not 0 < len(request.poll_id) <= _POLL_ID_CHARACTERS_MAX:
@@ -115,23 +94,37 @@ class LeasePolls:
         positions: dict[AssignedPartition, int],
         skipped: Sequence[Skipped],
     ) -> Polled | None:
-        """Lease this poll its share of the records after ``positions``; None if there are no records."""
+        """Lease this poll its share of the records after ``positions``.
+
+        None if there are no records.
+        """
         chosen = self._choose(pool, membership, request, positions)
         if not chosen:
             return None
         pool.taken.update(dict.fromkeys(chosen))
         try:
             read = await read_new(
-                self._broker,
+                self._context.broker,
                 chosen,
                 max_records=request.max_records,
-                max_bytes=min(request.max_bytes, self._broker.settings.fetch_bytes_max),
-                failures=lambda part, position: self._redelivery.failures(pool, part, position),
+                max_bytes=min(request.max_bytes, self._context.broker.settings.fetch_bytes_max),
+                failures=lambda part, position: self._context.redelivery.failures(pool, part, position),
             )
-            current = self._coordinator.membership(pool.group, membership.member_id)
+            leased_parts = {part.key for part, _ in read}
+            passed = {
+                part: position
+                for part, position in chosen.items()
+                if position > positions[part] and part not in leased_parts
+            }
+            if passed:
+                await self._context.positions.pass_over(pool.group, membership, passed)
+            positions |= chosen
+            current = self._context.coordinator.membership(pool.group, membership.member_id)
             leased = [
                 (
-                    replace(part, deliveries=self._redelivery.failures(pool, part.key, part.offset) + 1),
+                    replace(
+                        part, deliveries=self._context.redelivery.failures(pool, part.key, part.offset) + 1
+                    ),
                     fetched,
                 )
                 for part, fetched in read
@@ -148,12 +141,12 @@ class LeasePolls:
         lease = Lease(
             group=pool.group, lease_id=secrets.token_urlsafe(12), partitions=tuple(part for part, _ in leased)
         )
-        held = self._pools.hold(
+        held = self._context.pools.hold(
             pool,
             lease,
             lease_ms=request.lease_ms,
             poll_id=request.poll_id,
-            expire=self._redelivery.expire,
+            expire=self._context.redelivery.expire,
         )
         if len(leased) < len(chosen):
             pool.wake()
@@ -174,7 +167,7 @@ class LeasePolls:
         for part, position in positions.items():
             if part in pool.taken:
                 continue
-            ready = self._broker.log_state(*part).high_watermark - position
+            ready = self._context.broker.log_state(*part).last_stable_offset - position
             if ready > 0:
                 chosen[part] = position
                 available += ready
@@ -184,7 +177,7 @@ class LeasePolls:
 
     async def _repeat(self, held: HeldLease) -> Polled:
         """Answer a poll with the lease that the same poll got before."""
-        pairs = [(part, await read_again(self._broker, part)) for part in held.lease.partitions]
+        pairs = [(part, await read_again(self._context.broker, part)) for part in held.lease.partitions]
         return Polled(lease=held.lease, expires_at_ms=held.expires_at_ms, fetched=pairs)
 
     async def _wait(self, pool: LeasePool, positions: dict[AssignedPartition, int], left_ms: int) -> None:
@@ -194,7 +187,9 @@ class LeasePolls:
         free = {part: position for part, position in positions.items() if part not in pool.taken}
         if free:
             positions_by_name = {(part.topic, part.partition): position for part, position in free.items()}
-            waits.append(asyncio.create_task(self._broker.wait_for_append(positions_by_name, left_ms)))
+            waits.append(
+                asyncio.create_task(self._context.broker.wait_for_append(positions_by_name, left_ms))
+            )
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -204,7 +199,10 @@ class LeasePolls:
 
 
 def _free(pool: LeasePool, membership: Membership, request: PollRequest) -> list[AssignedPartition]:
-    """Return the requested partitions that no lease has; each call starts at another one, in turn."""
+    """Return the requested partitions that are not leased.
+
+    Each call starts at another one, in turn.
+    """
     free = sorted(
         part for part in membership.assigned if part.topic in request.topics and part not in pool.taken
     )

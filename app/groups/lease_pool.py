@@ -10,7 +10,7 @@ from ..clock import Clock
 from .consumer_protocol import AssignedPartition
 from .group_table import GroupTable
 from .lease import Lease
-from .messages import NO_MEMBER
+from .messages import NO_MEMBER, EndedOffsets
 from .timers import Timer
 
 
@@ -18,7 +18,8 @@ from .timers import Timer
 class HeldLease:
     """A lease that is in force.
 
-    ``is_settling``: its ack is on its way to the store, so its expiry does not matter.
+    ``is_settling``: its ack is on its way to the store, so its expiry does not matter. ``producer_id``:
+    its ack is part of an open transaction of this producer; then it is settling until the transaction ends.
     """
 
     lease: Lease
@@ -26,6 +27,7 @@ class HeldLease:
     timer: Timer
     poll_id: str | None
     is_settling: bool = False
+    producer_id: int | None = None
 
 
 @dataclass(slots=True)
@@ -59,10 +61,16 @@ class LeasePool:
         return not (self.polling or self.counting or self.held or self.taken)
 
     def held_for(self, poll_id: str | None) -> HeldLease | None:
-        """Return the lease in force that a poll with ``poll_id`` got."""
+        """Return the lease in force that a poll with ``poll_id`` got.
+
+        Not one that a transaction acknowledges: its records must not be handled again before it ends.
+        """
         if poll_id is None:
             return None
-        return next((held for held in self.held.values() if held.poll_id == poll_id), None)
+        return next(
+            (held for held in self.held.values() if held.poll_id == poll_id and held.producer_id is None),
+            None,
+        )
 
     def wake(self) -> None:
         """End all calls of ``wait_for_change``."""
@@ -88,6 +96,7 @@ class LeasePools:
         self._clock = clock
         self._pools: dict[str, LeasePool] = {}
         table.watch(self._group_changed)
+        table.watch_ends(self._offsets_ended)
 
     def wake_all(self) -> None:
         for pool in self._pools.values():
@@ -98,6 +107,13 @@ class LeasePools:
         if pool is not None:
             pool.wake()
             self.drop_if_idle(pool)
+
+    def _offsets_ended(self, ended: EndedOffsets) -> None:
+        # Partitions whose committed offset was not stable are free again.
+        for group in ended.groups:
+            pool = self._pools.get(group)
+            if pool is not None:
+                pool.wake()
 
     def get(self, group: str) -> LeasePool:
         """Return the pool of ``group``, or an empty one that is not listed."""

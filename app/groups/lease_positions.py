@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
 
 from ..broker.broker import Broker
-from ..errors import TopicError
+from ..errors import SteleError, TopicError
 from .consumer_protocol import AssignedPartition
 from .coordinator import GroupCoordinator
 from .lease import LeasedPartition, Skipped
 from .messages import Membership, OffsetToCommit
+
+logger = logging.getLogger(__name__)
 
 
 class LeasePositions:
@@ -22,26 +25,33 @@ class LeasePositions:
     async def next_offsets(
         self, group: str, membership: Membership, parts: Iterable[AssignedPartition], *, start: str
     ) -> tuple[dict[AssignedPartition, int], list[Skipped]]:
-        """Return the next offset of each of ``parts``, in their order, and what retention deleted before it.
+        """Return the next offset of each of ``parts``, in their order.
+
+        The second result is what retention deleted before them.
 
         ``start`` is ``earliest`` or ``latest``: where a partition without a committed offset
-        begins. Partitions that no longer exist are left out.
+        begins. Partitions that no longer exist are left out, and those whose committed offset a
+        transaction may replace: another client has staged the acknowledgement of its records there.
         """
         positions: dict[AssignedPartition, int] = {}
         skipped: list[Skipped] = []
         starts: list[OffsetToCommit] = []
+        parts = list(parts)
+        await self._broker.refresh(parts)
         for part in parts:
             try:
                 state = self._broker.log_state(*part)
             except TopicError:
                 # Deleted; the next generation does not assign it.
                 continue
-            (committed,) = self._coordinator.committed(group, [part])
+            (committed,) = self._coordinator.committed(group, [part], require_stable=True)
+            if committed.error is not None:
+                continue
             position = committed.offset
             if position < 0:
                 position = state.log_start_offset
                 if start == "latest":
-                    position = state.high_watermark
+                    position = state.last_stable_offset
                     starts.append(OffsetToCommit(topic=part.topic, partition=part.partition, offset=position))
             elif position < state.log_start_offset:
                 skipped.append(
@@ -58,6 +68,22 @@ class LeasePositions:
             # The group begins here even if records arrive before its next poll.
             await self._coordinator.commit_assigned(membership, group, starts)
         return positions, skipped
+
+    async def pass_over(
+        self, group: str, membership: Membership, positions: Mapping[AssignedPartition, int]
+    ) -> None:
+        """Commit positions of partitions that moved over offsets without records.
+
+        Nothing depends on it but the lag of the group: the next poll passes them again if it fails.
+        """
+        offsets = [
+            OffsetToCommit(topic=part.topic, partition=part.partition, offset=position)
+            for part, position in positions.items()
+        ]
+        try:
+            await self._coordinator.commit_assigned(membership, group, offsets)
+        except SteleError as error:
+            logger.info("group %r: positions without records are not committed: %s", group, error)
 
     def is_next(self, group: str, part: LeasedPartition) -> bool:
         """True if the first record of ``part`` is the next one that the group handles."""

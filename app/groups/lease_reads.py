@@ -1,14 +1,16 @@
-"""Reading the records of leases."""
+"""Reading the records of leases: committed ones, without markers and aborted transactions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from stele.wire import record_batch as rb
 
 from ..broker.broker import Broker
-from ..broker.fetch import Fetched, PartitionFetch, records_from
+from ..broker.fetch import Fetched, PartitionFetch, records_from, visible_bytes
+from ..broker.record_counts import count_records
+from ..broker.visible_batches import hidden_by, without_records
 from ..errors import SteleError
 from .consumer_protocol import AssignedPartition
 from .lease import LeasedPartition
@@ -16,7 +18,7 @@ from .lease import LeasedPartition
 
 async def read_new(
     broker: Broker,
-    positions: Mapping[AssignedPartition, int],
+    positions: dict[AssignedPartition, int],
     *,
     max_records: int,
     max_bytes: int,
@@ -26,7 +28,9 @@ async def read_new(
 
     Where deliveries have failed before, each failure divides ``max_records`` by four, so that a
     record that cannot be handled is alone in the end. ``failures`` returns their number for a
-    partition and an offset.
+    partition and an offset. Where there is no record after a position, because compaction
+    removed them, their transaction was aborted, or markers are all there is, the position in
+    ``positions`` moves to the end of what was read.
 
     Raises:
         CorruptLog: every partition with records starts with a corrupt batch.
@@ -41,25 +45,27 @@ async def read_new(
     read: list[tuple[LeasedPartition, Fetched]] = []
     failure: SteleError | None = None
     left = max_records
-    for (part, position), fetched in zip(positions.items(), fetched_parts, strict=True):
+    for (part, position), fetched in zip(list(positions.items()), fetched_parts, strict=True):
         if fetched.error is not None:
             failure = failure or fetched.error
             continue
         try:
             failed = failures(part, position)
             piece = max(1, max_records >> min(2 * failed, 60))
-            # Where the log was compacted, the first record may be far after the position.
-            first = max(position, _first_offset(fetched, position))
-            next_offset = min(_end_of(fetched, position), first + min(piece, left))
+            fetched, count, next_offset = await _first_records(
+                broker, fetched, position, min(piece, left), max_bytes=max_bytes
+            )
         except SteleError as error:
             failure = failure or error
             continue
-        if next_offset > position:
-            left -= next_offset - first
+        if count:
+            left -= count
             leased = LeasedPartition(
                 topic=part.topic, partition=part.partition, offset=position, next_offset=next_offset
             )
-            read.append((leased, fetched))
+            read.append((leased, await _visible(fetched)))
+        else:
+            positions[part] = next_offset
         if left <= 0:
             break
     if not read and failure is not None:
@@ -80,12 +86,45 @@ async def read_again(broker: Broker, part: LeasedPartition) -> Fetched:
     (fetched,) = await broker.fetch([request], max_bytes=max_bytes)
     if fetched.error is not None:
         raise fetched.error
+    fetched, _, _ = await _first_records(broker, fetched, part.offset, 1, max_bytes=max_bytes)
     end = 0
     for header in rb.iter_headers(fetched.batches):
         if header.base_offset >= part.next_offset:
             break
         end = header.position + header.size
-    return replace(fetched, batches=fetched.batches[:end])
+    return await _visible(replace(fetched, batches=fetched.batches[:end]))
+
+
+async def _first_records(
+    broker: Broker, fetched: Fetched, offset: int, wanted: int, *, max_bytes: int
+) -> tuple[Fetched, int, int]:
+    """Return the first read from ``offset`` on that shows records; ``fetched`` is the read from there.
+
+    Also returns what ``_count_from`` does. Where compaction removed all records of a batch, a
+    transaction was aborted or markers are all there is, a read shows none.
+    """
+    count, next_offset = await _count_from(fetched, offset, wanted)
+    while not count and next_offset > offset:
+        offset = next_offset
+        following = PartitionFetch(
+            topic=fetched.topic, partition=fetched.partition, offset=offset, max_bytes=max_bytes
+        )
+        (more,) = await broker.fetch([following], max_bytes=max_bytes)
+        if more.error is not None:
+            raise more.error
+        if not more.batches:
+            break
+        # What lies before it is no loss.
+        begin = rb.read_header(more.batches).base_offset
+        fetched = replace(more, holes_until=max(more.holes_until, begin))
+        count, next_offset = await _count_from(fetched, offset, wanted)
+    return fetched, count, next_offset
+
+
+async def _visible(fetched: Fetched) -> Fetched:
+    """Return ``fetched`` with bytes that every listener may send: no marker and no aborted record is in them."""
+    batches = await visible_bytes(fetched)
+    return fetched if batches is fetched.batches else replace(fetched, batches=batches, aborted=())
 
 
 def leased_records(leased: LeasedPartition, fetched: Fetched) -> Iterable[list[rb.RecordView]]:
@@ -98,28 +137,30 @@ def leased_records(leased: LeasedPartition, fetched: Fetched) -> Iterable[list[r
             return
 
 
-def _first_offset(fetched: Fetched, offset: int) -> int:
-    """Return the base offset of the first batch, ``offset`` if there is none."""
-    try:
-        return rb.read_header(fetched.batches).base_offset
-    except rb.CorruptBatchError:
-        return offset
+async def _count_from(fetched: Fetched, offset: int, wanted: int) -> tuple[int, int]:
+    """Count the records from ``offset`` on, up to ``wanted``, in complete and valid batches.
 
-
-def _end_of(fetched: Fetched, offset: int) -> int:
-    """Return the offset after the last complete, valid batch.
-
-    Raises ``CorruptLog`` if the first batch is not valid.
+    Returns the number and the offset to continue from, which is after the hidden batches that
+    follow the last record. Raises ``CorruptLog`` if the first batch is not valid.
     """
-    position, end = 0, offset
-    batches = fetched.batches
+    position, count, next_offset = 0, 0, offset
+    batches, is_hidden = fetched.batches, hidden_by(fetched)
     while position < len(batches):
         try:
-            header = rb.check_batch(batches, position)
+            header = rb.read_header(batches, position)
+            hides = is_hidden(header)
+            if count >= wanted and not hides:
+                break
+            rb.check_batch(batches, position)
         except rb.CorruptBatchError:
             if not position:
                 next(iter(records_from(fetched, offset)))
             break
+        shown = without_records(header) if hides else header
+        have, next_offset = await count_records(fetched, shown, next_offset, max(1, wanted - count))
+        count += have
+        if next_offset < header.next_offset:
+            # It has more records than are wanted.
+            break
         position += header.size
-        end = header.next_offset
-    return end
+    return count, next_offset

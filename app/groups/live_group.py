@@ -168,7 +168,10 @@ class LiveGroup:
         member.client_host = request.client_host
 
     def _replace_static(self, old: Member, member_id: str, request: JoinRequest) -> asyncio.Future[Joined]:
-        """Take an instance back that restarted without its member id; a client with the old id is fenced."""
+        """Readmit an instance that restarted without its member id.
+
+        A client with the old id is fenced.
+        """
         group, members = self.group, self.members
         assert old.instance_id is not None
         leader_before = group.leader
@@ -210,7 +213,10 @@ class LiveGroup:
     # ── managed members ──
 
     def join_managed(self, request: JoinRequest) -> asyncio.Future[Membership]:
-        """See ``GroupCoordinator.join_managed``; completes when the group is stable with this member in it."""
+        """See ``GroupCoordinator.join_managed``.
+
+        Completes when the group is stable with this member in it.
+        """
         group, managed = self.group, self.members.managed
         self._check_room(request.member_id, None)
         if request.member_id == NO_MEMBER:
@@ -236,7 +242,10 @@ class LiveGroup:
         return waiting
 
     def topics_changed(self, topic: str) -> None:
-        """Assign again if the broker leads this group and it reads ``topic``, whose partitions changed."""
+        """Assign again if the broker leads this group and it reads ``topic``.
+
+        The partitions of ``topic`` changed.
+        """
         group = self.group
         if is_led_by_the_broker(group) and group.is_subscribed(topic):
             self.rebalance.begin_or_complete(f"the partitions of topic {topic!r} changed")

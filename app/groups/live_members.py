@@ -58,7 +58,10 @@ class LiveMembers:
         return future
 
     def replace_static(self, old: Member, member_id: str, error: SteleError) -> Member:
-        """Give the instance of ``old`` the id ``member_id``; answers what ``old`` is parked for with ``error``."""
+        """Give the instance of ``old`` the id ``member_id``.
+
+        The parked requests of ``old`` are answered with ``error``.
+        """
         self.parking.refuse(old, error)
         self.sessions.stop(old.member_id)
         return self.group.replace_static(old, member_id)

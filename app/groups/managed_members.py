@@ -75,7 +75,10 @@ class ManagedMembers:
             answer(waiting, error)
 
     async def settled(self) -> None:
-        """Return once the broker is not about to assign; that waits for the store, and for no member."""
+        """Return once the broker is not about to assign.
+
+        That waits for the store, and for no member.
+        """
         group = self._group
         while (
             not self._is_closed

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..cluster.group_store import MemberProtocol
-from ..errors import SteleError
+from ..cluster.group_store import GroupChange, MemberProtocol
+from ..errors import SteleError, UnstableOffset
 from .consumer_protocol import AssignedPartition
 from .group_states import GroupState
 
@@ -153,13 +153,44 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """``offset`` is ``NO_OFFSET`` where nothing was committed."""
+    """``offset`` is ``NO_OFFSET`` where nothing was committed, or it cannot be told: then ``error`` says why."""
 
     topic: str
     partition: int
     offset: int = NO_OFFSET
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
+    error: UnstableOffset | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsOfTransaction:
+    """What the end of a transaction changes in the committed offsets of groups.
+
+    The transaction coordinator writes ``changes`` together with the outcome of the transaction, and
+    calls ``apply`` once when they are durable, in the order of the writes.
+    """
+
+    changes: Sequence[GroupChange]
+    apply: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedOffsets:
+    """The pending offsets of a producer were committed or dropped, in ``groups``."""
+
+    producer_id: int
+    is_committed: bool
+    groups: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedGroup:
+    """A group that has pending offsets of a producer, with the newest epoch among them."""
+
+    producer_id: int
+    producer_epoch: int
+    group: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

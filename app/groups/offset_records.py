@@ -1,4 +1,4 @@
-"""The records of ``__consumer_offsets``: keys and values as Kafka's own coordinator writes them.
+"""The records of ``__consumer_offsets``, as Kafka's coordinator writes them.
 
 Big-endian, after a version of 2 bytes. Strings and bytes follow their length (-1: null)::
 
@@ -91,7 +91,10 @@ def group_size(record: GroupRecord) -> int:
 
 @lru_cache(maxsize=4096)
 def partition_of(group: str, partitions: int) -> int:
-    """Return the partition in which Kafka keeps ``group``: Java's ``String.hashCode``, without its sign."""
+    """Return the partition in which Kafka keeps ``group``.
+
+    It is Java's ``String.hashCode`` without its sign, modulo the number of partitions.
+    """
     number = 0
     for (unit,) in struct.iter_unpack(">H", group.encode("utf-16-be", "surrogatepass")):
         number = (31 * number + unit) & 0xFFFFFFFF

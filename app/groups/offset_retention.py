@@ -48,16 +48,18 @@ class OffsetRetention:
         for live in list(self._table.groups.values()):
             offsets, group = live.offsets, live.group
             if offsets.is_being_written:
-                # A commit on its way to the store may replace an offset that expired.
+                # A commit on its way to the store may replace an offset that expired, or be a pending one.
                 continue
             due = [
                 key
                 for key, record in offsets.records.items()
-                if is_due(record, group, now_ms=now_ms, retention_ms=retention_ms)
+                if key not in offsets.pending
+                and is_due(record, group, now_ms=now_ms, retention_ms=retention_ms)
             ]
             if due:
                 logger.info("group %r: %d committed offsets expired", group.name, len(due))
-            if group.state is GroupState.EMPTY and not group.pending and len(due) == len(offsets.records):
+            is_left = group.state is GroupState.EMPTY and not group.pending and not offsets.pending
+            if is_left and len(due) == len(offsets.records):
                 self._table.drop(live)
             elif due:
                 offsets.delete(due, [])

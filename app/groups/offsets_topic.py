@@ -9,6 +9,9 @@ took from its store when it started. So they only go up, also after a crash, tho
 they are not stored: the log of an earlier run ends below the start of this one, and
 the current state is repeated above it. Clients see the epoch as the leader epoch, so
 they notice.
+
+An offset that a transaction commits gets its entry when the transaction is committed. So
+nothing in the topic is open or aborted, and there are no markers in it.
 """
 
 from __future__ import annotations
@@ -26,13 +29,14 @@ from ..cluster.group_store import (
     DeleteGroup,
     DeleteOffset,
     DeleteTopicOffsets,
-    GroupChange,
     GroupRecord,
     OffsetRecord,
+    StoreChange,
 )
 from ..errors import OffsetOutOfRange
-from ..storage.engine import LogState, TopicPartition
+from ..storage.engine import LogState
 from ..storage.topic_config import TopicConfig
+from ..storage.topic_partition import TopicPartition
 from ..storage.waiters import Waiters
 from .offset_records import group_key, group_size, group_value, offset_key, offset_value, partition_of
 from .replay_log import Entry, ReplayLog
@@ -136,7 +140,10 @@ class OffsetsTopic:
             await self.prepare()
 
     async def _walk(self) -> None:
-        """Append an entry for each group and offset, with pauses; changes meanwhile are appended too."""
+        """Append an entry for each group and offset, with pauses.
+
+        Changes meanwhile are appended too.
+        """
         self._unseen = dict.fromkeys(self._table.names())
         self._keys = {}
         self._logs = [ReplayLog(self._start, history_bytes=HISTORY_BYTES) for _ in range(PARTITIONS)]
@@ -160,7 +167,7 @@ class OffsetsTopic:
             if made % _ENTRIES_PER_PAUSE == 0:
                 await asyncio.sleep(0)
 
-    def apply(self, changes: Sequence[GroupChange]) -> None:
+    def apply(self, changes: Sequence[StoreChange]) -> None:
         """Append changes that became durable; does nothing until a client reads the topic."""
         if not self._logs:
             return
@@ -183,7 +190,8 @@ class OffsetsTopic:
                 case DeleteTopicOffsets():
                     touched |= self._delete_topic(change)
                 case _:
-                    # Kafka does not have owners.
+                    # Kafka does not have owners, and keeps transactions elsewhere. An offset of a transaction
+                    # comes as a record of its own once it is committed.
                     pass
         if self._waiters is not None:
             for partition in touched:
@@ -234,6 +242,7 @@ class OffsetsTopic:
         end = self._start if log is None else log.next_offset
         return LogState(
             log_start_offset=self._start,
+            last_stable_offset=end,
             high_watermark=end,
             log_end_offset=end,
             leader_epoch=self._epoch,

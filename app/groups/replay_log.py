@@ -26,7 +26,10 @@ _SHRINK_AT = frozenset((512, 128, 32, 8, 2))
 
 
 class Entry(NamedTuple, Generic[K, V]):
-    """``value`` None is a tombstone. ``timestamp_ms`` is since the epoch, ``size`` about its bytes in memory."""
+    """One record of the log; ``value`` None is a tombstone.
+
+    ``timestamp_ms`` is since the epoch, ``size`` about its bytes in memory.
+    """
 
     key: K
     value: V | None
@@ -107,7 +110,10 @@ class ReplayLog(Generic[K, V]):
             self._chunks[number] = dict(chunk)
 
     def entries_from(self, offset: int) -> Iterator[tuple[int, Entry[K, V]]]:
-        """Yield offsets and entries from ``offset`` on, ascending; exhaust it before the next ``put``."""
+        """Yield offsets and entries from ``offset`` on, ascending.
+
+        Exhaust it before the next ``put``.
+        """
         for index in range(bisect_left(self._numbers, offset >> _CHUNK_BITS), len(self._numbers)):
             for entry_offset, entry in self._chunks[self._numbers[index]].items():
                 if entry_offset >= offset:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
 
-from ..cluster.group_store import GroupChange, GroupStore, StoredGroups
+from ..cluster.group_store import GroupStore, StoreChange, StoredGroups
+from ..cluster.transaction_store import StoredAnswer, StoredTransactions
 from ..errors import CoordinatorNotAvailable, SteleError
 
 logger = logging.getLogger(__name__)
@@ -30,11 +31,20 @@ class StoreWriter:
     def __init__(self, store: GroupStore) -> None:
         self._store = store
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stele-groups")
-        self._queue: deque[tuple[Sequence[GroupChange], Callable[[SteleError | None], None]]] = deque()
+        self._queue: deque[tuple[Sequence[StoreChange], Callable[[SteleError | None], None]]] = deque()
         self._rounds: asyncio.Task[None] | None = None
 
     async def open(self) -> StoredGroups:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._store.open)
+
+    async def transactions(self) -> StoredTransactions:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._store.transactions)
+
+    async def answer_ages(self) -> Sequence[tuple[str, int]]:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._store.answer_ages)
+
+    async def answer(self, key: str) -> StoredAnswer | None:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._store.answer, key)
 
     async def close(self) -> None:
         """Write what was submitted, then close the store."""
@@ -43,7 +53,7 @@ class StoreWriter:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._store.close)
         self._thread.shutdown()
 
-    def submit(self, changes: Sequence[GroupChange], done: Callable[[SteleError | None], None]) -> None:
+    def submit(self, changes: Sequence[StoreChange], done: Callable[[SteleError | None], None]) -> None:
         """Write ``changes`` in the next round.
 
         ``done`` is called on the loop, in the order of the calls: with None once the changes are
@@ -62,7 +72,7 @@ class StoreWriter:
             self._rounds = None
 
     async def _write_round(self) -> None:
-        changes: list[GroupChange] = []
+        changes: list[StoreChange] = []
         waiting: list[Callable[[SteleError | None], None]] = []
         while self._queue and len(changes) < _ROUND_CHANGES_MAX:
             more, done = self._queue.popleft()

@@ -139,7 +139,10 @@ class GroupSampler:
             self.own[name] = {}
 
     def history(self, group: str) -> tuple[list[int], list[tuple[str, int, list[int | None]]]]:
-        """Return ``(times in ms, [(topic, partition, lags)])``; None where the lag was not known yet."""
+        """Return ``(times in ms, [(topic, partition, lags)])``.
+
+        A lag is None where it was not known yet.
+        """
         return self._history.of_group(group)
 
 

@@ -118,7 +118,10 @@ class LagHistory:
                 del kept[:-POINTS_MAX]
 
     def of_group(self, group: str) -> tuple[list[int], list[tuple[str, int, list[int | None]]]]:
-        """Return ``(times in ms, [(topic, partition, lags)])``; None where the lag was not known yet."""
+        """Return ``(times in ms, [(topic, partition, lags)])``.
+
+        A lag is None where it was not known yet.
+        """
         times = list(self._times)
         series: list[tuple[str, int, list[int | None]]] = []
         for (topic, partition), kept in sorted(self._series.get(group, {}).items()):

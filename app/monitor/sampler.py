@@ -22,6 +22,9 @@ from ..errors import StorageError, TopicError
 from ..groups.lag import PartitionLag, group_lag
 from ..groups.services import Groups
 from ..storage.disk_views import DiskSpace
+from ..storage.topic_partition import TopicPartition
+from ..transactions.coordinator import TransactionCoordinator
+from ..transactions.partition_transactions import open_in_partition
 from ..work_budget import PARTITIONS_PER_TURN, pause
 from .group_sampler import GroupSampler
 from .histories import Point, PointHistory
@@ -44,7 +47,9 @@ class TopicSize:
 
 @dataclass(frozen=True, slots=True)
 class CompactionState:
-    """The partitions of compacted topics; ``due`` of them exceed their ``min.cleanable.dirty.ratio``.
+    """The number of partitions of compacted topics.
+
+    ``due`` of them exceed their ``min.cleanable.dirty.ratio``.
 
     ``dirty_ratio_max`` is the largest part of a partition that is new since its last pass, 0 to 1.
     """
@@ -52,6 +57,19 @@ class CompactionState:
     partitions: int = 0
     due: int = 0
     dirty_ratio_max: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StableOffsetHolds:
+    """Partitions whose last stable offset is before their end, because a transaction is open there.
+
+    ``oldest_ms`` is how long the oldest transaction that holds one back has been open, as far as known. ``hanging``
+    counts the transactions per partition that no coordinator knows.
+    """
+
+    partitions: int = 0
+    oldest_ms: int = 0
+    hanging: int = 0
 
 
 class SyncTimes:
@@ -79,9 +97,16 @@ class SyncTimes:
 class Sampler:
     """Samples the broker every ``interval_ms``, from ``start`` to ``stop``."""
 
-    def __init__(self, broker: Broker, groups: Groups, listeners: Sequence[ListenerView]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        groups: Groups,
+        transactions: TransactionCoordinator,
+        listeners: Sequence[ListenerView],
+    ) -> None:
         self._broker = broker
         self._coordinator = groups.coordinator
+        self._transactions = transactions
         self.listeners = listeners
         self.groups = GroupSampler(
             self._coordinator.group_names,
@@ -95,6 +120,7 @@ class Sampler:
         self.history = PointHistory()
         self.topic_sizes: dict[str, TopicSize] = {}
         self.compaction = CompactionState()
+        self.holds = StableOffsetHolds()
         self.disk: DiskSpace | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -126,7 +152,7 @@ class Sampler:
         log_bytes = await self._measure_topics()
         await self.groups.sample(broker.now_ms)
         try:
-            self.disk = await broker.disk_space()
+            self.disk = await broker.storage.disk_space()
         except StorageError as error:
             logger.warning("cannot read the free space of the disk: %s", error)
             self.disk = None
@@ -155,6 +181,8 @@ class Sampler:
         sizes: dict[str, TopicSize] = {}
         # Dirty ratio of each compacted partition, and whether a pass is due.
         ratios: list[tuple[float, bool]] = []
+        held = hanging = 0
+        now_ms = held_since_ms = self._broker.now_ms()
         left = PARTITIONS_PER_TURN
         for topic in self._broker.topics():
             end_offsets = records = size_bytes = 0
@@ -165,8 +193,18 @@ class Sampler:
                     end_offsets += state.high_watermark
                     records += state.high_watermark - state.log_start_offset
                     size_bytes += state.size_bytes
-                    ratio = self._broker.dirty_ratio(topic.name, partition) if is_compacted else None
-                    if ratio is not None:
+                    if state.last_stable_offset < state.high_watermark and (
+                        opened := open_in_partition(
+                            self._broker, self._transactions, TopicPartition(topic.name, partition)
+                        )
+                    ):
+                        held += 1
+                        hanging += sum(one.is_hanging for one in opened)
+                        held_since_ms = min(held_since_ms, opened[0].since_ms)
+                    if is_compacted and (
+                        compaction := self._broker.storage.partition_compaction(topic.name, partition)
+                    ):
+                        ratio = compaction.dirty_ratio
                         ratios.append((ratio, ratio > topic.config.min_cleanable_dirty_ratio))
                     left -= 1
                     if not left:
@@ -177,6 +215,7 @@ class Sampler:
                 continue
             sizes[topic.name] = TopicSize(end_offsets, records, size_bytes)
         self.topic_sizes = sizes
+        self.holds = StableOffsetHolds(held, now_ms - held_since_ms, hanging)
         self.compaction = CompactionState(
             partitions=len(ratios),
             due=sum(is_due for _, is_due in ratios),

@@ -39,7 +39,7 @@ class Verifications:
         self.running = f"{topic}-{partition}"
         begin_ms = broker.now_ms()
         try:
-            verification = await broker.verify(topic, partition, is_stopped)
+            verification = await broker.storage.verify(topic, partition, is_stopped)
         finally:
             self.running = ""
         if verification is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+from stele.wire.isolation_level import IsolationLevel
 from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 from ..broker.broker import Broker
@@ -14,11 +15,20 @@ _RELATIVE = re.compile(r"-(\d{1,12})(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-async def offset_at(broker: Broker, topic: str, partition: int, text: str, *, name: str = "from") -> int:
+async def offset_at(
+    broker: Broker,
+    topic: str,
+    partition: int,
+    text: str,
+    *,
+    isolation: IsolationLevel,
+    name: str = "from",
+) -> int:
     """Return the offset that ``text``, the value of parameter ``name``, stands for.
 
     ``text`` is a number, ``earliest``, ``latest``, ``-1h`` or RFC 3339. A time after
-    the last record stands for the log end offset.
+    the last record stands for ``latest``: the last stable offset with READ_COMMITTED,
+    otherwise the high watermark.
 
     Raises:
         InvalidRequest: ``text`` is none of these.
@@ -31,9 +41,9 @@ async def offset_at(broker: Broker, topic: str, partition: int, text: str, *, na
             f"{name} is {text[:60]!r}; give an offset, earliest, latest, a time like 2026-11-20T10:00Z, "
             "or a time ago like -1h (ms, s, m, h, d)"
         )
-    offset, _, _ = await broker.list_offset(topic, partition, at)
+    offset, _, _ = await broker.list_offset(topic, partition, at, isolation=isolation)
     if offset < 0:
-        offset, _, _ = await broker.list_offset(topic, partition, LATEST_TIMESTAMP)
+        offset, _, _ = await broker.list_offset(topic, partition, LATEST_TIMESTAMP, isolation=isolation)
     return offset
 
 

@@ -18,6 +18,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Literal
 
+from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import BatchHeader, RecordView
 
 from ..broker.broker import Broker
@@ -53,7 +54,10 @@ class SearchTotals:
 
 @dataclass(slots=True)
 class OffsetRange:
-    """Offsets ``[start, end)`` of a partition still to be scanned; ``window`` is the size of the next window."""
+    """Offsets ``[start, end)`` of a partition that are still to be scanned.
+
+    ``window`` is the size of the next window.
+    """
 
     partition: int
     start: int
@@ -108,7 +112,10 @@ def size_of(record: RecordView) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """Progress of a search: ``offsets`` of ``total`` are done, ``errors`` explain what could not be read."""
+    """The progress of a search: ``offsets`` of ``total`` are done.
+
+    ``errors`` explain what could not be read.
+    """
 
     total: int
     offsets: int = 0
@@ -138,6 +145,7 @@ class Search:
         wanted: Filter,
         order: Order,
         limit: int,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> None:
         self._broker = broker
         self._topic = topic
@@ -145,6 +153,7 @@ class Search:
         self._wanted = wanted
         self._is_newest = order == "newest"
         self._limit = limit
+        self._isolation = isolation
         self._due_s = time.monotonic() + _PROGRESS_S
         self.progress = Progress(
             total=sum(offset_range.end - offset_range.start for offset_range in self._ranges)
@@ -276,14 +285,21 @@ class Search:
                 heapq.heapreplace(heads, (sign * following.timestamp, index, following))
 
     async def _scan(self, window: _Window) -> AsyncGenerator[None]:
-        """Fill ``window`` with its matches; yields regularly, so that the caller can report progress."""
+        """Fill ``window`` with its matches.
+
+        Yields regularly, so that the caller can report progress.
+        """
         at = window.first
         while at < window.end:
             # Backwards, bytes past the window would be read for nothing.
             size = (window.end - at) * _RECORD_BYTES if self._is_newest else _PIECE_BYTES
             size = max(_PIECE_BYTES_MIN, min(size, _PIECE_BYTES))
             request = PartitionFetch(
-                topic=self._topic, partition=window.offset_range.partition, offset=at, max_bytes=size
+                topic=self._topic,
+                partition=window.offset_range.partition,
+                offset=at,
+                max_bytes=size,
+                isolation=self._isolation,
             )
             (fetched,) = await self._broker.fetch([request], max_bytes=size, is_scan=True)
             self.progress.bytes += len(fetched.batches)

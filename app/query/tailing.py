@@ -7,13 +7,15 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from itertools import islice
 
+from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import RecordView
 
 from ..broker.broker import Broker
-from ..broker.fetch import Fetched, PartitionFetch, records_in_turns
+from ..broker.fetch import Fetched, PartitionFetch, batch_in_turns, batches_from, read_bound
 from ..broker.tail_subscriptions import TailSubscription
 from ..errors import CorruptLog, SteleError, TopicError, UnknownTopic
-from ..work_budget import pause, pause_among_partitions
+from ..storage.engine import LogState
+from ..work_budget import WorkBudget, pause, pause_among_partitions
 
 # Concurrent tails with conditions; each decodes every record of its topic.
 FILTERED_TAILS_MAX = 16
@@ -40,6 +42,7 @@ class Tail:
         only: int | None,
         is_scan: bool,
         idle_s: float,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> None:
         self.positions = positions
         self.idle_s = idle_s
@@ -47,6 +50,7 @@ class Tail:
         self._topic = topic
         self._only = only
         self._is_scan = is_scan
+        self._isolation = isolation
         self._subscription = TailSubscription(only)
         self._unread: dict[int, None] = {}
 
@@ -63,7 +67,7 @@ class Tail:
                     state = self._broker.log_state(self._topic, partition)
                     # A partition added since the request is read from its start.
                     offset = self.positions.setdefault(partition, state.log_start_offset)
-                    if state.high_watermark != offset:
+                    if self._end_of(state) != offset:
                         self._unread[partition] = None
                     await pause_among_partitions(number)
                 while not self._broker.is_closing:
@@ -73,13 +77,23 @@ class Tail:
                     if not self._unread:
                         yield -1, []
                         continue
-                    for offset, fetched in await self._read():
+                    reads = await self._read()
+                    if not any(fetched.batches or fetched.error for _, fetched in reads):
+                        # Nothing more until the next append, whatever their ends are.
+                        for _, fetched in reads:
+                            self._unread.pop(fetched.partition, None)
+                        continue
+                    for offset, fetched in reads:
                         async with aclosing(self._records_of(offset, fetched)) as slices:
                             async for records in slices:
                                 yield fetched.partition, records
                     await pause()
             except SteleError as error:
                 yield -1, error
+
+    def _end_of(self, state: LogState) -> int:
+        is_committed = self._isolation is IsolationLevel.READ_COMMITTED
+        return state.last_stable_offset if is_committed else state.high_watermark
 
     def _note_appends(self) -> None:
         if self._subscription.is_ended:
@@ -96,6 +110,7 @@ class Tail:
                 partition=partition,
                 offset=self.positions[partition],
                 max_bytes=_TAIL_BYTES,
+                isolation=self._isolation,
             )
             for partition in islice(self._unread, _PARTITIONS_PER_READ)
         ]
@@ -111,13 +126,20 @@ class Tail:
             return
         if error is None:
             try:
-                async with aclosing(records_in_turns(fetched, offset)) as slices:
-                    async for records in slices:
-                        following = positions[partition] = records[-1].offset + 1
-                        yield records
-                        if positions[partition] != following:
-                            # The consumer has called ``skip`` meanwhile.
-                            break
+                turn = WorkBudget()
+                for header in batches_from(fetched, offset):
+                    following = positions[partition]
+                    async with aclosing(batch_in_turns(fetched, header, offset, turn)) as slices:
+                        async for records in slices:
+                            following = positions[partition] = records[-1].offset + 1
+                            yield records
+                            if positions[partition] != following:
+                                break
+                    if positions[partition] != following:
+                        # The consumer has called ``skip`` meanwhile.
+                        break
+                    # Compaction may have removed the last records of the batch.
+                    positions[partition] = header.next_offset
             except CorruptLog as corrupt:
                 error = corrupt
         if error is not None:
@@ -128,7 +150,7 @@ class Tail:
             positions[partition] = max(positions[partition], error.next_offset)
         # Reading the rest of this partition waits until the others have been read.
         self._unread.pop(partition, None)
-        if positions[partition] < fetched.high_watermark:
+        if positions[partition] < read_bound(fetched):
             self._unread[partition] = None
 
     async def skip(self, kept: int) -> dict[int, int]:
@@ -138,7 +160,7 @@ class Tail:
             self._note_appends()
             kept = max(1, kept // max(1, len(self._unread)))
             for number, partition in enumerate(list(self._unread), 1):
-                ahead = self._broker.log_state(self._topic, partition).high_watermark - kept
+                ahead = self._end_of(self._broker.log_state(self._topic, partition)) - kept
                 if ahead > self.positions[partition]:
                     skipped[partition] = ahead - self.positions[partition]
                     self.positions[partition] = ahead

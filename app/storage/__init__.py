@@ -1,31 +1,42 @@
-"""Bytes that last. Reading order:
+"""Store records durably. Reading order:
 
 - ``config_types``     the types of configuration values, and their parsers
 - ``topic_config``     the configuration of a topic, by Kafka's names
+- ``topic_partition``  the name of one partition
 - ``files``            the only module that opens, syncs and renames files
 - ``checkpoint``, ``data_dir``   small text files; the directory: its lock, how the last run ended
 - ``offset_index``, ``time_index``   the sparse indexes, in Kafka's layout
+- ``transaction_index``   the aborted transactions of a segment, in Kafka's layout
 - ``segment_indexes``, ``segment``   one ``.log`` with its two indexes: state, append, sealing
-- ``segment_loader``   bringing a segment back after a start, or from its log alone
+- ``segment_loader``   loading a segment at a start, or from its log alone
 - ``segment_reader``   how a fetch finds a batch, by offset and by time
-- ``age``              how old records are, whatever their producers say
+- ``age``              how old records are, whatever timestamps producers choose
 - ``open_segments``    how many sealed segments stay open for readers
-- ``scan``             walking the batches of a file, past damage
-- ``recovery``         what an unclean start finds, keeps and cuts
-- ``partition_files``, ``producer_state_replay``, ``log_loader``   loading one partition
+- ``scan``             walking the batches of a file, past corrupt ranges
+- ``sequences``        which batch of an idempotent producer is its next one; for every engine
+- ``open_transactions``   which transactions are open, from batches and markers
+- ``recovery``         what an unclean start keeps and cuts
+- ``partition_files``, ``producer_state_replay``, ``transaction_rebuild``, ``log_loader``   loading one partition
+- ``high_watermark``   which records readers do not see yet; ``flush_work``   one sync of a partition
 - ``log``              one partition on disk: append, sync, plans, retention
 - ``memory_log``       one partition in memory: a bounded ring
 - ``partition_log``    what the engine needs of both; ``partition_logs``   the open ones, by partition
-- ``flusher``          group commit: one sync serves all who wait
+- ``flusher``          group commit: one sync serves all callers that wait
 - ``waiters``          long polls, woken by appends
 - ``log_dir``          the threads, and the failure that stops the directory
 - ``offset_checkpoints``, ``log_manager``   the logs of a data directory: opened, created, deleted, closed
 - ``housekeeping``     checkpoints and retention
 - ``cleaning``         log compaction: a package with a reading order of its own
-- ``cleaner``          the passes: choosing partitions, pacing, replacing segments
+- ``byte_rate``, ``pace``   a limit on bytes per second; how work in a thread makes room for the event loop
+- ``pass_workers``     where a pass does its work: in a process or in a thread
+- ``cleaner``          the passes: choosing partitions, replacing segments
 - ``open_segments``, ``log_reader``   reads by offset and by time, on the loop or in a thread
+- ``keys``             which records are the newest of their keys: a package with a reading order of its own
+- ``key_reader``       reads by key: the newest record of one, and of all
+- ``append_ticket``    what an append returns
 - ``engine``           the interface above all of it; ``disk_views``   what only an engine with files offers
 - ``data_dir_views``   segments, verification and free space of a data directory
 - ``embedded``         the engine on this machine's disk and memory
-- ``inspect``          ``stele dump`` and ``stele verify``
+- ``shared``             the engine over PostgreSQL and an object store: a package with a reading order of its own
+- ``transaction_check``, ``inspect``   ``stele dump`` and ``stele verify``
 """

@@ -65,7 +65,10 @@ class RecordAge:
 def retention_verdict(
     config: TopicConfig, *, claimed_ms: int, arrival_ms: int, records: RecordAge | None, now_ms: int
 ) -> Verdict:
-    """Judge by the configuration of a topic: without a ``retention.ms`` all is kept. See ``judge``."""
+    """Judge by the configuration of a topic; see ``judge``.
+
+    Without ``retention.ms`` everything is kept.
+    """
     if config.retention_ms < 0:
         return Verdict.KEEP
     return judge(
@@ -105,16 +108,19 @@ def judge(
 
 
 def age_of_header(header: rb.BatchHeader) -> RecordAge | None:
-    """The times of a batch where the broker itself wrote them; None where the records must be read."""
+    """Return the times of a batch that the broker itself wrote.
+
+    None if the records must be read.
+    """
     if header.is_control:
         return RecordAge()
     return RecordAge(header.max_timestamp) if header.is_log_append_time else None
 
 
 def age_of_batch(batch: rb.Buffer) -> RecordAge:
-    """The times of the records of the batch at byte 0; for threads.
+    """Return the times of the records of the batch at byte 0; for threads.
 
-    A batch that is damaged, or whose records cannot be decoded, counts by its
+    A batch that is corrupt, or whose records cannot be decoded, counts by its
     header and by its arrival.
     """
     header = rb.read_header(batch)

@@ -1,4 +1,4 @@
-"""Small files that remember numbers over a restart, in Apache Kafka's text layouts.
+"""Checkpoint files: offsets that survive a restart, in Apache Kafka's text layouts.
 
 ``recovery-point-offset-checkpoint``, ``log-start-offset-checkpoint`` and
 ``cleaner-offset-checkpoint``, one of each in the data directory::
@@ -15,9 +15,9 @@
     1 0                     leader epoch, first offset written in it
     3 1200
 
-They are replaced as a whole (written aside, synced, renamed). A file that does
-not parse is treated as absent: every number in them can only save work, except
-the log start offset, whose loss makes deleted records visible again.
+Each file is replaced as a whole: written under another name, synced, renamed. A
+file that does not parse is treated as absent: all these numbers only save work,
+except the log start offset, whose loss makes deleted records visible again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _encode(lines: list[str]) -> bytes:
 
 
 def _read(files: Files, path: Path, parse: Callable[[list[str]], _T]) -> list[_T]:
-    """What ``parse`` makes of the columns of each line; nothing at all if one of them is not what it should be."""
+    """Parse the columns of each line with ``parse``; return nothing if a line is invalid."""
     raw = read_file(files, path)
     if raw is None:
         return []
@@ -57,7 +57,7 @@ def _read(files: Files, path: Path, parse: Callable[[list[str]], _T]) -> list[_T
             raise ValueError("version or count")
         return [parse(line.split(" ")) for line in lines[2:]]
     except ValueError as error:
-        logger.warning("%s is damaged (%s) and is not used", path, error)
+        logger.warning("%s is corrupt (%s) and is ignored", path, error)
         return []
 
 
@@ -88,7 +88,7 @@ def read_offsets(files: Files, path: Path) -> dict[tuple[str, int], int]:
 
 
 class LeaderEpochs:
-    """Which leader epoch wrote from which offset on; both columns ascend."""
+    """The first offset written in each leader epoch; epochs and offsets ascend."""
 
     __slots__ = ("_entries", "is_dirty")
 
@@ -97,7 +97,7 @@ class LeaderEpochs:
         self.is_dirty = False
 
     def note(self, epoch: int, offset: int) -> None:
-        """A batch at ``offset`` was written in ``epoch``."""
+        """Note that a batch at ``offset`` was written in ``epoch``."""
         if not self._entries or epoch > self._entries[-1][0]:
             self._entries.append((epoch, offset))
             self.is_dirty = True
@@ -107,14 +107,17 @@ class LeaderEpochs:
         return self._entries[-1][0] if self._entries else -1
 
     def end_offset_of(self, epoch: int, *, log_end_offset: int) -> tuple[int, int]:
-        """``(epoch, end offset)`` of the largest epoch at or below ``epoch`` (KIP-101); (-1, -1) if none."""
-        found = (-1, -1)
+        """Return the largest epoch up to ``epoch``, and its end offset (KIP-101).
+
+        (-1, -1) if there is none.
+        """
+        epoch_and_end = (-1, -1)
         for index, (candidate, _) in enumerate(self._entries):
             if candidate > epoch:
                 break
             following = self._entries[index + 1 :]
-            found = (candidate, following[0][1] if following else log_end_offset)
-        return found
+            epoch_and_end = (candidate, following[0][1] if following else log_end_offset)
+        return epoch_and_end
 
     def epoch_at(self, offset: int) -> int:
         epoch = -1
@@ -125,19 +128,19 @@ class LeaderEpochs:
         return epoch
 
     def truncate_to(self, offset: int) -> None:
-        """Forget epochs that begin at or behind ``offset``."""
+        """Forget epochs that begin at or after ``offset``."""
         kept = [entry for entry in self._entries if entry[1] < offset]
         self.is_dirty = self.is_dirty or len(kept) != len(self._entries)
         self._entries = kept
 
     def content(self) -> bytes:
-        """What the file ``LEADER_EPOCHS`` is to hold; ``is_dirty`` is False from here on."""
-        # In this order: the loop may note another while a thread writes.
+        """Return the content of the file ``LEADER_EPOCHS``, and clear ``is_dirty``."""
+        # In this order: the event loop may note another epoch while a thread writes.
         self.is_dirty = False
         return _encode([f"{epoch} {offset}" for epoch, offset in self._entries])
 
     def write(self, files: Files, directory: Path) -> None:
-        """Save them, if they changed since."""
+        """Save the epochs if they changed since the last save. Raises ``OSError``."""
         if not self.is_dirty:
             return
         try:
@@ -151,7 +154,7 @@ class LeaderEpochs:
         entries = _read(files, directory / LEADER_EPOCHS, _epoch_line)
         if any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(entries)):
             logger.warning(
-                "%s is damaged (its lines do not ascend) and is not used", directory / LEADER_EPOCHS
+                "%s is corrupt (its lines do not ascend) and is ignored", directory / LEADER_EPOCHS
             )
             return cls()
         return cls(entries)

@@ -2,45 +2,38 @@
 
 One pass at a time, over the partition with the highest dirty ratio::
 
-    event loop                             thread of the cleaner
+    event loop                             process or thread of the pass
     ─────────────────────────────────────  ────────────────────────────────────────────
     choose a partition, take its upkeep
                                            map the keys of the dirty segments
     for each group of segments:
                                            write what remains of it, ``*.cleaned``; sync
       pin the old segments
-                                           rename: commit, retire, install
+      in a thread: rename: commit, retire, install
       put the new segment into the log
     save where the pass ended
-                                           later: remove the old files
+      later: remove the old files
 
 ``DiskLog.upkeep`` keeps retention and deletion away from the partition of the pass.
-``abort`` ends a pass early; what it has replaced by then stays replaced. The thread
-gives up the interpreter lock after every millisecond of work, and waits when it is
-faster than the byte rate. ``cleaning`` has the rules and the crash protocol.
+``abort`` ends a pass early; what it has replaced by then stays replaced. ``pass_workers``
+has process and thread, ``cleaning`` the rules and the crash protocol.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from stele.wire.record_batch import BatchHeader
-
 from ..clock import Clock, PatientClock
 from ..errors import StorageError
 from ..work_budget import pause_among_partitions
-from .cleaning.batch_filter import PLAIN, BatchFilter, Treatment
-from .cleaning.byte_rate import ByteRate
 from .cleaning.cleaned_segment import CLEANED_SUFFIX, CleanedSegmentTooLarge
-from .cleaning.cleaning_pass import PassCounts, SegmentSource, map_keys, rewrite
-from .cleaning.key_map import KeyMap
+from .cleaning.cleaning_pass import PassCounts
+from .cleaning.pass_work import PassOrder
 from .cleaning.planning import (
     CleaningRange,
     CleaningRules,
@@ -51,60 +44,38 @@ from .cleaning.planning import (
 )
 from .cleaning.replacement import Replacement
 from .config_types import INT64_MAX
-from .engine import CompactionCounts, TopicPartition
+from .engine import CleanerState, CompactionCounts, PartitionCompaction
 from .log import DiskLog
 from .log_dir import LogDir
 from .offset_checkpoints import OffsetCheckpoints
 from .open_segments import OpenSegments
+from .pace import WorkAborted
+from .pass_workers import PassWorker, ProcessWorker, ThreadWorker
 from .segment import SUFFIXES, Segment, segment_name
 from .segment_loader import first_timestamp
 from .topic_config import TopicConfig
+from .topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-_KEEP_PLACE = Treatment(keep_place=True)
-# Work between two pauses, and how long a pause is: with 1 ms the loop of a busy broker wakes within 3 ms.
-_WORK_S = 0.001
-_PAUSE_S = 0.000_2
 # A partition whose pass failed is not tried again before this, unless the broker restarts.
 _RETRY_MS = 600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerOptions:
-    """See ``settings`` for the reasons. ``bytes_per_s`` None: unlimited."""
+    """See ``settings`` for the reasons. ``bytes_per_s`` None: unlimited.
+
+    ``uses_process``: passes run in a process of their own; otherwise in a thread.
+    """
 
     is_enabled: bool = True
     dedupe_buffer_bytes: int = 128 << 20
     bytes_per_s: float | None = None
+    uses_process: bool = False
     interval_ms: int = 15_000
-
-
-class PassAborted(Exception):
-    """The partition is deleted or no longer compacted, or the broker shuts down."""
-
-
-class _Pace:
-    """Makes room for the event loop, keeps to the byte rate, and ends the pass when it is aborted."""
-
-    def __init__(self, bytes_per_s: float | None, clock: Clock, aborted: threading.Event) -> None:
-        self._clock = clock
-        self._rate = None if bytes_per_s is None else ByteRate(bytes_per_s, now_ms=clock.monotonic_ms())
-        self._aborted = aborted
-        self._paused_s = time.perf_counter()
-
-    def __call__(self, size: int) -> None:
-        if self._aborted.is_set():
-            raise PassAborted
-        if self._rate is not None and size:
-            delay_ms = self._rate.delay_ms(size, now_ms=self._clock.monotonic_ms())
-            if delay_ms and self._aborted.wait(delay_ms / 1000):
-                raise PassAborted
-        if time.perf_counter() - self._paused_s >= _WORK_S:
-            time.sleep(_PAUSE_S)
-            self._paused_s = time.perf_counter()
 
 
 class Cleaner:
@@ -117,6 +88,7 @@ class Cleaner:
         logs: Mapping[TopicPartition, DiskLog],
         *,
         open_segments: OpenSegments,
+        on_cleaned: Callable[[DiskLog], object],
         options: CleanerOptions,
         clock: Clock,
     ) -> None:
@@ -125,12 +97,20 @@ class Cleaner:
         self._checkpoints = checkpoints
         self._logs = logs
         self._open_segments = open_segments
+        # Called with a log after a pass over it.
+        self._on_cleaned = on_cleaned
         self._clock = clock
         # Tombstones go by it, so a wall clock that jumps ahead removes none early.
         self._patient = PatientClock(clock)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stele-cleaner")
+        self._worker: PassWorker = (
+            ProcessWorker(log_dir.path)
+            if options.uses_process
+            else ThreadWorker(log_dir.files, clock, self._in_thread)
+        )
         self._turn = asyncio.Lock()
-        self._running: tuple[DiskLog, threading.Event] | None = None
+        self._running: DiskLog | None = None
+        self._is_aborted = False
         self._is_stopping = False
         self._retry_ms: dict[DiskLog, int] = {}
         # Old files to remove, and when, by the monotonic clock.
@@ -157,30 +137,51 @@ class Cleaner:
             last_duration_ms=self._last_duration_ms,
         )
 
-    def dirty_ratio(self, log: DiskLog) -> float:
-        """The part of what a pass would read that no pass has read yet, 0 to 1."""
-        return self._range(log, _rules(log.config), {}).dirty_ratio
+    def partition_compaction(self, log: DiskLog) -> PartitionCompaction:
+        """How much of ``log`` no pass has read yet, and what is done about it.
+
+        It reads no file, so a pass that only ``max.compaction.lag.ms`` calls for is not seen as due.
+        """
+        rules = _rules(log.config)
+        to_clean = self._range(log, rules, {})
+        return PartitionCompaction(
+            dirty_ratio=to_clean.dirty_ratio, cleaner=self._state(log, to_clean, rules)
+        )
+
+    def _state(self, log: DiskLog, to_clean: CleaningRange, rules: CleaningRules) -> CleanerState:
+        if not self.options.is_enabled:
+            return "off"
+        if self._running is log:
+            return "running"
+        if log in self._retry_ms:
+            return "failed"
+        return "due" if to_clean.is_due(rules) else "idle"
 
     # ── control ──
 
     def abort(self, log: DiskLog) -> None:
         """End the pass over ``log``, if one runs, at its next pause."""
-        if self._running is not None and self._running[0] is log:
-            self._running[1].set()
+        if self._running is log:
+            self._abort()
 
     def stop(self) -> None:
         """Begin no pass any more, and abort the one that runs."""
         self._is_stopping = True
         if self._running is not None:
-            self._running[1].set()
+            self._abort()
+
+    def _abort(self) -> None:
+        self._is_aborted = True
+        self._worker.abort()
 
     async def finish(self) -> None:
         """Return when no pass runs any more, after ``stop``."""
         async with self._turn:
             pass
 
-    def close(self) -> None:
-        """Give back the thread, when no pass runs."""
+    async def close(self) -> None:
+        """Give back thread and process, when no pass runs."""
+        await self._worker.close()
         self._thread.shutdown()
 
     # ── passes ──
@@ -229,7 +230,7 @@ class Cleaner:
 
     def _range(self, log: DiskLog, rules: CleaningRules, first_ms: Mapping[Segment, int]) -> CleaningRange:
         cleanable = log.cleanable_segments()
-        stable_offset = log.recovery_point
+        stable_offset = min(log.recovery_point, log.last_stable_offset)
         if cleanable < len(log.segments):
             stable_offset = min(stable_offset, log.segments[cleanable].base_offset)
         return cleaning_range(
@@ -252,12 +253,12 @@ class Cleaner:
         async with log.upkeep:
             if self._is_gone(log) or not log.config.is_compacted:
                 return False
-            aborted, counts = threading.Event(), PassCounts()
-            self._running = log, aborted
+            counts = PassCounts()
+            self._running, self._is_aborted = log, False
             started_ms = self._clock.monotonic_ms()
             try:
-                await self._run(log, aborted, counts)
-            except PassAborted:
+                await self._run(log, counts)
+            except WorkAborted:
                 logger.info("%s: the compaction was aborted", log.directory)
                 return False
             except Exception as error:
@@ -273,7 +274,7 @@ class Cleaner:
                 return False
             finally:
                 self._running = None
-                self._add(counts)
+                self._totals.add(counts)
             self._passes += 1
             self._last_pass_ms = self._clock.now_ms()
             self._last_duration_ms = self._clock.monotonic_ms() - started_ms
@@ -289,87 +290,66 @@ class Cleaner:
             )
             return True
 
-    def _add(self, counts: PassCounts) -> None:
-        self._totals.bytes_read += counts.bytes_read
-        self._totals.bytes_written += counts.bytes_written
-        self._totals.records_read += counts.records_read
-        self._totals.records_kept += counts.records_kept
-        self._totals.unreadable_batches += counts.unreadable_batches
-
-    async def _run(self, log: DiskLog, aborted: threading.Event, counts: PassCounts) -> None:
+    async def _run(self, log: DiskLog, counts: PassCounts) -> None:
         """Map, rewrite and replace; ``log.upkeep`` is held.
 
         Raises:
-            PassAborted: see ``abort``.
+            WorkAborted: see ``abort``.
             CorruptLog: a segment is corrupt, so nothing of it may be deleted.
-            OSError: a segment cannot be read or written.
+            OSError: a segment cannot be read or written, or the process of the pass has died.
             LogDirFailed: a replacement failed halfway.
         """
         rules = _rules(log.config)
         to_clean = self._range(log, rules, {})
         facts = _facts(log, {})
-        pace = _Pace(self.options.bytes_per_s, self._clock, aborted)
-        source = SegmentSource(files=self._log_dir.files, directory=log.directory)
-        # Those of batches that come meanwhile are after what is cleaned.
-        last_batches = log.producer_state.last_batches()
-
-        def treatment_of(header: BatchHeader) -> Treatment:
-            return _KEEP_PLACE if header.base_offset in last_batches else PLAIN
-
-        keys_max = to_clean.first_uncleanable - to_clean.first_dirty
-        with KeyMap.for_keys(keys_max, memory_bytes=self.options.dedupe_buffer_bytes) as keys:
-            mapped_end = await self._in_thread(
-                lambda: map_keys(
-                    source,
-                    facts,
-                    keys,
-                    first_dirty=to_clean.first_dirty,
-                    first_uncleanable=to_clean.first_uncleanable,
-                    pace=pace,
-                )
-            )
-            batch_filter = BatchFilter(
-                keys,
-                mapped_end=mapped_end,
-                now_ms=self._patient.now_ms(),
-                delete_retention_ms=rules.delete_retention_ms,
-                pause=lambda: pace(0),
-            )
-
-            def rewrite_group(group: Sequence[SegmentFacts]) -> bool:
-                return (
-                    rewrite(
-                        source,
-                        group,
-                        batch_filter,
-                        counts,
-                        index_interval_bytes=log.config.index_interval_bytes,
-                        treatment_of=treatment_of,
-                        pace=pace,
-                    )
-                    is not None
-                )
-
+        order = PassOrder(
+            directory=str(log.directory),
+            segments=facts,
+            first_dirty=to_clean.first_dirty,
+            first_uncleanable=to_clean.first_uncleanable,
+            # Those of batches that come meanwhile are after what is cleaned.
+            last_batches=log.producer_state.last_batches(),
+            now_ms=self._patient.now_ms(),
+            delete_retention_ms=rules.delete_retention_ms,
+            index_interval_bytes=log.config.index_interval_bytes,
+            memory_bytes=self.options.dedupe_buffer_bytes,
+            aborted=log.aborted_entries(),
+        )
+        try:
+            mapped_end = await self._worker.begin(order, bytes_per_s=self.options.bytes_per_s)
+            # From here on a record may go because of any record before the end of the map.
+            log.compacted_until = max(log.compacted_until, mapped_end)
             waiting = groups(facts, rules, mapped_end=mapped_end)[::-1]
             while waiting:
                 group = waiting.pop()
                 try:
-                    is_new = await self._in_thread(lambda group=group: rewrite_group(group))
+                    is_new = await self._rewrite(log, group, counts)
                 except CleanedSegmentTooLarge:
                     # Together they are too large; one that is so alone stays as it is.
                     waiting += [[segment] for segment in group[::-1]] if len(group) > 1 else []
                     continue
                 if is_new:
-                    await self._replace(log, group, aborted)
+                    await self._replace(log, group)
+        finally:
+            await self._worker.end()
         log.first_dirty = mapped_end
+        self._on_cleaned(log)
         await self._checkpoints.checkpoint()
 
-    async def _replace(self, log: DiskLog, group: Sequence[SegmentFacts], aborted: threading.Event) -> None:
+    async def _rewrite(self, log: DiskLog, group: Sequence[SegmentFacts], counts: PassCounts) -> bool:
+        try:
+            return await self._worker.rewrite(group, counts)
+        except (WorkAborted, ChildProcessError):
+            # A process that was killed leaves its files.
+            await self._in_thread(lambda: self._remove_cleaned(log, group[0].base_offset))
+            raise
+
+    async def _replace(self, log: DiskLog, group: Sequence[SegmentFacts]) -> None:
         """Put the cleaned segment of ``group`` in its place."""
         base_offsets = [segment.base_offset for segment in group]
-        if aborted.is_set():
+        if self._is_aborted:
             await self._in_thread(lambda: self._remove_cleaned(log, base_offsets[0]))
-            raise PassAborted
+            raise WorkAborted
         by_base = {segment.base_offset: segment for segment in log.segments}
         replaced = [by_base[base_offset] for base_offset in base_offsets]
         replacement = Replacement(self._log_dir.files, log.directory, base_offsets)

@@ -34,7 +34,7 @@ START_RECORD = "start-record"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start(EngineStart):
-    """What this start found. ``leader_epoch`` goes up after an unclean end."""
+    """The result of this start. ``leader_epoch`` rises after an unclean one."""
 
     same_boot: bool
     leader_epoch: int
@@ -84,7 +84,7 @@ class DataDir:
         # The mark goes before the first append can come, and its going must last.
         if was_clean:
             self._files.remove(self.path / CLEAN_SHUTDOWN)
-        # A crash of the machine stays one until it is dealt with, however often the process dies on the way.
+        # A crash of the machine counts until the logs are recovered, even if the process dies meanwhile.
         is_settled = was_clean or start.same_boot
         self._record = {"boot_id": boot_id if is_settled else "", "leader_epoch": start.leader_epoch}
         self._write_record()
@@ -107,7 +107,7 @@ class DataDir:
         try:
             record = json.loads(raw)
         except ValueError:
-            logger.warning("%s is damaged; the logs are scanned", self.path / START_RECORD)
+            logger.warning("%s is corrupt; the logs are scanned", self.path / START_RECORD)
             return {}
         return cast("dict[str, object]", record) if isinstance(record, dict) else {}
 

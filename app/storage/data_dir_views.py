@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from ..errors import LogDirFailed, UnknownTopic
 from .disk_views import DiskSpace, SegmentState, Verification
-from .engine import TopicPartition
 from .files import disk_space
 from .inspect import VerificationStopped, verify_partition
 from .log_dir import LogDir
 from .partition_logs import PartitionLogs
 from .segment import Segment
+from .topic_partition import TopicPartition
 
 
 class DataDirViews:

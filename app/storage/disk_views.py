@@ -1,4 +1,4 @@
-"""What only an engine with files on this machine can show: segments, a check of bytes, free space.
+"""What only an engine with local files offers: segments, checks, free space.
 
 These are not part of ``LogEngine``, because an engine whose bytes are elsewhere has none of
 them. ``LogEngine.disk_views`` returns an implementation, or None.
@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from .engine import TopicPartition
+from .topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ disk (syncs, cold reads, recovery, deletion) runs in threads. The parts:
 - ``flusher``         group commit
 - ``housekeeping``    checkpoints and retention
 - ``cleaner``         compaction
+- ``key_reader``      the newest record of each key
 - ``data_dir_views``  what operators ask about the files
 """
 
@@ -17,10 +18,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stele.wire.isolation_level import IsolationLevel
 from stele.wire.messages import Durability
 from stele.wire.record_batch import (
     NO_TIMESTAMP,
@@ -30,7 +32,7 @@ from stele.wire.record_batch import (
 )
 
 from ..clock import Clock
-from ..errors import LogDirFailed, StorageError
+from ..errors import LogDirFailed, StorageError, StorageFull
 from .cleaner import Cleaner, CleanerOptions
 from .data_dir import DataDir, Start
 from .data_dir_views import DataDirViews
@@ -38,14 +40,17 @@ from .engine import (
     AppendTicket,
     CompactionCounts,
     LogState,
+    PartitionCompaction,
     PartitionFetch,
     PartitionRead,
     PartitionSpec,
-    TopicPartition,
 )
 from .files import Files
+from .flush_work import FlushWork
 from .flusher import Flusher, SyncObserver
 from .housekeeping import Housekeeping
+from .key_reader import KeyReader
+from .keys.newest_offsets import NewestOffsets
 from .log import DiskLog
 from .log_dir import LogDir
 from .log_manager import LogManager
@@ -54,7 +59,9 @@ from .memory_log import MemoryLog
 from .partition_log import PartitionLog
 from .partition_logs import PartitionLogs
 from .segment import SegmentTornError
+from .sequences import ProducerView, StoredBatch
 from .topic_config import TopicConfig
+from .topic_partition import TopicPartition
 from .waiters import Waiters
 
 logger = logging.getLogger(__name__)
@@ -70,6 +77,7 @@ class EngineOptions:
     retention_interval_ms: int = 30_000
     sync_threads: int = 8
     open_segments_max: int = 512
+    table_memory_bytes_max: int = 64 << 20
     cleaner: CleanerOptions = field(default_factory=CleanerOptions)
 
 
@@ -86,15 +94,21 @@ class EmbeddedEngine:
         self._views = DataDirViews(self._logs, self._log_dir)
         self._waiters = Waiters()
         self._flusher = Flusher(
-            self._log_dir.threads, on_failure=lambda log, error: self._log_dir.fail(log.directory, error)
+            self._log_dir.threads,
+            on_synced=self._synced,
+            on_failure=lambda log, error: self._log_dir.fail(log.directory, error),
         )
         self._log_dir.on_failure(self._flusher.fail)
         self._log_dir.on_failure(lambda _failure: self._waiters.wake_all())
+        self._keys = KeyReader(
+            self._logs.disk, self._log_dir, table_memory_bytes_max=options.table_memory_bytes_max
+        )
         self._cleaner = Cleaner(
             self._log_dir,
             self._manager.checkpoints,
             self._manager.logs,
             open_segments=self._reader.open_segments,
+            on_cleaned=self._keys.refresh,
             options=options.cleaner,
             clock=clock,
         )
@@ -122,6 +136,7 @@ class EmbeddedEngine:
         )
 
     async def close(self) -> None:
+        await self._keys.stop()
         await self._housekeeping.stop()
         async with self._manager.checkpoints.lock:
             await self._close()
@@ -145,7 +160,8 @@ class EmbeddedEngine:
             await self._manager.release(clean=is_clean)
         except OSError as error:
             self._not_closed(error)
-        self._cleaner.close()
+        await self._cleaner.close()
+        self._keys.close()
         self._log_dir.threads.shutdown()
 
     def _not_closed(self, error: Exception) -> None:
@@ -158,6 +174,9 @@ class EmbeddedEngine:
     def observe_syncs(self, observer: SyncObserver) -> None:
         self._flusher.on_sync = observer
 
+    def observe_appends(self, observer: Callable[[TopicPartition], None]) -> None:
+        self._waiters.observe_appends(observer)
+
     # ── partitions ──
 
     async def create(self, specs: Sequence[PartitionSpec]) -> None:
@@ -169,11 +188,15 @@ class EmbeddedEngine:
                 self._logs.memory[spec.topic_partition] = MemoryLog(spec, self._clock)
         await self._manager.create([spec for spec in specs if spec.config.storage == "disk"])
 
+    def check_config(self, config: TopicConfig) -> None:
+        """Do nothing: it can do everything."""
+
     def configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
         log = self._logs[topic_partition]
         log.config = config
         if isinstance(log, DiskLog) and not config.is_compacted:
             self._cleaner.abort(log)
+            self._keys.forget(log)
 
     async def drop(self, topic_partitions: Sequence[TopicPartition]) -> None:
         dropped: list[DiskLog] = []
@@ -183,6 +206,7 @@ class EmbeddedEngine:
             log = self._manager.logs.pop(topic_partition, None)
             if log is not None:
                 self._cleaner.abort(log)
+                self._keys.forget(log)
                 dropped.append(log)
         await self._housekeeping.delete(dropped)
 
@@ -195,23 +219,40 @@ class EmbeddedEngine:
         headers: list[BatchHeader],
         *,
         sync: bool,
+        needs_state: bool = False,
+        admit: Callable[[BatchHeader], None] | None = None,
+        sync_later: bool = False,
     ) -> AppendTicket:
         disk = self._logs.disk.get(topic_partition)
         log: PartitionLog = disk or self._logs.memory[topic_partition]
         if disk is not None and self._log_dir.failure is not None:
             raise LogDirFailed(disk.directory, self._log_dir.failure.cause)
+        header = headers[0]
+        is_idempotent = header.has_producer_id and not header.is_control
+        if is_idempotent:
+            stored = log.producer_state.check(header, needs_state=needs_state)
+            if stored is not None:
+                return self._repeat(log, disk, stored, sync=sync)
+        if admit is not None:
+            admit(header)
         log_append_time_ms = self._stamp(log.config, batches, headers)
+        stable_before, end_before = log.last_stable_offset, log.high_watermark
         try:
             base_offset, last_offset = log.append(batches, headers, leader_epoch=self._manager.leader_epoch)
         except OSError as error:
-            raise self._log_dir.refuse(self._logs.directory(topic_partition), error) from error
+            refusal = self._log_dir.refuse(self._logs.directory(topic_partition), error)
+            if isinstance(refusal, StorageFull) and is_idempotent:
+                log.producer_state.refused(header)
+            raise refusal from error
         except SegmentTornError as error:
             raise self._log_dir.fail(error.path, error.cause) from error
         future, durability = None, Durability.NONE
         if disk is not None:
-            future = self._sync(disk, sync=sync)
+            future = self._sync(disk, sync=sync, sync_later=sync_later)
             durability = Durability.APPENDED if future is None else Durability.SYNCED
-        self._waiters.appended(topic_partition, len(batches))
+            if (future is not None or sync_later) and disk.config.visibility == "synced":
+                disk.hold_back(base_offset, len(batches))
+        self._moved(log, stable_before, end_before, len(batches))
         return AppendTicket(
             base_offset=base_offset,
             last_offset=last_offset,
@@ -221,12 +262,58 @@ class EmbeddedEngine:
             future=future,
         )
 
-    def _sync(self, log: DiskLog, *, sync: bool) -> asyncio.Future[None] | None:
+    def _repeat(
+        self, log: PartitionLog, disk: DiskLog | None, stored: StoredBatch, *, sync: bool
+    ) -> AppendTicket:
+        """Return the ticket of a batch that is in the log already."""
+        ticket = AppendTicket(
+            base_offset=stored.base_offset,
+            last_offset=stored.last_offset,
+            log_start_offset=log.log_start_offset,
+            durability=Durability.NONE if disk is None else Durability.APPENDED,
+            is_repeat=True,
+        )
+        if sync:
+            self._sync_ticket(disk, ticket)
+        return ticket
+
+    def sync(self, topic_partition: TopicPartition, ticket: AppendTicket) -> None:
+        self._sync_ticket(self._logs.disk.get(topic_partition), ticket)
+
+    def _sync_ticket(self, log: DiskLog | None, ticket: AppendTicket) -> None:
+        if log is not None:
+            is_synced = log.recovery_point > ticket.last_offset
+            ticket.wait_for_sync(None if is_synced else self._flusher.next_round(log))
+
+    def _moved(self, log: PartitionLog, stable_before: int, end_before: int, size_bytes: int) -> None:
+        """Notify readers if last stable offset or high watermark have moved, the latter by ``size_bytes``."""
+        stable, end = log.last_stable_offset, log.high_watermark
+        if stable == stable_before and end == end_before:
+            return
+        name = log.topic_partition
+        if stable == end and stable_before == end_before:
+            self._waiters.appended(name, size_bytes)
+        else:
+            self._waiters.appended_in_transaction(
+                name, size_bytes if end != end_before else 0, is_stable_moved=stable != stable_before
+            )
+
+    def _synced(self, log: DiskLog, work: FlushWork) -> None:
+        stable_before, end_before = log.last_stable_offset, log.high_watermark
+        size_bytes = log.flushed(work)
+        if self._logs.disk.get(log.topic_partition) is log:
+            self._moved(log, stable_before, end_before, size_bytes)
+
+    def _sync(self, log: DiskLog, *, sync: bool, sync_later: bool) -> asyncio.Future[None] | None:
         """See that what was just appended is synced in time; a future if that is to be waited for."""
         if sync or log.unsynced_records >= log.config.flush_messages:
             return self._flusher.next_round(log)
-        if log.config.flush_ms >= 0:
-            self._flusher.flush_later(log, log.config.flush_ms)
+        flush_ms = log.config.flush_ms
+        if sync_later:
+            # It is hidden meanwhile, and its producer may be gone before it asks.
+            flush_ms = min(flush_ms, self._options.flush_interval_ms)
+        if flush_ms >= 0:
+            self._flusher.flush_later(log, flush_ms)
         elif log.unsynced_bytes >= self._options.flush_bytes:
             self._flusher.next_round(log)
         else:
@@ -242,12 +329,6 @@ class EmbeddedEngine:
         for header in headers:
             set_log_append_time(batches, header, now_ms)
         return now_ms
-
-    def when_synced(self, topic_partition: TopicPartition, offset: int) -> asyncio.Future[None] | None:
-        log = self._logs.disk.get(topic_partition)
-        if log is None or log.recovery_point > offset:
-            return None
-        return self._flusher.next_round(log)
 
     async def flush(self, topic_partitions: Sequence[TopicPartition] | None = None) -> None:
         if topic_partitions is None:
@@ -268,12 +349,20 @@ class EmbeddedEngine:
     async def read(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead]:
         return await self._reader.read(requests, max_bytes)
 
-    async def wait(self, positions: Mapping[TopicPartition, int], min_bytes: int, timeout_ms: int) -> None:
+    async def wait(
+        self,
+        positions: Mapping[TopicPartition, int],
+        min_bytes: int,
+        timeout_ms: int,
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> None:
+        is_committed = isolation is IsolationLevel.READ_COMMITTED
         for name, offset in positions.items():
             log = self._logs.find(name)
-            if log is None or log.log_end_offset > offset:
+            if log is None or (log.last_stable_offset if is_committed else log.high_watermark) > offset:
                 return
-        await self._waiters.wait(positions, min_bytes=min_bytes, timeout_ms=timeout_ms)
+        await self._waiters.wait(positions, min_bytes=min_bytes, timeout_ms=timeout_ms, isolation=isolation)
 
     @property
     def waiters(self) -> Waiters:
@@ -282,11 +371,15 @@ class EmbeddedEngine:
     def wake_all(self) -> None:
         self._waiters.wake_all()
 
+    async def refresh(self, topic_partitions: Collection[TopicPartition]) -> bool:
+        return False
+
     def state(self, topic_partition: TopicPartition) -> LogState:
         log = self._logs[topic_partition]
         return LogState(
             log_start_offset=log.log_start_offset,
-            high_watermark=log.log_end_offset,
+            last_stable_offset=log.last_stable_offset,
+            high_watermark=log.high_watermark,
             log_end_offset=log.log_end_offset,
             leader_epoch=self._manager.leader_epoch,
             size_bytes=log.size_bytes,
@@ -299,11 +392,17 @@ class EmbeddedEngine:
     async def offset_for_time(
         self, topic_partition: TopicPartition, timestamp_ms: int
     ) -> tuple[int, int, int]:
-        found = await self._reader.offset_for_time(topic_partition, timestamp_ms)
-        return found or (-1, NO_TIMESTAMP, self._manager.leader_epoch)
+        record = await self._reader.offset_for_time(topic_partition, timestamp_ms)
+        return record or (-1, NO_TIMESTAMP, self._manager.leader_epoch)
 
-    def max_timestamp(self, topic_partition: TopicPartition) -> int:
+    async def max_timestamp(self, topic_partition: TopicPartition) -> int:
         return self._logs[topic_partition].max_timestamp
+
+    async def producers(self, topic_partition: TopicPartition) -> list[ProducerView]:
+        return self._logs[topic_partition].producer_state.views()
+
+    async def producer(self, topic_partition: TopicPartition, producer_id: int) -> ProducerView | None:
+        return self._logs[topic_partition].producer_state.view(producer_id)
 
     def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:
         log = self._logs[topic_partition]
@@ -337,8 +436,21 @@ class EmbeddedEngine:
     def compaction(self) -> CompactionCounts:
         return self._cleaner.counts
 
-    def dirty_ratio(self, topic_partition: TopicPartition) -> float | None:
+    def partition_compaction(self, topic_partition: TopicPartition) -> PartitionCompaction | None:
         log = self._logs.disk.get(topic_partition)
         if log is None or not log.config.is_compacted:
             return None
-        return self._cleaner.dirty_ratio(log)
+        return self._cleaner.partition_compaction(log)
+
+    # ── the newest records of keys ──
+
+    async def newest_offset(
+        self, topic_partition: TopicPartition, key: bytes, *, is_doubted: bool = False
+    ) -> int:
+        return await self._keys.newest_offset(topic_partition, key, is_doubted=is_doubted)
+
+    async def newest_offsets(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:
+        return await self._keys.newest_offsets(topic_partition, end_offset)
+
+    def compacted_until(self, topic_partition: TopicPartition) -> int:
+        return self._logs.disk[topic_partition].compacted_until

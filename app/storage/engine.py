@@ -7,56 +7,82 @@ may get their offsets later and its reads may wait, because an engine may be far
 
 A partition that holds offsets 10…41::
 
-    log start offset 10        high watermark = log end offset 42
-          │                              │
-    ──────┼──────────────────────────────┼──────
-    gone  │ 10 … 41 readable             │ next append: base offset 42
+    log start offset 10        high watermark 40        log end offset 42
+          │                              │                      │
+    ──────┼──────────────────────────────┼──────────────────────┼──────
+    gone  │ 10 … 39 readable             │ waits for its sync   │ next append: base offset 42
 
-``log_start_offset <= high_watermark <= log_end_offset`` always. Consumers read below the high
-watermark. Compaction leaves holes between offsets, so a count of records is not a
-difference of offsets. Two extensions are designed for, and callers must not rule them out:
+``log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset`` always. Consumers
+read below the high watermark: that of the oldest batch that waits for a sync (ADR-0036), or else the
+log end offset. With READ_COMMITTED they read below the *last stable offset*: that of the first record
+of the oldest transaction that is open, or else the high watermark. Compaction leaves holes between
+offsets, so a count of records is not a difference of offsets.
 
-- Transactions bound some reads by a *last stable offset* below the high watermark, and such a
-  read also returns the aborted transactions that overlap its batches (see ``PartitionRead``).
-- A shared engine knows the offsets of an append only when its commit returns (see
-  ``AppendTicket``).
+Callers must not rule out an engine that is shared by several brokers. Such an engine knows the offsets of
+an append, and whether its batch was accepted, only when its commit returns (see ``AppendTicket``). Other
+brokers append to its partitions, so ``state`` may be behind until it is ``refresh``ed.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 from uuid import UUID
 
-from stele.wire.messages import Durability
-from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
+from stele.wire.control_record import EndTransactionMarker
+from stele.wire.isolation_level import IsolationLevel
+from stele.wire.record_batch import BatchHeader
 
 from ..errors import SteleError, StorageError
+from .append_ticket import AppendTicket
 from .disk_views import DiskViews
+from .keys.newest_offsets import NewestOffsets
+from .sequences import ProducerView, StoredBatch
 from .topic_config import TopicConfig
+from .topic_partition import TopicPartition
+from .transaction_index import AbortedEntry
 from .waiters import Waiters
 
 
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
 class ProducerState(Protocol):
-    """State that follows from the batches of one partition and is kept beside them.
+    """What follows from the batches of one partition about their producers, and is kept beside them.
 
-    The broker's producer states implement it. The engine feeds it on recovery and stores its
-    snapshots; it never looks inside.
+    The broker's producer states implement it, for an engine that keeps it in memory: that engine asks
+    it before it appends, feeds it, and stores its snapshots. An engine that keeps the state of producers
+    elsewhere ignores it, and uses the rules of ``sequences``.
     """
 
-    def apply(self, header: BatchHeader) -> None:
-        """Note a batch that is in the log."""
+    @property
+    def first_open_offset(self) -> int | None:
+        """The first offset of the oldest open transaction; None if no transaction is open."""
+        ...
+
+    def check(self, header: BatchHeader, *, needs_state: bool = False) -> StoredBatch | None:
+        """Check whether a batch is the next one of its producer; raises as ``sequences.check_batch``.
+
+        Returns None if it is, or the stored batch that it repeats.
+        """
+        ...
+
+    def refused(self, header: BatchHeader) -> None:
+        """Note that a checked batch was not stored for now: its producer sends it again."""
+        ...
+
+    def view(self, producer_id: int) -> ProducerView | None:
+        """Return what is known of one producer; None if nothing."""
+        ...
+
+    def views(self) -> list[ProducerView]:
+        """Return what is known of every producer."""
+        ...
+
+    def apply(self, header: BatchHeader, marker: EndTransactionMarker | None = None) -> AbortedEntry | None:
+        """Note a batch that is in the log; ``marker`` is that of a control batch.
+
+        Returns the transaction that it aborted, if any.
+        """
         ...
 
     def snapshot(self) -> bytes: ...
@@ -65,11 +91,11 @@ class ProducerState(Protocol):
         ...
 
     def clear(self) -> None:
-        """Start from nothing, knowing that there was something before."""
+        """Forget all but the open transactions: batches are missing from here on."""
         ...
 
     def last_batches(self) -> frozenset[int]:
-        """Return the base offset of the last batch of each producer.
+        """Return the base offset of the last batch of each producer; without one, that of its last marker.
 
         Compaction keeps the headers of these batches: the state is rebuilt from them.
         """
@@ -103,6 +129,7 @@ class LogState:
     """
 
     log_start_offset: int
+    last_stable_offset: int
     high_watermark: int
     log_end_offset: int
     leader_epoch: int
@@ -110,7 +137,22 @@ class LogState:
     recovery_point: int
 
     def __post_init__(self) -> None:
-        assert self.log_start_offset <= self.high_watermark <= self.log_end_offset, self
+        assert (
+            self.log_start_offset <= self.last_stable_offset <= self.high_watermark <= self.log_end_offset
+        ), self
+
+
+# ``off``: compaction is disabled. ``running``: a pass over the partition runs. ``failed``: its last pass failed, and it
+# waits for another try. ``due``: the dirty ratio calls for a pass. ``idle``: nothing to do yet.
+CleanerState = Literal["off", "running", "failed", "due", "idle"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionCompaction:
+    """``dirty_ratio`` is the part that the next pass would read for the first time, 0 to 1."""
+
+    dirty_ratio: float
+    cleaner: CleanerState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,94 +175,19 @@ class CompactionCounts:
     last_duration_ms: int = -1
 
 
-# Before an engine has given an append its offsets.
-NO_OFFSET = -1
-
-
-class AppendTicket:
-    """An append on its way to its offsets and to the durability that was asked for.
-
-    An engine that knows the offsets when ``append`` returns gives them to the constructor, and
-    a future only if there is something to wait for. An engine that learns them later makes the
-    ticket without offsets, calls ``place`` when it has them, and then ends the future; the
-    order of appends is fixed when ``append`` returns. Until then the offsets are ``NO_OFFSET``.
-
-    ``log_append_time_ms`` is -1 unless the topic stamps records on arrival.
-    """
-
-    __slots__ = (
-        "_future",
-        "base_offset",
-        "durability",
-        "last_offset",
-        "log_append_time_ms",
-        "log_start_offset",
-    )
-
-    def __init__(
-        self,
-        *,
-        base_offset: int = NO_OFFSET,
-        last_offset: int = NO_OFFSET,
-        log_append_time_ms: int = NO_TIMESTAMP,
-        log_start_offset: int = NO_OFFSET,
-        durability: Durability,
-        future: asyncio.Future[None] | None = None,
-    ) -> None:
-        self.base_offset = base_offset
-        self.last_offset = last_offset
-        self.log_append_time_ms = log_append_time_ms
-        self.log_start_offset = log_start_offset
-        self.durability = durability
-        self._future = future
-
-    @property
-    def is_placed(self) -> bool:
-        """True when the offsets are known; not later than ``done``, unless the append failed."""
-        return self.base_offset >= 0
-
-    def place(
-        self,
-        *,
-        base_offset: int,
-        last_offset: int,
-        log_append_time_ms: int,
-        log_start_offset: int,
-    ) -> None:
-        """Fill in what the engine has learned; for the engine, once, before it ends the future."""
-        assert not self.is_placed
-        self.base_offset = base_offset
-        self.last_offset = last_offset
-        self.log_append_time_ms = log_append_time_ms
-        self.log_start_offset = log_start_offset
-
-    @property
-    def done(self) -> bool:
-        """True when nothing is to be waited for any more: at once, unless there is a future."""
-        return self._future is None or self._future.done()
-
-    def wait_for_sync(self, future: asyncio.Future[None] | None) -> None:
-        """Wait for ``future`` too: the ticket is done, and synced, when it ends."""
-        self._future = future
-        self.durability = Durability.SYNCED
-
-    @property
-    def future(self) -> asyncio.Future[None] | None:
-        """Ends when the durability is reached, or with the ``StorageError`` that prevents it."""
-        return self._future
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFetch:
     """Ask one partition for batches from ``offset`` on, at most ``max_bytes`` of them.
 
     The first partition of a read that has data may return a single batch that is larger.
+    ``isolation`` READ_COMMITTED bounds the read by the last stable offset.
     """
 
     topic: str
     partition: int
     offset: int
     max_bytes: int
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -236,16 +203,27 @@ class BatchOrigin(Protocol):
     def position(self) -> int: ...
 
 
+class AbortedTransaction(NamedTuple):
+    """A transaction that was aborted in one partition.
+
+    Its batches are those of ``producer_id`` from ``first_offset`` to the marker at ``last_offset``.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRead:
     """What one partition returns to a read; ``error`` stands instead of the batches.
 
     ``batches`` are whole batches, verbatim. The first may begin before the offset that was
-    asked for, and all end at or before ``high_watermark``. Compaction may have left holes between
-    offsets below ``holes_until``, and batches without records, so a reader continues from the
-    next offset of the last batch; a gap that ends after ``holes_until`` is a loss. A read
-    bounded by the last stable offset will end there instead, and this type will carry that
-    offset and the aborted transactions.
+    asked for, and all end at or before ``high_watermark``, or before ``last_stable_offset`` with
+    READ_COMMITTED. They contain control batches, and the batches of ``aborted`` transactions: those
+    that overlap ``batches``, sorted by first offset; None with READ_UNCOMMITTED. Compaction may have
+    left holes between offsets below ``holes_until``, and batches without records, so a reader continues
+    from the next offset of the last batch; a gap that ends after ``holes_until`` is a loss.
 
     The broker passes this object on to the listeners as it is: it is made once per partition.
     """
@@ -254,7 +232,9 @@ class PartitionRead:
     partition: int
     error: SteleError | None = None
     high_watermark: int = -1
+    last_stable_offset: int = -1
     log_start_offset: int = -1
+    aborted: Sequence[AbortedTransaction] | None = None
     batches: bytes | bytearray = b""
     holes_until: int = 0
     origin: BatchOrigin | None = None
@@ -293,8 +273,24 @@ class LogEngine(Protocol):
         """Call ``observer`` on the loop with the seconds that each sync took."""
         ...
 
+    def observe_appends(self, observer: Callable[[TopicPartition], None]) -> None:
+        """Call ``observer`` on the loop with each partition in which records have become readable.
+
+        Also with those that another broker has appended. It may be called for several appends at once,
+        and after the records were read.
+        """
+        ...
+
     async def create(self, specs: Sequence[PartitionSpec]) -> None:
         """Open partitions, and make those that do not exist. Raises ``StorageError``."""
+        ...
+
+    def check_config(self, config: TopicConfig) -> None:
+        """Check whether partitions may have this configuration.
+
+        Raises:
+            InvalidConfig: the engine cannot do what it asks for.
+        """
         ...
 
     def configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
@@ -312,20 +308,52 @@ class LogEngine(Protocol):
         headers: list[BatchHeader],
         *,
         sync: bool,
+        needs_state: bool = False,
+        admit: Callable[[BatchHeader], None] | None = None,
+        sync_later: bool = False,
     ) -> AppendTicket:
-        """Append checked batches, in the order of the calls.
+        """Append well-formed batches, in the order of the calls.
 
         Ownership of ``batches`` passes: the engine writes offsets and leader epoch into them, now
-        or later. With ``sync`` the ticket is done when they are synced.
+        or later. With ``sync`` the ticket is done when they are synced; with ``sync_later`` the caller
+        calls ``sync``. Both hide them until then, unless ``stele.visibility`` is ``appended``. A shared
+        engine makes everything durable before a ticket is done.
+
+        A batch with a producer id comes alone. It is checked in the order of appends
+        (``sequences.check_batch``, which has ``needs_state``), unless it is a control batch. One that is
+        stored already is not stored again: its ticket is a repeat, with the offsets of the first time.
+        ``admit`` is called with the header of a batch that is to be stored, in the turn of the event loop
+        that stores it, and may raise; it is given for transactional batches.
+
+        Errors come at once, or end the ticket's future if the engine learns of them later. After a batch of
+        an idempotent producer that was refused for a reason that passes, later ones are out of order until
+        it comes again.
 
         Raises:
-            StorageFull: no space; nothing was appended, and it may be tried again.
+            OutOfOrderSequence, DuplicateSequence, ProducerFenced, InvalidBatch, InvalidTransactionState:
+                see ``sequences.check_batch``; nothing was appended.
+            StorageFull, StorageUnavailable: nothing was appended, and it may be tried again.
             LogDirFailed: nothing is accepted any more.
         """
         ...
 
-    def when_synced(self, topic_partition: TopicPartition, offset: int) -> asyncio.Future[None] | None:
-        """Return a future that ends when ``offset`` is synced; None if it is already."""
+    def sync(self, topic_partition: TopicPartition, ticket: AppendTicket) -> None:
+        """Let ``ticket``, of an append without ``sync``, be done only when its records are synced.
+
+        It may not be placed yet. Of several tickets of a partition, all become done with one sync.
+        """
+        ...
+
+    async def refresh(self, topic_partitions: Collection[TopicPartition]) -> bool:
+        """Let ``state`` include all that any broker had committed before the call.
+
+        Returns whether the end of any of these partitions moved. Callers await it before they refuse
+        something because of the end, or report it as the newest. Nothing happens in an engine that has its
+        partitions to itself. Partitions that do not exist are left out.
+
+        Raises:
+            StorageUnavailable: the end cannot be found out now.
+        """
         ...
 
     async def flush(self, topic_partitions: Sequence[TopicPartition] | None = None) -> None:
@@ -338,19 +366,31 @@ class LogEngine(Protocol):
         A request gets at most its own ``max_bytes``, and all together at most ``max_bytes``
         (KIP-74). Only the first with data may exceed both limits, by a single batch, so that a
         reader always makes progress. What is wrong with one partition stands in its result.
+
+        A read at the known end does not ask whether it has moved (``refresh``); one past it does, before
+        it is out of range.
         """
         ...
 
-    async def wait(self, positions: Mapping[TopicPartition, int], min_bytes: int, timeout_ms: int) -> None:
-        """Return when ``min_bytes`` were appended in all at or after the offsets, or after ``timeout_ms``.
+    async def wait(
+        self,
+        positions: Mapping[TopicPartition, int],
+        min_bytes: int,
+        timeout_ms: int,
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> None:
+        """Return when ``min_bytes`` more are readable in all at or after the offsets, or after ``timeout_ms``.
 
-        Returns at once if a partition has records there already, and when one is dropped.
+        Returns at once if a partition has readable records there already, and when one is dropped. With
+        READ_COMMITTED batches of open transactions are not counted, and the end of a transaction ends
+        the wait.
         """
         ...
 
     @property
     def waiters(self) -> Waiters:
-        """The waiters that are notified of appends, deletions, and log start offsets that moved.
+        """The waiters that are notified of readable records, deletions, and log start offsets that moved.
 
         The broker notifies them too, of partitions that it serves beside the engine's.
         """
@@ -375,8 +415,16 @@ class LogEngine(Protocol):
         """
         ...
 
-    def max_timestamp(self, topic_partition: TopicPartition) -> int:
+    async def max_timestamp(self, topic_partition: TopicPartition) -> int:
         """Return the newest timestamp of any record, in ms; -1 if there is none."""
+        ...
+
+    async def producers(self, topic_partition: TopicPartition) -> list[ProducerView]:
+        """Return what the partition knows of every producer."""
+        ...
+
+    async def producer(self, topic_partition: TopicPartition, producer_id: int) -> ProducerView | None:
+        """Return what the partition knows of one producer; None if nothing."""
         ...
 
     def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:
@@ -400,11 +448,39 @@ class LogEngine(Protocol):
         """What compaction has done."""
         ...
 
-    def dirty_ratio(self, topic_partition: TopicPartition) -> float | None:
-        """Return the part of a partition that the next pass would read for the first time, 0 to 1.
+    def partition_compaction(self, topic_partition: TopicPartition) -> PartitionCompaction | None:
+        """Return how much of a partition is dirty, and what the cleaner does; None if it is not compacted."""
+        ...
 
-        None if the partition is not compacted.
+    async def newest_offset(
+        self, topic_partition: TopicPartition, key: bytes, *, is_doubted: bool = False
+    ) -> int:
+        """Return the offset of the newest committed record of ``key``; -1 if there is none.
+
+        A tombstone is a record. ``is_doubted``: the record at the offset of the last answer had another key,
+        so what is known of keys must be read again. For partitions on disk.
+
+        Raises:
+            CorruptLog: it may be in a corrupt range.
+            LogDirFailed: the disk does not allow it.
         """
+        ...
+
+    async def newest_offsets(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:
+        """Return which records are the newest of their keys among the committed ones below ``end_offset``.
+
+        Records at or after the last stable offset are not committed yet. The same call is cheap while the result is remembered; then there may be offsets in it that were
+        deleted since. For partitions on disk.
+
+        Raises:
+            OffsetOutOfRange: ``end_offset`` is past the high watermark.
+            InvalidRequest: there are more keys than the memory allows.
+            LogDirFailed: the disk does not allow it.
+        """
+        ...
+
+    def compacted_until(self, topic_partition: TopicPartition) -> int:
+        """Return an offset so that each record that compaction removed has a newer one of its key before it."""
         ...
 
     async def close(self) -> None:

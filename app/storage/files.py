@@ -117,7 +117,7 @@ class RealFile:
             chunk = waiting[:_BUFFERS_MAX]
             written = os.pwritev(self._fd, chunk, position)
             position += written
-            # A short write is not an error: go on behind it.
+            # A short write is not an error: continue after it.
             done = 0
             while done < len(chunk) and written >= len(chunk[done]):
                 written -= len(chunk[done])
@@ -232,6 +232,13 @@ class RealFiles:
             return ""
 
 
+def lock_directory(path: Path) -> RealLock:
+    """Wait for an exclusive lock on a directory that dies with the process."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return RealLock(fd)
+
+
 def disk_space(path: Path) -> tuple[int, int]:
     """``(total, free)`` bytes of the file system of ``path``, free for who is not root."""
     usage = shutil.disk_usage(path)
@@ -250,12 +257,18 @@ def read_file(files: Files, path: Path) -> bytes | None:
 
 
 def write_file(files: Files, path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Replace ``path`` by ``data``: after a crash it holds the old bytes or the new, never a mixture."""
+    """Replace ``path`` by ``data``.
+
+    After a crash it has either the old bytes or the new ones, never a mixture.
+    """
     write_files(files, path.parent, {path.name: data}, sync=sync)
 
 
 def write_files(files: Files, directory: Path, contents: Mapping[str, bytes], *, sync: bool = True) -> None:
-    """Replace each file of ``contents`` in ``directory`` as ``write_file`` does, with one sync of the directory."""
+    """Replace each file of ``contents`` in ``directory``, as ``write_file`` does.
+
+    The directory is synced once.
+    """
     for name, data in contents.items():
         temporary = directory / (name + ".tmp")
         file = files.open(temporary, create=True)

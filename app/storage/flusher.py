@@ -16,7 +16,8 @@ from concurrent.futures import Executor
 from contextvars import Context
 
 from ..errors import LogDirFailed
-from .log import DiskLog, FlushWork
+from .flush_work import FlushWork
+from .log import DiskLog
 
 logger = logging.getLogger(__name__)
 
@@ -27,8 +28,16 @@ SyncObserver = Callable[[float], None]
 class Flusher:
     """Runs the rounds of every partition; at most one at a time for each."""
 
-    def __init__(self, executor: Executor, *, on_failure: Callable[[DiskLog, OSError], LogDirFailed]) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        *,
+        on_synced: Callable[[DiskLog, FlushWork], object],
+        on_failure: Callable[[DiskLog, OSError], LogDirFailed],
+    ) -> None:
         self._executor = executor
+        # Calls ``flushed`` of the log before anyone who waits for the round continues.
+        self._on_synced = on_synced
         self._on_failure = on_failure
         self._next: dict[DiskLog, asyncio.Future[None]] = {}
         self._running: dict[DiskLog, asyncio.Task[None]] = {}
@@ -88,7 +97,7 @@ class Flusher:
                     self.fail(self._on_failure(log, error))
                     self._fail(future)
                     continue
-                log.flushed(work)
+                self._on_synced(log, work)
                 self.on_sync(seconds)
                 if not future.done():
                     future.set_result(None)

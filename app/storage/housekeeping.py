@@ -11,7 +11,6 @@ from pathlib import Path
 from ..clock import Clock, PatientClock
 from ..errors import CorruptLog, StorageError, StorageFull
 from .cleaner import Cleaner
-from .engine import TopicPartition
 from .flusher import Flusher
 from .log import DiskLog
 from .log_dir import LogDir
@@ -20,12 +19,16 @@ from .memory_log import MemoryLog, StoredBatch
 from .open_segments import OpenSegments
 from .segment import Segment
 from .segment_reader import confirm_newest, read_record_age
+from .topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 
 class Housekeeping:
-    """Begins with ``start`` and ends with ``stop``; ``enforce_retention`` may be called in between."""
+    """Saves checkpoints and enforces retention, from ``start`` to ``stop``.
+
+    ``enforce_retention`` may be called in between.
+    """
 
     def __init__(
         self,
@@ -98,7 +101,10 @@ class Housekeeping:
     # ── retention ──
 
     async def enforce_retention(self) -> int:
-        """Delete what the configurations no longer keep; returns segments, and batches in memory, deleted."""
+        """Delete what the configurations no longer keep.
+
+        Returns the number of segments, and of batches in memory, that were deleted.
+        """
         now_ms = self._clock.now_ms()
         deleted = 0
         for name, log in list(self._memory.items()):
@@ -128,7 +134,7 @@ class Housekeeping:
             try:
                 await self._log_dir.in_thread(read_record_age, segment)
             except CorruptLog as error:
-                # What is known of the damage is gone around the next time.
+                # The corrupt range is known now, so the next call skips it.
                 logger.error("%s: its age is not known yet: %s", segment.path, error)
                 return
             except OSError as error:
@@ -151,7 +157,7 @@ class Housekeeping:
             segments = log.expired_segments(now_ms)
             if not segments:
                 return 0
-            # Nothing is deleted because of a timestamp that only a damaged index knows.
+            # Nothing is deleted because of a timestamp that only a corrupt index has.
             await self._log_dir.in_thread(_confirm_newest, segments)
             segments = log.expired_segments(now_ms)
             if not segments or self._is_gone(log):

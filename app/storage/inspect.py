@@ -1,7 +1,7 @@
-"""``stele dump`` and ``stele verify``: what is in the files, without a broker.
+"""``stele dump`` and ``stele verify``: inspect files without a broker.
 
-Both only read. On the directory of a running broker ``verify`` may meet a batch
-that is just being written at the very end of an active segment; it says so.
+Both only read. In the directory of a running broker, ``verify`` may find a batch
+that is being written at the end of an active segment; the problem says so.
 """
 
 from __future__ import annotations
@@ -13,33 +13,44 @@ from typing import TextIO
 
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
+from stele.wire.control_record import read_marker
 
+from .config_types import INT64_MAX
 from .files import Files, RealFiles, read_file
+from .keys.key_index import bounds_of, check_key_index, entries_of
 from .offset_index import OffsetIndex
 from .partition_files import PartitionFiles
 from .scan import CorruptRange, scan_batches
-from .segment import LOG_SUFFIX
+from .segment import KEY_INDEX_SUFFIX, LOG_SUFFIX
 from .segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from .time_index import TimeIndex
+from .transaction_check import TransactionCheck
+from .transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
 
 _HEX_WIDTH = 16
 
 
 def dump(path: Path, *, show_hex: bool, out: TextIO) -> None:
-    """Print a ``.log``, ``.index`` or ``.timeindex`` for people, a line for each batch and record.
+    """Print a ``.log`` file or one of its indexes, one line per batch, record or entry.
 
     Raises:
-        ValueError: not a file of a segment.
+        ValueError: ``path`` is not a file of a segment.
         OSError: it cannot be read.
     """
     if path.suffix == INDEX_SUFFIX:
         _dump_offset_index(path, out)
     elif path.suffix == TIME_INDEX_SUFFIX:
         _dump_time_index(path, out)
+    elif path.suffix == KEY_INDEX_SUFFIX:
+        _dump_key_index(path, out)
+    elif path.suffix == TRANSACTION_INDEX_SUFFIX:
+        _dump_transaction_index(path, out)
     elif path.suffix == LOG_SUFFIX:
         _dump_log(path, show_hex=show_hex, out=out)
     else:
-        raise ValueError(f"{path} is not a file of a segment; give a .log, .index or .timeindex")
+        raise ValueError(
+            f"{path} is not a file of a segment; give a .log, .index, .timeindex, .txnindex or .keyindex"
+        )
 
 
 def _base_offset(path: Path) -> int:
@@ -51,14 +62,14 @@ def _base_offset(path: Path) -> int:
 
 def _dump_log(path: Path, *, show_hex: bool, out: TextIO) -> None:
     out.write(f"Dumping {path}\nLog starting offset: {_base_offset(path)}\n")
-    for found in _scan(path):
-        if isinstance(found, CorruptRange):
+    for scanned in _scan(path):
+        if isinstance(scanned, CorruptRange):
             out.write(
-                f"CORRUPT position: {found.position} to {found.end_position} offsets: {found.offset} to "
-                f"{found.next_offset - 1}: {found.reason}\n"
+                f"CORRUPT position: {scanned.position} to {scanned.end_position} offsets: {scanned.offset} to "
+                f"{scanned.next_offset - 1}: {scanned.reason}\n"
             )
         else:
-            _dump_batch(path, found, show_hex=show_hex, out=out)
+            _dump_batch(path, scanned, show_hex=show_hex, out=out)
 
 
 def _dump_batch(path: Path, header: rb.BatchHeader, *, show_hex: bool, out: TextIO) -> None:
@@ -78,6 +89,9 @@ def _dump_batch(path: Path, header: rb.BatchHeader, *, show_hex: bool, out: Text
     except rb.CorruptBatchError as error:
         out.write(f"| CORRUPT records: {error.reason}\n")
     else:
+        if header.is_control:
+            _dump_marker(raw, out)
+            records = ()
         for record in records:
             out.write(
                 f"| offset: {record.offset} timestamp: {record.timestamp} key: {_text(record.key)} "
@@ -88,6 +102,22 @@ def _dump_batch(path: Path, header: rb.BatchHeader, *, show_hex: bool, out: Text
             line = raw[start : start + _HEX_WIDTH]
             shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)
             out.write(f"  {header.position + start:010x}  {line.hex(' '):<47}  {shown}\n")
+
+
+def _dump_marker(raw: bytes, out: TextIO) -> None:
+    """Print what a control batch says, with the names of Kafka's tool."""
+    header = rb.read_header(raw)
+    try:
+        marker = read_marker(raw, header)
+    except rb.CorruptBatchError as error:
+        out.write(f"| CORRUPT records: {error.reason}\n")
+        return
+    what = (
+        "control record of another type"
+        if marker is None
+        else f"endTxnMarker: {marker.type.name} coordinatorEpoch: {marker.coordinator_epoch}"
+    )
+    out.write(f"| offset: {header.base_offset} timestamp: {header.max_timestamp} {what}\n")
 
 
 def _codec_name(codec: int) -> str:
@@ -102,7 +132,7 @@ def _headers(record: rb.RecordView) -> str:
 
 
 def _text(data: bytes | None) -> str:
-    """UTF-8 without control characters as it is, everything else as hex."""
+    """Return printable UTF-8 unchanged, and anything else as hex."""
     if data is None:
         return "null"
     try:
@@ -115,7 +145,9 @@ def _text(data: bytes | None) -> str:
 def _dump_offset_index(path: Path, out: TextIO) -> None:
     index = OffsetIndex.from_bytes(path.read_bytes(), log_bytes=2**32)
     if index is None:
-        raise ValueError(f"{path} is damaged: its entries do not ascend; it is rebuilt when it is deleted")
+        raise ValueError(
+            f"{path} is corrupt: its entries do not ascend; stop the broker and delete the file, which the next start rebuilds"
+        )
     base_offset = _base_offset(path)
     out.write(f"Dumping {path}\n")
     for relative_offset, position in index.entries():
@@ -125,15 +157,45 @@ def _dump_offset_index(path: Path, out: TextIO) -> None:
 def _dump_time_index(path: Path, out: TextIO) -> None:
     index = TimeIndex.from_bytes(path.read_bytes())
     if index is None:
-        raise ValueError(f"{path} is damaged: its entries do not ascend; it is rebuilt when it is deleted")
+        raise ValueError(
+            f"{path} is corrupt: its entries do not ascend; stop the broker and delete the file, which the next start rebuilds"
+        )
     base_offset = _base_offset(path)
     out.write(f"Dumping {path}\n")
     for timestamp_ms, relative_offset in index.entries():
         out.write(f"timestamp: {timestamp_ms} offset: {base_offset + relative_offset}\n")
 
 
+def _dump_transaction_index(path: Path, out: TextIO) -> None:
+    base_offset = _base_offset(path)
+    index = TransactionIndex.from_bytes(path.read_bytes(), base_offset=base_offset, next_offset=INT64_MAX)
+    if index is None:
+        raise ValueError(
+            f"{path} is corrupt: its entries do not fit a segment that begins at offset {base_offset}; stop the "
+            "broker and delete the .index file of the segment, and the next start rebuilds all its indexes"
+        )
+    out.write(f"Dumping {path}\n")
+    for entry in index.entries():
+        out.write(
+            f"producerId: {entry.producer_id} firstOffset: {entry.first_offset} "
+            f"lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}\n"
+        )
+
+
+def _dump_key_index(path: Path, out: TextIO) -> None:
+    raw = path.read_bytes()
+    problem = check_key_index(raw)
+    if problem is not None:
+        raise ValueError(f"{path} is damaged: {problem}; it is built again when it is needed")
+    log_bytes, next_offset, count = bounds_of(raw)
+    out.write(f"Dumping {path}\n")
+    out.write(f"logBytes: {log_bytes} nextOffset: {next_offset} keys: {count}\n")
+    for hashed, offset in entries_of(raw):
+        out.write(f"hash: {hashed.hex()} offset: {offset}\n")
+
+
 class _ReadOnlyFile:
-    """Reads for ``scan_batches``; the file may belong to a broker, so it is never opened for writing."""
+    """A file for ``scan_batches``, opened only for reading because a broker may be using it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -190,16 +252,16 @@ class Verified:
 
 
 def verify(data_dir: Path, *, report: Callable[[Verified], None]) -> int:
-    """Check every batch and index under ``data_dir``; returns how many problems there are.
+    """Check every batch and index under ``data_dir``; return the number of problems.
 
-    ``report`` is called after each partition, so that long work shows its progress.
+    ``report`` is called after each partition, to show the progress of a long check.
 
     Raises:
         ValueError: there is no partition in ``data_dir``.
     """
     directories = sorted({path.parent for path in data_dir.glob(f"*/*{LOG_SUFFIX}")})
     if not directories and not (data_dir / "start-record").exists():
-        raise ValueError(f"{data_dir} is not a data directory: no partition is in it")
+        raise ValueError(f"{data_dir} is not a data directory: it contains no partition")
     problems = 0
     for directory in directories:
         verified = verify_partition(directory)
@@ -209,7 +271,7 @@ def verify(data_dir: Path, *, report: Callable[[Verified], None]) -> int:
 
 
 class VerificationStopped(Exception):
-    """``should_stop`` said so."""
+    """``should_stop`` returned True."""
 
 
 def verify_partition(
@@ -219,22 +281,23 @@ def verify_partition(
     sealed: Container[Path] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Verified:
-    """Check every segment of one partition: CRCs, offsets, indexes that point at batches.
+    """Check every segment of one partition: CRCs, offsets, index entries, and aborted transactions.
 
-    Offsets have no holes except where the log was compacted.
-
-    With ``ends`` those logs are checked, each up to that byte: what is appended meanwhile is left out.
-    With ``sealed`` those of them have their indexes on the disk; what is there of others is older.
+    Offsets must have no holes, except where the log was compacted. With ``ends`` only those logs
+    are checked, each up to that byte, so that records appended meanwhile are left out. With
+    ``sealed`` only the indexes of those logs are checked, because those of others are out of date.
 
     Raises:
-        VerificationStopped: ``should_stop`` said so.
+        VerificationStopped: ``should_stop`` returned True.
     """
     logs = sorted(directory.glob(f"*{LOG_SUFFIX}") if ends is None else ends)
     files = RealFiles()
     batches = records = size_bytes = 0
     problems: list[str] = []
     expected: int | None = None
+    transactions = TransactionCheck(files)
     for log in logs:
+        transactions.begin()
         base_offset = _base_offset(log)
         if expected is not None and base_offset != expected:
             problems.append(
@@ -244,24 +307,28 @@ def verify_partition(
         end = log.stat().st_size if ends is None else ends[log]
         is_sealed = sealed is None or log in sealed
         indexed, index_problems = _indexed(files, log, end) if is_sealed else ({}, [])
-        for found in _scan(log, end=end):
+        for scanned in _scan(log, end=end):
             if should_stop():
                 raise VerificationStopped
-            if isinstance(found, CorruptRange):
+            if isinstance(scanned, CorruptRange):
                 problems.append(
-                    f"{log}: corrupt from byte {found.position} to {found.end_position}: {found.reason}"
+                    f"{log}: corrupt from byte {scanned.position} to {scanned.end_position}: {scanned.reason}"
                     + (
                         " (the end: torn, or being written)"
-                        if ends is None and found.end_position == end
+                        if ends is None and scanned.end_position == end
                         else ""
                     )
                 )
-                expected = found.next_offset
+                expected = scanned.next_offset
                 continue
-            if indexed.get(found.position) == found.last_offset - base_offset:
-                del indexed[found.position]
-            batches, records = batches + 1, records + found.record_count
-            expected = found.next_offset
+            if indexed.get(scanned.position) == scanned.last_offset - base_offset:
+                del indexed[scanned.position]
+            batches, records = batches + 1, records + scanned.record_count
+            expected = scanned.next_offset
+            if scanned.is_transactional:
+                _note_transactional(transactions, log, scanned)
+        if is_sealed:
+            problems += transactions.problems(log, next_offset=expected, is_last=log == logs[-1])
         size_bytes += end
         problems += index_problems
         index_path = log.with_suffix(INDEX_SUFFIX)
@@ -279,8 +346,19 @@ def verify_partition(
     )
 
 
+def _note_transactional(transactions: TransactionCheck, log: Path, header: rb.BatchHeader) -> None:
+    file = _ReadOnlyFile(log)
+    try:
+        transactions.note(file, header)
+    finally:
+        file.close()
+
+
 def _indexed(files: Files, log: Path, end: int) -> tuple[dict[int, int], list[str]]:
-    """``{position: relative offset}`` of the index before byte ``end`` of ``log``, and what is wrong with both indexes."""
+    """Return the index before byte ``end`` of ``log``, and the problems of both indexes.
+
+    The index maps positions to relative offsets.
+    """
     problems: list[str] = []
     indexed: dict[int, int] = {}
     index_path, time_path = log.with_suffix(INDEX_SUFFIX), log.with_suffix(TIME_INDEX_SUFFIX)
@@ -288,11 +366,15 @@ def _indexed(files: Files, log: Path, end: int) -> tuple[dict[int, int], list[st
     if raw is not None:
         index = OffsetIndex.from_bytes(raw, log_bytes=max(1, log.stat().st_size))
         if index is None:
-            problems.append(f"{index_path}: its entries do not ascend, or point behind the log")
+            problems.append(f"{index_path}: its entries do not ascend, or point past the end of the log")
         else:
-            # A segment that grew and was sealed meanwhile has entries for what is left out here.
+            # A segment that grew and was sealed meanwhile has entries past ``end``.
             indexed = {position: relative for relative, position in index.entries() if position < end}
     raw = read_file(files, time_path)
     if raw is not None and TimeIndex.from_bytes(raw) is None:
         problems.append(f"{time_path}: its entries do not ascend")
+    key_path = log.with_suffix(KEY_INDEX_SUFFIX)
+    raw = read_file(files, key_path)
+    if raw is not None and (problem := check_key_index(raw)) is not None:
+        problems.append(f"{key_path}: {problem}; it is built again when it is needed")
     return indexed, problems

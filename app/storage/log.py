@@ -23,55 +23,33 @@ import asyncio
 import logging
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
 from stele.wire import record_batch as rb
+from stele.wire.control_record import read_marker
 
 from ..clock import Clock
 from .age import Verdict, retention_verdict
 from .checkpoint import LEADER_EPOCHS
-from .engine import PartitionSpec, ProducerState
-from .files import DISK_FULL, File, Files, write_file, write_files
+from .config_types import INT64_MAX
+from .engine import AbortedTransaction, PartitionSpec, ProducerState
+from .files import write_file, write_files
+from .flush_work import FlushWork
+from .high_watermark import HighWatermark
 from .log_loader import LoadedLog, new_segment
-from .partition_files import PartitionFiles
+from .partition_files import ABORTED_TRANSACTIONS, PartitionFiles
 from .partition_log import Span, check_offset
 from .segment import Segment
 from .segment_loader import adopt_sealed
 from .segment_reader import Extent, extent_from, find_time, headers
 from .topic_config import TopicConfig
+from .transaction_index import AbortedEntry, overlapping
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(slots=True)
-class FlushWork:
-    """What one sync of a partition must cover; made on the loop, run in a thread."""
-
-    end_offset: int
-    files: list[File] = field(default_factory=list[File])
-    seals: list[Segment] = field(default_factory=list[Segment])
-    sealed: list[Segment] = field(default_factory=list[Segment])
-    directory: Path | None = None
-    file_system: Files | None = None
-
-    def run(self) -> None:
-        """Raises ``OSError``: then nothing may be called synced."""
-        for segment in self.seals:
-            try:
-                segment.write_indexes()
-            except OSError as error:
-                if error.errno not in DISK_FULL:
-                    raise
-                # The records can be synced all the same; the next flush tries the indexes again.
-                logger.warning("%s: no space for its indexes yet", segment.path)
-            else:
-                self.sealed.append(segment)
-        for file in self.files:
-            file.sync()
-        if self.directory is not None and self.file_system is not None:
-            self.file_system.sync_dir(self.directory)
+# Retention reads the records of an active segment only when nothing was appended for this long.
+_ACTIVE_QUIET_MS = 60_000
 
 
 class DiskLog:
@@ -99,10 +77,14 @@ class DiskLog:
         self.log_start_offset = loaded.log_start_offset
         self.recovery_point = loaded.segments[-1].next_offset
         self.epochs = loaded.epochs
+        # A transaction was aborted in it, now or earlier.
+        self._has_aborted = any(segment.aborted for segment in loaded.segments)
         # Offsets were skipped at the start: a checkpoint must say so before anything is acknowledged.
         self.has_jumped = loaded.has_jumped
         # All that a clean shutdown leaves is there: nothing was written since the last one.
         self._is_on_disk = loaded.is_on_disk
+        # Whatever recovery kept is synced, and so visible.
+        self._high_watermark = HighWatermark()
         # What no sync that has begun covers.
         self.unsynced_records = 0
         self.unsynced_bytes = 0
@@ -114,6 +96,8 @@ class DiskLog:
         # Where the last pass of compaction ended, and before which offset it may have removed records.
         self.first_dirty = first_dirty
         self.holes_until = loaded.holes_until
+        # Records before this offset are all that may be the reason for a removal by compaction.
+        self.compacted_until = self.segments[-1].next_offset if self.holes_until else 0
         # Held by whatever deletes or replaces segments.
         self.replacements = 0
         self.upkeep = asyncio.Lock()
@@ -128,6 +112,15 @@ class DiskLog:
     @property
     def log_end_offset(self) -> int:
         return self.segments[-1].next_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark.offset(self.segments[-1].next_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        first_open, end = self.producer_state.first_open_offset, self.high_watermark
+        return end if first_open is None else min(max(first_open, self.log_start_offset), end)
 
     @property
     def size_bytes(self) -> int:
@@ -159,11 +152,16 @@ class DiskLog:
             self.roll()
         self.active.append(batches, headers, now_ms=now_ms)
         self.epochs.note(leader_epoch, base_offset)
+        self._high_watermark.appended(len(batches))
         for header in headers:
             self.unsynced_records += header.record_count
             self.unsynced_bytes += header.size
             if header.has_producer_id:
-                self.producer_state.apply(header)
+                marker = read_marker(batches, header) if header.is_control else None
+                aborted = self.producer_state.apply(header, marker)
+                if aborted is not None:
+                    self.active.aborted.append(aborted)
+                    self._has_aborted = True
         return base_offset, offset - 1
 
     def _must_roll(self, size: int, last_offset: int, now_ms: int) -> bool:
@@ -193,24 +191,36 @@ class DiskLog:
 
     # ── sync ──
 
+    def hold_back(self, base_offset: int, size_bytes: int) -> None:
+        """Hide the append just made, of ``size_bytes`` at ``base_offset``, and what follows until it is synced."""
+        self._high_watermark.hold_back(base_offset, size_bytes)
+
     @property
     def is_dirty(self) -> bool:
         return self.recovery_point < self.log_end_offset or bool(self._unsealed)
 
     def flush_work(self) -> FlushWork:
         """Everything not yet synced."""
+        self._high_watermark.sync_begins()
         work = FlushWork(end_offset=self.log_end_offset, seals=list(self._unsealed))
         self.unsynced_records = self.unsynced_bytes = 0
         start = max(0, bisect_right(self._bases, self.recovery_point) - 1)
         self._in_flush = self.segments[start:]
         work.files = [segment.file() for segment in self._in_flush]
+        if any(segment.aborted for segment in self._unsealed):
+            work.aborted_list = self._aborted_list()
         if self._directory_dirty:
             work.directory, work.file_system = self.directory, self._files
         self._directory_dirty = False
         return work
 
-    def flushed(self, work: FlushWork) -> None:
-        """``work`` ran without an error."""
+    def _aborted_list(self) -> bytes:
+        return self._partition.aborted_list(
+            segment.base_offset for segment in self.segments if segment.aborted
+        )
+
+    def flushed(self, work: FlushWork) -> int:
+        """Note that ``work`` ran without an error; return how many bytes become visible."""
         self._in_flush = []
         for segment in work.sealed:
             segment.is_sealed = True
@@ -221,6 +231,7 @@ class DiskLog:
         assert work.end_offset >= self.recovery_point
         assert work.end_offset <= self.log_end_offset
         self.recovery_point = work.end_offset
+        return self._high_watermark.sync_ends()
 
     @property
     def checkpoint_offset(self) -> int:
@@ -230,7 +241,7 @@ class DiskLog:
     # ── read ──
 
     def plan(
-        self, offset: int, max_bytes: int, *, at_least_one: bool
+        self, offset: int, max_bytes: int, *, at_least_one: bool, end_offset: int = INT64_MAX
     ) -> Callable[[bool], Extent | None] | None:
         check_offset(self, offset)
         if offset == self.log_end_offset or (max_bytes <= 0 and not at_least_one):
@@ -239,12 +250,29 @@ class DiskLog:
         segment = self.segments[first]
         if not segment.may_have_holes:
             return lambda nowait: extent_from(
-                segment, offset, max_bytes, at_least_one=at_least_one, nowait=nowait
+                segment, offset, max_bytes, at_least_one=at_least_one, end_offset=end_offset, nowait=nowait
             )
         later = self.segments[first:]
         return lambda nowait: _extent_with_records(
-            later, offset, max_bytes, at_least_one=at_least_one, nowait=nowait
+            later, offset, max_bytes, at_least_one=at_least_one, end_offset=end_offset, nowait=nowait
         )
+
+    def aborted_search(self, from_offset: int) -> Callable[[int], list[AbortedTransaction]] | None:
+        if not self._has_aborted:
+            return None
+        # Segments that are replaced keep the transactions of the batches that they hold.
+        segments = self.segments[max(0, bisect_right(self._bases, from_offset) - 1) :]
+        indexes = [segment.aborted for segment in segments]
+        return lambda end_offset: [
+            AbortedTransaction(entry.producer_id, entry.first_offset, entry.last_offset)
+            for entry in overlapping(indexes, from_offset, end_offset)
+        ]
+
+    def aborted_entries(self) -> list[AbortedEntry]:
+        """Return all transactions that were aborted, in the order of their markers."""
+        if not self._has_aborted:
+            return []
+        return [entry for segment in self.segments for entry in segment.aborted.entries()]
 
     def holds(self, span: Span) -> bool:
         return isinstance(span, Extent) and (span.segment.is_pinned or span.segment in self.segments)
@@ -276,7 +304,7 @@ class DiskLog:
     # ── retention ──
 
     def advance_log_start(self, offset: int) -> None:
-        self.log_start_offset = min(max(self.log_start_offset, offset), self.log_end_offset)
+        self.log_start_offset = min(max(self.log_start_offset, offset), self.high_watermark)
 
     def expired_segments(self, now_ms: int) -> list[Segment]:
         """Sealed segments, oldest first, that the configuration no longer keeps.
@@ -302,11 +330,16 @@ class DiskLog:
         return self.active.size > 0 and self._verdict(self.active, now_ms) is Verdict.DELETE
 
     def segment_to_read(self, now_ms: int) -> Segment | None:
-        """The oldest segment that is past its time unless its records say otherwise, if all before it are past it."""
+        """The oldest segment that is past its time unless its records say otherwise, if all before it are past it.
+
+        Not an active segment that is being appended to: what was read of it would not be all of it.
+        """
+        quiet_ms = min(_ACTIVE_QUIET_MS, self.config.retention_ms)
         for segment in self.segments:
             verdict = self._verdict(segment, now_ms)
             if verdict is Verdict.READ and segment.size:
-                return segment
+                is_quiet = segment is not self.active or now_ms - segment.appended_ms >= quiet_ms
+                return segment if is_quiet else None
             if verdict is Verdict.KEEP:
                 return None
         return None
@@ -396,18 +429,27 @@ class DiskLog:
             contents = {
                 self._partition.producers_path(self.log_end_offset).name: self.producer_state.snapshot()
             }
+            if self._has_aborted:
+                contents[ABORTED_TRANSACTIONS] = self._aborted_list()
             if self.epochs.is_dirty:
                 contents[LEADER_EPOCHS] = self.epochs.content()
             for segment in (*self._unsealed, self.active):
+                segment.remove_stale_index()
                 if segment is not self.active or segment.needs_indexes:
-                    contents |= segment.indexes.contents()
+                    contents |= segment.index_contents()
             write_files(self._files, self.directory, contents)
         for segment in self.segments:
             segment.release()
 
 
 def _extent_with_records(
-    segments: list[Segment], offset: int, max_bytes: int, *, at_least_one: bool, nowait: bool
+    segments: list[Segment],
+    offset: int,
+    max_bytes: int,
+    *,
+    at_least_one: bool,
+    end_offset: int,
+    nowait: bool,
 ) -> Extent | None:
     """As ``extent_from``, beyond the first of ``segments`` if all that it has from ``offset`` on has no records.
 
@@ -415,13 +457,14 @@ def _extent_with_records(
     """
     extent: Extent | None = None
     for segment in segments:
-        if extent is not None and not segment.size:
+        if extent is not None and (not segment.size or segment.base_offset >= end_offset):
             break
         extent = extent_from(
             segment,
             max(offset, segment.base_offset),
             max_bytes,
             at_least_one=at_least_one,
+            end_offset=end_offset,
             nowait=nowait,
         )
         if extent is None or extent.has_records:

@@ -1,4 +1,4 @@
-"""A data directory's disk: the threads that wait for it, and whether it can still be trusted.
+"""A data directory's disk: the threads that wait for it, and its failure.
 
 The first failed write or sync stops the whole directory (ADR-0003): a kernel may
 drop the dirty pages after reporting the error once, so a second try would lie. A
@@ -41,7 +41,10 @@ class LogDir:
         return await asyncio.get_running_loop().run_in_executor(self.threads, work, *arguments)
 
     def refuse(self, path: Path, error: OSError) -> StorageError:
-        """What to raise for ``error``: a full disk can be waited for, anything else stops the directory."""
+        """Return the error to raise for ``error``.
+
+        A full disk may get space again; any other error stops the directory.
+        """
         if error.errno in DISK_FULL:
             return StorageFull(path, error)
         return self.fail(path, error)

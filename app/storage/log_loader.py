@@ -1,14 +1,15 @@
-"""Loading a partition's log: which files count, and where it begins and ends.
+"""Load a partition's log: which files count, and where the log begins and ends.
 
-After a clean shutdown nothing is read but indexes and a few headers. After an
-unclean start the log is scanned from the segment that holds the recovery point
-(``recovery`` decides what is kept). In both cases:
+A clean start reads only indexes and a few headers. An unclean start scans the log
+from the segment that holds the recovery point (``recovery`` decides what is kept).
+In both cases:
 
-- no offset before the recovery point or the log start offset is ever given
-  again, so a log that lost its end goes on in a new segment at a later offset;
+- no offset before the recovery point or the log start offset is ever assigned
+  again, so a log that lost its end continues in a new segment at a later offset;
 - nothing is appended after bytes that hold no batch;
-- the producer state knows of every batch, or knows that it does not;
-- a replacement of segments by a compacted one is completed or undone.
+- the producer state includes every batch, or knows that batches are missing;
+- the aborted transactions of every segment are known;
+- an interrupted replacement of segments by a compacted one is completed or undone.
 """
 
 from __future__ import annotations
@@ -23,24 +24,27 @@ from ..clock import Clock
 from .checkpoint import LeaderEpochs
 from .cleaning.cleaned_segment import CLEANED_SUFFIX
 from .cleaning.replacement import SWAP_SUFFIX, recover_replacement
+from .config_types import INT64_MAX
 from .engine import PartitionSpec
+from .open_transactions import marker_at
 from .partition_files import PRODUCERS_SUFFIX, PartitionFiles
 from .producer_state_replay import ProducerStateReplay
 from .recovery import UncleanStart, recover_segments
-from .segment import LOG_SUFFIX, Segment
+from .segment import KEY_INDEX_SUFFIX, LOG_SUFFIX, Segment
 from .segment_loader import adopt_active, adopt_sealed
 from .topic_config import TopicConfig
+from .transaction_rebuild import rebuild_aborted
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
 class LoadedLog:
-    """What a partition's directory holds, ready to be read and appended to.
+    """A loaded log, ready to be read and appended to.
 
     The last of ``segments`` is active. ``has_jumped``: offsets were skipped, which
-    a checkpoint must state before anything is acknowledged. ``is_on_disk``: all
-    that a clean shutdown leaves is there. ``holes_until``: segments that begin
+    a checkpoint must record before anything is acknowledged. ``is_on_disk``: the
+    files are as a clean shutdown leaves them. ``holes_until``: segments that begin
     before this offset may have been compacted.
     """
 
@@ -60,7 +64,7 @@ def new_segment(
     *,
     may_have_holes: bool = False,
 ) -> Segment:
-    """A segment of which nothing is known yet, and whose file need not be there."""
+    """Return a segment that is not loaded, and whose file need not exist."""
     return Segment(
         partition.files,
         partition.directory,
@@ -76,23 +80,23 @@ def load_log(
     spec: PartitionSpec,
     clock: Clock,
     *,
-    crash: UncleanStart | None,
+    unclean_start: UncleanStart | None,
     recovery_point: int,
     log_start_offset: int,
     first_dirty: int = 0,
 ) -> LoadedLog:
-    """Make or load the partition; ``crash`` None means that the last run closed it.
+    """Create or load the partition; ``unclean_start`` is None after a clean shutdown.
 
     ``recovery_point``, ``log_start_offset`` and ``first_dirty`` are those of the checkpoints. The
-    directory must not be another topic's (``PartitionFiles.topic_id``). Its name
-    lasts once its parent is synced, which is the caller's.
+    directory must not be another topic's (``PartitionFiles.topic_id``). The caller syncs the
+    parent of the directory, so that its name survives a loss of power.
 
     Raises:
         OSError: the disk failed; no file is left open.
     """
     loader = _Loader(partition, spec, clock)
     try:
-        return loader.load(crash, recovery_point, log_start_offset, first_dirty)
+        return loader.load(unclean_start, recovery_point, log_start_offset, first_dirty)
     except BaseException:
         for segment in loader.segments:
             segment.release()
@@ -110,42 +114,65 @@ class _Loader:
         self._replay = ProducerStateReplay(partition, spec.producer_state)
         self._epochs = LeaderEpochs()
         self._has_jumped = False
+        # An index of aborted transactions is lost or damaged.
+        self._must_find_aborted = False
 
     def load(
-        self, crash: UncleanStart | None, recovery_point: int, log_start_offset: int, first_dirty: int
+        self,
+        unclean_start: UncleanStart | None,
+        recovery_point: int,
+        log_start_offset: int,
+        first_dirty: int,
     ) -> LoadedLog:
         self._files.make_dir(self._directory)
         self._partition.write_topic_id(self._spec.topic_id)
-        if any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in self._partition.names()):
+        names = self._partition.names()
+        if any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
             recover_replacement(self._files, self._directory)
+            self._must_find_aborted = any(name.endswith(SWAP_SUFFIX) for name in names)
         self._partition.remove_leftovers()
-        # The checkpoint stands in for the file if that is lost.
+        # The checkpoint replaces the file if that is lost.
         self._holes_until = max(self._partition.read_holes_until(), first_dirty)
         self._replay = ProducerStateReplay(
             self._partition, self._spec.producer_state, holes_until=self._holes_until
         )
         bases = self._partition.stored(LOG_SUFFIX)
         while len(bases) > 1 and bases[1] <= log_start_offset:
-            # Retention was interrupted; what it left has holes.
+            # Retention was interrupted, and may have deleted some of these files.
             self._partition.remove_segment(bases.pop(0))
         self.segments = [self._new_segment(base) for base in bases]
+        if any(name.endswith(KEY_INDEX_SUFFIX) for name in names):
+            self._remove_key_indexes(
+                bases, INT64_MAX if unclean_start is None else unclean_start.recovery_point
+            )
         used_offset = max(recovery_point, log_start_offset)
         is_on_disk = False
         if self.segments:
             self._report_missing(self.segments[0].base_offset, log_start_offset)
             self._epochs = LeaderEpochs.read(self._files, self._directory)
-            if crash is None:
+            # The segments from the recovery point on are read after an unclean start.
+            trusted_until = INT64_MAX if unclean_start is None else self._first_suspect(recovery_point)
+            if self._partition.lost_transaction_indexes(trusted_until):
+                self._must_find_aborted = True
+            if unclean_start is None:
                 is_on_disk = self._adopt(recovery_point, used_offset)
             else:
-                self._recover(crash, used_offset)
+                self._recover(unclean_start, used_offset)
         else:
             self._report_missing(used_offset, log_start_offset)
             self._add_segment(used_offset)
             self._replay.restore_before(used_offset, self.segments)
             self._files.sync_dir(self._directory)
+        if self._must_find_aborted:
+            logger.warning("%s: its aborted transactions are read from the log", self._directory)
+            rebuild_aborted(self.segments)
+            self._partition.write_aborted_list(
+                segment.base_offset for segment in self.segments if segment.aborted
+            )
         end_offset = self.segments[-1].next_offset
         self._replay.skip_to(end_offset)
-        for path in self._partition.stale_snapshots(end_offset):
+        # If this run ends before its first checkpoint, the next start begins where this one did.
+        for path in self._partition.stale_snapshots(min(end_offset, recovery_point)):
             self._files.remove(path)
         return LoadedLog(
             segments=self.segments,
@@ -156,13 +183,19 @@ class _Loader:
             holes_until=self._holes_until,
         )
 
-    def _report_missing(self, found_offset: int, log_start_offset: int) -> None:
-        if found_offset > log_start_offset:
+    def _remove_key_indexes(self, bases: list[int], recovery_point: int) -> None:
+        """Keep those of sealed segments that end before ``recovery_point``: the logs of others may change."""
+        if bases:
+            last = max(0, bisect_left(bases, recovery_point) - 1)
+            self._partition.remove_key_indexes(bases[last])
+
+    def _report_missing(self, first_offset: int, log_start_offset: int) -> None:
+        if first_offset > log_start_offset:
             logger.error(
                 "%s: the files of offsets %d to %d are missing",
                 self._directory,
                 log_start_offset,
-                found_offset - 1,
+                first_offset - 1,
             )
 
     def _new_segment(self, base_offset: int) -> Segment:
@@ -182,48 +215,56 @@ class _Loader:
     # ── after a clean shutdown ──
 
     def _adopt(self, recovery_point: int, used_offset: int) -> bool:
-        """Take what a clean shutdown left; returns False if it left not all."""
+        """Load what a clean shutdown left; return False if something is missing."""
         if not used_offset and self._partition.is_blank():
             return True
         *sealed, active = self.segments
         self._adopt_sealed(sealed)
         is_whole = True
-        # The shutdown left a checkpoint, too; 0 means that it is lost.
+        # The shutdown also left a checkpoint; 0 means that it is lost.
         if not adopt_active(active) or (recovery_point and active.next_offset != recovery_point):
-            logger.warning("%s: its indexes do not fit, they are built again", active.path)
-            crash = UncleanStart(recovery_point=2**63 - 1, log_start_offset=0, same_boot=True)
-            self.segments = [*sealed, *recover_segments(self._files, [active], crash, lambda _: None)]
+            logger.warning("%s: its indexes do not match the log and are rebuilt", active.path)
+            all_is_synced = UncleanStart(recovery_point=2**63 - 1, log_start_offset=0, same_boot=True)
+            self.segments = [
+                *sealed,
+                *recover_segments(self._files, [active], all_is_synced, lambda _segment, _header: None),
+            ]
+            self._must_find_aborted = True
             # The shutdown also left a snapshot, whose name is where the log ended.
             used_offset = max([used_offset, *self._partition.stored(PRODUCERS_SUFFIX)])
             is_whole = False
-        self._roll_after_damage(used_offset)
+        self._roll_after_corruption(used_offset)
         has_snapshot = self._replay.restore_before(self.segments[-1].next_offset, self.segments)
         return is_whole and has_snapshot and not self._has_jumped
 
     def _adopt_sealed(self, sealed: list[Segment]) -> None:
         for segment, following in zip(sealed, self.segments[1:], strict=False):
             if not adopt_sealed(segment, next_offset=following.base_offset):
-                logger.warning("%s: its indexes did not fit, they were built again", segment.path)
+                logger.warning("%s: its indexes did not match the log and are rebuilt", segment.path)
+                self._must_find_aborted = True
 
     # ── after an unclean start ──
 
-    def _recover(self, crash: UncleanStart, used_offset: int) -> None:
+    def _recover(self, unclean_start: UncleanStart, used_offset: int) -> None:
         """Scan from the segment that holds the recovery point."""
-        bases = [segment.base_offset for segment in self.segments]
-        # A segment that ends at the point exactly may have been active then, and not have its indexes.
-        first = max(0, bisect_left(bases, crash.recovery_point) - 1)
+        first_suspect = self._first_suspect(unclean_start.recovery_point)
+        first = next(n for n, segment in enumerate(self.segments) if segment.base_offset >= first_suspect)
         trusted, suspect = self.segments[:first], self.segments[first:]
         self._adopt_sealed(trusted)
         self._replay.restore_before(suspect[0].base_offset, trusted)
         self._epochs.truncate_to(suspect[0].base_offset)
 
-        def on_batch(header: rb.BatchHeader) -> None:
-            self._replay.feed(header, (lost for segment in suspect for lost in segment.corrupt_ranges))
+        def on_batch(segment: Segment, header: rb.BatchHeader) -> None:
+            marker = marker_at(segment.file(), header)
+            corrupt_ranges = (lost for other in suspect for lost in other.corrupt_ranges)
+            aborted = self._replay.feed(header, marker, corrupt_ranges)
+            if aborted is not None:
+                segment.aborted.append(aborted)
             self._epochs.note(header.partition_leader_epoch, header.base_offset)
 
-        recovered = recover_segments(self._files, suspect, crash, on_batch)
+        recovered = recover_segments(self._files, suspect, unclean_start, on_batch)
         self.segments = trusted + recovered
-        self._roll_after_damage(used_offset)
+        self._roll_after_corruption(used_offset)
         for segment in recovered:
             segment.file().sync()
             if segment is not self.segments[-1]:
@@ -231,19 +272,25 @@ class _Loader:
                 segment.write_indexes()
                 segment.release()
         self._epochs.write(self._files, self._directory)
-        # They tell of batches that were cut; other batches will have their offsets.
+        # These snapshots include batches that were cut; other batches will get their offsets.
         for offset in self._partition.stored(PRODUCERS_SUFFIX):
             if offset > self.segments[-1].next_offset:
                 self._files.remove(self._partition.producers_path(offset))
         self._files.sync_dir(self._directory)
 
-    def _roll_after_damage(self, used_offset: int) -> None:
-        """Never append after bytes that are no batch, and never give an offset before ``used_offset``."""
+    def _first_suspect(self, recovery_point: int) -> int:
+        """Return the base offset of the segment from which an unclean start reads the log."""
+        bases = [segment.base_offset for segment in self.segments]
+        # A segment that ends exactly at the recovery point may have been active, without indexes on disk.
+        return bases[max(0, bisect_left(bases, recovery_point) - 1)]
+
+    def _roll_after_corruption(self, used_offset: int) -> None:
+        """Begin a new segment if the log ends with corrupt bytes, or before ``used_offset``."""
         active = self.segments[-1]
         at_end = bool(active.corrupt_ranges) and active.corrupt_ranges[-1].end_position == active.size
         if active.next_offset >= used_offset and not at_end:
             return
-        # At least one offset is lost with the bytes at the end: two segments cannot have one name.
+        # At least one offset is lost with the bytes at the end: two segments cannot have the same name.
         active.lose_until(max(active.next_offset, used_offset, active.base_offset + 1))
         active.is_sealed = True
         active.write_indexes()

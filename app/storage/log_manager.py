@@ -1,4 +1,4 @@
-"""The logs of a data directory: opened, created, deleted and closed."""
+"""Open, create, delete and close the logs of a data directory."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from pathlib import Path
 
 from ..clock import Clock
 from .data_dir import DataDir, Start
-from .engine import PartitionSpec, TopicPartition
+from .engine import PartitionSpec
 from .log import DiskLog
 from .log_dir import LogDir
 from .log_loader import load_log
 from .offset_checkpoints import OffsetCheckpoints
 from .partition_files import DELETED_SUFFIX, PartitionFiles
 from .recovery import UncleanStart
+from .topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-# Logs opened at once after a crash: the disk has a queue, the CRC has cores.
+# Logs opened in parallel after a crash: disks serve several reads at once, and CRCs use several cores.
 _OPEN_THREADS = 4
 
 
@@ -37,7 +38,7 @@ class _Unopened:
 
 
 class LogManager:
-    """``logs`` are the open ones; ``leader_epoch`` is above all that any of them holds."""
+    """The open ``logs``, and a ``leader_epoch`` that is at least as high as any in them."""
 
     def __init__(self, log_dir: LogDir, data_dir: DataDir, clock: Clock) -> None:
         self.logs: dict[TopicPartition, DiskLog] = {}
@@ -49,7 +50,7 @@ class LogManager:
         self._start: Start | None = None
 
     async def open(self) -> Start:
-        """Take the data directory; partitions are opened by ``create``.
+        """Lock the data directory; ``create`` opens the partitions.
 
         Raises:
             DataDirLocked: another broker has it.
@@ -67,10 +68,10 @@ class LogManager:
     # ── create ──
 
     async def create(self, specs: Sequence[PartitionSpec]) -> None:
-        """Open partitions, making those that are not there.
+        """Open partitions, and create those that do not exist.
 
         Raises:
-            StorageFull, LogDirFailed: none of them is open.
+            StorageFull, LogDirFailed: none of them was opened.
         """
         files, path = self._log_dir.files, self._log_dir.path
         unopened = [
@@ -81,7 +82,7 @@ class LogManager:
             await self._forget_predecessors(unopened)
             logs = await self._load(unopened)
             if logs:
-                # The run that made a directory may have ended before its name was made to last.
+                # The run that created a directory may have ended before it synced the directory's name.
                 await self._log_dir.in_thread(files.sync_dir, path)
         except OSError as error:
             raise self._log_dir.refuse(Path(error.filename or path), error) from error
@@ -89,41 +90,41 @@ class LogManager:
         for log in logs:
             self.logs[log.topic_partition] = log
             self.checkpoints.forget(log.topic_partition)
-            # Above all that is in the log, even if the start record was lost.
-            found = log.epochs.latest if self._start.was_clean else log.epochs.latest + 1
-            self.leader_epoch = max(self.leader_epoch, found)
+            # Higher than the epochs in the log after an unclean start, even if the start record was lost.
+            lowest = log.epochs.latest if self._start.was_clean else log.epochs.latest + 1
+            self.leader_epoch = max(self.leader_epoch, lowest)
         if any(log.has_jumped for log in logs):
             await self.checkpoints.checkpoint()
 
     async def _forget_predecessors(self, unopened: Sequence[_Unopened]) -> None:
-        """See that nothing of a deleted topic of the same name is taken for the new one's."""
+        """Remove the files and checkpoints of deleted topics of the same names."""
 
         def remove_stale() -> list[TopicPartition]:
-            return [one.name for one in unopened if self._remove_stale(one)]
+            return [partition.name for partition in unopened if self._remove_stale(partition)]
 
         forgotten = [self.checkpoints.forget(name) for name in await self._log_dir.in_thread(remove_stale)]
         if any(forgotten):
             await self.checkpoints.checkpoint()
 
     def _remove_stale(self, unopened: _Unopened) -> bool:
-        """True if the directory did not hold this very partition."""
+        """Remove the directory of another topic id; return True unless it holds this partition."""
         expected = unopened.spec.topic_id
-        found = unopened.files.topic_id(expected)
-        if found is not None and found != expected:
-            # A topic of this name was deleted, and its files outlived a crash.
+        topic_id = unopened.files.topic_id(expected)
+        if topic_id is not None and topic_id != expected:
+            # A topic of this name was deleted, and a crash kept its files.
             directory = unopened.files.directory
             logger.warning("%s belongs to a deleted topic of the same name and is removed", directory)
             self._remove_directory(directory)
-        return found != expected
+        return topic_id != expected
 
     async def _load(self, unopened: Sequence[_Unopened]) -> list[DiskLog]:
         limit = asyncio.Semaphore(_OPEN_THREADS)
 
-        async def load_one(one: _Unopened) -> DiskLog:
+        async def load(partition: _Unopened) -> DiskLog:
             async with limit:
-                return await self._log_dir.in_thread(self._load_one, one)
+                return await self._log_dir.in_thread(self._load_log, partition)
 
-        results = await asyncio.gather(*map(load_one, unopened), return_exceptions=True)
+        results = await asyncio.gather(*map(load, unopened), return_exceptions=True)
         logs = [result for result in results if isinstance(result, DiskLog)]
         for result in results:
             if isinstance(result, BaseException):
@@ -132,11 +133,11 @@ class LogManager:
                 raise result
         return logs
 
-    def _load_one(self, unopened: _Unopened) -> DiskLog:
+    def _load_log(self, unopened: _Unopened) -> DiskLog:
         assert self._start is not None, "open() comes first"
         recovery_point, log_start_offset = self.checkpoints.of(unopened.name)
         first_dirty = self.checkpoints.first_dirty(unopened.name)
-        crash = UncleanStart(
+        unclean_start = UncleanStart(
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             same_boot=self._start.same_boot,
@@ -145,7 +146,7 @@ class LogManager:
             unopened.files,
             unopened.spec,
             self._clock,
-            crash=None if self._start.was_clean else crash,
+            unclean_start=None if self._start.was_clean else unclean_start,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             first_dirty=first_dirty,
@@ -155,7 +156,7 @@ class LogManager:
     # ── delete ──
 
     def delete(self, log: DiskLog) -> None:
-        """Delete a log that nobody uses any more; for threads. Raises ``OSError``."""
+        """Delete a log that is no longer used; for threads. Raises ``OSError``."""
         log.close(clean=False)
         self._remove_directory(log.directory)
 
@@ -183,7 +184,7 @@ class LogManager:
     # ── close ──
 
     async def close(self, *, clean: bool, threads: int) -> None:
-        """Close all logs; raises ``OSError`` for the first that failed, when all have been tried."""
+        """Close all logs, and then raise the ``OSError`` of the first that failed, if any."""
         logs = list(self.logs.values())
 
         def close_all(mine: list[DiskLog]) -> None:
@@ -196,5 +197,5 @@ class LogManager:
                 raise error
 
     async def release(self, *, clean: bool) -> None:
-        """Give the data directory back. Raises ``OSError``."""
+        """Unlock the data directory. Raises ``OSError``."""
         await self._log_dir.in_thread(lambda: self._data_dir.release(clean=clean))

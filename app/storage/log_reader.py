@@ -8,18 +8,33 @@ between; the reader then looks again, or returns nothing if the bytes it had fou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from stele.wire import record_batch as rb
+from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import CorruptBatchError
 
 from ..errors import CorruptLog, LogDirFailed, SteleError, UnknownTopic
 from ..work_budget import WorkBudget
-from .engine import PartitionFetch, PartitionRead, TopicPartition
+from .config_types import INT64_MAX
+from .engine import AbortedTransaction, PartitionFetch, PartitionRead
 from .log_dir import LogDir
 from .open_segments import OpenSegments
 from .partition_log import PartitionLog, Span
 from .partition_logs import PartitionLogs
 from .segment_reader import Extent, WouldBlockError
+from .topic_partition import TopicPartition
+
+_LENGTH_AT = 8
+_LAST_DELTA_AT = 23
+
+
+class _Found(NamedTuple):
+    """Whole batches, and the search for aborted transactions among them; see ``PartitionLog``."""
+
+    span: Span | None
+    aborted_search: Callable[[int], list[AbortedTransaction]] | None
 
 
 class LogReader:
@@ -51,14 +66,23 @@ class LogReader:
             batches: bytes | bytearray = b""
             span: Span | None = None
             error: SteleError | None = None
+            is_committed = request.isolation is IsolationLevel.READ_COMMITTED
+            aborted: Sequence[AbortedTransaction] | None = () if is_committed else None
+            end_offset = log.last_stable_offset if is_committed else log.high_watermark
             # Nothing is at the end of the log, where most partitions of a wide reader are.
-            if request.offset != log.log_end_offset:
+            if request.offset < end_offset or request.offset > log.log_end_offset:
                 try:
-                    span = await self._find_span(
-                        log, request.offset, min(request.max_bytes, left), at_least_one=is_empty
+                    span, aborted_search = await self._find_span(
+                        log,
+                        request.offset,
+                        min(request.max_bytes, left),
+                        at_least_one=is_empty,
+                        end_offset=end_offset,
                     )
                     if span is not None:
                         batches = await self._read_span(log, request, span)
+                    if batches and is_committed and aborted_search is not None:
+                        aborted = _aborted(aborted_search, batches, end_offset)
                 except SteleError as refused:
                     error = refused
             if batches:
@@ -69,8 +93,10 @@ class LogReader:
                     topic=request.topic,
                     partition=request.partition,
                     error=error,
-                    high_watermark=log.log_end_offset,
+                    high_watermark=log.high_watermark,
+                    last_stable_offset=log.last_stable_offset,
                     log_start_offset=log.log_start_offset,
+                    aborted=aborted,
                     batches=batches,
                     holes_until=log.holes_until,
                     origin=span if isinstance(span, Extent) else None,
@@ -79,9 +105,9 @@ class LogReader:
         return reads
 
     async def _find_span(
-        self, log: PartitionLog, offset: int, max_bytes: int, *, at_least_one: bool
-    ) -> Span | None:
-        """Find whole batches; None if there are none.
+        self, log: PartitionLog, offset: int, max_bytes: int, *, at_least_one: bool, end_offset: int
+    ) -> _Found:
+        """Find whole batches before ``end_offset``; None if there are none.
 
         Raises:
             OffsetOutOfRange, CorruptLog: ``offset`` cannot be read.
@@ -89,14 +115,15 @@ class LogReader:
         """
         while True:
             deletions = log.deletions
-            search = log.plan(offset, max_bytes, at_least_one=at_least_one)
+            search = log.plan(offset, max_bytes, at_least_one=at_least_one, end_offset=end_offset)
+            aborted_search = log.aborted_search(offset)
             if search is None:
-                return None
+                return _Found(None, None)
             try:
                 try:
-                    return search(True)
+                    return _Found(search(True), aborted_search)
                 except WouldBlockError:
-                    return await self._log_dir.in_thread(search, False)
+                    return _Found(await self._log_dir.in_thread(search, False), aborted_search)
             except OSError as error:
                 # Retention may have taken the segment between two looks; then the log start has moved.
                 if not isinstance(error, FileNotFoundError) or log.deletions == deletions:
@@ -157,7 +184,7 @@ class LogReader:
                     path=self._log_dir.path,
                     position=error.position,
                     offset=log.log_start_offset,
-                    next_offset=log.log_end_offset,
+                    next_offset=log.high_watermark,
                     reason=error.reason,
                 ) from error
             except OSError as error:
@@ -166,3 +193,27 @@ class LogReader:
                     continue
                 directory = self._logs.directory(topic_partition)
                 raise LogDirFailed(directory, error.strerror or str(error)) from error
+
+
+def _aborted(
+    search: Callable[[int], list[AbortedTransaction]], batches: bytes | bytearray, end_offset: int
+) -> Sequence[AbortedTransaction]:
+    """Return the aborted transactions that overlap ``batches``, which end before ``end_offset``."""
+    if not search(end_offset):
+        return ()
+    return search(min(_next_offset(batches), end_offset))
+
+
+def _next_offset(batches: bytes | bytearray) -> int:
+    """Return the offset after the last of ``batches``; a large number if they are corrupt."""
+    last, position = 0, 0
+    while position + rb.HEADER_BYTES <= len(batches):
+        last = position
+        at = position + _LENGTH_AT
+        length = int.from_bytes(batches[at : at + 4], "big", signed=True)
+        if length < rb.HEADER_BYTES - rb.LOG_OVERHEAD_BYTES:
+            return INT64_MAX
+        position += rb.LOG_OVERHEAD_BYTES + length
+    base_offset = int.from_bytes(batches[last : last + 8], "big")
+    at = last + _LAST_DELTA_AT
+    return base_offset + int.from_bytes(batches[at : at + 4], "big") + 1

@@ -1,10 +1,9 @@
-"""One partition in memory: a ring that keeps the newest records and forgets the rest.
+"""One partition in memory: a ring that keeps the newest records and drops the rest.
 
-The same offsets, timestamps and errors as on disk: who falls behind the ring
-gets ``OffsetOutOfRange``. Nothing survives a restart, and a write's receipt says
-so (durability ``none``). Batches stay whole; the log start offset moves by
-records, so a batch that is half forgotten is served and its first records are
-skipped by the reader, as in any log.
+Offsets, timestamps and errors are the same as on disk: a reader whose records were
+dropped gets ``OffsetOutOfRange``. Nothing survives a restart, and the receipt of a
+write says so (durability ``none``). The log start offset may be inside a batch; that
+batch is served whole, and the reader skips its first records, as in any log.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from stele.wire import record_batch as rb
 from ..clock import Clock
 from .age import RecordAge, Verdict, age_of_batch, age_of_header, retention_verdict
 from .checkpoint import LeaderEpochs
+from .config_types import INT64_MAX
 from .engine import PartitionSpec
 from .partition_log import Span, check_offset
 from .topic_config import TopicConfig
@@ -29,7 +29,10 @@ RING_BYTES_MAX = 64 * 1024 * 1024
 
 @dataclass(slots=True)
 class StoredBatch:
-    """One batch of the ring; ``appended_ms`` is when it came, ``age`` None until its records have been read."""
+    """One batch of the ring, appended at ``appended_ms``.
+
+    ``age`` is None until its records have been read.
+    """
 
     header: rb.BatchHeader
     data: bytes
@@ -42,7 +45,7 @@ class StoredBatch:
 
 
 class MemorySpan:
-    """Batches that are in memory already."""
+    """Batches that are already in memory."""
 
     __slots__ = ("_data",)
 
@@ -73,8 +76,18 @@ class MemoryLog:
         self._batches: deque[StoredBatch] = deque()
 
     @property
+    def high_watermark(self) -> int:
+        """Return the end, because no append to a ring waits for a sync."""
+        return self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Return the end, because a ring takes no transactional batches."""
+        return self.log_end_offset
+
+    @property
     def recovery_point(self) -> int:
-        """Nothing is ever on a disk."""
+        """Return the log start offset, because no record is ever on disk."""
         return self.log_start_offset
 
     @property
@@ -84,7 +97,7 @@ class MemoryLog:
     def append(
         self, batches: bytearray | memoryview, headers: list[rb.BatchHeader], *, leader_epoch: int
     ) -> tuple[int, int]:
-        """As ``DiskLog.append``; then forgets what the ring no longer holds."""
+        """Append as ``DiskLog.append`` does, then drop what exceeds the ring."""
         base_offset, now_ms = self.log_end_offset, self._clock.now_ms()
         for header in headers:
             rb.assign_offsets(batches, header.position, self.log_end_offset, leader_epoch)
@@ -115,7 +128,7 @@ class MemoryLog:
             self.log_start_offset = max(self.log_start_offset, oldest.next_offset)
 
     def expire(self, now_ms: int) -> int:
-        """Forget batches past ``retention.ms``; returns how many."""
+        """Drop batches past ``retention.ms``; return their number."""
         dropped = 0
         while self._batches and self._verdict(self._batches[0], now_ms) is Verdict.DELETE:
             self.advance_log_start(self._batches[0].header.next_offset)
@@ -123,15 +136,15 @@ class MemoryLog:
         return dropped
 
     def batches_to_read(self, now_ms: int) -> list[StoredBatch]:
-        """The oldest batches that are past ``retention.ms`` unless their records say otherwise."""
-        found: list[StoredBatch] = []
+        """Return the oldest batches whose records must be read to know their age."""
+        batches: list[StoredBatch] = []
         for stored in self._batches:
             verdict = self._verdict(stored, now_ms)
             if verdict is Verdict.KEEP:
                 break
             if verdict is Verdict.READ:
-                found.append(stored)
-        return found
+                batches.append(stored)
+        return batches
 
     def _verdict(self, stored: StoredBatch, now_ms: int) -> Verdict:
         return retention_verdict(
@@ -143,7 +156,7 @@ class MemoryLog:
         )
 
     def plan(
-        self, offset: int, max_bytes: int, *, at_least_one: bool
+        self, offset: int, max_bytes: int, *, at_least_one: bool, end_offset: int = INT64_MAX
     ) -> Callable[[bool], MemorySpan | None] | None:
         check_offset(self, offset)
         first = bisect_right(self._batches, offset, key=lambda stored: stored.header.base_offset) - 1
@@ -159,6 +172,9 @@ class MemoryLog:
             size += len(data)
         span = MemorySpan(b"".join(parts))
         return (lambda _nowait: span) if parts else None
+
+    def aborted_search(self, from_offset: int) -> None:
+        return None
 
     def holds(self, span: Span) -> bool:
         return True

@@ -1,10 +1,10 @@
-"""The recovery points, log start offsets and cleaner offsets of a data directory, saved together.
+"""Save the recovery points, log start offsets and cleaner offsets together.
 
-A recovery point spares the next start a scan; a log start offset is what was
-deleted and must stay deleted; a cleaner offset is where the last pass of compaction
-ended, and spares the next pass reading what is before it. They are written for all partitions at once, and a
-save never runs beside retention or the deletion of a partition: each relies on
-what the others left on the disk, so all of them hold ``lock``.
+A recovery point spares the next start a scan. A log start offset keeps deleted
+records deleted. A cleaner offset is where the last pass of compaction ended, and
+spares the next pass reading what is before it. A save never runs at the same time
+as retention or the deletion of a partition: each relies on what the others left on
+disk, so all of them hold ``lock``.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from pathlib import Path
 
 from .checkpoint import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
 from .data_dir import DataDir
-from .engine import TopicPartition
 from .files import Files
 from .log import DiskLog
 from .log_dir import LogDir
+from .topic_partition import TopicPartition
 
 
 class OffsetCheckpoints:
-    """Remembers what the files say of partitions that are not open yet, and writes what the open ones have."""
+    """The saved offsets of partitions that are not open, and those of the open ones to save."""
 
     def __init__(self, log_dir: LogDir, data_dir: DataDir, logs: Mapping[TopicPartition, DiskLog]) -> None:
         self.lock = asyncio.Lock()
-        # Set once every partition is open: from then on a save also states that all is recovered.
+        # Set once every partition is open: from then on a save also records that recovery is complete.
         self.is_settled = False
         self._log_dir = log_dir
         self._data_dir = data_dir
@@ -39,7 +39,7 @@ class OffsetCheckpoints:
         self._next: asyncio.Task[None] | None = None
 
     async def load(self) -> None:
-        """Raises ``OSError``."""
+        """Read the checkpoints. Raises ``OSError``."""
         files, path, in_thread = self._log_dir.files, self._log_dir.path, self._log_dir.in_thread
         self._recovery_points = await in_thread(_read_offsets, files, path / RECOVERY_POINTS)
         self._log_starts = await in_thread(_read_offsets, files, path / LOG_START_OFFSETS)
@@ -47,22 +47,28 @@ class OffsetCheckpoints:
         self._saved = (dict(self._recovery_points), dict(self._log_starts), dict(self._first_dirty))
 
     def of(self, name: TopicPartition) -> tuple[int, int]:
-        """``(recovery point, log start offset)`` of a partition that is not open; 0 if nothing is known."""
+        """Return ``(recovery point, log start offset)``; 0 if unknown.
+
+        Only for a partition that is not open.
+        """
         return self._recovery_points.get(name, 0), self._log_starts.get(name, 0)
 
     def first_dirty(self, name: TopicPartition) -> int:
-        """Where the last pass over a partition that is not open ended; 0 if nothing is known."""
+        """Return where the last pass over a partition that is not open ended; 0 if unknown."""
         return self._first_dirty.get(name, 0)
 
     def forget(self, name: TopicPartition) -> bool:
-        """A partition is open, or what was saved of it was another's; False if nothing was."""
-        found = [
+        """Forget what was saved of a partition; return False if that was nothing.
+
+        The partition is open now, or the saved offsets were those of a deleted topic.
+        """
+        offsets = [
             saved.pop(name, None) for saved in (self._recovery_points, self._log_starts, self._first_dirty)
         ]
-        return any(offset is not None for offset in found)
+        return any(offset is not None for offset in offsets)
 
     async def checkpoint(self) -> None:
-        """Save what the partitions have now; all who ask before a save begins share it.
+        """Save the current offsets; callers that come before a save begins share it.
 
         Raises:
             StorageFull, LogDirFailed: as ``save``.
@@ -77,16 +83,16 @@ class OffsetCheckpoints:
             await self.save()
 
     async def finish(self) -> None:
-        """Wait for a save that nobody waits for any more."""
+        """Wait for a save whose callers were cancelled."""
         if self._next is not None:
             await asyncio.wait((self._next,))
 
     async def save(self) -> None:
-        """Save all three, if they moved; ``lock`` is held, or all is quiet.
+        """Save the offsets that moved; the caller holds ``lock``, or nothing else runs.
 
         Raises:
-            StorageFull: the old ones stay.
-            LogDirFailed: and the directory has stopped.
+            StorageFull: the old checkpoints stay.
+            LogDirFailed: the old checkpoints stay, and the directory accepts no more writes.
         """
         logs = dict(self._logs)
         points = {**self._recovery_points, **{n: log.checkpoint_offset for n, log in logs.items()}}

@@ -45,9 +45,9 @@ class OffsetIndex:
         self._entries.append(entry)
 
     def position_for(self, relative_offset: int) -> int:
-        """A position at or before the batch that holds ``relative_offset``."""
-        found = bisect_right(self._entries, relative_offset << 32 | _LOW)
-        return self._entries[found - 1] & _LOW if found else 0
+        """Return a position at or before the batch with ``relative_offset``."""
+        count = bisect_right(self._entries, relative_offset << 32 | _LOW)
+        return self._entries[count - 1] & _LOW if count else 0
 
     def position_before(self, position: int) -> int:
         """The greatest indexed position at or below ``position``; 0 if there is none."""

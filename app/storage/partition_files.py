@@ -9,18 +9,21 @@
       00000000000000041872.log                          active (its indexes are in memory)
       00000000000000041872.producers                    producer states at that offset
       holes-until                                       if segments were compacted: the offset after the last
+      aborted-transactions                              which segments have a .txnindex, if any has
 """
 
 from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from uuid import UUID
 
 from .config_types import INT64_MAX
 from .files import Files, read_file, write_file
-from .segment import LOG_SUFFIX, SUFFIXES, segment_name
+from .segment import KEY_INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, segment_name
+from .transaction_index import TRANSACTION_INDEX_SUFFIX
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +33,11 @@ DELETED_SUFFIX = ".deleted"
 HOLES_UNTIL = "holes-until"
 # Older snapshots than these are never asked for.
 _SNAPSHOTS_KEPT = 2
+ABORTED_TRANSACTIONS = "aborted-transactions"
 # Version and offset, a line each.
 _HOLES_UNTIL = re.compile(rb"0\n\d{1,19}\n")
+# Version, and the base offset of each segment, a line each.
+_ABORTED = re.compile(rb"0\n(?:\d{1,19}\n)*")
 _TOPIC_ID = re.compile(r"topic_id: ([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
 
 
@@ -60,7 +66,7 @@ class PartitionFiles:
         return [self.producers_path(offset) for offset in passed[:-_SNAPSHOTS_KEPT]]
 
     def remove_segment(self, base_offset: int) -> None:
-        for suffix in SUFFIXES:
+        for suffix in (*SUFFIXES, KEY_INDEX_SUFFIX):
             path = self.directory / (segment_name(base_offset) + suffix)
             if self.files.exists(path):
                 self.files.remove(path)
@@ -70,6 +76,13 @@ class PartitionFiles:
         for name in self.names():
             if name.endswith((DELETED_SUFFIX, ".tmp")):
                 self.files.remove(self.directory / name)
+
+    def remove_key_indexes(self, from_offset: int) -> None:
+        """Remove the key indexes of segments that begin at ``from_offset`` or later, and those without a log."""
+        logs = set(self.stored(LOG_SUFFIX))
+        for base_offset in self.stored(KEY_INDEX_SUFFIX):
+            if base_offset >= from_offset or base_offset not in logs:
+                self.files.remove(self.directory / (segment_name(base_offset) + KEY_INDEX_SUFFIX))
 
     def is_blank(self) -> bool:
         """Nothing was ever written to it: a clean shutdown adds nothing to what a start made."""
@@ -93,6 +106,33 @@ class PartitionFiles:
     def write_holes_until(self, offset: int) -> None:
         """Must last before a segment that ends at ``offset`` is replaced by a compacted one."""
         write_file(self.files, self.directory / HOLES_UNTIL, b"0\n%d\n" % offset)
+
+    def lost_transaction_indexes(self, before_offset: int) -> bool:
+        """Return whether a segment that begins before ``before_offset`` has lost its ``.txnindex``.
+
+        A segment without aborted transactions has none, so there is a list of those that have one.
+        """
+        raw = read_file(self.files, self.directory / ABORTED_TRANSACTIONS)
+        if raw is None:
+            return False
+        if _ABORTED.fullmatch(raw) is None:
+            logger.warning("%s is damaged", self.directory / ABORTED_TRANSACTIONS)
+            return True
+        names = set(self.names())
+        listed = [int(line) for line in raw.split()[1:]]
+        return any(
+            segment_name(base) + LOG_SUFFIX in names
+            and segment_name(base) + TRANSACTION_INDEX_SUFFIX not in names
+            for base in listed
+            if base < before_offset
+        )
+
+    def aborted_list(self, base_offsets: Iterable[int]) -> bytes:
+        """Return the content of the file ``ABORTED_TRANSACTIONS`` for segments with aborted transactions."""
+        return b"0\n" + b"".join(b"%d\n" % base for base in base_offsets)
+
+    def write_aborted_list(self, base_offsets: Iterable[int]) -> None:
+        write_file(self.files, self.directory / ABORTED_TRANSACTIONS, self.aborted_list(base_offsets))
 
     def topic_id(self, expected: UUID) -> UUID | None:
         """Whose partition the directory holds; ``expected`` if it does not say; None if there is none."""

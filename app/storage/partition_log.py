@@ -13,8 +13,10 @@ from stele.wire.record_batch import BatchHeader
 
 from ..errors import OffsetOutOfRange
 from .checkpoint import LeaderEpochs
-from .engine import TopicPartition
+from .config_types import INT64_MAX
+from .engine import AbortedTransaction, ProducerState
 from .topic_config import TopicConfig
+from .topic_partition import TopicPartition
 
 
 class Span(Protocol):
@@ -35,6 +37,7 @@ class PartitionLog(Protocol):
     config: TopicConfig
     epochs: LeaderEpochs
     log_start_offset: int
+    producer_state: ProducerState
     # Before this offset compaction may have removed records.
     holes_until: int
 
@@ -43,12 +46,22 @@ class PartitionLog(Protocol):
     @property
     def log_end_offset(self) -> int: ...
     @property
+    def high_watermark(self) -> int:
+        """Where readers end: see ``engine``."""
+        ...
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where readers of committed records end: see ``engine``."""
+        ...
+
+    @property
     def recovery_point(self) -> int: ...
     @property
     def size_bytes(self) -> int: ...
     @property
     def max_timestamp(self) -> int:
-        """The newest that a batch header states, in ms; -1 if none does."""
+        """The newest timestamp in a batch header, in ms; -1 if there is none."""
         ...
 
     @property
@@ -63,14 +76,24 @@ class PartitionLog(Protocol):
         ...
 
     def plan(
-        self, offset: int, max_bytes: int, *, at_least_one: bool
+        self, offset: int, max_bytes: int, *, at_least_one: bool, end_offset: int = INT64_MAX
     ) -> Callable[[bool], Span | None] | None:
-        """A search for whole batches from the one that holds ``offset``, up to ``max_bytes``; None if there are none.
+        """Plan a search for whole batches of up to ``max_bytes``; None if there are none.
+
+        The first is the one with ``offset``. All begin before ``end_offset``.
 
         If the first batch is larger, it is found alone with ``at_least_one``. The
         search takes ``nowait``: on the loop with True it raises
         ``WouldBlockError`` where it would wait for a disk; with False it is for
         threads. Raises ``OffsetOutOfRange``.
+        """
+        ...
+
+    def aborted_search(self, from_offset: int) -> Callable[[int], list[AbortedTransaction]] | None:
+        """Return a search for the aborted transactions that overlap a range, for the batches of a plan.
+
+        The range begins at ``from_offset``; the search takes its end. None if no transaction was ever
+        aborted. To be called in the turn of the event loop in which the batches are planned.
         """
         ...
 
@@ -86,12 +109,15 @@ class PartitionLog(Protocol):
         ...
 
     def advance_log_start(self, offset: int) -> None:
-        """Move the log start offset up to ``offset``, never past the end."""
+        """Move the log start offset up to ``offset``, never past the high watermark."""
         ...
 
 
 def check_offset(log: PartitionLog, offset: int) -> None:
-    """Raises ``OffsetOutOfRange`` outside ``[log_start_offset, log_end_offset]``."""
+    """Raises ``OffsetOutOfRange`` outside ``[log_start_offset, log_end_offset]``.
+
+    The error has the high watermark as the end, because a reader that continues there misses nothing.
+    """
     if not log.log_start_offset <= offset <= log.log_end_offset:
         topic, partition = log.topic_partition
         raise OffsetOutOfRange(
@@ -99,5 +125,5 @@ def check_offset(log: PartitionLog, offset: int) -> None:
             partition=partition,
             offset=offset,
             log_start_offset=log.log_start_offset,
-            log_end_offset=log.log_end_offset,
+            log_end_offset=log.high_watermark,
         )

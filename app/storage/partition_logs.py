@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from .engine import TopicPartition
 from .log import DiskLog
 from .memory_log import MemoryLog
 from .partition_log import PartitionLog
+from .topic_partition import TopicPartition
 
 
 class PartitionLogs:
-    """Finds the log of a partition; ``disk`` belongs to the log manager, ``memory`` to the engine."""
+    """Finds the log of a partition.
+
+    ``disk`` belongs to the log manager, ``memory`` to the engine.
+    """
 
     def __init__(self, data_dir: Path, disk: Mapping[TopicPartition, DiskLog]) -> None:
         self._data_dir = data_dir

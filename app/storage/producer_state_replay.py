@@ -1,4 +1,4 @@
-"""Bringing the producer state of a partition to an offset: a snapshot, and the headers after it."""
+"""Rebuild the producer state of a partition from a snapshot and headers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 from stele.wire import record_batch as rb
+from stele.wire.control_record import EndTransactionMarker
 
 from ..errors import StorageError
 from .engine import ProducerState
 from .files import read_file
+from .open_transactions import marker_at
 from .partition_files import PRODUCERS_SUFFIX, PartitionFiles
 from .scan import CorruptRange
 from .segment import Segment
 from .segment_reader import headers
+from .transaction_index import AbortedEntry
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +34,9 @@ class ProducerStateReplay:
         self._producers = producer_state
 
     def restore_before(self, offset: int, segments: Sequence[Segment]) -> bool:
-        """Bring the producer state to ``offset``: the newest usable snapshot, and the headers of ``segments`` after it.
+        """Restore the producer state at ``offset``.
+
+        It uses the newest usable snapshot, and the headers of ``segments`` after it.
 
         CRCs of batches are not checked. Returns True if the snapshot was all that
         it took.
@@ -44,9 +49,13 @@ class ProducerStateReplay:
                 break
         for segment in segments:
             if segment.next_offset > self.offset and segment.size:
-                for header in self._readable_headers(segment):
-                    if header.base_offset >= self.offset:
-                        self.feed(header, segment.corrupt_ranges)
+                file = segment.open_own()
+                try:
+                    for header in self._readable_headers(segment):
+                        if header.base_offset >= self.offset:
+                            self.feed(header, marker_at(file, header), segment.corrupt_ranges)
+                finally:
+                    file.close()
         self.skip_to(offset)
         return False
 
@@ -56,7 +65,7 @@ class ProducerStateReplay:
             self._producers.restore(snapshot or b"")
         except ValueError as error:
             logger.warning(
-                "%s: the producer snapshot at %d is damaged (%s), the log is read instead",
+                "%s: the producer snapshot at %d is corrupt (%s); the log is read instead",
                 self._partition.directory,
                 offset,
                 error,
@@ -72,8 +81,13 @@ class ProducerStateReplay:
             logger.error("%s: some producer states are lost: %s", self._partition.directory, error)
             yield from headers(segment)
 
-    def feed(self, header: rb.BatchHeader, corrupt_ranges: Iterable[CorruptRange] = ()) -> None:
-        """Take in the next batch of the log.
+    def feed(
+        self,
+        header: rb.BatchHeader,
+        marker: EndTransactionMarker | None,
+        corrupt_ranges: Iterable[CorruptRange] = (),
+    ) -> AbortedEntry | None:
+        """Take in the next batch of the log, with its marker; return the transaction that it aborts, if any.
 
         ``corrupt_ranges`` are those of its segment: offsets that are missing before the
         batch were lost there, or else removed by compaction, which keeps the last
@@ -85,11 +99,15 @@ class ProducerStateReplay:
         )
         if not is_hole:
             self.skip_to(base_offset)
-        self._producers.apply(header)
+        aborted = self._producers.apply(header, marker)
         self.offset = header.next_offset
+        return aborted
 
     def skip_to(self, offset: int) -> None:
-        """Reset the producer state if there is a gap before ``offset``: what it knows may not be the last that was written."""
+        """Reset the producer state if there is a gap before ``offset``.
+
+        Batches in the gap may be newer than those that it knows. Transactions that were open stay open.
+        """
         if offset != self.offset:
             self._producers.clear()
             self.offset = offset

@@ -1,25 +1,25 @@
-"""What an unclean start finds in a partition, what it keeps and what it cuts.
+"""Recover the segments of a partition after an unclean start.
 
 The bytes before the *recovery point* were synced when the checkpoint was
-written; those behind it may be whole, torn or gone. From the segment that holds
-the recovery point on, every batch is read and its CRC checked. Damage is judged
-by where it is and by what can have caused it (ADR-0007):
+written; those after it may be whole, torn or missing. From the segment that holds
+the recovery point on, every batch is read and its CRC checked. What happens to a
+corrupt range depends on where it is and on what can have caused it (ADR-0007):
 
 =====================  ==========================  =====================================
-damage                 good batches behind it      verdict
+corrupt range          valid batches after it      action
 =====================  ==========================  =====================================
-behind the point       none: the torn tail         cut: nobody was told it is synced
-behind the point       yes, the machine kept       keep: a process that dies cannot tear
+after the point        no: the torn tail           cut: it was never acknowledged as synced
+after the point        yes, the machine kept       keep: a process that dies cannot tear
                        running (same boot id)      the middle, so the file itself is bad
-behind the point       yes, the machine went down  cut, the bytes put aside in a
-                                                   ``.cut`` file: unsynced pages reach the
-                                                   disk in any order
-before the point       any                         keep: synced records are never cut, and
-                                                   their offsets are never given again
+after the point        yes, the machine went down  cut, and keep the bytes in a ``.cut``
+                                                   file: unsynced pages reach the disk in
+                                                   any order
+before the point       either                      keep: synced records are never cut, and
+                                                   their offsets are never assigned again
 =====================  ==========================  =====================================
 
-What is kept is reported with file and byte; reading those offsets is an error
-that says where to go on, and everything behind them is served.
+A corrupt range that is kept is logged with file and bytes. A read of its offsets
+fails with the offset to continue from; all offsets after it are served.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _COPY_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncleanStart:
-    """How the last run ended, as far as it matters."""
+    """What recovery must know of the last run and of the checkpoints."""
 
     recovery_point: int
     log_start_offset: int
@@ -52,65 +52,67 @@ class UncleanStart:
 
 
 def recover_segments(
-    files: Files, segments: list[Segment], crash: UncleanStart, on_batch: Callable[[BatchHeader], None]
+    files: Files,
+    segments: list[Segment],
+    unclean_start: UncleanStart,
+    on_batch: Callable[[Segment, BatchHeader], None],
 ) -> list[Segment]:
-    """Scan ``segments`` (ascending) and return those that remain; the last one is the active one.
+    """Scan ``segments`` in ascending order; return those that remain, the active one last.
 
     Segments are adjacent, whether or not they were compacted: a gap between two is a loss.
-
-    ``on_batch`` sees every batch that counts, in order. Files may have been cut,
-    but nothing is synced yet: the caller flushes the partition before it is used.
+    ``on_batch`` is called with every batch that is kept and its segment, in order. Files may have been cut,
+    but nothing is synced yet: the caller syncs the partition before it is used.
     """
     kept: list[Segment] = []
     for number, segment in enumerate(segments):
         if kept and kept[-1].next_offset != segment.base_offset:
             gap = _gap_between(kept[-1], segment)
             # What is missing before the log start was deleted.
-            lost_offset = max(gap.offset, crash.log_start_offset)
-            if lost_offset >= crash.recovery_point and not crash.same_boot:
-                _put_aside(files, segments[number:])
+            lost_offset = max(gap.offset, unclean_start.log_start_offset)
+            if lost_offset >= unclean_start.recovery_point and not unclean_start.same_boot:
+                _set_aside(files, segments[number:])
                 break
             kept[-1].corrupt_ranges.append(gap)
             kept[-1].next_offset = segment.base_offset
             _report(segment.path, gap)
-        behind = any(files.size(later.path) for later in segments[number + 1 :])
-        is_cut = _recover_one(files, segment, crash, on_batch, has_data_behind=behind)
+        has_data_after = any(files.size(later.path) for later in segments[number + 1 :])
+        is_cut = _recover_segment(files, segment, unclean_start, on_batch, has_data_after=has_data_after)
         kept.append(segment)
         if is_cut:
-            _put_aside(files, segments[number + 1 :])
+            _set_aside(files, segments[number + 1 :])
             break
     return kept
 
 
-def _recover_one(
+def _recover_segment(
     files: Files,
     segment: Segment,
-    crash: UncleanStart,
-    on_batch: Callable[[BatchHeader], None],
+    unclean_start: UncleanStart,
+    on_batch: Callable[[Segment, BatchHeader], None],
     *,
-    has_data_behind: bool,
+    has_data_after: bool,
 ) -> bool:
-    """Scan one segment; True when its tail was cut, so that nothing behind it counts."""
+    """Scan one segment; return True if its end was cut, and with it all later segments."""
     file_size = segment.file().size()
-    for found in rebuild(segment):
-        if not isinstance(found, CorruptRange):
-            on_batch(found)
+    for scanned in rebuild(segment):
+        if not isinstance(scanned, CorruptRange):
+            on_batch(segment, scanned)
             continue
-        is_tail = found.end_position == file_size and not has_data_behind
-        if found.offset >= crash.recovery_point and (is_tail or not crash.same_boot):
+        is_tail = scanned.end_position == file_size and not has_data_after
+        if scanned.offset >= unclean_start.recovery_point and (is_tail or not unclean_start.same_boot):
             if not is_tail:
-                _save_cut(files, segment, found.position, file_size)
+                _save_cut(files, segment, scanned.position, file_size)
             logger.warning(
-                "%s: cut at byte %d of %d (%s); offsets from %d on were never confirmed as synced",
+                "%s: cut at byte %d of %d (%s); offsets from %d on were never acknowledged as synced",
                 segment.path,
-                found.position,
+                scanned.position,
                 file_size,
-                found.reason,
-                found.offset,
+                scanned.reason,
+                scanned.offset,
             )
             segment.truncate()
             return True
-        _report(segment.path, found)
+        _report(segment.path, scanned)
     return False
 
 
@@ -124,15 +126,15 @@ def _gap_between(before: Segment, after: Segment) -> CorruptRange:
     )
 
 
-def _report(path: Path, damage: CorruptRange) -> None:
+def _report(path: Path, corrupt_range: CorruptRange) -> None:
     logger.error(
-        "%s is corrupt from byte %d to %d (%s): offsets %d to %d cannot be read, all behind them can",
+        "%s is corrupt from byte %d to %d (%s): offsets %d to %d cannot be read, all offsets after them can",
         path,
-        damage.position,
-        damage.end_position,
-        damage.reason,
-        damage.offset,
-        damage.next_offset - 1,
+        corrupt_range.position,
+        corrupt_range.end_position,
+        corrupt_range.reason,
+        corrupt_range.offset,
+        corrupt_range.next_offset - 1,
     )
 
 
@@ -150,14 +152,14 @@ def _save_cut(files: Files, segment: Segment, position: int, end: int) -> None:
     files.sync_dir(target.parent)
 
 
-def _put_aside(files: Files, segments: list[Segment]) -> None:
+def _set_aside(files: Files, segments: list[Segment]) -> None:
     for segment in segments:
         segment.release()
-        for path in (segment.indexes.path, segment.indexes.time_path):
+        for path in (segment.indexes.path, segment.indexes.time_path, segment.transaction_index_path):
             if files.exists(path):
                 files.remove(path)
         if files.size(segment.path):
             files.rename(segment.path, segment.path.with_name(segment.path.name + CUT_SUFFIX))
         else:
             files.remove(segment.path)
-        logger.warning("%s: put aside, it follows a cut", segment.path)
+        logger.warning("%s: set aside, because it follows a cut", segment.path)

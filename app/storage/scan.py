@@ -1,8 +1,8 @@
-"""Walk the batches of a ``.log`` file, and find the next good one behind a bad one.
+"""Scan the batches of a ``.log`` file, and find the next valid one after corrupt bytes.
 
-A scan never gives up at the first bad byte: it says what is damaged, from which
-byte to which, and goes on with the next batch that is whole and whose CRC
-matches. What to do about the damage is decided in ``recovery``.
+A scan does not stop at the first bad byte: it yields the corrupt range and
+continues with the next whole batch whose CRC matches. ``recovery`` decides what to
+do about a corrupt range.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BATCH_BYTES_MAX = 64 * 1024 * 1024
 
 
 class ReadableFile(Protocol):
-    """All that a scan needs of a file."""
+    """What a scan needs of a file."""
 
     def size(self) -> int: ...
     def read_at(self, position: int, size: int) -> bytes: ...
@@ -32,7 +32,7 @@ class CorruptRange:
     """Bytes ``[position, end_position)`` that hold no valid batch.
 
     ``offset`` is the first offset that cannot be read and ``next_offset`` the
-    first one behind the damage; at the end of a file both are equal.
+    first one after the range; at the end of a file both are equal.
     """
 
     position: int
@@ -76,8 +76,8 @@ def scan_batches(
             if not _has_its_count(header, may_have_holes=may_have_holes):
                 raise rb.CorruptBatchError("record count and last offset delta do not agree")
         except rb.CorruptBatchError as error:
-            found = _after_damage(file, position, end, expected_offset, may_have_holes=may_have_holes)
-            next_position, next_offset = found if found else (end, expected_offset)
+            next_batch = _next_batch(file, position, end, expected_offset, may_have_holes=may_have_holes)
+            next_position, next_offset = next_batch or (end, expected_offset)
             yield CorruptRange(
                 position=position,
                 end_position=next_position,
@@ -106,15 +106,17 @@ def _has_its_count(header: rb.BatchHeader, *, may_have_holes: bool) -> bool:
     return header.last_offset_delta == header.record_count - 1
 
 
-def _after_damage(
+def _next_batch(
     file: ReadableFile, position: int, end: int, expected_offset: int, *, may_have_holes: bool
 ) -> tuple[int, int] | None:
-    """``(position, base offset)`` of the batch after the damaged one at ``position``; None if there is none.
+    """Return ``(position, base offset)`` of the next batch, if there is one.
 
-    Values may hold batches of other logs, so the first bytes that look like a
-    batch need not be one of ours. What is left of the damaged one's header says
-    where it ended, and its CRC, which does not cover its length, where it did so
-    if the length itself is wrong.
+    ``position`` is that of a corrupt batch.
+
+    Values may hold batches of other logs, so the first bytes that look like a batch
+    need not be a batch of this log. The length in the corrupt header says where the
+    batch ended. If the length itself is wrong, the CRC tells, because it does not cover
+    the length: it matches the bytes up to the end of the batch.
     """
     raw = file.read_at(position, min(rb.HEADER_BYTES, end - position))
     if len(raw) < rb.HEADER_BYTES:
@@ -123,35 +125,36 @@ def _after_damage(
     base_offset, batch_length, _, magic, crc_expected = rb.HEADER.unpack(raw)[:5]
     claimed_end = position + rb.LOG_OVERHEAD_BYTES + batch_length
     if claimed_end > position + rb.HEADER_BYTES:
-        at_claimed_end = next(_good_batches(search, claimed_end, claimed_end + 1, end), None)
+        at_claimed_end = next(_valid_batches(search, claimed_end, claimed_end + 1, end), None)
         if at_claimed_end is not None:
             return at_claimed_end
     first: tuple[int, int] | None = None
     crc, crc_end = 0, position + rb.CRC_START
-    for found in _good_batches(search, position + rb.HEADER_BYTES, min(end, position + BATCH_BYTES_MAX), end):
-        first = first or found
-        crc = crc32c.crc32c(file.read_at(crc_end, found[0] - crc_end), crc)
-        crc_end = found[0]
+    stop = min(end, position + BATCH_BYTES_MAX)
+    for candidate in _valid_batches(search, position + rb.HEADER_BYTES, stop, end):
+        first = first or candidate
+        crc = crc32c.crc32c(file.read_at(crc_end, candidate[0] - crc_end), crc)
+        crc_end = candidate[0]
         if crc == crc_expected:
-            return found
+            return candidate
     is_expected = base_offset >= expected_offset if may_have_holes else base_offset == expected_offset
     if claimed_end >= end and is_expected and magic == rb.MAGIC:
-        # The last batch, torn: what looks like batches is inside of it.
+        # This is the last batch, torn: what looks like batches is inside it.
         return None
     return first
 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """A search for the next batch of a log after damage."""
+    """A search for the next batch of a log after a corrupt range."""
 
     file: ReadableFile
     expected_offset: int
     may_have_holes: bool
 
 
-def _good_batches(search: _Search, position: int, stop: int, end: int) -> Iterator[tuple[int, int]]:
-    """``(position, base offset)`` of what looks like a valid batch and starts before ``stop``."""
+def _valid_batches(search: _Search, position: int, stop: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield ``(position, base offset)`` of each apparent batch that starts before ``stop``."""
     file = search.file
     while position < stop and position + rb.HEADER_BYTES <= end:
         window = file.read_at(position, min(WINDOW_BYTES, end - position))
@@ -160,17 +163,17 @@ def _good_batches(search: _Search, position: int, stop: int, end: int) -> Iterat
             start = at - 16
             if len(window) - start < rb.HEADER_BYTES:
                 break
-            if _is_good(search, window, start, position + start, end):
+            if _is_valid(search, window, start, position + start, end):
                 yield position + start, int.from_bytes(window[start : start + 8], "big")
             at = window.find(b"\x02", at + 1)
-        # Windows overlap by a header, so that none is missed on the border.
+        # Windows overlap by a header, so that no batch is missed at the border.
         position += max(1, len(window) - rb.HEADER_BYTES + 1)
 
 
-def _is_good(search: _Search, window: bytes, at: int, position: int, end: int) -> bool:
+def _is_valid(search: _Search, window: bytes, at: int, position: int, end: int) -> bool:
     try:
         header = rb.read_header(window, at)
-        # At least one offset is lost with the damage, and not absurdly many.
+        # A corrupt range costs at least one offset, and not absurdly many.
         if not 0 < header.base_offset - search.expected_offset < 2**31 or position + header.size > end:
             return False
         rb.check_batch(search.file.read_at(position, header.size))

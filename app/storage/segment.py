@@ -1,22 +1,23 @@
-"""A segment: one ``.log`` file of batches, end to end, and its two sparse indexes.
+"""A segment: one ``.log`` file of adjacent batches, and its two sparse indexes.
 
 ::
 
     00000000000000001000.log         batches (stele.wire.record_batch), nothing between them
     00000000000000001000.index       offset → position   (offset_index)
     00000000000000001000.timeindex   timestamp → offset  (time_index)
+    00000000000000001000.txnindex    aborted transactions, if there are any (transaction_index)
 
-The name is the base offset: the offset of the first record that was meant for
-this file, in 20 digits. All three are laid out as Apache Kafka writes them.
+The name is the base offset, in 20 digits: the offset of the first record that was
+meant for this file. All these files have Apache Kafka's layout.
 
-The last segment of a log is *active*: it is appended to and its indexes live in
-memory. All others are *sealed*: their files never change, and their indexes are
-read from disk when a reader comes. Compaction replaces sealed segments by a new one
-(``cleaning``), which has the name of the first of them. The replaced ones are
-*pinned* before their files are renamed: readers that hold one finish on its files.
+The last segment of a log is *active*: it is appended to, and its indexes are in
+memory. All others are *sealed*: their files never change, and their two sparse indexes are
+read from disk when a reader needs them. The aborted transactions stay in memory. Compaction (``cleaning``) replaces sealed
+segments by a new one, which has the name of the first of them. The replaced segments
+are *pinned* before their files are renamed, so that readers that hold one can finish.
 
-This module has the state of a segment and what changes it. ``segment_loader``
-brings it back after a start, ``segment_reader`` finds batches in it.
+This module has the state of a segment and the methods that change it.
+``segment_loader`` loads it at a start, ``segment_reader`` finds batches in it.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ from stele.wire import record_batch as rb
 
 from ..errors import CorruptLog
 from .age import RecordAge
-from .files import Buffer, File, Files, write_files
+from .files import Buffer, File, Files, read_file, write_files
 from .offset_index import RELATIVE_OFFSET_MAX
 from .scan import CorruptRange
 from .segment_indexes import INDEX_SUFFIX, TIME_INDEX_SUFFIX, SegmentIndexes
+from .transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
 
 LOG_SUFFIX = ".log"
-SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+KEY_INDEX_SUFFIX = ".keyindex"
 
 # A shutdown writes no indexes of an active segment up to this size: with thousands of partitions
 # it is the number of files that takes the time.
@@ -42,7 +45,7 @@ UNINDEXED_BYTES = 64 * 1024
 
 
 class SegmentTornError(Exception):
-    """A failed write left bytes behind that could not be cut off again."""
+    """A failed write left bytes that could not be truncated."""
 
     def __init__(self, path: Path, cause: OSError) -> None:
         super().__init__(f"{path}: {cause}")
@@ -58,20 +61,22 @@ class Segment:
     """One segment of a partition's log; offsets are absolute.
 
     ``corrupt_ranges`` are the byte ranges known to hold no valid batch, in order.
-    ``created_ms`` and ``appended_ms`` are when it began and when its newest batch
-    came, by the broker's clock; of a segment from before the start they are taken
-    from its first batch and from its file. ``may_have_holes``: compaction may have
-    removed records, so offsets need not be adjacent.
+    ``created_ms`` and ``appended_ms`` are the times of its creation and of its last
+    append, by the broker's clock; for a loaded segment they are taken from its first
+    batch and from its file. ``may_have_holes``: compaction may have removed records,
+    so offsets need not be adjacent.
     """
 
     __slots__ = (
         "_file",
         "_files",
         "_read_age",
+        "aborted",
         "appended_ms",
         "base_offset",
         "corrupt_ranges",
         "created_ms",
+        "has_key_index",
         "indexes",
         "is_pinned",
         "is_sealed",
@@ -102,6 +107,10 @@ class Segment:
         self.is_pinned = False
         self.may_have_holes = may_have_holes
         self.corrupt_ranges: list[CorruptRange] = []
+        # A key index was found to be its own in this run.
+        self.has_key_index = False
+        # The transactions that a marker in this segment has aborted.
+        self.aborted = TransactionIndex()
         self.indexes = SegmentIndexes(files, self.path, base_offset, interval_bytes=index_interval_bytes)
         self._file: File | None = None
         # The times of the records in the first bytes of the log, once they have been read.
@@ -115,21 +124,37 @@ class Segment:
 
     @property
     def paths(self) -> list[Path]:
-        """The log and its indexes, whether or not they are there."""
-        return [self.path, self.indexes.path, self.indexes.time_path]
+        """Return the paths of the log and its indexes, whether or not they exist."""
+        return [
+            self.path,
+            self.indexes.path,
+            self.indexes.time_path,
+            self.transaction_index_path,
+            self.key_index_path,
+        ]
+
+    @property
+    def transaction_index_path(self) -> Path:
+        """Of the aborted transactions; there is no such file if the segment has none."""
+        return self.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
+
+    @property
+    def key_index_path(self) -> Path:
+        """Of the key index, which only a sealed segment of a compacted partition may have (``keys``)."""
+        return self.path.with_suffix(KEY_INDEX_SUFFIX)
 
     def create(self) -> None:
-        """Make the (empty) log file; its name lasts once the directory is synced."""
+        """Create the empty log file; its name is durable once the directory is synced."""
         self._file = self._files.open(self.path, create=True)
 
     def file(self) -> File:
-        """The open log file, for the thread of the event loop alone."""
+        """Return the open log file; only for the event loop."""
         if self._file is None:
             self._file = self._files.open(self.path)
         return self._file
 
     def open_own(self) -> File:
-        """Another handle on the log, for a thread, which closes it."""
+        """Open another handle on the log, for a thread; the caller closes it."""
         if self.is_pinned:
             return _SharedFile(self)
         try:
@@ -139,7 +164,7 @@ class Segment:
                 return _SharedFile(self)
             raise
         if self.is_pinned:
-            # Pinned while it was opened: the path may lead to the segment that replaces this one.
+            # Pinned while it was opened: the path may be that of the segment that replaces this one.
             file.close()
             return _SharedFile(self)
         return file
@@ -147,19 +172,19 @@ class Segment:
     def pin(self) -> None:
         """Keep the log file open as long as the segment is referenced; for the event loop.
 
-        The segment is about to be replaced: from here on nothing is opened by its path.
+        The segment is about to be replaced, so nothing is opened by its path any longer.
         ``indexes.pin`` does the same for the indexes, before the files are renamed.
         """
         self.file()
         self.is_pinned = True
 
     def __del__(self) -> None:
-        # Readers of a pinned segment may be in any thread; the last reference is the only sign that they are done.
+        # Readers of a pinned segment may be in any thread; they are done when the last reference is gone.
         if self.is_pinned and self._file is not None:
             self._file.close()
 
     def release(self) -> None:
-        """Give back the handle and the memory of the indexes; the next reader takes them again."""
+        """Close the file and free the indexes; the next reader opens and loads them again."""
         if self.is_pinned:
             return
         if self._file is not None:
@@ -169,7 +194,7 @@ class Segment:
             self.indexes.forget()
 
     def unread(self) -> Segment:
-        """The same files as a segment of which nothing has been read."""
+        """Return a segment with the same files that is not loaded."""
         segment = Segment(
             self._files,
             self.path.parent,
@@ -186,7 +211,7 @@ class Segment:
 
     @property
     def max_timestamp(self) -> int:
-        """The newest timestamp that a batch header states, in ms; -1 if none does."""
+        """Return the newest timestamp in a batch header, in ms; -1 if there is none."""
         return self.indexes.max_timestamp
 
     def has_room_for(self, size: int, last_offset: int, *, segment_bytes: int) -> bool:
@@ -203,7 +228,7 @@ class Segment:
         try:
             file.write_at(self.size, [batches])
         except OSError as error:
-            # What was written of it would stand in the middle of the log at the next append.
+            # Otherwise a partial write would be in the middle of the log after the next append.
             try:
                 file.truncate(self.size)
             except OSError as second:
@@ -214,7 +239,7 @@ class Segment:
         self.appended_ms = now_ms
 
     def note(self, header: rb.BatchHeader, position: int) -> None:
-        """Count the batch that stands at byte ``position``, the end of those before it."""
+        """Note the batch at byte ``position``, which is where the previous one ends."""
         self.indexes.note(header, position)
         self.next_offset = header.next_offset
         self.size = position + header.size
@@ -223,24 +248,55 @@ class Segment:
 
     @property
     def needs_indexes(self) -> bool:
-        """False for an active segment whose headers are read as soon as its indexes.
+        """False for an active segment whose headers are as quick to read as its indexes.
 
-        What an earlier shutdown left there is never kept: it may tell of batches that were cut since.
+        Index files of an earlier shutdown are never kept: they may have entries of batches cut since.
         """
-        return self.size > UNINDEXED_BYTES or self.indexes.have_files()
+        return self.size > UNINDEXED_BYTES or bool(self.aborted) or self.indexes.have_files()
 
     def write_indexes(self) -> None:
-        """Make both indexes last."""
-        write_files(self._files, self.path.parent, self.indexes.contents())
+        """Write and sync all indexes."""
+        self.remove_stale_index()
+        write_files(self._files, self.path.parent, self.index_contents())
+
+    def index_contents(self) -> dict[str, bytes]:
+        """Return the contents of the index files by name."""
+        contents = self.indexes.contents()
+        if self.aborted:
+            contents[self.transaction_index_path.name] = self.aborted.to_bytes()
+        return contents
+
+    def write_transaction_index(self) -> None:
+        """Write and sync the aborted transactions; without any, remove their file."""
+        self.remove_stale_index()
+        if self.aborted:
+            name = self.transaction_index_path.name
+            write_files(self._files, self.path.parent, {name: self.aborted.to_bytes()})
+
+    def load_aborted(self) -> bool:
+        """Read the aborted transactions from their file; False if it cannot belong to this log."""
+        data = read_file(self._files, self.transaction_index_path)
+        if data is None:
+            self.aborted = TransactionIndex()
+            return True
+        index = TransactionIndex.from_bytes(data, base_offset=self.base_offset, next_offset=self.next_offset)
+        self.aborted = index or TransactionIndex()
+        # A segment without aborted transactions has no file.
+        return bool(index)
+
+    def remove_stale_index(self) -> None:
+        """Remove an index of aborted transactions if there are none: it is that of batches that were cut."""
+        if not self.aborted and self._files.exists(self.transaction_index_path):
+            self._files.remove(self.transaction_index_path)
 
     def truncate(self) -> None:
-        """Cut the file at ``size``, the end of its last batch that counts."""
+        """Truncate the file at ``size``, the end of its last batch that is kept."""
         self.file().truncate(self.size)
 
-    # ── damage ──
+    # ── corrupt ranges ──
 
     def lose_until(self, next_offset: int) -> None:
-        """Record that the offsets up to ``next_offset`` were here once and cannot be read."""
+        """Note that the records before ``next_offset`` were in this segment and are lost."""
         if next_offset > self.next_offset:
             last = (
                 self.corrupt_ranges.pop()
@@ -258,27 +314,27 @@ class Segment:
             )
             self.next_offset = next_offset
 
-    def corrupt(self, damage: CorruptRange) -> CorruptLog:
-        """The error for a reader that needs what ``damage`` covers."""
+    def corrupt(self, corrupt_range: CorruptRange) -> CorruptLog:
+        """Return the error for a reader that needs records of ``corrupt_range``."""
         return CorruptLog(
             path=self.path,
-            position=damage.position,
-            offset=damage.offset,
-            next_offset=damage.next_offset,
-            reason=damage.reason,
+            position=corrupt_range.position,
+            offset=corrupt_range.offset,
+            next_offset=corrupt_range.next_offset,
+            reason=corrupt_range.reason,
         )
 
     # ── the times of records ──
 
     @property
     def record_age(self) -> RecordAge | None:
-        """The times of all records; None while they have not all been read."""
+        """Return the times of all records; None until they have all been read."""
         if self._read_age is None or self._read_age[0] != self.size:
             return None
         return self._read_age[1]
 
     def set_record_age(self, age: RecordAge, *, log_bytes: int) -> None:
-        """Remember the times of the records in the first ``log_bytes`` of the log."""
+        """Set the times of the records in the first ``log_bytes`` of the log."""
         self._read_age = log_bytes, age
 
 
@@ -314,4 +370,4 @@ class _SharedFile:
         raise AssertionError("a sealed segment does not change")
 
     def close(self) -> None:
-        """The file is closed with the segment."""
+        """Do nothing, because the file is closed with the segment."""

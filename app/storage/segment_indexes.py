@@ -1,10 +1,10 @@
-"""The two sparse indexes of one segment, and the newest timestamp they lead to.
+"""The two sparse indexes of one segment, and its newest timestamp.
 
-The indexes of the active segment grow in memory, an entry in each for about every
+The indexes of the active segment grow in memory, by about one entry per
 ``index.interval.bytes`` of log. Those of a sealed segment are files, read when a
-reader comes and forgotten when the segment is released. They are hints: what does
-not fit the log is noticed when it is used (``segment_reader``), and the log is
-then read instead (``segment_loader.examine``).
+reader needs them and freed when the segment is released. Indexes are hints: an entry
+that does not match the log is noticed when it is used (``segment_reader``), and then
+the log is read instead (``segment_loader.examine``).
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ TIME_INDEX_SUFFIX = ".timeindex"
 
 
 class SegmentIndexes:
-    """Offsets are absolute here; the indexes hold them relative to ``base_offset``.
+    """The offset index and the time index, with absolute offsets.
 
-    ``max_timestamp`` is the newest that a batch header states, in ms, -1 if none does;
-    ``max_timestamp_offset`` the last offset of that batch.
+    The indexes themselves hold offsets relative to ``base_offset``. ``max_timestamp`` is the
+    newest in a batch header, in ms, -1 if there is none; ``max_timestamp_offset`` is the last
+    offset of that batch.
     """
 
     __slots__ = (
@@ -56,22 +57,22 @@ class SegmentIndexes:
         self.clear()
 
     def clear(self) -> None:
-        """Start from nothing, as for an empty log."""
+        """Reset to the indexes of an empty log."""
         self._offsets: OffsetIndex | None = OffsetIndex()
         self._times: TimeIndex | None = TimeIndex()
         self._bytes_since_entry = 0
         self.max_timestamp = rb.NO_TIMESTAMP
         self.max_timestamp_offset = self._base_offset
-        # False while only an index file says so.
+        # False while ``max_timestamp`` is only known from an index file.
         self.is_newest_confirmed = True
 
     def forget(self) -> None:
-        """Give back the memory; the files have all of it."""
+        """Free the memory; the files have the same entries."""
         self._offsets = None
         self._times = None
 
     def replace(self, other: SegmentIndexes) -> None:
-        """Take the indexes that were built from the log again."""
+        """Replace the indexes by those of ``other``, which were rebuilt from the log."""
         if self._pinned is not None:
             assert other._offsets is not None
             assert other._times is not None
@@ -80,7 +81,7 @@ class SegmentIndexes:
         self._offsets, self._times = other._offsets, other._times
 
     def note(self, header: rb.BatchHeader, position: int) -> None:
-        """Take in the batch at byte ``position``; batches come in order."""
+        """Add the batch at byte ``position``; batches are added in order."""
         assert self._offsets is not None
         assert self._times is not None
         last_offset = header.last_offset
@@ -96,7 +97,7 @@ class SegmentIndexes:
     # ── files ──
 
     def contents(self) -> dict[str, bytes]:
-        """The contents of both files, by name; the time index has its closing entry."""
+        """Return the contents of both files by name; the time index gets its closing entry."""
         assert self._offsets is not None
         assert self._times is not None
         if self.max_timestamp != rb.NO_TIMESTAMP:
@@ -104,14 +105,14 @@ class SegmentIndexes:
         return {self.path.name: self._offsets.to_bytes(), self.time_path.name: self._times.to_bytes()}
 
     def have_files(self) -> bool:
-        """True if there is a file of either index."""
+        """Return whether the file of either index exists."""
         return any(map(self._files.exists, (self.path, self.time_path)))
 
     def adopt_bounds(self, *, next_offset: int, log_bytes: int, first_timestamp: Callable[[], int]) -> bool:
-        """Take the newest timestamp of a sealed segment from the last entry of its time index.
+        """Set the newest timestamp of a sealed segment from the last entry of its time index.
 
-        Reads two entries. Returns False if a file is missing or cannot belong to
-        this log; what is wrong in the middle of an index shows when it is used.
+        Reads two entries. Returns False if a file is missing or cannot belong to this
+        log. Errors in the middle of an index are noticed when it is used.
         """
         self.forget()
         relative_end = next_offset - self._base_offset
@@ -125,7 +126,7 @@ class SegmentIndexes:
             return False
         newest = TimeIndex.last_of(last)
         if newest is None:
-            # Empty is right only if no record has a time; the first is asked for all.
+            # It may be empty only if no record has a timestamp; the first batch stands for all.
             return first_timestamp() == rb.NO_TIMESTAMP
         if newest[0] < 0 or not 0 <= newest[1] < relative_end:
             return False
@@ -134,7 +135,10 @@ class SegmentIndexes:
         return True
 
     def _last_entry(self, path: Path, entry_bytes: int) -> bytes | None:
-        """The last entry of an index file, empty if it has none; None if there is no file of whole entries."""
+        """Return the last entry of an index file, empty if it has none.
+
+        None if the file is missing or has an incomplete entry.
+        """
         if not self._files.exists(path):
             return None
         file = self._files.open(path)
@@ -145,9 +149,9 @@ class SegmentIndexes:
             file.close()
 
     def load(self, *, log_bytes: int, may_be_missing: bool) -> bool:
-        """Take both files into memory, to go on from them; False if they cannot belong to this log.
+        """Read both files into memory, to append to them; False if they cannot belong to this log.
 
-        ``may_be_missing``: without either file the indexes are empty.
+        With ``may_be_missing``, the indexes are empty if neither file exists.
         """
         index_data, times_data = read_file(self._files, self.path), read_file(self._files, self.time_path)
         if index_data is None and times_data is None and may_be_missing:
@@ -164,31 +168,31 @@ class SegmentIndexes:
         return True
 
     def last_entry(self) -> tuple[int, int] | None:
-        """``(last offset, position)`` of the last entry in memory."""
+        """Return ``(last offset, position)`` of the last entry in memory."""
         entries = [] if self._offsets is None else self._offsets.entries()
         return (self._base_offset + entries[-1][0], entries[-1][1]) if entries else None
 
     def resume_after(self, header: rb.BatchHeader) -> None:
-        """Go on counting after the batch that the last entry stands for."""
+        """Count the bytes to the next entry from the batch of the last entry."""
         self._bytes_since_entry = header.size
 
     def pin(self, *, log_bytes: int) -> None:
-        """Read both files into memory, where they stay, because they are about to be replaced; for threads."""
+        """Keep both indexes in memory, because their files are about to be replaced; for threads."""
         offsets = OffsetIndex.from_bytes(read_file(self._files, self.path) or b"", log_bytes=log_bytes)
         times = TimeIndex.from_bytes(read_file(self._files, self.time_path) or b"")
         # Without them a search starts at byte 0.
         self._pinned = offsets or OffsetIndex(), times or TimeIndex()
 
-    # ── looking up ──
+    # ── lookups ──
 
     def offsets(self, log_bytes: int) -> OffsetIndex:
-        """The offset index, from its file if it is not in memory."""
+        """Return the offset index; read it from its file if it is not in memory."""
         if self._pinned is not None:
             return self._pinned[0]
         index = self._offsets
         if index is None:
             data = read_file(self._files, self.path) or b""
-            # A hint that does not fit is dropped: reading then starts at byte 0.
+            # An invalid index is ignored: reading then starts at byte 0.
             index = self._offsets = OffsetIndex.from_bytes(data, log_bytes=log_bytes) or OffsetIndex()
             if self._pinned is not None:
                 # Pinned while the file was read, which may be that of the next segment of this name.
@@ -196,7 +200,7 @@ class SegmentIndexes:
         return index
 
     def time_entry(self, timestamp_ms: int) -> tuple[tuple[int, int] | None, bool]:
-        """``TimeIndex.entry_for``, and whether it comes from the file."""
+        """Return ``TimeIndex.entry_for``, and whether it was read from the file."""
         if self._times is None and self._pinned is None:
             data = read_file(self._files, self.time_path) or b""
             if self._pinned is None:

@@ -1,15 +1,15 @@
-"""Bringing a segment back: from what a clean shutdown left, or from its log alone.
+"""Load a segment from the files of a clean shutdown, or from its log alone.
 
-====================  =====================================================  ==================
-what is there          what is read                                           function
-====================  =====================================================  ==================
+=====================  =====================================================  ==================
+segment                what is read                                           function
+=====================  =====================================================  ==================
 sealed, trusted        the last entry of each index                           ``adopt_sealed``
-active, clean stop     both indexes, and the headers after their last entry   ``adopt_active``
+active, clean start    both indexes, and the headers after their last entry   ``adopt_active``
 after a crash          every batch, its CRC checked                           ``rebuild``
-something misfits      every batch, its CRC checked                           ``examine``
-====================  =====================================================  ==================
+index and log differ   every batch, its CRC checked                           ``examine``
+=====================  =====================================================  ==================
 
-The log counts: an index that does not fit it is built from it again.
+The log is the truth: an index that does not match it is rebuilt from it.
 """
 
 from __future__ import annotations
@@ -21,37 +21,39 @@ from stele.wire import record_batch as rb
 
 from .scan import CorruptRange, follows, scan_batches
 from .segment import UNINDEXED_BYTES, Segment
+from .transaction_index import TransactionIndex
 
 logger = logging.getLogger(__name__)
 
-# Headers read one by one at a start; more after the last index entry are a sign of damage.
+# Headers read one by one at a start; more than these after the last index entry are a sign of corruption.
 _WALK_BATCHES_MAX = 4096
 
 
 def adopt_sealed(segment: Segment, *, next_offset: int) -> bool:
-    """Take a sealed segment as it lies on the disk, reading no log.
+    """Load a sealed segment without reading its log.
 
-    Returns False when its indexes were missing or could not be its own, and the
-    log had to be read after all.
+    Returns False if its indexes were missing or could not belong to it, so that the
+    log had to be read. Its aborted transactions are then not known (``transaction_rebuild``).
     """
     segment.size = segment.files.size(segment.path)
     segment.appended_ms = segment.files.modified_ms(segment.path)
     segment.next_offset = next_offset
     segment.is_sealed = True
-    is_fit = segment.indexes.adopt_bounds(
+    is_valid = segment.indexes.adopt_bounds(
         next_offset=next_offset,
         log_bytes=segment.size,
         first_timestamp=lambda: first_timestamp(segment),
     )
-    if not is_fit:
+    if not is_valid:
         examine(segment)
         segment.write_indexes()
         segment.release()
-    return is_fit
+        return False
+    return segment.load_aborted()
 
 
 def first_timestamp(segment: Segment) -> int:
-    """The newest time that the first batch states, in ms, -1 if it states none; for threads."""
+    """Return the newest timestamp of the first batch, in ms, -1 if it has none; for threads."""
     file = segment.open_own()
     try:
         return rb.read_header(file.read_at(0, rb.HEADER_BYTES)).max_timestamp
@@ -62,18 +64,18 @@ def first_timestamp(segment: Segment) -> int:
 
 
 def adopt_active(segment: Segment) -> bool:
-    """Take the active segment after a clean shutdown: its indexes, and the headers after their last entry.
+    """Load the active segment from its indexes and the headers after their last entry.
 
-    Returns False when they do not fit together: then it must be scanned.
+    For a clean start. Returns False if they do not match: then the log must be scanned.
     """
     indexes, file = segment.indexes, segment.file()
     size = file.size()
-    # A clean shutdown writes no indexes of a small one.
+    # A clean shutdown writes no indexes of a small segment.
     if not indexes.load(log_bytes=size, may_be_missing=size <= UNINDEXED_BYTES):
         return False
     try:
         if (entry := indexes.last_entry()) is not None:
-            # The last entry itself stands for the batch that it points to.
+            # The last entry is that of the batch at its position.
             last_offset, position = entry
             header = rb.read_header(file.read_at(position, rb.HEADER_BYTES))
             if header.last_offset != last_offset:
@@ -96,49 +98,53 @@ def adopt_active(segment: Segment) -> bool:
     except rb.CorruptBatchError:
         return False
     indexes.is_newest_confirmed = False
-    return True
+    return segment.load_aborted()
 
 
 def _adopt_times(segment: Segment, first_ms: int) -> None:
-    """When a segment from before the start was last appended to, and about when it began.
+    """Set the times of the first and the last append of a loaded segment.
 
-    ``first_ms`` is the time of its first batch.
+    ``first_ms`` is the timestamp of its first batch.
     """
     segment.appended_ms = segment.files.modified_ms(segment.path)
-    # A producer may have dated its records at will; the file is no newer than its last change.
+    # Producers choose timestamps freely; the first append was no later than the last change of the file.
     segment.created_ms = first_ms if 0 <= first_ms <= segment.appended_ms else segment.appended_ms
 
 
 def rebuild(segment: Segment, *, end: int | None = None) -> Iterator[rb.BatchHeader | CorruptRange]:
-    """Scan the log (up to byte ``end``), building indexes and bounds; yields what the scan finds.
+    """Scan the log (up to byte ``end``), rebuild indexes and bounds, and yield what was scanned.
 
-    The caller decides on each damage: to go on keeps it in ``corrupt_ranges``, to stop
-    leaves ``size`` at the end of the last batch before it.
+    The caller adds aborted transactions, for which it must know those that were open before. At a
+    corrupt range the caller decides: if it continues, the range is added to
+    ``corrupt_ranges``; if it stops, ``size`` is the end of the last batch before the range.
     """
     segment.next_offset, segment.size = segment.base_offset, 0
     segment.indexes.clear()
+    segment.aborted = TransactionIndex()
     segment.corrupt_ranges = []
-    for found in scan_batches(
+    for scanned in scan_batches(
         segment.file(),
         expected_offset=segment.base_offset,
         end=end,
         may_have_holes=segment.may_have_holes,
     ):
-        yield found
-        if isinstance(found, CorruptRange):
-            segment.corrupt_ranges.append(found)
-            segment.next_offset, segment.size = found.next_offset, found.end_position
+        yield scanned
+        if isinstance(scanned, CorruptRange):
+            segment.corrupt_ranges.append(scanned)
+            segment.next_offset, segment.size = scanned.next_offset, scanned.end_position
         else:
             if segment.size == 0:
-                _adopt_times(segment, found.max_timestamp)
-            segment.note(found, found.position)
+                _adopt_times(segment, scanned.max_timestamp)
+            segment.note(scanned, scanned.position)
 
 
 def examine(segment: Segment) -> None:
-    """Read the whole log and note every damage, because something did not fit; for threads.
+    """Read the whole log and note every corrupt range; for threads.
 
-    The indexes of a sealed segment are built again on the way: they may be what
-    is wrong. Those of the active one come from memory and are right.
+    Called because a batch or an index did not match the log.
+
+    This also rebuilds the indexes of a sealed segment, because they may be what is
+    wrong. Those of the active segment are in memory and right.
     """
     indexes = segment.indexes
     read = segment.unread()
@@ -153,7 +159,7 @@ def examine(segment: Segment) -> None:
     if segment.is_sealed or read.indexes.max_timestamp > indexes.max_timestamp:
         indexes.max_timestamp = read.indexes.max_timestamp
         indexes.max_timestamp_offset = read.indexes.max_timestamp_offset
-    for damage in read.corrupt_ranges:
-        if damage not in segment.corrupt_ranges:
-            logger.error("%s", segment.corrupt(damage))
+    for corrupt_range in read.corrupt_ranges:
+        if corrupt_range not in segment.corrupt_ranges:
+            logger.error("%s", segment.corrupt(corrupt_range))
     segment.corrupt_ranges = read.corrupt_ranges

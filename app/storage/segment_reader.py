@@ -1,38 +1,38 @@
-"""Finding batches in a segment, by offset and by time.
+"""Find batches in a segment, by offset and by time.
 
-A segment is a run of batches without bytes between them; only its headers say
-where the next one starts. To find the batch that holds an offset:
+A segment is a sequence of adjacent batches; the header of each says where the next
+one starts. To find the batch with an offset:
 
-1. The **offset index** gives the position of some batch at or before it: the last
-   entry at or below the offset, or byte 0. An entry stands for about every
-   ``index.interval.bytes``, so little is left to walk.
-2. From there **walk** the headers, 61 bytes each: base offset and length lead to
-   the next. Each must begin at the offset where the one before it ended; known
-   damage is jumped over. The batch whose offsets enclose the wanted one is found,
-   and the header after it must agree.
-3. An **extent** is a range of whole batches from there on. Where it ends is
-   looked up in the same index by position, and walked to only if the entry is
-   further from the limit than the index is dense.
+1. Look up the position of an earlier batch in the **offset index**: that of the last
+   entry at or below the offset, or byte 0. There is about one entry per
+   ``index.interval.bytes``, so the walk that follows is short.
+2. **Walk** the headers from there, 61 bytes each: base offset and length lead to
+   the next. Each must begin at the offset where the previous one ended; known
+   corrupt ranges are skipped. Stop at the batch whose range includes the offset; the
+   header after it must follow it.
+3. An **extent** is a range of whole batches from there on. The same index gives its
+   end, by position. If that is further from the limit than the interval of the
+   index, walk to the last batch before the limit.
 
-In a segment that was compacted, a batch may begin later than the one before it
-ended, and may have no records. There an offset leads to the first batch with
-records that ends at or after it, and to the last batch if none has records:
-several clients do not advance past a batch without records.
+In a compacted segment, a batch may begin later than the previous one ended, and may
+have no records. There an offset leads to the first batch with records that ends at
+or after it, and to the last batch if none has records, because several clients do
+not advance past a batch without records.
 
-The first record at or after a time is found likewise: the **time index** gives
-an offset before which everything is older, the walk goes from there to the first
-batch whose header states a time at or after it, and that batch is decoded.
+The first record at or after a time is found in a similar way: the **time index** gives
+an offset before which all records are older, the walk leads from there to the first
+batch whose header has a timestamp at or after the time, and that batch is decoded.
 
-Indexes are hints and may lie. Whatever does not fit (an entry that points into
-the middle of a batch, headers that do not follow each other) raises
-``_MisfitError`` inside; the log is then examined once, which rebuilds the indexes
-and notes damage, and the search starts again. What still does not fit is
-``CorruptLog``, with the offset to go on from.
+Indexes are hints and may be wrong. If something does not match (an entry that points
+into the middle of a batch, headers that do not follow each other), ``_MisfitError`` is
+raised internally. The log is then examined once, which rebuilds the indexes and notes
+corrupt ranges, and the search is repeated. If that fails too, it raises
+``CorruptLog`` with the offset to continue from.
 
-Functions that take ``nowait`` run on the event loop with True and raise
-``WouldBlockError`` instead of waiting for a disk; with False they are for threads
+Functions with a parameter ``nowait`` run on the event loop if it is True, and raise
+``WouldBlockError`` instead of waiting for a disk. If it is False they are for threads,
 and use a file handle of their own. Sealed segments do not change and the active
-one only grows, so both may run beside an append.
+one only grows, so both may run during an append.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from stele.wire import record_batch as rb
 
 from ..errors import CorruptLog
 from .age import RecordAge, age_of_batch, age_of_header
+from .config_types import INT64_MAX
 from .scan import follows
 from .segment import Segment
 from .segment_loader import examine
@@ -57,11 +58,11 @@ _WALK_BYTES = 16 * 1024
 
 
 class WouldBlockError(Exception):
-    """The bytes are not in memory: do this again in a thread, where a disk may be waited for."""
+    """The bytes are not in memory; repeat the call in a thread, which may wait for a disk."""
 
 
 class _MisfitError(Exception):
-    """Batches, or batches and index, do not fit together: the log must be examined."""
+    """Batches do not match each other or the index, so the log must be examined."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"{reason} (at byte {position})")
@@ -73,7 +74,7 @@ class _MisfitError(Exception):
 class Extent:
     """Whole batches: ``size`` bytes from ``position`` of a segment's log.
 
-    ``has_records`` is False if the first of them has none, and so none of them.
+    ``has_records`` is False if the first of them has none; then none of them has any.
     """
 
     segment: Segment
@@ -86,11 +87,11 @@ class Extent:
         return self.segment.path
 
     def read_nowait(self) -> bytes | bytearray | None:
-        """The bytes, if they are in memory; for the event loop."""
+        """Return the bytes if they are in memory; for the event loop."""
         return self.segment.file().read_at_nowait(self.position, self.size)
 
     def read(self) -> bytes:
-        """The bytes, through a handle of its own; for threads."""
+        """Return the bytes, read through a file handle of its own; for threads."""
         file = self.segment.open_own()
         try:
             return file.read_at(self.position, self.size)
@@ -99,10 +100,10 @@ class Extent:
 
 
 def headers(segment: Segment) -> Iterator[rb.BatchHeader]:
-    """Every header, CRCs unchecked; for threads.
+    """Yield every header, without checking CRCs; for threads.
 
     Raises:
-        CorruptLog: there is damage that was not known; the next call goes around it.
+        CorruptLog: a corrupt range was not known; the next call skips it.
     """
     try:
         yield from _walk(segment, 0, nowait=False)
@@ -115,11 +116,19 @@ def headers(segment: Segment) -> Iterator[rb.BatchHeader]:
 
 
 def extent_from(
-    segment: Segment, offset: int, max_bytes: int, *, at_least_one: bool, nowait: bool
+    segment: Segment,
+    offset: int,
+    max_bytes: int,
+    *,
+    at_least_one: bool,
+    end_offset: int = INT64_MAX,
+    nowait: bool,
 ) -> Extent | None:
-    """Whole batches from the one that holds ``offset``, up to ``max_bytes``.
+    """Return whole batches of up to ``max_bytes`` from the one with ``offset``, all before ``end_offset``.
 
-    In a compacted segment, it may be a later one. If the first batch is larger, it alone with ``at_least_one``, else None.
+    In a compacted segment, the first may be a later one. If it is larger than ``max_bytes``, it is
+    returned alone with ``at_least_one``, otherwise None. A batch begins at ``end_offset``, or the log
+    ends before it.
 
     Raises:
         CorruptLog: ``offset`` cannot be read.
@@ -131,7 +140,11 @@ def extent_from(
         start = first.position
         if first.size > max_bytes and not at_least_one:
             return None
+        if first.base_offset >= end_offset:
+            return None
         end = _end_of_extent(segment, start, first.size, max_bytes, nowait=nowait)
+        if end_offset < segment.next_offset:
+            end = min(end, _position_of(segment, end_offset, nowait=nowait))
         return Extent(segment=segment, position=start, size=end - start, has_records=first.record_count > 0)
 
     return _examined(segment, look, nowait=nowait)
@@ -144,14 +157,31 @@ def _end_of_extent(segment: Segment, start: int, first_size: int, max_bytes: int
         end = max(start + first_size, indexes.offsets(segment.size).position_before(limit))
         if end < limit - indexes.interval_bytes:
             end = _boundary_before(segment, end, limit, nowait=nowait)
-    for damage in segment.corrupt_ranges:
-        if start < damage.position < end:
-            end = damage.position
+    for corrupt_range in segment.corrupt_ranges:
+        if start < corrupt_range.position < end:
+            end = corrupt_range.position
     return end
 
 
+def position_of(segment: Segment, offset: int) -> int:
+    """Return the position of the first batch that begins at ``offset`` or later; for threads.
+
+    Raises ``CorruptLog``: the batches before it cannot be read.
+    """
+    return _examined(segment, lambda: _position_of(segment, offset, nowait=False), nowait=False)
+
+
+def _position_of(segment: Segment, offset: int, *, nowait: bool) -> int:
+    """Return the position of the first batch that begins at ``offset`` or later."""
+    start = segment.indexes.offsets(segment.size).position_for(offset - segment.base_offset)
+    for header in _walk(segment, start, nowait=nowait):
+        if header.base_offset >= offset:
+            return header.position
+    return segment.size
+
+
 def _boundary_before(segment: Segment, position: int, limit: int, *, nowait: bool) -> int:
-    """The last batch boundary at or below ``limit``, from a boundary at ``position``."""
+    """Return the last batch boundary up to ``limit``; ``position`` is a boundary."""
     for header in _walk(segment, position, nowait=nowait):
         if header.position + header.size > limit:
             return header.position
@@ -160,17 +190,17 @@ def _boundary_before(segment: Segment, position: int, limit: int, *, nowait: boo
 
 
 def _locate(segment: Segment, offset: int, *, nowait: bool) -> rb.BatchHeader:
-    """Find the batch that holds ``offset``; in a compacted segment see the module."""
-    for damage in segment.corrupt_ranges:
-        if damage.offset <= offset < damage.next_offset:
-            raise segment.corrupt(damage)
+    """Find the batch with ``offset``, or in a compacted segment one after it (see the module)."""
+    for corrupt_range in segment.corrupt_ranges:
+        if corrupt_range.offset <= offset < corrupt_range.next_offset:
+            raise segment.corrupt(corrupt_range)
     position = segment.indexes.offsets(segment.size).position_for(offset - segment.base_offset)
     walk = _walk(segment, position, nowait=nowait)
-    # The last batch that would do but has no records.
+    # The last batch that ends after the offset, but has no records.
     empty: rb.BatchHeader | None = None
     for header in walk:
         if empty is not None and header.position != empty.position + empty.size:
-            # The bytes between them are corrupt: a reader must get there.
+            # The bytes between them are corrupt: the reader must be told when it gets there.
             return empty
         if header.base_offset > offset and not segment.may_have_holes:
             break
@@ -178,7 +208,7 @@ def _locate(segment: Segment, offset: int, *, nowait: bool) -> rb.BatchHeader:
             if not header.record_count and header.next_offset != segment.next_offset:
                 empty = header
                 continue
-            # The next batch bears witness that this one really holds the offset.
+            # The next header confirms that this batch really includes the offset.
             following = next(walk, None)
             if following is None and segment.is_sealed and not _may_end_at(segment, header.next_offset):
                 break
@@ -189,14 +219,16 @@ def _locate(segment: Segment, offset: int, *, nowait: bool) -> rb.BatchHeader:
 
 
 def _may_end_at(segment: Segment, next_offset: int) -> bool:
-    return next_offset == segment.next_offset or any(d.offset == next_offset for d in segment.corrupt_ranges)
+    return next_offset == segment.next_offset or any(
+        corrupt_range.offset == next_offset for corrupt_range in segment.corrupt_ranges
+    )
 
 
 # ── by time ──
 
 
 def confirm_newest(segment: Segment) -> None:
-    """See that ``max_timestamp`` of a segment from before the start is what the batches say; for threads."""
+    """Check ``max_timestamp`` of a loaded segment against its batches; for threads."""
     if not segment.indexes.is_newest_confirmed:
         _examined(segment, lambda: _check_newest(segment), nowait=False)
         segment.indexes.is_newest_confirmed = True
@@ -209,20 +241,22 @@ def _check_newest(segment: Segment) -> None:
     start = indexes.offsets(segment.size).position_for(relative_offset)
     for header in _walk(segment, start, nowait=False):
         if header.max_timestamp > indexes.max_timestamp:
-            raise _MisfitError(header.position, "the time index does not know the newest batch")
+            raise _MisfitError(header.position, "the time index does not include the newest batch")
         is_found = is_found or (
             header.last_offset == indexes.max_timestamp_offset
             and header.max_timestamp == indexes.max_timestamp
         )
     if not is_found:
-        raise _MisfitError(0, "the newest entry of the time index does not stand for a batch")
+        raise _MisfitError(0, "the newest entry of the time index matches no batch")
 
 
 def find_time(segment: Segment, timestamp_ms: int) -> tuple[int, int, int] | None:
-    """``(offset, timestamp, leader epoch)`` of the first record at or after ``timestamp_ms``; for threads.
+    """Find the first record at or after ``timestamp_ms``; for threads.
+
+    Returns ``(offset, timestamp, leader epoch)``, or None if there is none.
 
     Raises:
-        CorruptLog: the batch that must be opened does not pass its CRC.
+        CorruptLog: the CRC of the batch with the record does not match.
     """
     confirm_newest(segment)
     if timestamp_ms > segment.max_timestamp:
@@ -235,9 +269,9 @@ def _find_time(segment: Segment, timestamp_ms: int) -> tuple[int, int, int] | No
     position = segment.indexes.offsets(segment.size).position_for(entry[1]) if entry else 0
     for header in _walk(segment, position, nowait=False):
         if entry and is_from_disk and header.last_offset >= segment.base_offset + entry[1]:
-            # An entry that does not stand for a batch could lead past what is looked for.
+            # An entry that matches no batch could lead past the record.
             if (header.max_timestamp, header.last_offset - segment.base_offset) != entry:
-                raise _MisfitError(header.position, "the time index does not fit the log")
+                raise _MisfitError(header.position, "the time index does not match the log")
             entry = None
         if header.max_timestamp < timestamp_ms:
             continue
@@ -256,7 +290,7 @@ def _first_at(segment: Segment, header: rb.BatchHeader, timestamp_ms: int) -> rb
     try:
         return rb.first_record(raw, timestamp_ms=timestamp_ms)
     except rb.CorruptBatchError as error:
-        # As its producer sent it: the CRC is right.
+        # Its producer sent it so: the CRC matches.
         raise CorruptLog(
             path=segment.path,
             position=header.position,
@@ -270,16 +304,17 @@ def read_record_age(segment: Segment) -> None:
     """Read the times of all records, for ``segment.record_age``; for threads.
 
     Raises:
-        CorruptLog: there is damage that was not known; the next call goes around it.
+        CorruptLog: a corrupt range was not known; the next call skips it.
     """
     size, age = segment.size, RecordAge()
     for header in headers(segment):
         if header.position >= size:
             break
-        stated = age_of_header(header)
-        if stated is None:
-            stated = age_of_batch(Extent(segment=segment, position=header.position, size=header.size).read())
-        age |= stated
+        batch_age = age_of_header(header)
+        if batch_age is None:
+            extent = Extent(segment=segment, position=header.position, size=header.size)
+            batch_age = age_of_batch(extent.read())
+        age |= batch_age
     segment.set_record_age(age, log_bytes=size)
 
 
@@ -287,14 +322,17 @@ def read_record_age(segment: Segment) -> None:
 
 
 def _walk(segment: Segment, position: int, *, nowait: bool) -> Iterator[rb.BatchHeader]:
-    """Headers from ``position`` on, jumping over known damage. Raises ``_MisfitError``."""
-    jumps = {damage.position: damage.end_position for damage in segment.corrupt_ranges}
+    """Yield the headers from ``position`` on, without known corrupt ranges.
+
+    Raises ``_MisfitError``.
+    """
+    jumps = {corrupt_range.position: corrupt_range.end_position for corrupt_range in segment.corrupt_ranges}
     file = segment.file() if nowait else segment.open_own()
     try:
         window, start, expected = b"", position, -1 if position else segment.base_offset
-        for damage in segment.corrupt_ranges:
-            if damage.position < position < damage.end_position:
-                position, start = damage.end_position, damage.end_position
+        for corrupt_range in segment.corrupt_ranges:
+            if corrupt_range.position < position < corrupt_range.end_position:
+                position = start = corrupt_range.end_position
         while position < segment.size:
             if position in jumps:
                 position, expected = jumps[position], -1
@@ -318,9 +356,9 @@ def _walk(segment: Segment, position: int, *, nowait: bool) -> Iterator[rb.Batch
 def _fitting_header(
     segment: Segment, window: bytes | bytearray, at: int, position: int, expected: int
 ) -> rb.BatchHeader:
-    """The header at byte ``at`` of ``window``, which is byte ``position`` of the log.
+    """Return the header at byte ``at`` of ``window``, which is byte ``position`` of the log.
 
-    ``expected`` is the base offset it must have, or in a compacted segment the lowest, -1 if any will do.
+    ``expected`` is its base offset, or the lowest one in a compacted segment; -1 if unknown.
     """
     try:
         header = rb.read_header(window, at)
@@ -335,7 +373,7 @@ def _fitting_header(
 
 
 def _examined(segment: Segment, look: Callable[[], _T], *, nowait: bool) -> _T:
-    """The result of ``look``; if something does not fit, the log is examined and ``look`` tried again."""
+    """Return the result of ``look``; after a misfit, examine the log and call ``look`` again."""
     try:
         return look()
     except _MisfitError as misfit:
@@ -349,10 +387,10 @@ def _examined(segment: Segment, look: Callable[[], _T], *, nowait: bool) -> _T:
 
 
 def _unreadable(segment: Segment, misfit: _MisfitError) -> CorruptLog:
-    """What an examination makes of ``misfit``: the first damage that ends at or after it."""
-    for damage in segment.corrupt_ranges:
-        if damage.end_position >= misfit.position:
-            return segment.corrupt(damage)
+    """Return the error for ``misfit``: the first corrupt range that ends at or after it, if any."""
+    for corrupt_range in segment.corrupt_ranges:
+        if corrupt_range.end_position >= misfit.position:
+            return segment.corrupt(corrupt_range)
     return CorruptLog(
         path=segment.path,
         position=misfit.position,

@@ -1,13 +1,13 @@
-"""``.timeindex``: from which offset on records may be as new as a timestamp.
+"""``.timeindex`` files: the offset from which records may be as new as a timestamp.
 
-One entry of 12 bytes, big-endian, beside each entry of the offset index, and one
-more when the segment is closed::
+There is one entry of 12 bytes, big-endian, for each entry of the offset index, and
+one more when the segment is closed::
 
     timestamp:8         the greatest timestamp of the segment so far, ms
     relative offset:4   last offset of the batch that holds it, minus the base offset
 
-Timestamps ascend strictly: an entry is left out when nothing newer came. All
-records before an entry's batch are older than or as old as its timestamp.
+Timestamps ascend strictly: an entry is left out if no record since the last one is
+newer. No record before an entry's batch is newer than the entry's timestamp.
 
 Example, base offset 1000: ``00 00 01 9a a2 91 c0 00 00 00 00 29`` says that
 timestamp 1763664052224 was first reached in the batch that ends at offset 1041.
@@ -42,20 +42,21 @@ class TimeIndex:
             self._offsets.append(relative_offset)
 
     def entry_for(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """``(timestamp, relative offset)`` of the last entry at or below ``timestamp_ms``.
+        """Return ``(timestamp, relative offset)`` of the last entry at or below ``timestamp_ms``.
 
-        Its batch is at or before the first record at or after ``timestamp_ms``; None: begin at the start.
+        The first record at or after ``timestamp_ms`` is in the entry's batch or after it. None: it
+        may be anywhere.
         """
-        found = bisect_right(self._timestamps, timestamp_ms)
-        return (self._timestamps[found - 1], self._offsets[found - 1]) if found else None
+        count = bisect_right(self._timestamps, timestamp_ms)
+        return (self._timestamps[count - 1], self._offsets[count - 1]) if count else None
 
     def last(self) -> tuple[int, int] | None:
-        """``(timestamp, relative offset)`` of the newest entry."""
+        """Return ``(timestamp, relative offset)`` of the newest entry."""
         return (self._timestamps[-1], self._offsets[-1]) if self._timestamps else None
 
     @staticmethod
     def search(data: bytes, timestamp_ms: int) -> tuple[int, int] | None:
-        """``entry_for`` on the bytes of a closed segment's file, without building the index."""
+        """Do what ``entry_for`` does with the bytes of a file, without building the index."""
         low, high = 0, len(data) // ENTRY_BYTES
         while low < high:
             middle = (low + high) // 2
@@ -67,7 +68,7 @@ class TimeIndex:
 
     @staticmethod
     def last_of(data: bytes) -> tuple[int, int] | None:
-        """``last`` on the final entry of a closed segment's file."""
+        """Return what ``last`` does, from the final entry of a file."""
         if len(data) < ENTRY_BYTES:
             return None
         timestamp_ms, relative_offset = _ENTRY.unpack_from(data, len(data) - ENTRY_BYTES)
@@ -81,7 +82,7 @@ class TimeIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> TimeIndex | None:
-        """The index in ``data``, or None if it cannot be one."""
+        """Decode the index in ``data``; return None if it is invalid."""
         index = cls()
         if len(data) % ENTRY_BYTES:
             return None

@@ -17,6 +17,8 @@ from ..errors import InvalidConfig
 from .config_types import INT64_MAX, ConfigType, boolean, choice, int32, int64, ratio, split_list
 
 StorageKind = Literal["disk", "memory"]
+# When readers see a batch whose producer waits for a sync.
+Visibility = Literal["synced", "appended"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 CompressionType = Literal["producer", "uncompressed", "zstd", "lz4", "snappy", "gzip"]
 # In the order in which they were set. Empty: neither deleted nor compacted.
@@ -74,6 +76,7 @@ class TopicConfig:
     local_retention_ms: int = -2
     local_retention_bytes: int = -2
     storage: StorageKind = "disk"
+    visibility: Visibility = "synced"
     memory_records: int = 10_000
 
     def as_strings(self) -> dict[str, str]:
@@ -247,7 +250,7 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
         "file_delete_delay_ms",
         ConfigType.LONG,
         int64(0),
-        "Stored and shown; files are deleted as soon as nobody reads them.",
+        "Keep the files that compaction replaced this long; other files are deleted as soon as nobody reads them.",
         ("log.segment.delete.delay.ms",),
     ),
     "cleanup.policy": ConfigEntry(
@@ -389,6 +392,12 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
         ConfigType.STRING,
         choice("disk", "memory"),
         "disk, or memory: a bounded ring that a restart empties.",
+    ),
+    "stele.visibility": ConfigEntry(
+        "visibility",
+        ConfigType.STRING,
+        choice("synced", "appended"),
+        "When readers see what a producer with acks=all sends: once it is synced, or as soon as it is appended.",
     ),
     "stele.memory.records": ConfigEntry(
         "memory_records", ConfigType.INT, int32(1, 10_000_000), "Records a memory partition keeps."

@@ -8,19 +8,23 @@ that a reader of a thousand partitions need not look at all of them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable
 
-if TYPE_CHECKING:
-    from .engine import TopicPartition
+from stele.wire.isolation_level import IsolationLevel
+
+from .topic_partition import TopicPartition
+
+# More than any reader waits for.
+_ALL_BYTES = 1 << 62
 
 
 class _Waiter:
-    __slots__ = ("future", "missing_bytes")
+    __slots__ = ("future", "isolation", "missing_bytes")
 
-    def __init__(self, future: asyncio.Future[None], missing_bytes: int) -> None:
+    def __init__(self, future: asyncio.Future[None], missing_bytes: int, isolation: IsolationLevel) -> None:
         self.future = future
         self.missing_bytes = missing_bytes
+        self.isolation = isolation
 
     def appended(self, _topic_partition: TopicPartition, size: int) -> None:
         self.missing_bytes -= size
@@ -32,10 +36,19 @@ class PartitionWatch:
     """Remembers which of its partitions changed: an append, a new log start offset, a deletion.
 
     Made by ``Waiters.watch`` and ended by ``close``. Partitions that do not exist (yet)
-    may be watched. One ``wait`` at a time.
+    may be watched. One ``wait`` at a time. With READ_COMMITTED a batch of an open transaction is
+    no change, and the end of the transaction is.
     """
 
-    __slots__ = ("_by_partition", "_changed", "_future", "_is_closed", "_missing_bytes", "_names")
+    __slots__ = (
+        "_by_partition",
+        "_changed",
+        "_future",
+        "_is_closed",
+        "_isolation",
+        "_missing_bytes",
+        "_names",
+    )
 
     def __init__(self, by_partition: dict[TopicPartition, set[_Waiter | PartitionWatch]]) -> None:
         self._by_partition = by_partition
@@ -44,6 +57,19 @@ class PartitionWatch:
         self._future: asyncio.Future[None] | None = None
         self._missing_bytes = 0
         self._is_closed = False
+        self._isolation = IsolationLevel.READ_UNCOMMITTED
+
+    @property
+    def isolation(self) -> IsolationLevel:
+        """What the next reads will ask for; READ_UNCOMMITTED at first, which suits both."""
+        return self._isolation
+
+    @isolation.setter
+    def isolation(self, isolation: IsolationLevel) -> None:
+        if self._isolation is IsolationLevel.READ_COMMITTED and isolation is not self._isolation:
+            # Batches of open transactions may have come that were no change before.
+            self._changed.update(dict.fromkeys(self._names))
+        self._isolation = isolation
 
     def add(self, topic_partition: TopicPartition) -> None:
         if topic_partition not in self._names and not self._is_closed:
@@ -113,10 +139,23 @@ def _leave(
 
 
 class Waiters:
-    """The waiters and watches of all partitions of one engine."""
+    """The waiters and watches of all partitions of one engine.
+
+    Those with READ_COMMITTED are called only when the last stable offset moves.
+    """
 
     def __init__(self) -> None:
         self._by_partition: dict[TopicPartition, set[_Waiter | PartitionWatch]] = {}
+        self._append_observers: list[Callable[[TopicPartition], None]] = []
+
+    def observe_appends(self, observer: Callable[[TopicPartition], None]) -> None:
+        """Call ``observer`` with each partition in which more is readable, of whatever isolation."""
+        self._append_observers.append(observer)
+
+    @property
+    def partitions(self) -> Collection[TopicPartition]:
+        """The partitions that somebody waits for or watches."""
+        return self._by_partition.keys()
 
     def watch(self) -> PartitionWatch:
         """A watch that holds no partition yet."""
@@ -124,24 +163,54 @@ class Waiters:
 
     def appended(self, topic_partition: TopicPartition, size: int) -> None:
         """``size`` bytes more are readable in the partition."""
+        self._notify(topic_partition, size)
+        for observer in self._append_observers:
+            observer(topic_partition)
+
+    def _notify(self, topic_partition: TopicPartition, size: int) -> None:
         for waiter in self._by_partition.get(topic_partition, ()):
             waiter.appended(topic_partition, size)
 
+    def appended_in_transaction(
+        self, topic_partition: TopicPartition, size: int, *, is_stable_moved: bool
+    ) -> None:
+        """``size`` bytes more are readable, but the last stable offset is not the end of the log, or was not.
+
+        ``is_stable_moved``: it has moved, by no known number of bytes, so readers of committed records look again.
+        """
+        for waiter in self._by_partition.get(topic_partition, ()):
+            if waiter.isolation is IsolationLevel.READ_UNCOMMITTED:
+                waiter.appended(topic_partition, size)
+            elif is_stable_moved:
+                waiter.appended(topic_partition, _ALL_BYTES)
+        for observer in self._append_observers:
+            observer(topic_partition)
+
     def changed(self, topic_partition: TopicPartition) -> None:
         """Its log start offset moved: watches remember that, and nobody is woken by it."""
-        self.appended(topic_partition, 0)
+        self._notify(topic_partition, 0)
 
     def wake(self, topic_partition: TopicPartition) -> None:
         """Let everyone look again: the partition changed in another way."""
-        self.appended(topic_partition, 1 << 62)
+        self._notify(topic_partition, _ALL_BYTES)
 
     def wake_all(self) -> None:
         for topic_partition in list(self._by_partition):
             self.wake(topic_partition)
 
-    async def wait(self, partitions: Iterable[TopicPartition], *, min_bytes: int, timeout_ms: int) -> None:
-        """Return when ``min_bytes`` have come to the partitions together, or after ``timeout_ms``."""
-        waiter = _Waiter(asyncio.get_running_loop().create_future(), min_bytes)
+    async def wait(
+        self,
+        partitions: Iterable[TopicPartition],
+        *,
+        min_bytes: int,
+        timeout_ms: int,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> None:
+        """Return when ``min_bytes`` have come to the partitions together, or after ``timeout_ms``.
+
+        With READ_COMMITTED also when a transaction ends in one of them.
+        """
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), min_bytes, isolation)
         names = list(partitions)
         for name in names:
             self._by_partition.setdefault(name, set()).add(waiter)

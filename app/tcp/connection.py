@@ -19,12 +19,14 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
+from ..network.first_bytes import HANDSHAKE_FAILURE_ALERT, is_tls_hello
+from ..security.principal import ANONYMOUS, Principal
+from .connection_owner import ConnectionLimits, ConnectionRegistry
 from .connection_state import Event, State, next_state
-from .deadlines import Deadlines
 from .deferred_response import DeferredResponse
-from .flow_control import Block, FlowControl, FlowLimits
+from .flow_control import Block, FlowControl
 from .request_cutter import RequestCutter, UnreadableStream
 from .response_queue import Buffers, PendingResponse, ResponseQueue, size_of
 
@@ -43,28 +45,6 @@ LINGER_QUIET_S = 0.1
 _RESPONSE_FAILED = "the response to a request of %s could not be made; the connection is closed"
 # Looked up for every piece of data; an attribute of an enumeration takes several times as long.
 _OPEN, _LINGERING, _CLOSED = State.OPEN, State.LINGERING, State.CLOSED
-
-
-class ConnectionLimits(FlowLimits, Protocol):
-    """The settings a connection obeys; see ``settings`` for the reasons."""
-
-    @property
-    def frame_timeout_ms(self) -> int: ...
-    @property
-    def idle_timeout_ms(self) -> int: ...
-
-
-class ConnectionRegistry(Protocol):
-    """The listener of a connection: admits it, counts it, and watches its deadlines."""
-
-    @property
-    def deadlines(self) -> Deadlines: ...
-
-    def opened(self, connection: Connection[Any]) -> str | None:
-        """Return None to admit the connection, otherwise the reason with which it is refused."""
-        ...
-
-    def closed(self, connection: Connection[Any]) -> None: ...
 
 
 class Connection(asyncio.Protocol, Generic[Request]):
@@ -100,14 +80,21 @@ class Connection(asyncio.Protocol, Generic[Request]):
         "client_id",
         "client_name",
         "client_version",
+        "credential",
         "due_s",
         "opened_s",
         "peer",
         "peer_host",
+        "principal",
+        "tls_version",
     )
 
     def __init__(
-        self, cutter: RequestCutter[Request], *, limits: ConnectionLimits, registry: ConnectionRegistry
+        self,
+        cutter: RequestCutter[Request],
+        *,
+        limits: ConnectionLimits,
+        registry: ConnectionRegistry[Connection[Any]],
     ) -> None:
         self._cutter = cutter
         self._limits = limits
@@ -119,6 +106,8 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._transport: asyncio.Transport | None = None
         self.peer = "?"
         self.peer_host = "?"
+        # Who the peer is, by its certificate or login (``Login.credential``); the version of TLS, empty without.
+        self.principal, self.credential, self.tls_version = ANONYMOUS, "", ""
         # The name that the client sent, and bytes per direction: shown to operators.
         self.client_id = ""
         self.client_name = ""
@@ -222,6 +211,15 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._flow.unblock(Block.BARRIER)
         self._loop.call_soon(self._go_on)
 
+    def pause_for_quota(self) -> None:
+        """Read nothing and begin nothing until ``resume_after_quota``, or until the broker ends the connection."""
+        if self._state in (_OPEN, State.HALF_CLOSED):
+            self._flow.block(Block.QUOTA)
+            self._loop.call_soon(self._go_on)
+
+    def resume_after_quota(self) -> None:
+        self._unblock(Block.QUOTA)
+
     def discard_requests(self) -> None:
         """Drop the requests that were received and have not begun."""
         self._cutter.discard()
@@ -237,11 +235,6 @@ class Connection(asyncio.Protocol, Generic[Request]):
         host, port = address[:2]
         return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"
 
-    def file_number(self) -> int:
-        """Return the number of the socket's file; -1 if it is closed."""
-        opened = None if self._transport is None else self._transport.get_extra_info("socket")
-        return -1 if opened is None else opened.fileno()
-
     @property
     def is_closed(self) -> bool:
         return self._state is _CLOSED or self._transport is None or self._transport.is_closing()
@@ -251,6 +244,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         if self._state is _OPEN:
             self._watch(self._limits.frame_timeout_ms / 1000)
         self._state = next_state(self._state, Event.CLOSE)
+        self._flow.unblock(Block.QUOTA)
         self._go_on()
 
     def abort(self) -> None:
@@ -395,6 +389,8 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self.peer = str(address)
         # Clients come from few hosts.
         self.peer_host = sys.intern(str(address[0])) if address else "?"
+        self.tls_version = sys.intern(transport.get_extra_info("tls_version") or "")
+        self.principal = Principal.parse(transport.get_extra_info("principal") or str(ANONYMOUS))
         refused = self._registry.opened(self)
         if refused is None:
             self._watch(self._limits.idle_timeout_ms / 1000)
@@ -413,6 +409,10 @@ class Connection(asyncio.Protocol, Generic[Request]):
 
     def data_received(self, data: bytes) -> None:
         self._last_byte_s = self._loop.time()
+        if not self.bytes_in and is_tls_hello(data):
+            logger.warning("%s is closed: it speaks TLS, and this listener has none", self.peer)
+            self.answer(HANDSHAKE_FAILURE_ALERT)
+            self.close_after_answers()
         self.bytes_in += len(data)
         if self._state is not _OPEN:
             return

@@ -31,6 +31,8 @@ class Block(IntEnum):
     """The peer does not read its responses: the transport's buffer is full."""
     READ = 8
     """A read has not looked at the log yet. The next request waits, but the peer is read from."""
+    QUOTA = 16
+    """The client has exceeded a quota and has to wait."""
 
 
 # Computed once: operators of an enumeration are slow.

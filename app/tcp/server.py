@@ -1,4 +1,4 @@
-"""Accepts the connections of one TCP listener, counts them, and closes them gracefully."""
+"""Counts the connections of one TCP listener, and closes them gracefully."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-from ..broker.admission import Admission
-from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, Traffic
+from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, TlsStatus, Traffic
+from ..network.accept_loop import AcceptLoop, AcceptOptions
+from ..network.admission import Admission
+from ..security.tls import ListenerTls
 from .connection import Connection
 from .deadlines import Deadlines
 
@@ -25,15 +27,23 @@ class TcpServer:
     """One TCP listener. Implements ``ConnectionRegistry``."""
 
     def __init__(
-        self, name: str, make_connection: Callable[[TcpServer], AnyConnection], *, admission: Admission
+        self,
+        name: str,
+        make_connection: Callable[[TcpServer], AnyConnection],
+        *,
+        admission: Admission,
+        accept: AcceptOptions | None = None,
+        tls: ListenerTls | None = None,
     ) -> None:
         self.name = name
         self._make_connection = make_connection
         self._admission = admission
-        # Refused and not closed yet: they may still read the reason.
-        self._refused: set[AnyConnection] = set()
+        self._accept_options = accept or AcceptOptions()
+        self._tls = tls
+        # Refused and not closed yet, with the reason: they may still read it.
+        self._refused: dict[AnyConnection, str] = {}
         self._connections: set[AnyConnection] = set()
-        self._server: asyncio.Server | None = None
+        self._accept: AcceptLoop | None = None
         self._deadlines: Deadlines | None = None
         self._all_closed = asyncio.Event()
         self._is_stopping = False
@@ -42,13 +52,19 @@ class TcpServer:
         self._bytes_in = 0
         self._bytes_out = 0
 
-    async def start(self, listening: socket.socket) -> None:
+    def start(self, listening: socket.socket) -> None:
         """Accept connections from now on. Takes over ``listening``, which is bound."""
-        loop = asyncio.get_running_loop()
         self._deadlines = Deadlines()
-        self._server = await loop.create_server(
-            lambda: self._make_connection(self), sock=listening, backlog=1024
+        self._accept = AcceptLoop(
+            self.name, self._make, admission=self._admission, options=self._accept_options, tls=self._tls
         )
+        self._accept.start(listening)
+
+    def _make(self, refusal: str | None) -> AnyConnection:
+        connection = self._make_connection(self)
+        if refusal is not None:
+            self._refused[connection] = refusal
+        return connection
 
     @property
     def deadlines(self) -> Deadlines:
@@ -60,18 +76,26 @@ class TcpServer:
         return len(self._connections)
 
     def traffic(self) -> Traffic:
+        accept = self._accept
         return Traffic(
             connections=len(self._connections),
             connections_opened=self._opened,
             connections_refused=self._admission.refused,
             bytes_in=self._bytes_in + sum(connection.bytes_in for connection in self._connections),
             bytes_out=self._bytes_out + sum(connection.bytes_out for connection in self._connections),
+            handshakes_pending=0 if accept is None else accept.handshakes_pending,
+            handshakes=0 if accept is None else accept.handshakes,
+            handshakes_failed={} if accept is None else accept.handshakes_failed,
+            accept_failures=0 if accept is None else accept.accept_failures,
         )
 
+    def tls_status(self) -> TlsStatus | None:
+        return None if self._tls is None else self._tls.status()
+
     def connection_views(self) -> list[ConnectionView]:
-        if self._server is None:
+        if not self._connections:
             return []
-        now_s = self._server.get_loop().time()
+        now_s = asyncio.get_running_loop().time()
         most = CLIENT_TEXT_CHARACTERS_MAX
         return [
             ConnectionView(
@@ -83,26 +107,28 @@ class TcpServer:
                 client_id=connection.client_id[:most],
                 client_name=connection.client_name[:most],
                 client_version=connection.client_version[:most],
+                tls_version=connection.tls_version,
+                principal=str(connection.principal),
             )
             for connection in self._connections
         ]
 
     def opened(self, connection: AnyConnection) -> str | None:
-        if self._is_stopping:
-            return "the broker is shutting down; connect again when it is back"
-        refused = self._admission.refusal(len(self._connections), connection.peer, connection.file_number)
-        if refused is not None:
-            self._refused.add(connection)
+        refusal = self._refused.get(connection)
+        if refusal is not None:
             if len(self._refused) > _REFUSED_MAX:
                 connection.abort()
-            return refused
+            return refusal
+        if self._is_stopping:
+            return "the broker is shutting down; connect again when it is back"
         self._connections.add(connection)
         self._opened += 1
         self._all_closed.clear()
         return None
 
     def closed(self, connection: AnyConnection) -> None:
-        self._refused.discard(connection)
+        if self._refused.pop(connection, None) is None:
+            self._admission.leave(connection.peer_host)
         if connection in self._connections:
             self._bytes_in += connection.bytes_in
             self._bytes_out += connection.bytes_out
@@ -110,15 +136,22 @@ class TcpServer:
         if not self._connections:
             self._all_closed.set()
 
+    def close_logins(self, credential: str) -> None:
+        """Close the connections that logged in with ``credential``, which is no longer valid."""
+        for connection in [c for c in self._connections if c.credential == credential]:
+            logger.info("%s: %s is closed: its credentials were changed", self.name, connection.peer)
+            connection.discard_requests()
+            connection.close_after_answers()
+
     async def stop(self, timeout_ms: int) -> None:
         """Stop accepting, answer what was received, then close.
 
         Connections that are left after ``timeout_ms`` are cut off.
         """
-        if self._server is None:
+        if self._accept is None:
             return
         self._is_stopping = True
-        self._server.close()
+        self._accept.close()
         for connection in list(self._connections):
             connection.close_after_answers()
         if self._connections:

@@ -176,6 +176,10 @@ CLIENTS = (
 SPARK = "spark-sql-kafka"
 # Compared with Apache Kafka apart (``test_kafka_tools``), call by call.
 TOOLS = "kafka-tools"
+# Programs that keep their state in compacted topics, each tested apart (``test_kafka_connect`` and so on).
+CONNECT = "kafka-connect"
+STREAMS = "kafka-streams"
+KARAPACE = "karapace"
 # Makes topics and writes what others are asked to read.
 REFERENCE = next(client for client in CLIENTS if client.name == "confluent-kafka")
 
@@ -191,7 +195,7 @@ def selected(names: str | None) -> list[Client]:
     if names == "all":
         return list(CLIENTS)
     wanted = {name.strip() for name in names.split(",") if name.strip()}
-    unknown = wanted - {client.name for client in CLIENTS} - {SPARK, TOOLS}
+    unknown = wanted - {client.name for client in CLIENTS} - {SPARK, TOOLS, CONNECT, STREAMS, KARAPACE}
     if unknown:
         raise ValueError(f"no such client: {', '.join(sorted(unknown))}")
     return [client for client in CLIENTS if client.name in wanted]

@@ -16,7 +16,7 @@ from stele.testing import BrokerProcess, run_broker
 
 from tests.conformance.clients import INSTALL_TIMEOUT_S, REFERENCE, Client, Missing, selected
 from tests.conformance.driver import Driver
-from tests.conformance.support import MakeTopic, StartDriver, a_name, eventually
+from tests.conformance.support import MakeTopic, StartDriver, StartLocked, a_name, eventually
 from tests.conformance.table import NOT_OFFERED, Outcomes
 from tests.support.time_limit import LIMIT_S
 
@@ -90,7 +90,7 @@ def stele(request: pytest.FixtureRequest) -> BrokerProcess:
 # ── drivers ──
 
 
-class _Pool:
+class DriverPool:
     """Drivers that wait for the next test: to start one costs up to a second."""
 
     def __init__(self, bootstrap: str) -> None:
@@ -106,7 +106,7 @@ class _Pool:
             if driver.is_clean:
                 return driver
             driver.kill()
-        self._install(client)
+        self.install(client)
         return Driver(client.command, self._bootstrap)
 
     def give_back(self, client: Client, driver: Driver) -> None:
@@ -120,7 +120,8 @@ class _Pool:
             for driver in drivers:
                 driver.close()
 
-    def _install(self, client: Client) -> None:
+    def install(self, client: Client) -> None:
+        """Install the client; skips the test if that cannot be, and with ``CI`` fails it."""
         if client.name in self._installed:
             return
         if client.name not in self._missing:
@@ -138,31 +139,57 @@ class _Pool:
 
 
 @pytest.fixture(scope="session")
-def driver_pool(bootstrap: str) -> Iterator[_Pool]:
-    pool = _Pool(bootstrap)
+def driver_pool(bootstrap: str) -> Iterator[DriverPool]:
+    pool = DriverPool(bootstrap)
     yield pool
     pool.close()
 
 
 @pytest.fixture
-def start_driver(client: Client, driver_pool: _Pool, request: pytest.FixtureRequest) -> Iterator[StartDriver]:
+def start_driver(
+    client: Client, driver_pool: DriverPool, request: pytest.FixtureRequest
+) -> Iterator[StartDriver]:
     """Further drivers of the client under test, each a process of its own."""
-    capability = _capability(request)
     taken: list[Driver] = []
 
     def start() -> Driver:
         driver = driver_pool.take(client)
         taken.append(driver)
-        name = ("client", f"{client.name} {driver.version}")
-        if name not in request.node.user_properties:
-            request.node.user_properties.append(name)
-        if not driver.offers(capability):
-            pytest.skip(f"{client.name} {NOT_OFFERED}: {capability}")
+        _note(request, client, driver)
         return driver
 
     yield start
     for driver in taken:
         driver_pool.give_back(client, driver)
+
+
+@pytest.fixture
+def start_locked(
+    client: Client, driver_pool: DriverPool, request: pytest.FixtureRequest
+) -> Iterator[StartLocked]:
+    """Drivers of the client under test for a broker that requires logins."""
+    started: list[Driver] = []
+
+    def start(bootstrap: str, login_file: Path) -> Driver:
+        driver_pool.install(client)
+        driver = Driver(client.command, bootstrap, login_file)
+        started.append(driver)
+        _note(request, client, driver)
+        return driver
+
+    yield start
+    for driver in started:
+        driver.close()
+
+
+def _note(request: pytest.FixtureRequest, client: Client, driver: Driver) -> None:
+    """Note the version for the table; skips the test if the client does not offer what it is about."""
+    name = ("client", f"{client.name} {driver.version}")
+    if name not in request.node.user_properties:
+        request.node.user_properties.append(name)
+    capability = _capability(request)
+    if not driver.offers(capability):
+        pytest.skip(f"{client.name} {NOT_OFFERED}: {capability}")
 
 
 @pytest.fixture
@@ -172,7 +199,7 @@ def driver(start_driver: StartDriver) -> Driver:
 
 
 @pytest.fixture
-def reference(driver_pool: _Pool) -> Iterator[Driver]:
+def reference(driver_pool: DriverPool) -> Iterator[Driver]:
     """A client that is known to work: it makes topics, and writes what the one under test reads."""
     driver = driver_pool.take(REFERENCE)
     yield driver

@@ -18,12 +18,14 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, cast
 
 GREETING_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 30.0
 # What an op may take unless it is told otherwise, and how much longer a driver may take to say so.
-OP_TIMEOUT_MS = 30_000
+# Long, because a busy machine takes long over a rebalance.
+OP_TIMEOUT_MS = 120_000
 ANSWER_MARGIN_S = 20.0
 _STDERR_SHOWN_BYTES = 4000
 _READ_BYTES = 1 << 20
@@ -31,6 +33,7 @@ _READ_BYTES = 1 << 20
 Headers = tuple[tuple[str, bytes | None], ...]
 Place = tuple[str, int]
 Acks = Literal["0", "1", "all"]
+Isolation = Literal["committed", "uncommitted"]
 
 
 class DriverFailed(Exception):
@@ -134,10 +137,10 @@ class Pending:
 class Driver:
     """A running driver. ``begin`` leaves the answer for later, everything else waits for it."""
 
-    def __init__(self, command: Sequence[str], bootstrap: str) -> None:
+    def __init__(self, command: Sequence[str], bootstrap: str, login_file: Path | None = None) -> None:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the driver)
         self._process = subprocess.Popen(
-            [*command, bootstrap],
+            [*command, bootstrap, *([] if login_file is None else [str(login_file)])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
@@ -244,6 +247,7 @@ class Driver:
         """
         assert not self._pending, "a driver does one command after the other"
         self._last_id += 1
+        arguments.setdefault("timeout_ms", OP_TIMEOUT_MS)
         line = json.dumps({"id": self._last_id, "op": op, **arguments}) + "\n"
         try:
             stdin = cast("Any", self._process.stdin)
@@ -254,7 +258,7 @@ class Driver:
         self._pending = True
         if op == "join":
             self.members.add(arguments["member"])
-        timeout_s = arguments.get("timeout_ms", OP_TIMEOUT_MS) / 1000 + ANSWER_MARGIN_S
+        timeout_s = arguments["timeout_ms"] / 1000 + ANSWER_MARGIN_S
         return Pending(self, self._last_id, op, time.monotonic() + timeout_s)
 
     def answer(self, number: int, op: str, deadline_s: float) -> Any:
@@ -302,9 +306,18 @@ class Driver:
         return cast("list[int]", told["partitions"])
 
     def fetch(
-        self, topic: str, *, offset: int | str = "earliest", count: int, partition: int = 0
+        self,
+        topic: str,
+        *,
+        offset: int | str = "earliest",
+        count: int,
+        partition: int = 0,
+        isolation: Isolation | None = None,
     ) -> list[Record]:
-        return records_of(self.call("fetch", topic=topic, partition=partition, offset=offset, count=count))
+        """``isolation`` None is the client's default."""
+        chosen = {} if isolation is None else {"isolation": isolation}
+        told = self.call("fetch", topic=topic, partition=partition, offset=offset, count=count, **chosen)
+        return records_of(told)
 
     def fetch_all(
         self,
@@ -335,6 +348,34 @@ class Driver:
             **{name: limit for name, limit in limits.items() if limit is not None},
         )
         return records_of(told)
+
+    def transact(
+        self,
+        producer: str,
+        transactional_id: str,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        end: Literal["commit", "abort", "none"],
+        begins: bool = True,
+        offset: tuple[str, str, int] | None = None,
+    ) -> None:
+        """Send records in a transaction, and the ``offset`` of a group (group, topic, offset) in partition 0.
+
+        ``producer`` is the tests' name of the producer, which begins with the transactional id when it
+        is first named. ``begins`` False continues a transaction that was left open.
+        """
+        committed = {} if offset is None else dict(zip(("group", "source", "offset"), offset, strict=True))
+        self.call(
+            "transact",
+            producer=producer,
+            transactional_id=transactional_id,
+            topic=topic,
+            records=[_to_json(record) for record in records],
+            begins=begins,
+            end=end,
+            **committed,
+        )
 
     def offset_at(self, topic: str, at: int | str, *, partition: int = 0) -> int:
         return cast("int", self.call("offsets", topic=topic, partition=partition, at=at)["offset"])

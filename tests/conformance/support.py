@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -16,6 +16,8 @@ CONDITION_TIMEOUT_S = 120.0
 _LOOK_S = 0.02
 
 StartDriver = Callable[[], Driver]
+# With the address of the broker and a login file.
+StartLocked = Callable[[str, Path], Driver]
 
 
 class MakeTopic(Protocol):
@@ -38,14 +40,6 @@ def eventually(condition: Callable[[], bool], what: str, *, timeout_s: float = C
         if time.monotonic() > end_s:
             pytest.fail(f"not within {timeout_s:g} s: {what}")
         time.sleep(_LOOK_S)
-
-
-@contextmanager
-def takes_at_most(limit_s: float, what: str) -> Generator[None]:
-    began_s = time.monotonic()
-    yield
-    taken_s = time.monotonic() - began_s
-    assert taken_s <= limit_s, f"{what} took {taken_s:.1f} s"
 
 
 def numbered(count: int, *, partitions: int = 1, start: int = 0) -> list[Record]:

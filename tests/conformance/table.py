@@ -1,7 +1,7 @@
 """A pytest plugin: what each client was found to be able to do becomes the table of docs/conformance.md.
 
 A run of some clients, or of some tests, changes their cells and leaves the rest of
-the table as it was.
+the table as it was. A second table has a row for each program that was run whole.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from tests.conformance.clients import CLIENTS, Client
 
 BEGIN = "<!-- The table: make conformance writes it. -->"
 END = "<!-- The end of the table. -->"
+PROGRAMS_BEGIN = "<!-- The programs: make conformance writes it. -->"
+PROGRAMS_END = "<!-- The end of the programs. -->"
 # A driver that has been asked says so with these words; other skips are of this machine.
 NOT_OFFERED = "does not offer"
 
@@ -31,6 +33,7 @@ CAPABILITIES = (
     "snappy",
     "lz4",
     "zstd",
+    "transactions",
     "fetch",
     "fetch limits",
     "offsets by time",
@@ -52,6 +55,13 @@ CAPABILITIES = (
     "delete records",
     "groups admin",
     "other listeners",
+    "SCRAM",
+    "PLAIN",
+    "OAUTHBEARER",
+    "re-authentication",
+    "certificate renewal",
+    "wrong password",
+    "missing right",
 )
 
 
@@ -63,10 +73,20 @@ class Outcome(IntEnum):
     FAILED = 2
 
 
+# In the order of their rows: the name by which make conformance knows each, and its own.
+PROGRAMS = {
+    "spark-sql-kafka": "Spark's Kafka connector",
+    "kafka-connect": "Kafka Connect",
+    "kafka-streams": "Kafka Streams",
+    "karapace": "Karapace",
+}
+
 MARKS = {Outcome.NOT_OFFERED: "–", Outcome.PASSED: "✓", Outcome.FAILED: "✗"}
 
 # Of one client: the text of a cell for each capability.
 Column = dict[str, str]
+# Of one program: its version, the date and the mark of its last run.
+Row = tuple[str, str, str]
 
 
 class Outcomes:
@@ -77,6 +97,8 @@ class Outcomes:
         self._tests: dict[str, tuple[str, str]] = {}
         self._labels: dict[str, str] = {}
         self._found: dict[str, dict[str, Outcome]] = defaultdict(dict)
+        self._program_tests: dict[str, str] = {}
+        self._programs: dict[str, Row] = {}
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         marker = item.get_closest_marker("capability")
@@ -84,8 +106,12 @@ class Outcomes:
         if marker and isinstance(client, Client):
             assert marker.args[0] in CAPABILITIES, f"{item.nodeid}: no such capability"
             self._tests[item.nodeid] = client.name, marker.args[0]
+        if program := item.get_closest_marker("program"):
+            assert program.args[0] in PROGRAMS, f"{item.nodeid}: no such program"
+            self._program_tests[item.nodeid] = program.args[0]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._note_program(report)
         if report.nodeid not in self._tests:
             return
         client, capability = self._tests[report.nodeid]
@@ -105,7 +131,22 @@ class Outcomes:
         found = self._found[client]
         found[capability] = max(outcome, found.get(capability, outcome))
 
+    def _note_program(self, report: pytest.TestReport) -> None:
+        # A program that was not installed has no version, and its row stays.
+        version = dict(report.user_properties).get("version")
+        if report.when == "call" and version and (name := self._program_tests.get(report.nodeid)):
+            mark = MARKS[Outcome.PASSED if report.passed else Outcome.FAILED]
+            self._programs[name] = str(version), _today(), mark
+
     def pytest_sessionfinish(self) -> None:
+        self._write_clients()
+        if self._programs:
+            before, _, rest = self._page.read_text().partition(PROGRAMS_BEGIN)
+            old, _, after = rest.partition(PROGRAMS_END)
+            rows = render_programs(parse_programs(old) | self._programs)
+            self._page.write_text(f"{before}{PROGRAMS_BEGIN}\n{rows}{PROGRAMS_END}{after}")
+
+    def _write_clients(self) -> None:
         if not self._labels:
             return
         text = self._page.read_text()
@@ -145,7 +186,7 @@ def render(columns: dict[str, Column]) -> str:
     order = {client.name: place for place, client in enumerate(CLIENTS)}
     labels = sorted(columns, key=lambda label: order.get(name_in(label), len(order)))
     lines = [
-        f"As of {time.strftime('%Y-%m-%d', time.gmtime())}.",
+        f"As of {_today()}.",
         "",
         f"| | {' | '.join(labels)} |",
         f"|---|{':-:|' * len(labels)}",
@@ -153,4 +194,26 @@ def render(columns: dict[str, Column]) -> str:
     for capability in CAPABILITIES:
         cells = [columns[label].get(capability) or " " for label in labels]
         lines.append(f"| {capability} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def parse_programs(table: str) -> dict[str, Row]:
+    """The rows of a table that ``render_programs`` made, by ``PROGRAMS``."""
+    names = {label: name for name, label in PROGRAMS.items()}
+    rows: dict[str, Row] = {}
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 4 and cells[0] in names:
+            label, version, date, mark = cells
+            rows[names[label]] = version, date, mark
+    return rows
+
+
+def render_programs(rows: dict[str, Row]) -> str:
+    lines = ["| program | version | as of | |", "|---|---|---|:-:|"]
+    lines += [f"| {label} | {' | '.join(rows[name])} |" for name, label in PROGRAMS.items() if name in rows]
     return "\n".join(lines) + "\n"

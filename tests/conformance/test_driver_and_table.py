@@ -11,7 +11,15 @@ import pytest
 from tests.conformance import driver as driver_module
 from tests.conformance.clients import CLIENTS, by_crc32, by_fnv1a, by_murmur2, selected
 from tests.conformance.driver import Driver, DriverFailed, Refused
-from tests.conformance.table import CAPABILITIES, Column, parse, render
+from tests.conformance.table import (
+    CAPABILITIES,
+    Column,
+    Row,
+    parse,
+    parse_programs,
+    render,
+    render_programs,
+)
 
 GREETING = """print('{"client": "fake", "version": "1", "unsupported": ["zstd"]}', flush=True)"""
 ECHO = f"""
@@ -43,7 +51,8 @@ def test_a_driver_greets_and_answers(start_fake: StartFake) -> None:
     assert (driver.client, driver.version) == ("fake", "1")
     assert driver.offers("gzip")
     assert not driver.offers("zstd")
-    assert driver.call("list_topics", topic="ключ") == {"id": 1, "op": "list_topics", "topic": "ключ"}
+    told = driver.call("list_topics", topic="ключ", timeout_ms=9000)
+    assert told == {"id": 1, "op": "list_topics", "topic": "ключ", "timeout_ms": 9000}
     large = "x" * 3_000_000
     assert driver.call("produce", value=large)["value"] == large
     assert driver.is_clean
@@ -140,3 +149,11 @@ def test_a_table_is_read_as_it_was_written() -> None:
     assert parse(render(columns)) == columns
     assert list(parse(render(columns))) == ["java 4.3.1", "sarama 1.60.0"]
     assert parse("") == {}
+
+
+def test_the_rows_of_programs_are_read_as_they_were_written() -> None:
+    rows: dict[str, Row] = {
+        "kafka-connect": ("4.3.1", "2026-11-22", "✓"),
+        "kafka-streams": ("4.3.1", "2026-11-20", "✗"),
+    }
+    assert parse_programs(render_programs(rows)) == rows

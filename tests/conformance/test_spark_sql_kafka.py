@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import os
 import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from stele import Client
 from stele.testing import BrokerProcess
 
-from tests.conformance.clients import DRIVERS, SPARK, Missing, install_by_script
+from tests.conformance.clients import DRIVERS, SPARK
+from tests.conformance.programs import Program, RecordProperty, home_of, running
+from tests.conformance.support import eventually
 
-ROOT = Path(__file__).resolve().parents[2]
 COUNT = 3000
 TIMEOUT_S = 300
 
 
 @pytest.fixture(scope="module")
 def home() -> Path:
-    wanted = os.environ.get("STELE_CONFORMANCE_CLIENTS") or ""
-    if wanted != "all" and SPARK not in wanted.split(","):
-        pytest.skip(f"{SPARK} is not chosen: make conformance CLIENTS={SPARK}")
-    try:
-        install_by_script(SPARK)()
-    except Missing as missing:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(missing))
-    return ROOT / ".conformance" / SPARK
+    return home_of(SPARK)
 
 
+@pytest.mark.program(SPARK)
 def test_what_spark_writes_as_a_batch_and_as_a_stream_is_read_by_it_and_by_everybody(
-    home: Path, stele: BrokerProcess, tmp_path: Path
+    home: Path, stele: BrokerProcess, tmp_path: Path, record_property: RecordProperty
 ) -> None:
+    record_property("version", (DRIVERS / SPARK / "requirements.txt").read_text().strip().partition("==")[2])
     topic = "from-spark"
     with Client(stele.binary_url) as client:
         client.create_topic(topic, partitions=3)
@@ -75,3 +71,103 @@ def test_what_spark_writes_as_a_batch_and_as_a_stream_is_read_by_it_and_by_every
     assert all(row[5] == [["h", "1"]] for row in ours)
     assert copies == {f"copy of v{number}": 1 for number in range(COUNT)}
     assert answer["micro_batches"] >= 3
+
+
+class TransactionalWriter:
+    """Transactions of known records, written by librdkafka."""
+
+    def __init__(self, bootstrap: str, topic: str, transactional_id: str) -> None:
+        self._topic = topic
+        self._numbers = itertools.count()
+        self.committed: list[str] = []
+        self._id = transactional_id
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": transactional_id,
+                # One is open until Spark has read.
+                "transaction.timeout.ms": 900_000,
+            }
+        )
+        self._producer.init_transactions(TIMEOUT_S)
+
+    def write(self, count: int, *, commit: bool | None, partition: int = 0) -> None:
+        """Write ``count`` records in a transaction; with ``commit`` None it stays open."""
+        self._producer.begin_transaction()
+        values = [f"{self._id} {next(self._numbers)}" for _ in range(count)]
+        for value in values:
+            self._producer.produce(self._topic, value, partition=partition)
+        # Otherwise an abort drops what was not sent.
+        self._producer.flush(TIMEOUT_S)
+        if commit:
+            self._producer.commit_transaction(TIMEOUT_S)
+            self.committed += values
+        elif commit is False:
+            self._producer.abort_transaction(TIMEOUT_S)
+
+    def abort(self) -> None:
+        self._producer.abort_transaction(TIMEOUT_S)
+
+
+@pytest.mark.program(SPARK)
+def test_spark_reads_what_is_committed_and_gets_over_markers_and_aborted_records(
+    home: Path, stele: BrokerProcess, tmp_path: Path, record_property: RecordProperty
+) -> None:
+    record_property("version", (DRIVERS / SPARK / "requirements.txt").read_text().strip().partition("==")[2])
+    topic = "read-committed-by-spark"
+    with Client(stele.binary_url) as client:
+        client.create_topic(topic, partitions=3)
+    writer = TransactionalWriter(stele.kafka_bootstrap, topic, "spark-source")
+    held = TransactionalWriter(stele.kafka_bootstrap, topic, "spark-source-open")
+    for commit in (True, False, True):
+        writer.write(15, commit=commit)
+    # More markers and aborted records than a micro-batch may have: some are empty.
+    for _ in range(12):
+        writer.write(4, commit=False)
+    writer.write(5, commit=True)
+    # This partition ends with a marker, and this one has nothing else.
+    writer.write(30, commit=False, partition=1)
+    held.write(7, commit=None)
+    program = Program(
+        [
+            str(home / "venv" / "bin" / "python"),
+            str(Path(__file__).parent / "spark_read_committed.py"),
+            *(stele.kafka_bootstrap, topic, str(tmp_path / "checkpoint"), str(home / "jars")),
+        ],
+        tmp_path / "spark.log",
+    )
+    with running(program):
+        first = reading_of(program, 1)
+        assert sorted(first["batch"]) == sorted(first["stream"]) == sorted(writer.committed)
+        assert first["end"] == {topic: stable_offsets(stele, topic)}
+        assert 0 in first["rows"], "no micro-batch had only hidden records"
+        before = list(writer.committed)
+
+        # What was open is aborted, and partitions get records after their markers.
+        held.abort()
+        writer.write(8, commit=False, partition=2)
+        for partition in range(3):
+            writer.write(6, commit=True, partition=partition)
+        writer.write(3, commit=False, partition=2)
+        program.tell("again")
+        second = reading_of(program, 2)
+        assert sorted(second["batch"]) == sorted(writer.committed)
+        assert sorted(second["stream"]) == sorted(writer.committed[len(before) :])
+        assert second["end"] == {topic: stable_offsets(stele, topic)}
+        program.end_input()
+
+
+def reading_of(program: Program, number: int) -> dict[str, Any]:
+    """What the program has read, as soon as it tells."""
+
+    def readings() -> list[dict[str, Any]]:
+        program.need_running()
+        return [json.loads(line) for line in program.lines if line.startswith('{"batch"')]
+
+    eventually(lambda: len(readings()) >= number, f"Spark has read {number} times", timeout_s=TIMEOUT_S)
+    return readings()[number - 1]
+
+
+def stable_offsets(broker: BrokerProcess, topic: str) -> dict[str, int]:
+    with Client(broker.binary_url) as client:
+        return {str(partition): client.list_offset(topic, partition) or 0 for partition in range(3)}

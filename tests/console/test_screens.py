@@ -1,4 +1,4 @@
-"""The six screens, with a real broker and a real browser."""
+"""The screens, with a real broker and a real browser; ``test_access`` has the one for administrators."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ SCREENS = {
     "produce": "/console/produce?topic=flights-again&replay=flights/0/1,flights/1/2",
     "groups": "/console/groups",
     "group": "/console/groups?group=delays",
+    "transactions": "/console/transactions",
     "storage": "/console/storage?topic=flights&partition=0",
 }
 
@@ -116,6 +117,8 @@ def ready(page: Page, name: str) -> None:
     elif name == "group":
         expect(page.locator("#partitions tbody tr")).to_have_count(3)
         expect(page.locator("svg.spark").first).to_be_visible()
+    elif name == "transactions":
+        expect(page.get_by_text("No transaction is open.")).to_be_visible()
     else:
         expect(page.get_by_text("being written")).to_be_visible()
         expect(page.locator("#connections tbody tr").first).to_be_visible()

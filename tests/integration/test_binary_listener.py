@@ -205,7 +205,7 @@ REFUSED_REQUESTS = {
     "type 00": ("00 00 00 05 00", 0, "frame type 0x00 is not a request"),
     "type 02, a response": ("00 00 00 05 02", 0, "frame type 0x02 is not a request"),
     "type 04 with a body": ("00 00 00 07 04 01 02", 0, "frame type 0x04 is not a request"),
-    "type 37, the first unassigned": ("00 00 00 05 37", 0, "frame type 0x37 is not a request"),
+    "type 49, the first unassigned": ("00 00 00 05 49", 0, "frame type 0x49 is not a request"),
     "type ff": ("00 00 00 06 ff 00", 0, "frame type 0xff is not a request"),
 }
 
@@ -348,7 +348,8 @@ def pipelined(topic: str) -> tuple[list[bytes], list[bytes]]:
     """Requests of every kind that depend on each other, and the heads of their answers."""
     batch = bytes(batch_of([b"c", b"d"]))
     asked = [
-        m.CreateTopicRequest(topic=topic, partitions=2).encode(),
+        # A consume is answered from what is there when it begins, and no sync has ended by then.
+        m.CreateTopicRequest(topic=topic, partitions=2, configs=[("stele.visibility", "appended")]).encode(),
         produce_frame(topic, b"a"),
         produce_frame(topic, b"b"),
         FLUSH,
@@ -684,6 +685,30 @@ REFUSED_CALLS: dict[str, tuple[m.Request, ErrorCode]] = {
             partition=1,
         ),
         ErrorCode.INVALID_RECORD,
+    ),
+    "a key of a topic that is not compacted": (
+        m.LookUpKeyRequest(topic="codes", key=b"k"),
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ),
+    "a key of partition -2": (
+        m.LookUpKeyRequest(topic="codes", partition=-2, key=b"k"),
+        ErrorCode.INVALID_REQUEST,
+    ),
+    "a key of an unknown topic": (
+        m.LookUpKeyRequest(topic="nobody", key=b"k"),
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ),
+    "the table of a topic that is not compacted": (
+        m.TableFetchRequest(topic="codes", partition=0),
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ),
+    "the table of an unknown partition": (
+        m.TableFetchRequest(topic="codes", partition=2),
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ),
+    "a table from a negative offset": (
+        m.TableFetchRequest(topic="codes", partition=0, offset=-1),
+        ErrorCode.INVALID_REQUEST,
     ),
 }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +28,7 @@ from tests.support.kafka_peer import (
     put,
 )
 from tests.support.kafka_topic_configs import TOPIC_CONFIGS
+from tests.support.warm_processes import run_stele
 
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 CLUSTER, NODE = "", "1"
@@ -286,12 +285,10 @@ def test_a_topic_is_put_with_every_configuration_that_kafka_has(broker: BrokerPr
     effective = made.json()["effective_configs"]
     assert {name: effective[name] for name in configs} == configs
 
-    command = [sys.executable, "-m", "stele.cli", "topics", "create", "by-cli"]
+    command = ["topics", "create", "by-cli"]
     for name, value in configs.items():
         command += ["--config", f"{name}={value}"]
-    done = subprocess.run(
-        command, env={"STELE_URL": broker.http_url}, capture_output=True, text=True, check=False, timeout=60
-    )
+    done = run_stele(*command, env={"STELE_URL": broker.http_url})
     assert done.returncode == 0, done.stderr
     topic = httpx.get(f"{broker.http_url}/v1/topics/by-cli").json()
     assert topic["configs"] == configs

@@ -15,6 +15,8 @@ import pytest
 from stele import Client, NewRecord
 from stele.broker_process import BrokerProcess, run_broker
 
+from tests.support.warm_processes import WarmProcess, run_stele
+
 
 @pytest.fixture(params=["tcp", "http"])
 def url(request: pytest.FixtureRequest, stele_broker_session: BrokerProcess) -> str:
@@ -28,14 +30,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 
 def stele(*arguments: str, url: str = "", stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "stele.cli", *arguments],
-        input=stdin,
-        capture_output=True,
-        timeout=30,
-        check=False,
-        env={**os.environ, "STELE_URL": url} if url else None,
-    )
+    return run_stele(*arguments, stdin=stdin, env={**os.environ, "STELE_URL": url} if url else None)
 
 
 def out(*arguments: str, url: str = "", stdin: bytes = b"") -> str:
@@ -124,6 +119,65 @@ def test_from_a_time(url: str, topic: str) -> None:
     assert b"'yesterday' is not" in done.stderr
 
 
+def test_a_table_has_the_newest_record_per_key(url: str, topic: str) -> None:
+    with Client(url) as client:
+        client.create_topic(topic, partitions=2, configs={"cleanup.policy": "compact"})
+        assert out("table", topic, url=url) == ""
+        for key, value, partition in (
+            ("a", "1", 0),
+            ("b", "1", 1),
+            ("b", None, 1),
+            ("c", "1", 1),
+            ("a", "2", 0),
+        ):
+            client.produce(topic, value, key=key, partition=partition)
+    assert out("table", topic, url=url) == "a\t2\nc\t1\n"
+    assert out("table", topic, "--partition", "1", "--offsets", url=url) == "2\tc\t1\n"
+    rows = json.loads(out("table", topic, "--format", "json", url=url))
+    assert [(row["key"], row["value"], row["offset"]) for row in rows] == [("a", "2", 1), ("c", "1", 2)]
+
+
+def test_one_key_of_a_table(url: str, topic: str) -> None:
+    with Client(url) as client:
+        client.create_topic(topic, partitions=2, configs={"cleanup.policy": "compact"})
+        client.produce(topic, b"1", key="a", partition=1)
+        client.produce(topic, b"1", key="b", partition=1)
+        client.produce(topic, None, key="b", partition=1)
+        client.produce(f"{topic}-plain", b"1")
+    assert out("table", topic, "--key", "a", "--partitions", url=url) == "1\ta\t1\n"
+    for arguments in (["--key", "b"], ["--key", "none"], ["--key", "a", "--partition", "0"]):
+        done = stele("table", topic, *arguments, url=url)
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert b"has no key" in done.stderr
+    done = stele("table", f"{topic}-plain", url=url)
+    assert done.returncode == 1
+    assert b"is not compacted" in done.stderr
+    for arguments in (["--follow"], ["--partition", "0", "--partition", "1"]):
+        done = stele("table", topic, "--key", "a", *arguments, url=url)
+        assert done.returncode == 2
+        assert b"--key" in done.stderr
+
+
+def test_a_followed_table_prints_its_changes(url: str, topic: str) -> None:
+    with Client(url) as client:
+        client.create_topic(topic, configs={"cleanup.policy": "compact"})
+        client.produce(topic, b"1", key="a")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "stele.cli", "table", topic, "-f", "--url", url],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"a\t1\n"
+        client.produce(topic, b"2", key="b")
+        assert process.stdout.readline() == b"b\t2\n"
+        client.produce(topic, None, key="a")
+        assert process.stdout.readline() == b"a\tnull\n"
+        process.send_signal(signal.SIGINT)
+        rest, errors = process.communicate(timeout=60)
+    assert (process.returncode, rest, errors.strip()) == (130, b"", b"")
+
+
 def test_topics_are_administered(url: str, topic: str) -> None:
     created = out("topics", "create", topic, "--partitions", "2", "--config", "retention.ms=60000", url=url)
     assert created.startswith(f"{topic}: 2 partitions\n")
@@ -143,13 +197,27 @@ def test_topics_are_administered(url: str, topic: str) -> None:
     assert stele("topics", "describe", topic, url=url).returncode == 1
 
 
+def test_describe_shows_compaction_over_http(url: str, topic: str) -> None:
+    out("topics", "create", topic, "--config", "cleanup.policy=compact", "--partitions", "2", url=url)
+    out("produce", topic, "--partition", "0", "--key-separator", ":", url=url, stdin=b"a:1\n")
+    lines = out("topics", "describe", topic, url=url).splitlines()
+    if url.startswith("http:"):
+        assert lines[-2:] == [
+            "  partition 0: first offset 0, next offset 1, dirty ratio 0.00, compaction idle",
+            "  partition 1: first offset 0, next offset 0, dirty ratio 0.00, compaction idle",
+        ]
+    else:
+        assert lines[-2:] == [
+            "  partition 1: first offset 0, next offset 0",
+            "  for its compaction, describe it over HTTP: --url http://HOST:PORT",
+        ]
+
+
 def test_follow_prints_what_comes_and_ends_quietly_on_ctrl_c(url: str, topic: str) -> None:
     with Client(url) as client:
         client.produce(topic, b"first")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "stele.cli", "consume", topic, "-f", "--url", url],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+        process = WarmProcess(
+            ["consume", topic, "-f", "--url", url], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         assert process.stdout is not None
         assert process.stdout.readline() == b"first\n"

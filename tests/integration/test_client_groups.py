@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -16,6 +15,8 @@ import pytest
 from stele import AsyncClient, Client, GroupError, LeaseLostError, NewRecord, TopicPartition
 from stele.broker_process import BrokerProcess, run_broker
 from stele.grouping.core import DEAD_LETTER_ERROR
+
+from tests.support.warm_processes import run_stele
 
 PARTITIONS = 3
 # Extended after a third of it; the rest is what a busy machine may take.
@@ -258,9 +259,8 @@ def test_the_blocking_member_does_the_same(url: str, topic: str) -> None:
         client.leave_group("mb", member)
 
 
-def stele(*arguments: str, url: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "stele.cli", "groups", *arguments, "--url", url]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+def stele(*arguments: str, url: str) -> subprocess.CompletedProcess[bytes]:
+    return run_stele("groups", *arguments, "--url", url)
 
 
 def test_the_command_line_lists_describes_resets_and_deletes(broker: BrokerProcess, topic: str) -> None:
@@ -268,8 +268,8 @@ def test_the_command_line_lists_describes_resets_and_deletes(broker: BrokerProce
 
     def shown(*arguments: str) -> str:
         done = stele(*arguments, url=broker.http_url)
-        assert (done.returncode, done.stderr) == (0, "")
-        return done.stdout
+        assert (done.returncode, done.stderr) == (0, b"")
+        return done.stdout.decode()
 
     with Client(broker.http_url) as client, client.group(group, topic, max_records=1000) as reader:
         batch = reader.poll()
@@ -285,7 +285,7 @@ def test_the_command_line_lists_describes_resets_and_deletes(broker: BrokerProce
     assert "deleted" in shown("delete", group, "--yes")
     gone = stele("describe", group, url=broker.http_url)
     assert gone.returncode == 1
-    assert "does not exist" in gone.stderr
+    assert b"does not exist" in gone.stderr
     over_tcp = stele("list", url=broker.binary_url)
     assert over_tcp.returncode == 1
-    assert "http://" in over_tcp.stderr
+    assert b"http://" in over_tcp.stderr

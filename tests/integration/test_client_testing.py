@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from stele import Client, SteleClientError
-from stele.broker_process import BrokerProcess, BrokerStartError, run_broker
+from stele import AuthenticationError, Client, SteleClientError
+from stele.broker_process import BrokerLogin, BrokerProcess, BrokerStartError, run_broker
+
+pytestmark = pytest.mark.cold_start
 
 USERS_TEST = """
 from stele import Client
@@ -98,3 +100,20 @@ def test_settings_are_given_as_arguments_or_environment(tmp_path: Path) -> None:
         pytest.raises(SteleClientError),
     ):
         client.produce("t", b"x")
+
+
+def test_a_broker_with_logins_knows_its_user_after_a_restart_too() -> None:
+    login = BrokerLogin(user="tester", password="p@ss/word:1")
+    assert login.password not in repr(login)
+    with run_broker(login=login) as broker:
+        for url in (broker.binary_url, broker.http_url):
+            with Client(url) as client:
+                client.produce("guarded", b"x")
+        broker.restart()
+        with Client(broker.binary_url) as client:
+            assert [record.value for record in client.fetch("guarded").records] == [b"x", b"x"]
+        with (
+            Client(f"stele://{broker.host}:{broker.binary_port}") as client,
+            pytest.raises(AuthenticationError),
+        ):
+            client.topics()

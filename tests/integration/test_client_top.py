@@ -7,7 +7,6 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import httpx
 import pytest
 from stele.testing import BrokerProcess, run_broker
 
-COMMAND = [sys.executable, "-m", "stele.cli", "top"]
+from tests.support.warm_processes import WarmProcess, run_stele
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +31,8 @@ def broker() -> Iterator[BrokerProcess]:
 
 
 def top(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+    done = run_stele("top", *arguments)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def test_once_prints_the_group_with_the_most_lag_first(broker: BrokerProcess) -> None:
@@ -88,7 +88,7 @@ def test_a_server_that_is_not_a_broker_is_an_error(body: bytes) -> None:
 def test_it_is_live_on_a_terminal_and_gives_the_terminal_back(broker: BrokerProcess) -> None:
     ours, theirs = pty.openpty()
     environment = os.environ | {"STELE_URL": broker.http_url, "COLUMNS": "120", "LINES": "40"}
-    process = subprocess.Popen([*COMMAND, "--interval", "0.2"], stdout=theirs, stderr=theirs, env=environment)
+    process = WarmProcess(["top", "--interval", "0.2"], stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     seen = ""
 

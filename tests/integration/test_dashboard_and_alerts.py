@@ -16,6 +16,8 @@ import pytest
 import yaml
 from stele.testing import run_broker
 
+from tests.support.certificates import Authority
+
 ROOT = Path(__file__).resolve().parents[2]
 DASHBOARD = ROOT / "deploy/grafana/stele.json"
 ALERTS = ROOT / "deploy/prometheus/alerts.yaml"
@@ -29,10 +31,16 @@ def expressions() -> list[str]:
     return [*asked, *(rule["expr"] for group in groups for rule in group["rules"])]
 
 
-def exposed() -> set[str]:
-    """The names in ``/metrics`` of a broker that was written to and read from."""
+def exposed(directory: Path) -> set[str]:
+    """The names in ``/metrics`` of a broker with TLS that was written to and read from."""
+    server = Authority(directory).server()
+    environment = {
+        "STELE_SAMPLE_INTERVAL_MS": "100",
+        "STELE_KAFKA_TLS_CERTIFICATE_FILE": str(server.certificate_file),
+        "STELE_KAFKA_TLS_KEY_FILE": str(server.key_file),
+    }
     with (
-        run_broker(environment={"STELE_SAMPLE_INTERVAL_MS": "100"}) as broker,
+        run_broker(environment=environment) as broker,
         httpx.Client(base_url=broker.http_url) as http,
     ):
         http.post("/v1/topics/orders/records", json={"records": [{"value": "x"}]})
@@ -43,12 +51,12 @@ def exposed() -> set[str]:
     return set(re.findall(r"^(stele_\w+)", text, re.MULTILINE))
 
 
-def test_every_metric_that_is_asked_for_exists() -> None:
+def test_every_metric_that_is_asked_for_exists(tmp_path: Path) -> None:
     asked = {name for expression in expressions() for name in _NAME.findall(expression)}
     of_connectors = {name for name in asked if name.startswith("stele_cdc_")}
     declared = _NAME.findall((ROOT / "app/cdc/metrics.py").read_text())
     assert {name.removesuffix("_total") for name in of_connectors} <= set(declared)
-    assert asked - of_connectors <= exposed()
+    assert asked - of_connectors <= exposed(tmp_path)
     assert len(asked) > 20
 
 

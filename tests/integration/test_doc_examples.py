@@ -7,7 +7,7 @@ has for its page; ``async with`` at the top is run as a coroutine. A block of
 ``json`` is parsed. Blocks in other languages are no code, and must be in ``NO_CODE``.
 
 The broker of a block has the topics ``orders`` and ``flights`` with a few records
-each, and a group ``billing`` that has committed and has no members.
+each, a compacted topic ``customers``, and a group ``billing`` that has committed and has no members.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from tests.support.documents import PAGES, ROOT, Block, Place, blocks, name
 
 NO_CODE = {
     "": "a drawing or an output",
+    "properties": "settings of another program",
+    "java": "a part of tests/conformance/drivers/kafka-streams, which is compiled and run",
     "hex": "tests/unit/test_docs.py decodes it",
     "batch": "tests/unit/test_docs.py decodes it",
 }
@@ -47,6 +49,9 @@ NOT_RUN = {
     "stele serve": "started and stopped, see below",
     "stele cdc": "names are checked; test_cdc.py runs it against PostgreSQL",
     "stele pipeline run": "names are checked; tests/integration/spark runs the pipelines",
+    "openssl": "test_tls.py makes the certificate of docs/security.md with it",
+    "curl --cacert": "test_tls.py runs it against a broker with TLS",
+    "stele topics list --url stele+tls": "names are checked; test_tls.py runs the command line with TLS",
     "kcat": "make conformance CLIENTS=kcat runs it",
     "kafka-": "Apache Kafka's own tools: make conformance CLIENTS=kafka-tools runs them",
     "spark-submit": "tests/integration/spark runs it",
@@ -116,6 +121,8 @@ def prepared_broker() -> Iterator[BrokerProcess]:
                     client.produce(
                         topic, json.dumps({"dep_delay": 50 + 10 * number}), key="N14228", partition=0
                     )
+            client.create_topic("customers", configs={"cleanup.policy": "compact"})
+            client.produce("customers", "Paris", key="bob")
             lease = client.group("billing", "orders")
             with lease as group, next(iter(group)):
                 pass

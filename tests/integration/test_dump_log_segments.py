@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
@@ -14,9 +15,20 @@ import stele
 from confluent_kafka import Producer
 from stele import Client, Compression, Consumer, NewRecord, Record
 from stele.broker_process import BrokerProcess, run_broker
+from stele.wire import record_batch as rb
+from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_batch
 
+from app.storage.cleaning.batch_filter import Treatment
+from app.storage.files import RealFiles
+from app.storage.topic_config import TopicConfig
 from load.apache_kafka import libs, run_tool
 from tests.support.apache_kafka import kafka_or_skip
+from tests.support.batches import ORDERS, spec_of
+from tests.support.batches import batch_of as batch_of_values
+from tests.support.compaction import DAY_MS, NOW_MS, RULES, CleanedPartition, Keyed, compacted
+from tests.support.compaction import batch as batch_of
+from tests.support.engines import open_engine
+from tests.support.simulated_time import SimulatedClock, run_simulated
 
 # Small enough for a dozen segments a partition, each with several index entries.
 SMALL = {"segment.bytes": 4096, "index.interval.bytes": 512}
@@ -266,3 +278,165 @@ def test_it_would_complain_about_an_index_entry_that_points_elsewhere(stored: St
         path.write_bytes(wrong)
         done = run_tool(TOOL, "--deep-iteration", "--verify-index-only", "--files", str(path))
         assert COMPLAINTS.search(done.stdout + done.stderr)
+
+
+# ── compacted segments ──
+
+_CLEANED_BATCH = re.compile(
+    r"^baseOffset: (?P<base>\d+) lastOffset: (?P<last>\d+) count: (?P<count>\d+) "
+    r"baseSequence: (?P<sequence>-?\d+) .* producerId: (?P<producer>-?\d+) .*"
+    r"deleteHorizonMs: (?P<horizon>OptionalLong\S+) .* compresscodec: (?P<codec>\w+) .* isvalid: true$"
+)
+_HOLE = re.compile(r"^  (\d+) is followed by (\d+)$", re.MULTILINE)
+# Of the producer whose last batch has lost all its records.
+PRODUCER = 7
+
+
+@pytest.fixture(scope="module")
+def cleaned(tool: None, tmp_path_factory: pytest.TempPathFactory) -> CleanedPartition[RealFiles]:
+    """A partition after a pass: per codec some segments with holes, tombstones and a batch without records."""
+    directory = tmp_path_factory.mktemp("cleaned") / "users-0"
+    directory.mkdir()
+    partition = CleanedPartition(RealFiles(), directory)
+    segments: list[list[bytes]] = []
+    offset = 0
+    for codec in Compression:
+        batches: list[bytes] = []
+        for number in range(8):
+            records = [
+                Keyed(b"once %d" % offset, b"stays " * 5, headers=(("trace", b"1"),)),
+                Keyed(b"again %d" % (number % 3), b"is replaced, except for the last"),
+                Keyed(b"gone %d" % offset if number % 2 else b"again 0", None, timestamp_ms=NOW_MS - number),
+                Keyed(b"again 1", b"%d" % number),
+            ]
+            batches.append(batch_of(records, offset, compression=codec))
+            offset += len(records)
+        idempotent = batch_of(
+            [Keyed(b"again 2")] * 3,
+            offset,
+            compression=codec,
+            producer_id=PRODUCER,
+            producer_epoch=0,
+            base_sequence=offset,
+        )
+        offset += 3
+        batches.append(idempotent)
+        batches.append(batch_of([Keyed(b"again 2", b"%d" % offset)], offset, compression=codec))
+        offset += 1
+        segments.append(batches)
+    partition.write(segments)
+    before = partition.records()
+    partition.clean(
+        treatment_of=lambda header: Treatment(keep_place=header.producer_id == PRODUCER),
+        rules=replace(RULES, segment_bytes=4096),
+    )
+    assert partition.records() == compacted(before)
+    assert len(partition.records()) < len(before)
+    partition.facts()
+    return partition
+
+
+def dump_cleaned(partition: CleanedPartition[RealFiles], *options: str) -> subprocess.CompletedProcess[str]:
+    files = sorted(partition.directory.iterdir())
+    assert {path.suffix for path in files} == {".log", ".index", ".timeindex"}
+    done = run_tool(TOOL, *options, "--files", ",".join(map(str, files)))
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_it_prints_every_record_and_horizon_of_a_compacted_log(
+    cleaned: CleanedPartition[RealFiles],
+) -> None:
+    done = dump_cleaned(cleaned, "--deep-iteration", "--print-data-log")
+    lines = done.stdout.splitlines()
+
+    printed = [
+        (int(found[1]), found[7].encode(), None if found[8] is None else found[8].encode(), int(found[2]))
+        for found in matches(_RECORD, lines)
+    ]
+    assert printed == [(r.offset, r.key, r.value, r.timestamp_ms) for r in cleaned.records()]
+
+    batches = [found.groupdict() for found in matches(_CLEANED_BATCH, lines)]
+    assert len(batches) == sum(line.startswith("baseOffset: ") for line in lines), "all have a valid CRC"
+    with_records = [each for each in batches if each["count"] != "0"]
+    horizons = {(each["codec"], each["horizon"]) for each in with_records}
+    codecs = {codec for codec, _ in horizons}
+    assert codecs == {"none", "gzip", "snappy", "lz4", "zstd"}
+    # Each codec has batches with tombstones, and others.
+    times = ("OptionalLong.empty", f"OptionalLong[{NOW_MS + DAY_MS}]")
+    assert horizons == {(codec, time) for codec in codecs for time in times}
+    # What an idempotent producer sent last has lost its records, and kept its sequences.
+    empty = [each for each in batches if each["producer"] == str(PRODUCER)]
+    assert [(each["count"], each["sequence"]) for each in empty] == [("0", each["base"]) for each in empty]
+    assert len(empty) == len(Compression)
+
+
+def test_it_finds_holes_in_a_compacted_log_and_nothing_else(cleaned: CleanedPartition[RealFiles]) -> None:
+    done = dump_cleaned(cleaned, "--deep-iteration")
+    assert [
+        line for line in done.stdout.splitlines() if COMPLAINTS.search(line.replace("isvalid: true", ""))
+    ] == []
+    reported = {(int(found[1]), int(found[2])) for found in _HOLE.finditer(done.stderr)}
+    offsets = [record.offset for record in cleaned.records()]
+    assert reported <= {(before, after) for before, after in pairwise(offsets) if after > before + 1}
+    assert reported
+    rest = re.sub(
+        r"^Non-consecutive offsets in .*\n|^  -?\d+ is followed by \d+\n", "", done.stderr, flags=re.MULTILINE
+    )
+    assert rest == ""
+
+
+def test_it_verifies_the_indexes_of_a_compacted_log(cleaned: CleanedPartition[RealFiles]) -> None:
+    done = dump_cleaned(cleaned, "--deep-iteration", "--verify-index-only")
+    reports = [line for line in (done.stdout + done.stderr).splitlines() if COMPLAINTS.search(line)]
+    assert [line for line in reports if not line.startswith("Non-consecutive")] == []
+    assert any(path.stat().st_size for path in cleaned.directory.glob("*.index"))
+
+
+# ── transactions ──
+
+_ABORTED = re.compile(
+    r"^version: 0 producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)$"
+)
+_MARKER = re.compile(r"^\| offset: (\d+) .* endTxnMarker: (COMMIT|ABORT) coordinatorEpoch: 3$")
+
+
+async def write_transactions(path: Path) -> None:
+    """Close a partition of several segments in which every second transaction is aborted."""
+    clock = SimulatedClock()
+    config = TopicConfig(segment_bytes=1_000, index_interval_bytes=100)
+    engine = await open_engine(
+        RealFiles(), [spec_of(ORDERS, clock=clock, config=config)], clock=clock, path=path
+    )
+    for number in range(20):
+        for producer_id in (7, 8):
+            data = batch_of_values(
+                [b"x" * 50] * 2, producer_id=producer_id, base_sequence=2 * number, is_transactional=True
+            )
+            engine.append(ORDERS, data, [rb.read_header(data)], sync=False)
+        for producer_id in (7, 8):
+            marker = EndTransactionMarker(type=MarkerType(number % 2), coordinator_epoch=3)
+            data = marker_batch(marker, producer_id=producer_id, producer_epoch=0, timestamp_ms=NOW_MS)
+            engine.append(ORDERS, data, [rb.read_header(data)], sync=False)
+    await engine.flush()
+    await engine.close()
+
+
+@pytest.mark.long
+def test_it_reads_markers_and_aborted_transactions(tool: None, tmp_path: Path) -> None:
+    run_simulated(lambda: write_transactions(tmp_path / "data"))
+    directory = tmp_path / "data" / "orders-0"
+    files = sorted(path for suffix in ("log", "txnindex") for path in directory.glob(f"*.{suffix}"))
+    assert len(files) > 6
+    done = run_tool(TOOL, "--deep-iteration", "--files", ",".join(map(str, files)))
+    complain_not(done)
+    markers = matches(_MARKER, done.stdout.splitlines())
+    assert [(int(found[1]), found[2]) for found in markers] == [
+        (6 * number + 4 + at, "COMMIT" if number % 2 else "ABORT") for number in range(20) for at in (0, 1)
+    ]
+    aborted = matches(_ABORTED, done.stdout.splitlines())
+    assert [tuple(map(int, found.groups())) for found in aborted] == [
+        entry
+        for base in range(0, 120, 12)
+        for entry in ((7, base, base + 4, base + 2), (8, base + 2, base + 5, base + 6))
+    ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -13,6 +11,8 @@ from stele import Client
 from stele.operations import group_admin, leases
 from stele.operations import groups as members
 from stele.testing import BrokerProcess, run_broker
+
+from tests.support.warm_processes import run_stele
 
 TOPIC = "orders"
 IDS = ["a/b", "/", "a/", "//x", "g/members/m", "a%2Fb", "50%", "a b?c#d", "ä/ö", "..", ".", "../topics"]
@@ -76,8 +76,9 @@ def test_the_command_line_takes_any_id(broker: BrokerProcess, client: Client, gr
     leave_offsets(client, group)
 
     def run(*arguments: str) -> str:
-        command = [sys.executable, "-m", "stele.cli", "groups", *arguments, "--url", broker.http_url]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        done = run_stele("groups", *arguments, "--url", broker.http_url)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.decode()
 
     assert run("describe", group).startswith(f"{group}: Stable")
     assert f"{group}: 1 offsets set" in run("reset", group, "--to", "latest", "--yes")

@@ -309,7 +309,13 @@ def test_a_read_at_the_end_is_empty_and_has_the_next_offset(
 ) -> None:
     answer = http.get(f"/v1/topics/{filled}/partitions/0/records", params={"from": start})
 
-    assert answer.json() == {"records": [], "next_offset": 10, "high_watermark": 10, "log_start_offset": 0}
+    assert answer.json() == {
+        "records": [],
+        "next_offset": 10,
+        "high_watermark": 10,
+        "last_stable_offset": 10,
+        "log_start_offset": 0,
+    }
 
 
 def test_a_read_in_pages_gives_every_record_once(http: httpx.Client, filled: str) -> None:

@@ -16,7 +16,8 @@ import pytest
 from stele.testing import run_broker
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = 25
+EXAMPLES = 10
+EXAMPLES_LONG = 100
 
 
 def _command() -> str:
@@ -26,11 +27,11 @@ def _command() -> str:
     return found
 
 
-def _run(directory: Path, url: str, *selection: str) -> subprocess.CompletedProcess[str]:
+def _run(directory: Path, url: str, *selection: str, examples: int) -> subprocess.CompletedProcess[str]:
     command = [_command(), "run", f"{url}/openapi.json", *selection]
     command += [
         "--max-examples",
-        str(EXAMPLES),
+        str(examples),
         "--checks",
         "not_a_server_error",
         "--seed",
@@ -49,13 +50,24 @@ def _run(directory: Path, url: str, *selection: str) -> subprocess.CompletedProc
     )
 
 
-def test_no_request_that_the_schema_allows_or_forbids_makes_the_broker_fail(tmp_path: Path) -> None:
+@pytest.mark.parametrize("examples", [EXAMPLES, pytest.param(EXAMPLES_LONG, marks=pytest.mark.long)])
+def test_no_request_that_the_schema_allows_or_forbids_makes_the_broker_fail(
+    tmp_path: Path, examples: int
+) -> None:
     # The route of the tail is also the one that produces.
     route = "/v1/topics/{topic}/records"
     with run_broker(environment={"STELE_PARTITIONS_MAX": "300"}) as broker:
         runs = [
-            _run(tmp_path, broker.http_url, "--exclude-path", route),
-            _run(tmp_path, broker.http_url, "--include-path", route, "--include-method", "POST"),
+            _run(tmp_path, broker.http_url, "--exclude-path", route, examples=examples),
+            _run(
+                tmp_path,
+                broker.http_url,
+                "--include-path",
+                route,
+                "--include-method",
+                "POST",
+                examples=examples,
+            ),
         ]
         assert broker.is_running
     for run in runs:

@@ -18,7 +18,6 @@ from app.tcp.kafka.schemas import (
     describe_groups,
     find_coordinator,
     heartbeat,
-    init_producer_id,
     join_group,
     leave_group,
     list_groups,
@@ -227,23 +226,14 @@ def test_the_coordinator_of_every_group_is_this_broker(
         assert (one.error_code, one.host, one.port) == (0, broker.host, broker.kafka_port)
 
 
-@pytest.mark.parametrize("version", [1, 2, 4, 5, 6])
-def test_there_are_no_coordinators_of_transactions(peer: KafkaPeer, version: int) -> None:
+@pytest.mark.parametrize("version", range(1, find_coordinator.API.versions[1] + 1))
+def test_this_broker_coordinates_every_transactional_id(
+    peer: KafkaPeer, broker: BrokerProcess, version: int
+) -> None:
     request = find_coordinator.FindCoordinatorRequest(key="t", key_type=1, coordinator_keys=["t"])
     answer = peer.call(request, version)
-    refused = answer if version < 4 else answer.coordinators[0]
-    code = ErrorCode.INVALID_REQUEST if version >= 4 else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (refused.error_code, refused.node_id) == (code, -1)
-    assert "does not serve transactions" in refused.error_message
-
-
-def test_after_find_coordinator_v3_for_transactions_init_producer_id_refuses(
-    peer: KafkaPeer,
-) -> None:
-    request = find_coordinator.FindCoordinatorRequest(key="t", key_type=1)
-    assert peer.call(request, 3).error_code == ErrorCode.NONE
-    asked = init_producer_id.InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1_000)
-    assert peer.call(asked, 4).error_code == ErrorCode.UNSUPPORTED_VERSION
+    found = answer if version < 4 else answer.coordinators[0]
+    assert (found.error_code, found.host, found.port) == (0, broker.host, broker.kafka_port)
 
 
 @pytest.mark.parametrize("version", range(1, find_coordinator.API.versions[1] + 1))

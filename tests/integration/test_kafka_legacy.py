@@ -33,6 +33,7 @@ from tests.support.kafka_peer import (
     records_in,
     text,
 )
+from tests.support.kafka_transactions import JAVA_4, TransactionalPeer
 
 NO_TIMESTAMP = -1
 
@@ -221,6 +222,34 @@ def test_a_long_poll_of_old_ends_with_an_append_too(broker: BrokerProcess, peer:
         put(other, "old-bell", b"ding")
     _, answer = peer.next_answer()
     assert [one.value for one in read_message_set(only_partition(answer).records, 0)] == [b"ding"]
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_a_fetch_of_old_reads_on_after_markers(peer: KafkaPeer, version: int) -> None:
+    topic = f"old-markers-{version}"
+    topic_id = create_topic(peer, topic)
+    producer = TransactionalPeer(peer, f"of {topic}", JAVA_4)
+    assert producer.init() == 0
+    for value in (b"a", b"b"):
+        producer.put(topic, topic_id, value)
+        assert producer.end(commit=True) == 0
+    # A marker is at 1 and 3: alone within the limit, and at the end of the log.
+    found = only_partition(peer.call(fetch(topic, 1, partition_max_bytes=1), version))
+    assert [(one.offset, one.value) for one in read_message_set(found.records, version // 2)] == [(2, b"b")]
+    assert only_partition(peer.call(fetch(topic, 3), version)).records == b""
+
+
+def test_a_long_poll_of_old_does_not_end_with_a_marker(broker: BrokerProcess, peer: KafkaPeer) -> None:
+    topic_id = create_topic(peer, "old-marker-bell")
+    producer = TransactionalPeer(peer, "of old-marker-bell", JAVA_4)
+    assert producer.init() == 0
+    producer.put("old-marker-bell", topic_id, b"a")
+    assert producer.end(commit=True) == 0
+    peer.post(fetch("old-marker-bell", 1, max_wait_ms=30_000), 0)
+    with KafkaPeer(broker) as other:
+        put(other, "old-marker-bell", b"ding")
+    _, answer = peer.next_answer()
+    assert [one.offset for one in read_message_set(only_partition(answer).records, 0)] == [2]
 
 
 def test_a_client_too_old_for_zstd_gets_an_error(peer: KafkaPeer) -> None:

@@ -1,22 +1,17 @@
-"""What is not served ends at once, with a readable error: transactions, newer group protocols, SASL.
+"""What is not served ends at once, with a readable error: newer group protocols, SASL.
 
 Each client is one that people have. ``docs/conformance.md`` says what it shows its user.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from aiokafka import AIOKafkaProducer  # type: ignore[import-untyped]
-from aiokafka.errors import TransactionalIdAuthorizationFailed  # type: ignore[import-untyped]
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka import KafkaError as ConfluentError
-from kafka import KafkaProducer  # type: ignore[import-untyped]
-from kafka.errors import KafkaError  # type: ignore[import-untyped]
 from stele.broker_process import BrokerProcess, run_broker
 
 from load.apache_kafka import libs, run_tool
@@ -24,7 +19,6 @@ from tests.support.apache_kafka import kafka_or_skip
 from tests.support.kafka_peer import KafkaPeer, create_topic, put
 
 TOPIC = "for-the-refused"
-REASON = "this broker does not serve transactions; produce without a transactional id"
 # A client that goes on asking reaches it, and fails the test; one that ends at once is far from it.
 PATIENCE_S = 60.0
 CONSUMER = "org.apache.kafka.tools.consumer."
@@ -43,55 +37,6 @@ def broker() -> Iterator[BrokerProcess]:
 def java_tools() -> None:
     with kafka_or_skip():
         libs()
-
-
-# ── transactions ──
-
-
-def test_librdkafka_ends_a_transactional_producer_with_the_reason(broker: BrokerProcess) -> None:
-    producer = Producer({"bootstrap.servers": broker.kafka_bootstrap, "transactional.id": "t"})
-    with pytest.raises(KafkaException) as raised:
-        producer.init_transactions(PATIENCE_S)
-    error = raised.value.args[0]
-    assert (error.name(), error.fatal(), error.retriable()) == (
-        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-        True,
-        False,
-    )
-    assert REASON in error.str()
-
-
-def test_aiokafka_ends_a_transactional_producer(broker: BrokerProcess) -> None:
-    async def start() -> None:
-        producer = AIOKafkaProducer(bootstrap_servers=broker.kafka_bootstrap, transactional_id="t")
-        try:
-            await asyncio.wait_for(producer.start(), PATIENCE_S)
-        finally:
-            await producer.stop()
-
-    with pytest.raises(TransactionalIdAuthorizationFailed):
-        asyncio.run(start())
-
-
-def test_kafka_python_ends_a_transactional_producer(broker: BrokerProcess) -> None:
-    producer = KafkaProducer(bootstrap_servers=broker.kafka_bootstrap, transactional_id="t")
-    try:
-        with pytest.raises(KafkaError, match="InvalidRequestError"):
-            producer.init_transactions()
-    finally:
-        producer.close(timeout=1)
-
-
-def test_java_ends_a_transactional_producer_with_the_reason(java_tools: None, broker: BrokerProcess) -> None:
-    done = run_tool(
-        "org.apache.kafka.tools.ProducerPerformance",
-        *("--bootstrap-server", broker.kafka_bootstrap, "--topic", TOPIC, "--num-records", "5"),
-        *("--record-size", "10", "--throughput", "-1"),
-        *("--transactional-id", "t", "--transaction-duration-ms", "100"),
-        timeout_s=PATIENCE_S,
-    )
-    assert done.returncode == 1
-    assert REASON in done.stderr
 
 
 # ── group protocols ──

@@ -423,6 +423,8 @@ SECURITY = [
          [(E.INVALID_REQUEST, [("nonsense", None)])]),
     case("a quota of nonsense", quota([("user", None)], ("nonsense", 5.0, False)), altered_quotas,
          [(E.INVALID_REQUEST, [("user", None)])]),
+    case("a quota is set, only to see whether it could be", quota([("user", "bob")], ("producer_byte_rate", 5.0, False)), altered_quotas,
+         [(0, [("user", "bob")])]),
     case("no quota changes", quota([("user", None)]), altered_quotas, [(0, [("user", None)])]),
 ]  # fmt: skip
 
@@ -650,6 +652,9 @@ SASL_AND_TRANSACTIONS = [
                  not_committed, [(TOPIC, 0, code), (TOPIC, 1, code)]),
         )
     ),
+    case("partitions, some of which do not exist, for a transaction", added((TOPIC, [0, 9]), ("missing", [0]), transactional_id="nobody"),
+         not_added, (0, {(TOPIC, 0): E.OPERATION_NOT_ATTEMPTED, (TOPIC, 9): E.UNKNOWN_TOPIC_OR_PARTITION,
+                         ("missing", 0): E.UNKNOWN_TOPIC_OR_PARTITION})),
 ]  # fmt: skip
 ANSWERS = [*LEADERS_AND_REPLICAS, *CLUSTER, *SECURITY, *authorized, *NOT_SERVED, *SASL_AND_TRANSACTIONS]
 
@@ -702,15 +707,9 @@ def test_cases_have_names_of_their_own() -> None:
 
 # What Apache Kafka does, and Stele refuses: (request, what it says of the reason).
 REFUSED = [
-    case("a quota is set", quota([("user", "bob")], ("producer_byte_rate", 5.0, False)),
+    case("changes of topics are limited", quota([("user", "bob")], ("controller_mutation_rate", 5.0, False)),
          lambda answer: [(one.error_code, one.error_message) for one in answer.entries],
-         [(E.INVALID_REQUEST, "this broker has no quotas: they cannot be set")]),
-    case("a user is made",
-         alter_user_scram_credentials.AlterUserScramCredentialsRequest(
-             deletions=(), upsertions=[alter_user_scram_credentials.ScramCredentialUpsertion(
-                 name="bob", mechanism=1, iterations=8192, salt=b"salt", salted_password=b"password")]),
-         lambda answer: [(one.user, one.error_code, one.error_message) for one in answer.results],
-         [("bob", E.UNSUPPORTED_SASL_MECHANISM, "this broker has no SASL: SCRAM credentials cannot be stored")]),
+         [(E.INVALID_REQUEST, "controller_mutation_rate is not supported: this broker does not limit changes to topics")]),
     case("a feature that Kafka has is turned on", feature("group.version", 1),
          lambda answer: (answer.error_code, "has no features" in answer.error_message), (E.INVALID_UPDATE_VERSION, True)),
     case("the broker itself is unregistered", by(lambda here: unregister_broker.UnregisterBrokerRequest(broker_id=here.node_id)),
@@ -718,9 +717,7 @@ REFUSED = [
          by(lambda here: (E.INVALID_REQUEST, f"broker {here.node_id} is the only one; stop it instead"))),
     case("a transaction by its id", describe_transactions.DescribeTransactionsRequest(transactional_ids=["nobody"]),
          lambda answer: [one.error_code for one in answer.transaction_states], [E.TRANSACTIONAL_ID_NOT_FOUND]),
-    # Kafka: UNKNOWN_TOPIC_OR_PARTITION for what does not exist, which a producer asks for again.
-    case("a partition that does not exist is added to a transaction", added((TOPIC, [0, 9]), ("missing", [0]), transactional_id="nobody"),
-         not_added, (0, dict.fromkeys([(TOPIC, 0), (TOPIC, 9), ("missing", 0)], E.INVALID_PRODUCER_ID_MAPPING))),
+    # Kafka: UNKNOWN_TOPIC_OR_PARTITION for what does not exist, before it looks at the producer.
     case("offsets of a topic that does not exist are committed in a transaction", offsets_committed("nobody", "missing"),
          not_committed, [("missing", 0, E.INVALID_PRODUCER_ID_MAPPING), ("missing", 1, E.INVALID_PRODUCER_ID_MAPPING)]),
     case("SASL credentials are sent", sasl_authenticate.SaslAuthenticateRequest(auth_bytes=b"\0user\0password"),

@@ -12,7 +12,7 @@ import os
 import random
 import struct
 from collections import defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,10 +28,13 @@ from stele.wire.record_batch import build_rows
 
 from app.tcp.kafka.schemas import produce as produce_schema
 from app.tcp.kafka.schemas.init_producer_id import InitProducerIdRequest
+from load.postgres_server import PostgresServer
 from tests.support import kafka_peer
 from tests.support.batches import batch_of
+from tests.support.postgres import postgres_bin
 
 ROUNDS = 15
+SHARED_ROUNDS = 2
 TORTURE_ROUNDS = int(os.environ.get("STELE_TORTURE_ROUNDS", "200"))
 IDEMPOTENT_PARTITIONS = 3
 IN_FLIGHT = 64
@@ -267,13 +270,22 @@ async def verify(broker: BrokerProcess, ledger: Ledger) -> None:
                 assert len(set(seen)) == len(seen), f"{place} holds a record twice"
 
 
-async def kill_and_recover(data_dir: Path, rounds: int, seed: int) -> None:
+async def kill_and_recover(
+    data_dir: Path,
+    rounds: int,
+    seed: int,
+    *,
+    environment: Mapping[str, str] | None = None,
+    before_start: Callable[[], None] = lambda: None,
+) -> None:
+    """Kill a broker ``rounds`` times; ``before_start`` is called while it is dead."""
     print(f"seed {seed}")
     rng = random.Random(seed)
     ledger = Ledger()
     producers = [IdempotentProducer(partition) for partition in range(IDEMPOTENT_PARTITIONS)]
     # Small segments and frequent checkpoints: a kill meets rolls and checkpoints too.
     settings = {"STELE_LOG_CHECKPOINT_INTERVAL_MS": "50", "STELE_LOG_FLUSH_INTERVAL_MS": "20"}
+    settings |= environment or {}
     with run_broker(data_dir, environment=settings) as broker:
         async with AsyncClient(broker.binary_url) as client:
             await client.create_topic(
@@ -306,6 +318,7 @@ async def kill_and_recover(data_dir: Path, rounds: int, seed: int) -> None:
             assert broker.is_running, broker.stderr
             broker.kill()
             await running
+            before_start()
             broker.start()
             await verify(broker, ledger)
         # What was last read piece by piece is read once more as a whole.
@@ -324,6 +337,21 @@ async def kill_and_recover(data_dir: Path, rounds: int, seed: int) -> None:
 
 async def test_nothing_acked_is_lost_or_doubled_by_kills_in_the_middle_of_produce(tmp_path: Path) -> None:
     await kill_and_recover(tmp_path, ROUNDS, random.randrange(2**32))
+
+
+async def test_nothing_acked_is_lost_or_doubled_when_the_broker_keeps_no_records(tmp_path: Path) -> None:
+    def empty() -> None:
+        """Delete what the broker has on this machine, except for the catalog and the groups."""
+        for path in tmp_path.iterdir():
+            if not path.name.startswith(("metadata.sqlite", "groups.sqlite")):
+                assert path.is_file(), "there is no partition here"
+                path.unlink()
+
+    with PostgresServer(postgres_bin(), fsync="off") as server:
+        shared = {"STELE_STORAGE": "shared", "STELE_POSTGRES_URL": server.dsn}
+        await kill_and_recover(
+            tmp_path, SHARED_ROUNDS, random.randrange(2**32), environment=shared, before_start=empty
+        )
 
 
 @pytest.mark.torture

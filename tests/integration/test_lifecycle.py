@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +15,8 @@ from stele import Client
 from stele.testing import run_broker
 from stele.wire import messages as m
 from stele.wire.framing import FrameReader
+
+pytestmark = pytest.mark.cold_start
 
 
 def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -84,7 +87,7 @@ def test_a_setting_that_makes_no_sense_is_named() -> None:
     assert "Traceback" not in refused.stderr
 
 
-def test_an_address_that_others_can_reach_is_warned_about_loudly(tmp_path: Path) -> None:
+def test_an_address_that_others_can_reach_is_refused_or_warned_about_loudly(tmp_path: Path) -> None:
     with run_broker(tmp_path, arguments=["--set", "advertised_host=broker.example"]) as broker:
         assert "WITHOUT AUTHENTICATION" not in broker.stderr
     command = [
@@ -98,12 +101,21 @@ def test_an_address_that_others_can_reach_is_warned_about_loudly(tmp_path: Path)
         "0.0.0.0",
     ]
     command += ["--http-port", "0", "--binary-port", "0", "--kafka-port", "0"]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert refused.returncode == 2
+    assert "STELE_AUTHENTICATION=required" in refused.stderr
+    assert "STELE_ALLOW_ANONYMOUS_NETWORK=true" in refused.stderr
+    command += ["--set", "allow_anonymous_network=true"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("stele ready")
+    ready = re.match(r"stele ready http=0\.0\.0\.0:(\d+)", process.stdout.readline())
     process.terminate()
     _, errors = process.communicate(timeout=60)
     assert "WITHOUT AUTHENTICATION OR ENCRYPTION" in errors
+    assert ready is not None
+    assert f"http://127.0.0.1:{ready[1]}/ is the console" in errors, (
+        "with an address that this machine can open"
+    )
 
 
 def test_stele_verify_distinguishes_a_torn_tail_from_a_flipped_bit(tmp_path: Path) -> None:

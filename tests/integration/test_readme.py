@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 from stele.broker_process import BrokerProcess
 
+pytestmark = pytest.mark.cold_start
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 PROTOCOL = (ROOT / "docs" / "formats" / "binary-protocol.md").read_text()

@@ -1,10 +1,12 @@
-"""The mutants: small mistakes in storage, broker and groups, each with the tests that must notice it."""
+"""The mutants: small mistakes in storage, broker, groups and transactions, each with the tests that must notice it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 _STORAGE, _BROKER, _GROUPS = "tests/unit/storage", "tests/unit/broker", "tests/unit/groups"
+_LATE = "tests/integration/test_late_offsets.py"
+_TRANSACTIONS = "tests/unit/transactions"
 _CONTRACT = f"{_STORAGE}/test_engine_contract.py"
 
 
@@ -22,8 +24,8 @@ MUTANTS = (
     # ── storage ──
     Mutant(
         "app/storage/waiters.py",
-        "            waiter.appended(topic_partition, size)\n",
-        "            pass\n",
+        "()):\n            waiter.appended(topic_partition, size)\n",
+        "()):\n            pass\n",
         _CONTRACT,
         "long_poll or drop_ends or wake_all",
     ),
@@ -130,40 +132,40 @@ MUTANTS = (
     ),
     # ── broker ──
     Mutant(
-        "app/broker/producer_state.py",
-        "if header.producer_epoch < producer.epoch:",
-        "if header.producer_epoch < producer.epoch - 1:",
+        "app/storage/sequences.py",
+        "if epoch < known.epoch:",
+        "if epoch < known.epoch - 1:",
         f"{_BROKER}/test_producer_state.py",
     ),
     Mutant(
-        "app/broker/producer_state.py",
-        "(producer.batches[-1].last_sequence + 1) % SEQUENCE_MODULUS",
-        "(producer.batches[-1].last_sequence + 1)",
+        "app/storage/sequences.py",
+        "(known.batches[-1].last_sequence + 1) % SEQUENCE_MODULUS",
+        "(known.batches[-1].last_sequence + 1)",
         f"{_BROKER}/test_producer_state.py",
     ),
     Mutant(
-        "app/broker/producer_state.py",
+        "app/storage/sequences.py",
         "BATCHES_REMEMBERED = 5",
         "BATCHES_REMEMBERED = 4",
         f"{_BROKER}/test_producer_state.py",
     ),
     Mutant(
         "app/broker/producer_state.py",
-        "if state.timestamp_ms < before_ms]",
-        "if state.timestamp_ms > before_ms]",
+        "if state.timestamp_ms < before_ms and",
+        "if state.timestamp_ms > before_ms and",
         f"{_BROKER}/test_producer_state.py",
     ),
     Mutant(
-        "app/broker/admission.py",
-        "if connections >= self._connections_max:",
-        "if connections > self._connections_max:",
-        f"{_BROKER}/test_admission.py",
+        "app/network/admission.py",
+        "if self._admitted >= self._connections_max:",
+        "if self._admitted > self._connections_max:",
+        "tests/unit/network/test_admission.py",
     ),
     Mutant(
-        "app/broker/admission.py",
-        "file_number() >= self._open_files_max",
-        "file_number() > self._open_files_max + 100",
-        f"{_BROKER}/test_admission.py",
+        "app/network/admission.py",
+        "file_number >= self._open_files_max",
+        "file_number > self._open_files_max + 100",
+        "tests/unit/network/test_admission.py",
     ),
     Mutant(
         "app/broker/timestamps.py",
@@ -194,6 +196,36 @@ MUTANTS = (
         "        self._bytes -= job.size\n",
         "",
         f"{_BROKER}/test_produce_queue.py",
+    ),
+    Mutant(
+        "app/storage/embedded.py",
+        "            if stored is not None:\n",
+        "            if False:\n",
+        "tests/unit/storage/test_engine_appends.py",
+    ),
+    Mutant(
+        "app/broker/reading.py",
+        "if len(names) == len(reads) and await self._engine.refresh(names):",
+        "if False:",
+        _LATE,
+    ),
+    Mutant(
+        "app/groups/lag.py",
+        "    await broker.refresh([(lag.topic, lag.partition) for lag in group_lag(broker, coordinator, group)])\n",
+        "",
+        _LATE,
+    ),
+    Mutant(
+        "app/api/routes/group_members.py",
+        "    await broker_of(request).refresh([(claimant.topic, claimant.partition)])\n",
+        "",
+        _LATE,
+    ),
+    Mutant(
+        "app/tcp/binary/connection.py",
+        "if self._produces and sees_records(request):",
+        "if False:",
+        _LATE,
     ),
     # ── groups ──
     Mutant(
@@ -262,5 +294,139 @@ MUTANTS = (
         "if False:",
         f"{_GROUPS}/test_offsets.py",
         "sweep",
+    ),
+    # ── visibility ──
+    Mutant(
+        "app/storage/high_watermark.py",
+        "waiting = self._running or self._next",
+        "waiting = self._next",
+        f"{_STORAGE}/test_visibility.py",
+    ),
+    Mutant(
+        "app/storage/high_watermark.py",
+        "self._appended_bytes if self._next is None else self._next.appended_bytes",
+        "self._appended_bytes",
+        f"{_STORAGE}/test_visibility.py",
+    ),
+    Mutant(
+        "app/storage/log.py",
+        "return end if first_open is None else min(max(first_open, self.log_start_offset), end)",
+        "return end if first_open is None else max(first_open, self.log_start_offset)",
+        f"{_STORAGE}/test_visibility.py",
+    ),
+    Mutant(
+        "app/storage/log_reader.py",
+        "log.last_stable_offset if is_committed else log.high_watermark",
+        "log.last_stable_offset if is_committed else log.log_end_offset",
+        f"{_STORAGE}/test_visibility.py",
+    ),
+    Mutant(
+        "app/storage/embedded.py",
+        "            self._moved(log, stable_before, end_before, size_bytes)\n",
+        "            pass\n",
+        f"{_STORAGE}/test_visibility.py",
+        "woken",
+    ),
+    # ── transactions ──
+    Mutant(
+        "app/storage/transaction_index.py",
+        "if entry.first_offset < end_offset:",
+        "if entry.first_offset <= end_offset:",
+        f"{_STORAGE}/test_transactions.py",
+        "transactions_that_its_batches_say",
+    ),
+    Mutant(
+        "app/storage/open_transactions.py",
+        "        self._first_offsets.setdefault(producer_id, offset)\n",
+        "        self._first_offsets[producer_id] = offset\n",
+        f"{_STORAGE}/test_transactions.py",
+        "transactions_that_its_batches_say",
+    ),
+    Mutant(
+        "app/transactions/transaction.py",
+        """        self._check_producer(producer)
+        if self.pending is not None or self.state.is_preparing:
+""",
+        """        self._check_producer(producer)
+        if self.pending is not None:
+""",
+        f"{_TRANSACTIONS}/test_transaction.py",
+        "adding_waits",
+    ),
+    Mutant(
+        "app/transactions/transaction.py",
+        "if producer.epoch not in (self.epoch, self.epoch - 1):",
+        "if producer.epoch > self.epoch:",
+        f"{_TRANSACTIONS}/test_transaction.py",
+        "raises_the_epoch or fenced",
+    ),
+    Mutant(
+        "app/transactions/transaction.py",
+        "        self.epoch = plan.producer.epoch\n",
+        "",
+        f"{_TRANSACTIONS}/test_transaction.py",
+        "cannot_be_stored",
+    ),
+    Mutant(
+        "app/transactions/transaction.py",
+        "        if self.state is TransactionState.ONGOING and topic_partition in self.partitions:\n",
+        "        if self.state is TransactionState.ONGOING:\n",
+        f"{_TRANSACTIONS}/test_transaction.py",
+        "batch",
+    ),
+    Mutant(
+        "app/transactions/endings.py",
+        "changes: list[StoreChange] = [plan.record, *offsets.changes, *also]",
+        "changes: list[StoreChange] = [plan.record, *also]",
+        f"{_TRANSACTIONS}/test_transaction_histories.py",
+        "when_the_broker_crashes",
+    ),
+    Mutant(
+        "app/transactions/endings.py",
+        "        offsets.apply()\n",
+        "",
+        f"{_TRANSACTIONS}/test_coordinator.py",
+        "offsets_at_once",
+    ),
+    Mutant(
+        "app/transactions/endings.py",
+        "transaction.producer_id == producer_id and transaction.first_offset < partition.end_offset",
+        "transaction.producer_id == producer_id",
+        f"{_TRANSACTIONS}/test_transaction_histories.py",
+        "when_the_broker_crashes",
+    ),
+    Mutant(
+        "app/transactions/endings.py",
+        "            self._unmarked[transaction.transactional_id] = outcome\n",
+        "",
+        f"{_TRANSACTIONS}/test_coordinator.py",
+        "no_room",
+    ),
+    Mutant(
+        "app/transactions/recovery.py",
+        "            transaction.adopt(opened.topic_partition, now=now)\n",
+        "",
+        f"{_TRANSACTIONS}/test_transaction_histories.py",
+        "when_the_broker_crashes",
+    ),
+    Mutant(
+        "app/transactions/recovery.py",
+        "    broker.append_markers(_orphans(broker, table, coordinator_epoch=groups.epoch, now=now))\n",
+        "    _orphans(broker, table, coordinator_epoch=groups.epoch, now=now)\n",
+        f"{_TRANSACTIONS}/test_coordinator.py",
+        "nobody_can_end",
+    ),
+    Mutant(
+        "app/transactions/timeouts.py",
+        "and transaction.deadline_ms < now.monotonic_ms",
+        "and transaction.deadline_ms + 60_000 < now.monotonic_ms",
+        f"{_TRANSACTIONS}/test_coordinator.py",
+        "too_long",
+    ),
+    Mutant(
+        "app/groups/pending_offsets.py",
+        "                del by_producer[producer_id]\n            if not",
+        "                by_producer.clear()\n            if not",
+        f"{_GROUPS}/test_transactional_offsets.py",
     ),
 )

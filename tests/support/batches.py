@@ -11,8 +11,9 @@ from stele.wire import record_batch as rb
 
 from app.broker.producer_state import ProducerStates
 from app.clock import Clock
-from app.storage.engine import PartitionSpec, TopicPartition
+from app.storage.engine import PartitionSpec
 from app.storage.topic_config import TopicConfig
+from app.storage.topic_partition import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -24,12 +25,14 @@ def batch_of(
     producer_id: int = -1,
     producer_epoch: int = 0,
     base_sequence: int = 0,
+    is_transactional: bool = False,
 ) -> bytearray:
     """Return one batch of keyless records, all with the same timestamp."""
     builder = rb.BatchBuilder(
         producer_id=producer_id,
         producer_epoch=producer_epoch if producer_id >= 0 else -1,
         base_sequence=base_sequence if producer_id >= 0 else -1,
+        is_transactional=is_transactional,
     )
     for value in values:
         builder.append(timestamp_ms=timestamp_ms, value=value)

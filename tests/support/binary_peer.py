@@ -5,19 +5,27 @@ from __future__ import annotations
 import socket
 import struct
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
-from stele.broker_process import BrokerProcess
 from stele.wire import messages as m
 
 # Nothing a test waits for takes this long; it only ends a test that failed.
 TIMEOUT_S = 120.0
 
 
+class BinaryAddress(Protocol):
+    """The address of a broker, as ``BrokerProcess`` has it."""
+
+    @property
+    def host(self) -> str: ...
+    @property
+    def binary_port(self) -> int: ...
+
+
 class Peer:
     """One connection."""
 
-    def __init__(self, broker: BrokerProcess, *, receive_buffer_bytes: int | None = None) -> None:
+    def __init__(self, broker: BinaryAddress, *, receive_buffer_bytes: int | None = None) -> None:
         self.socket = socket.socket()
         if receive_buffer_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)

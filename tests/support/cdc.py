@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from stele.errors import SteleClientError, UnknownTopicError
 from stele.records import Record
 
 from load.postgres_server import PostgresServer
+from tests.support.warm_processes import WarmProcess
 
 TIMEOUT_S = 120
 
@@ -27,15 +26,15 @@ class CdcProcess:
     """One ``stele cdc`` process; after a restart it continues where it was."""
 
     def __init__(self, pg: PostgresServer, broker: str, log: Path, *arguments: str) -> None:
-        self._command = [sys.executable, "-m", "stele.cli", "cdc", "--broker", broker, *arguments]
+        self._arguments = ["cdc", "--broker", broker, *arguments]
         self._environment = {**os.environ, "STELE_CDC_DSN": pg.dsn}
         self._pg = pg
         self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: WarmProcess | None = None
 
     def start(self) -> None:
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self._command, env=self._environment, stderr=log)
+            self._process = WarmProcess(self._arguments, env=self._environment, stderr=log)
 
     @property
     def said(self) -> str:
@@ -55,13 +54,23 @@ class CdcProcess:
             time.sleep(0.02)
 
     def await_confirmed(self) -> None:
-        """Returns when everything that PostgreSQL has written by now is stored and confirmed."""
+        """Returns when everything that PostgreSQL has written by now is stored and confirmed.
+
+        Fails when nothing more is confirmed for long.
+        """
         ((end,),) = self._pg.run("SELECT pg_current_wal_lsn()::text")
+        confirmed: list[tuple[Any, ...]] = []
         give_up_s = time.monotonic() + TIMEOUT_S
         while not self._pg.run(
             "SELECT 1 FROM pg_replication_slots WHERE active AND confirmed_flush_lsn >= %s", (end,)
         ):
             self.check()
+            before, confirmed = (
+                confirmed,
+                self._pg.run("SELECT slot_name, confirmed_flush_lsn::text FROM pg_replication_slots"),
+            )
+            if confirmed != before:
+                give_up_s = time.monotonic() + TIMEOUT_S
             assert time.monotonic() < give_up_s, self.said
             time.sleep(0.02)
 

@@ -1,4 +1,4 @@
-"""Batches with keys, partitions of them, and what a reader finds in a cleaned one."""
+"""Partitions of keyed records, passes over them, and what readers get from them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from app.storage.cleaning.cleaning_pass import (
     no_pacing,
     rewrite,
 )
+from app.storage.cleaning.dirty_records import DirtyRecords
 from app.storage.cleaning.key_map import KeyMap
 from app.storage.cleaning.planning import CleaningRules, SegmentFacts, groups
 from app.storage.cleaning.replacement import Replacement
@@ -89,21 +90,21 @@ def batch(
 
 
 def records_of(data: bytes) -> list[Stored]:
-    """The records of all batches in ``data``, as the compiled codec of clients decodes them; CRCs checked."""
-    found: list[Stored] = []
+    """Return the records of all batches in ``data``, as clients decode them, with CRCs checked."""
+    records: list[Stored] = []
     for header in rb.iter_headers(data):
         raw = data[header.position : header.position + header.size]
         rb.check_batch(raw)
         if header.record_count:
-            found += [
+            records += [
                 Stored(r.offset, r.key, r.value, r.timestamp, tuple(r.headers))
                 for r in rb.decode_records(raw)
             ]
-    return found
+    return records
 
 
 def compacted(records: Iterable[Stored], *, mapped_end: int | None = None) -> list[Stored]:
-    """The specification: the last record of each key before ``mapped_end``, in order, and all after it."""
+    """Return what compaction must keep: the last record per key before ``mapped_end``, and all after it."""
     records = list(records)
     end = records[-1].offset + 1 if mapped_end is None and records else (mapped_end or 0)
     last = {record.key: record.offset for record in records if record.offset < end}
@@ -126,7 +127,7 @@ class CleanedPartition(Generic[_FilesT]):
         self.counts = PassCounts()
 
     def write(self, segments: Sequence[Sequence[bytes]], *, base_offset: int = 0) -> None:
-        """Make one sealed segment of each list of batches, indexes and all."""
+        """Make one sealed segment, with indexes, of each list of batches."""
         for batches in segments:
             name = segment_name(base_offset)
             indexes = self._indexes(base_offset)
@@ -155,11 +156,11 @@ class CleanedPartition(Generic[_FilesT]):
             file.close()
 
     def records(self) -> list[Stored]:
-        """Everything that a reader from the start would get."""
+        """Return all records, as a reader from the start gets them."""
         return [record for base_offset in self.base_offsets() for record in records_of(self.log(base_offset))]
 
     def facts(self) -> list[SegmentFacts]:
-        """All segments; each must begin where the one before it ended, and its indexes must be its own."""
+        """Return all segments, and check that each begins where the last one ended and has its own indexes."""
         facts: list[SegmentFacts] = []
         for base_offset in self.base_offsets():
             assert not facts or facts[-1].next_offset == base_offset, "the segments are adjacent"
@@ -193,6 +194,7 @@ class CleanedPartition(Generic[_FilesT]):
         self,
         *,
         keys: KeyMap | None = None,
+        dirty_bytes: int = 64 * 1024,
         first_dirty: int = 0,
         first_uncleanable: int | None = None,
         rules: CleaningRules = RULES,
@@ -204,16 +206,25 @@ class CleanedPartition(Generic[_FilesT]):
     ) -> int:
         """One pass; returns the offset up to which it mapped, the next first dirty one.
 
-        ``facts`` are those of a log that was damaged since.
+        ``facts`` are those of a log that was damaged since; ``dirty_bytes`` how many records the pass remembers.
         """
         facts = facts or self.facts()
         end = facts[-1].next_offset if first_uncleanable is None else first_uncleanable
         source = SegmentSource(files=self.files, directory=self.directory)
         # An empty map is false.
-        with KeyMap(64 * 1024, salt=bytes(16)) if keys is None else keys as key_map:
-            mapped_end = map_keys(source, facts, key_map, first_dirty=first_dirty, first_uncleanable=end)
+        with (
+            KeyMap(64 * 1024, salt=bytes(16)) if keys is None else keys as key_map,
+            DirtyRecords(first_dirty, end, memory_bytes=dirty_bytes) as dirty,
+        ):
+            mapped_end = map_keys(
+                source, facts, key_map, first_dirty=first_dirty, first_uncleanable=end, dirty=dirty
+            )
             batch_filter = BatchFilter(
-                key_map, mapped_end=mapped_end, now_ms=now_ms, delete_retention_ms=rules.delete_retention_ms
+                key_map,
+                mapped_end=mapped_end,
+                now_ms=now_ms,
+                delete_retention_ms=rules.delete_retention_ms,
+                dirty=dirty,
             )
             for group in groups(facts, rules, mapped_end=mapped_end):
                 cleaned = rewrite(
@@ -231,7 +242,7 @@ class CleanedPartition(Generic[_FilesT]):
 
 
 def replace_at_once(replacement: Replacement) -> None:
-    """All steps, as if no reader were there."""
+    """Do all steps without a pause for readers."""
     replacement.commit()
     replacement.retire()
     replacement.install()

@@ -1,4 +1,4 @@
-"""One random history of a compacted partition: the machine stops in the middle of a pass.
+"""A random history of a compacted partition: a crash in the middle of a pass.
 
 Records with few keys are appended and synced, in every codec, some by idempotent
 producers. Then a pass runs, and in the middle of a random call to the file system
@@ -35,7 +35,7 @@ _CALLS_OF_A_PASS = 140
 
 
 class CompactionHistory:
-    """``run`` raises an ``AssertionError`` if anything is not as it must be."""
+    """One random history; ``run`` raises an ``AssertionError`` if a record is lost or wrong."""
 
     def __init__(self, seed: int, files: SimulatedFiles | None = None) -> None:
         self._random = Random(seed)
@@ -57,6 +57,10 @@ class CompactionHistory:
             index_interval_bytes=100,
         )
         self._dedupe_bytes = random.choice((1 << 20, 24 * 5))
+        # The keys of a segment, or of all, fit or do not.
+        self._table_bytes = random.choice((1 << 20, 24 * 8))
+        # Reading by key takes as long as all the rest.
+        self._is_read_by_key = seed % 8 == 0
         self.passes = 0
         self.has_ended_inside = False
 
@@ -64,6 +68,9 @@ class CompactionHistory:
         random = self._random
         engine = await self._open(self._files)
         await self._append(engine, random.randint(5, 20))
+        if random.random() < 0.5:
+            # Key indexes are there when the pass begins, and are built again in it.
+            await self._check_keys(engine, self._records)
         if random.random() < 0.3:
             self.passes += await engine.compact()
             await self._append(engine, random.randint(3, 12))
@@ -74,13 +81,14 @@ class CompactionHistory:
         reader = asyncio.create_task(self._read(engine, is_cold=random.random() < 0.5))
         self.passes += await engine.compact()
         self.has_ended_inside = self._survivor is not None
-        found = await reader
-        assert _table(found) == _table(self._records), "a reader across the swap misses nothing"
-        assert all(record == self._records[record.offset] for record in found)
+        records = await reader
+        assert _table(records) == _table(self._records), "a reader across the swap misses nothing"
+        assert all(record == self._records[record.offset] for record in records)
         self._end()
         await engine.close()
         files = self._survivor
         assert files is not None
+        self._damage_key_indexes(files)
         engine = await self._open(files)
         await self._check(engine)
         await engine.compact()
@@ -112,6 +120,7 @@ class CompactionHistory:
             checkpoint_interval_ms=_NEVER_MS,
             retention_interval_ms=_NEVER_MS,
             cleaner=CleanerOptions(is_enabled=False, dedupe_buffer_bytes=self._dedupe_bytes),
+            table_memory_bytes_max=self._table_bytes,
         )
         engine = EmbeddedEngine(files, DATA, clock=self._clock, options=options)
         await engine.open()
@@ -160,45 +169,74 @@ class CompactionHistory:
     async def _check(self, engine: EmbeddedEngine) -> None:
         state = engine.state(ORDERS)
         assert (state.log_start_offset, state.log_end_offset) == (0, len(self._records))
-        found = await self._read(engine)
-        offsets = [record.offset for record in found]
+        records = await self._read(engine)
+        offsets = [record.offset for record in records]
         assert offsets == sorted(set(offsets)), "offsets rise"
-        for record in found:
+        for record in records:
             assert record == self._records[record.offset], "what stays is as it was"
         last = {record.key: record for record in self._records}
-        missing = [record for record in last.values() if record not in found]
+        missing = [record for record in last.values() if record not in records]
         assert not missing, "the last record of a key stays, and a tombstone for a day"
         for offset in self._random.sample(range(len(self._records)), 5):
             raw = await read_batches(engine, offset, max_bytes=1)
             next_offset = rb.check_batch(raw).next_offset
             assert next_offset > offset, "a fetch makes progress"
             first = next((record for record in records_of(raw) if record.offset >= offset), None)
-            expected = next((record for record in found if record.offset >= offset), None)
+            expected = next((record for record in records if record.offset >= offset), None)
             if first is None:
                 # The records of its batch at and after the offset were removed.
                 assert expected is None or expected.offset >= next_offset
             else:
                 assert first == expected, "it gets the first record at or after its offset"
+        await self._check_keys(engine, records)
         for producer_id, header in self._last_headers.items():
             repeated = self._states.check(header)
             assert repeated is not None, f"the last batch of producer {producer_id} is recognised"
             assert repeated.base_offset == header.base_offset
 
+    async def _check_keys(self, engine: EmbeddedEngine, found: list[Stored]) -> None:
+        """Each key is found, and which records are the newest before any offset; ``found`` is the log."""
+        if not self._is_read_by_key:
+            return
+        last = {record.key: record.offset for record in self._records}
+        for number in range(7):
+            key = b"k%d" % number
+            assert await engine.newest_offset(ORDERS, key) == last.get(key, -1), "a key is found"
+        for end in (self._random.randint(0, len(self._records)), len(self._records)):
+            newest = {
+                self._records[offset].key: offset for offset in await engine.newest_offsets(ORDERS, end)
+            }
+            assert len(newest) == len(await engine.newest_offsets(ORDERS, end)), "one record for each key"
+            there = {record.offset for record in found}
+            for key, offset in {record.key: record.offset for record in self._records[:end]}.items():
+                # A pass may have removed it because of a record after the end.
+                assert offset not in there or newest.get(key) == offset, "the newest record before an offset"
+                assert newest.get(key, -1) <= offset
+            if end == len(self._records):
+                assert newest == last
+
+    def _damage_key_indexes(self, files: SimulatedFiles) -> None:
+        for path in files.paths():
+            content = bytearray(files.content(path))
+            if path.suffix == ".keyindex" and content and self._random.random() < 0.3:
+                content[self._random.randrange(len(content))] ^= 1 << self._random.randrange(8)
+                files.damage(path, bytes(content))
+
     async def _read(self, engine: EmbeddedEngine, *, is_cold: bool = False) -> list[Stored]:
-        """Read from the start to the end, fetch after fetch; ``is_cold``: in threads."""
+        """Read the whole log, fetch by fetch; in threads if ``is_cold``."""
         if is_cold:
             self._files.is_cold = lambda: self._random.random() < 0.5
-        found: list[Stored] = []
+        records: list[Stored] = []
         offset, max_bytes = 0, self._random.choice((1, 2000, 1 << 20))
         while offset < len(self._records):
             raw = await read_batches(engine, offset, max_bytes=max_bytes)
             assert raw, "there is something up to the end"
-            found += records_of(raw)
+            records += records_of(raw)
             *_, header = rb.iter_headers(raw)
             assert header.next_offset > offset
             offset = header.next_offset
         self._files.is_cold = lambda: False
-        return found
+        return records
 
     def _logs(self, files: SimulatedFiles) -> dict[Path, bytes]:
         return {path: bytes(files.content(path)) for path in files.paths() if path.suffix == ".log"}
@@ -209,5 +247,5 @@ class CompactionHistory:
 
 
 def _table(records: Iterable[Stored]) -> dict[bytes | None, bytes | None]:
-    """What a reader knows who reads ``records`` in order; None stands for a tombstone."""
+    """Return the last value of each key in ``records``; None for a tombstone."""
     return {record.key: record.value for record in records}

@@ -1,4 +1,4 @@
-"""Engines over a simulated disk, and the calls of a broker to them, in one line each."""
+"""Engines over a simulated disk, and the calls of a broker to them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from stele.wire import record_batch as rb
 
 from app.storage.cleaner import CleanerOptions
 from app.storage.embedded import EmbeddedEngine, EngineOptions
-from app.storage.engine import AppendTicket, PartitionFetch, PartitionSpec, TopicPartition
+from app.storage.engine import AppendTicket, LogEngine, PartitionFetch, PartitionSpec
 from app.storage.files import Files
+from app.storage.topic_partition import TopicPartition
 
 from .batches import ORDERS, batch_of
 from .simulated_files import SimulatedFiles
@@ -38,11 +39,12 @@ async def open_engine(
     clock: SimulatedClock,
     options: EngineOptions = QUIET,
     path: Path = DATA,
+    engine_class: type[EmbeddedEngine] = EmbeddedEngine,
 ) -> EmbeddedEngine:
-    """A started engine with the partitions open, as a broker has it."""
+    """Return a started engine with the partitions open, as a broker has it."""
     if isinstance(files, SimulatedFiles):
         files.now_ms = clock.now_ms
-    engine = EmbeddedEngine(files, path, clock=clock, options=options)
+    engine = engine_class(files, path, clock=clock, options=options)
     await engine.open()
     await engine.create(specs)
     await engine.start()
@@ -52,7 +54,7 @@ async def open_engine(
 
 
 def append(
-    engine: EmbeddedEngine,
+    engine: LogEngine,
     *values: bytes,
     name: TopicPartition = ORDERS,
     sync: bool = False,
@@ -63,14 +65,12 @@ def append(
 
 
 def append_raw(
-    engine: EmbeddedEngine, batches: bytearray, *, name: TopicPartition = ORDERS, sync: bool = False
+    engine: LogEngine, batches: bytearray, *, name: TopicPartition = ORDERS, sync: bool = False
 ) -> AppendTicket:
     return engine.append(name, batches, rb.check_produced(batches), sync=sync)
 
 
-async def append_synced(
-    engine: EmbeddedEngine, *values: bytes, name: TopicPartition = ORDERS
-) -> AppendTicket:
+async def append_synced(engine: LogEngine, *values: bytes, name: TopicPartition = ORDERS) -> AppendTicket:
     ticket = append(engine, *values, name=name, sync=True)
     if ticket.future is not None:
         await ticket.future
@@ -82,9 +82,9 @@ def fetch_of(name: TopicPartition, offset: int, max_bytes: int) -> PartitionFetc
 
 
 async def read_batches(
-    engine: EmbeddedEngine, offset: int, *, max_bytes: int = 1 << 30, name: TopicPartition = ORDERS
+    engine: LogEngine, offset: int, *, max_bytes: int = 1 << 30, name: TopicPartition = ORDERS
 ) -> bytes:
-    """One fetch. Raises whatever error stands in the result."""
+    """Fetch once; raise the error of the result, if any."""
     (read,) = await engine.read([fetch_of(name, offset, max_bytes)], max_bytes)
     if read.error is not None:
         raise read.error
@@ -92,40 +92,40 @@ async def read_batches(
 
 
 def records_of(raw: bytes, offset: int) -> list[tuple[int, bytes | None]]:
-    """Offsets and values from ``offset`` on in fetched bytes, read as a careful consumer does.
+    """Return offsets and values from ``offset`` on in fetched bytes, as a careful consumer reads them.
 
     Raises:
         CorruptBatchError: a batch is not whole, or does not follow the one before.
     """
-    found: list[tuple[int, bytes | None]] = []
+    records: list[tuple[int, bytes | None]] = []
     position, expected = 0, -1
     while position < len(raw):
         header = rb.check_batch(raw, position)
         follows = header.base_offset == expected if expected >= 0 else header.base_offset <= offset
         if not follows or header.last_offset < offset:
             raise rb.CorruptBatchError(f"base offset is {header.base_offset}", position=position)
-        found += [(record.offset, record.value) for record in rb.decode_records(raw, header)]
+        records += [(record.offset, record.value) for record in rb.decode_records(raw, header)]
         position, expected = position + header.size, header.next_offset
-    return [(at, value) for at, value in found if at >= offset]
+    return [(at, value) for at, value in records if at >= offset]
 
 
 async def read_from(
-    engine: EmbeddedEngine, offset: int, *, max_bytes: int = 1 << 30, name: TopicPartition = ORDERS
+    engine: LogEngine, offset: int, *, max_bytes: int = 1 << 30, name: TopicPartition = ORDERS
 ) -> list[tuple[int, bytes | None]]:
-    """Offsets and values from ``offset`` to the end of the log, fetch after fetch.
+    """Return offsets and values from ``offset`` to the end of the log, fetch by fetch.
 
     Raises:
         CorruptLog, OffsetOutOfRange, CorruptBatchError: see ``read_batches`` and ``records_of``.
     """
-    found: list[tuple[int, bytes | None]] = []
+    records: list[tuple[int, bytes | None]] = []
     while raw := await read_batches(engine, offset, max_bytes=max_bytes, name=name):
-        found += records_of(raw, offset)
-        offset = found[-1][0] + 1
-    return found
+        records += records_of(raw, offset)
+        offset = records[-1][0] + 1
+    return records
 
 
 async def read_one(
-    engine: EmbeddedEngine, offset: int, *, name: TopicPartition = ORDERS
+    engine: LogEngine, offset: int, *, name: TopicPartition = ORDERS
 ) -> list[tuple[int, bytes | None]]:
-    """Offsets and values from ``offset`` to the end of its batch."""
+    """Return offsets and values from ``offset`` to the end of its batch."""
     return records_of(await read_batches(engine, offset, max_bytes=1, name=name), offset)

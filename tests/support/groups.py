@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 from app.broker.topics import Topic
 from app.cluster.group_store import GroupStore, MemberProtocol
 from app.cluster.sqlite_groups import SqliteGroupStore
-from app.errors import GroupError, MemberIdRequired, UnknownTopic
+from app.errors import GroupError, MemberIdRequired, SteleError, UnknownTopic
 from app.groups.coordinator import GroupCoordinator
 from app.groups.group_states import GroupState
 from app.groups.messages import (
@@ -32,6 +32,7 @@ from app.groups.messages import (
     SyncRequest,
 )
 from app.groups.ownership import Claimant
+from app.groups.parking import answer
 from app.settings import Settings
 from app.storage.topic_config import TopicConfig
 
@@ -249,6 +250,50 @@ class GroupBench:
                 ],
             )
         )
+
+    def stage(
+        self,
+        offset: int = 1,
+        *,
+        producer_id: int = 7,
+        producer_epoch: int = 0,
+        group: str = "g",
+        topic: str = "orders",
+        partition: int = 0,
+        generation: int = NO_GENERATION,
+        member_id: str = NO_MEMBER,
+        instance_id: str | None = None,
+    ) -> asyncio.Future[Results]:
+        """Commit an offset within the transaction of a producer."""
+        return self.coordinator.stage_offsets(
+            CommitRequest(
+                group=group,
+                generation=generation,
+                member_id=member_id,
+                instance_id=instance_id,
+                offsets=[OffsetToCommit(topic=topic, partition=partition, offset=offset)],
+            ),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+
+    def end(self, producer_id: int = 7, *, commit: bool = True) -> asyncio.Future[None]:
+        """End the transaction of a producer, as the transaction coordinator does."""
+        ending = self.coordinator.end_offsets(producer_id, commit=commit)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def ended(error: SteleError | None) -> None:
+            if error is None:
+                ending.apply()
+            answer(future, error)
+
+        self.coordinator.table.persist(ending.changes, ended)
+        return future
+
+    def stable_offset(self, partition: int = 0, *, group: str = "g", topic: str = "orders") -> int | None:
+        """Return a committed offset, -1 if there is none, and None while a transaction may replace it."""
+        (found,) = self.coordinator.committed(group, [(topic, partition)], require_stable=True)
+        return found.offset if found.error is None else None
 
     def committed(self, partition: int = 0, *, group: str = "g", topic: str = "orders") -> int:
         (found,) = self.coordinator.committed(group, [(topic, partition)])

@@ -12,19 +12,25 @@ from app.api.application import create_application
 from app.broker.broker import Broker
 from app.clock import Clock
 from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite_credentials import SqliteCredentialStore
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.groups.coordinator import GroupCoordinator
 from app.groups.lease_manager import LeaseManager
 from app.groups.services import Groups
+from app.security.authenticator import Authenticator
+from app.security.credentials import Credentials
+from app.security.policy import ListenerSecurity
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
 from app.storage.files import RealFiles
+from app.transactions.coordinator import TransactionCoordinator
+from app.transactions.services import open_services
 from tests.support.engines import QUIET
 
 
 @asynccontextmanager
-async def application(path: Path, clock: Clock) -> AsyncGenerator[FastAPI]:
-    """Serve the HTTP API over a broker of its own, opened in ``path``."""
+async def application(path: Path, clock: Clock, *, has_login: bool = False) -> AsyncGenerator[FastAPI]:
+    """Serve the HTTP API over a broker of its own, opened in ``path``; with the login page if ``has_login``."""
     settings = Settings(data_dir=path)
     engine = EmbeddedEngine(RealFiles(), path, clock=clock, options=QUIET)
     await engine.open()
@@ -35,9 +41,23 @@ async def application(path: Path, clock: Clock) -> AsyncGenerator[FastAPI]:
     coordinator = GroupCoordinator(store=store, clock=clock, settings=settings, topic=broker.topic)
     await coordinator.open()
     groups = Groups(coordinator, LeaseManager(broker=broker, coordinator=coordinator, clock=clock))
+    credentials = Credentials(SqliteCredentialStore(path / "metadata.sqlite"))
+    await credentials.open()
+    authenticator = Authenticator(
+        credentials, clock=clock, mechanisms=["PLAIN"], tokens=None, free_failures=10
+    )
+    security = ListenerSecurity(
+        listener="http", mode="optional" if has_login else "none", authenticator=authenticator
+    )
+    transactions = TransactionCoordinator(broker=broker, groups=coordinator, clock=clock, settings=settings)
+    await transactions.open()
+    services = await open_services(broker, groups, transactions, clock)
     try:
-        yield create_application(broker, groups, settings)
+        yield create_application(broker, groups, services, settings, security=security)
     finally:
         groups.begin_close()
+        await services.close()
         await groups.close()
         await broker.close()
+        authenticator.close()
+        await credentials.close()

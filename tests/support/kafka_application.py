@@ -18,6 +18,7 @@ from app.storage.embedded import EmbeddedEngine
 from app.storage.files import RealFiles
 from app.tcp.kafka.fetch_sessions import FetchSessionCache
 from app.tcp.kafka.handlers.context import KafkaListener
+from app.transactions.coordinator import TransactionCoordinator
 from tests.support.engines import QUIET
 
 
@@ -34,6 +35,8 @@ async def kafka_listener(path: Path) -> AsyncGenerator[KafkaListener]:
     store = SqliteGroupStore(path / "groups.sqlite")
     coordinator = GroupCoordinator(store=store, clock=clock, settings=settings, topic=broker.topic)
     await coordinator.open()
+    transactions = TransactionCoordinator(broker=broker, groups=coordinator, clock=clock, settings=settings)
+    await transactions.open()
     sessions = FetchSessionCache(
         slots=settings.fetch_sessions_max,
         partitions_max=settings.fetch_session_partitions_max,
@@ -42,8 +45,14 @@ async def kafka_listener(path: Path) -> AsyncGenerator[KafkaListener]:
     )
     try:
         yield KafkaListener(
-            broker=broker, groups=coordinator, host="localhost", port=9092, fetch_sessions=sessions
+            broker=broker,
+            groups=coordinator,
+            transactions=transactions,
+            host="localhost",
+            port=9092,
+            fetch_sessions=sessions,
         )
     finally:
+        await transactions.close()
         await coordinator.close()
         await broker.close()

@@ -1,9 +1,9 @@
-"""One random history of a data directory: lives that end in a cut, and what must be true after each.
+"""A random history of a data directory: lives that end in a power cut or a crash.
 
-A *life* is a start, a random schedule of what a broker does with an engine, and
-an end: the power goes, or the process is killed, in the middle of any call to
-the file system, also while it starts; or it is closed in order. At the end
-everything that was promised is noted; the next life begins by checking it.
+A *life* is a start, a random schedule of the calls of a broker to an engine, and an
+end. The power is cut, or the process is killed, in the middle of any call to the file
+system, also during the start; or the engine is closed. At the end of a life the
+history notes everything that was promised; the next life begins by checking it.
 Everything follows from the seed.
 """
 
@@ -19,8 +19,9 @@ from stele.wire import record_batch as rb
 
 from app.broker.producer_state import ProducerStates
 from app.storage.embedded import EmbeddedEngine, EngineOptions
-from app.storage.engine import AppendTicket, PartitionSpec, TopicPartition
+from app.storage.engine import AppendTicket, PartitionSpec
 from app.storage.topic_config import TopicConfig
+from app.storage.topic_partition import TopicPartition
 
 from .batches import batch_of
 from .engines import fetch_of
@@ -41,6 +42,8 @@ class _Stored:
     next_offset: int
     data: bytes
     header: rb.BatchHeader
+    # Readers must not see it before it is synced.
+    is_hidden: bool = False
 
 
 @dataclass(slots=True)
@@ -54,13 +57,15 @@ class _Partition:
     tickets: list[AppendTicket] = field(default_factory=list[AppendTicket])
     # Promised to survive the loss of power.
     synced_end: int = 0
+    # The end of what a reader has seen of batches that are hidden until they are synced.
+    seen_end: int = 0
     # Must be there in the next life; after a crash that is more.
     surviving_end: int = 0
     # The log may start here …
     start_min: int = 0
-    # … and not behind this.
+    # … and not after this.
     start_max: int = 0
-    # Producers that said they are at this sequence, by id.
+    # The next sequence of each producer, by its id.
     sequences: dict[int, int] = field(default_factory=dict[int, int])
     is_open: bool = False
     first_producer_id: int = 0
@@ -68,10 +73,13 @@ class _Partition:
     end: int = 0
 
 
-class History:
-    """Run it with ``await History(seed).run()``; a broken promise is an ``AssertionError``."""
+class PowerCutHistory:
+    """One random history; ``run`` raises an ``AssertionError`` if a promise is broken."""
 
-    def __init__(self, seed: int, *, files: SimulatedFiles | None = None) -> None:
+    # Compare the high watermark with its rule, and not only what readers have seen with what is left.
+    checks_rule = True
+
+    def __init__(self, seed: int, files: SimulatedFiles | None = None) -> None:
         self.seed = seed
         self.cuts = 0
         self.records_checked = 0
@@ -95,7 +103,7 @@ class History:
             self._new_topic()
         for _ in range(LIVES):
             await self._live()
-        # The last world is looked at once more, in peace.
+        # Check what the last life left, without another end.
         engine = await self._open(may_end=False)
         await engine.close()
 
@@ -105,7 +113,7 @@ class History:
         random = self._random
         files = self._files
         self._survivor = None
-        # Most ends come in the middle of the work, some while it starts.
+        # Most ends come in the middle of the work, some during the start.
         ends_after = random.choice((random.randint(1, 40), random.randint(1, 250), random.randint(1, 600)))
         files.alarm(ends_after, self._end)
         engine = await self._open(may_end=True)
@@ -115,7 +123,7 @@ class History:
             await self._step(engine)
         if self._survivor is None and random.random() < 0.5:
             self._end()
-        # If nothing happened so far this is a clean end, and the alarm may ring in the middle of it.
+        # Unless the life has ended already, this is a clean end; the alarm may ring in the middle of it.
         await engine.close()
         self.calls += files.calls
         if self._survivor is None:
@@ -123,7 +131,7 @@ class History:
             self._was_closed = True
             self._note_promises()
             for partition in self._partitions.values():
-                assert all(ticket.done for ticket in partition.tickets), "a close leaves nobody waiting"
+                assert all(ticket.done for ticket in partition.tickets), "a close ends all waits"
                 partition.surviving_end = partition.synced_end = partition.end
         else:
             self._files = self._survivor
@@ -134,7 +142,7 @@ class History:
         self._engine = None
 
     def _end(self) -> None:
-        """In the middle of a call: what is promised now must be there in the next life."""
+        """End the life in the middle of a call; what is promised now must be there in the next life."""
         if self._survivor is not None:
             return
         self._was_closed = False
@@ -143,7 +151,7 @@ class History:
         if self._ended_by_power:
             self._survivor = self._files.power_cut(self._random)
             for partition in self._partitions.values():
-                partition.surviving_end = partition.synced_end
+                partition.surviving_end = max(partition.synced_end, partition.seen_end)
         else:
             self._survivor = self._files.crash(self._random)
             for partition in self._partitions.values():
@@ -160,7 +168,7 @@ class History:
                 partition.start_max = max(partition.start_max, state.log_start_offset)
 
     def _new_topic(self) -> list[_Partition]:
-        """The catalog has it from now on, as it would have before the engine is asked."""
+        """Choose a topic that the catalog has from now on, before the engine creates it."""
         random = self._random
         topic_id = UUID(int=random.getrandbits(128))
         config = TopicConfig(
@@ -171,6 +179,7 @@ class History:
             index_interval_bytes=random.choice((0, 200, 4096)),
             flush_messages=random.choice((1, 5, 1 << 40)),
             flush_ms=random.choice((-1, 5, 100_000)),
+            visibility=random.choice(("synced", "synced", "synced", "appended")),
         )
         # Few names, so that they are used again.
         topic = random.choice(("a", "b"))
@@ -197,7 +206,7 @@ class History:
     async def _open(self, *, may_end: bool) -> EmbeddedEngine:
         engine = EmbeddedEngine(self._files, DATA, clock=self._clock, options=_OPTIONS)
         start = await engine.open()
-        assert start.was_clean or not self._was_closed, "what was closed in order is found so"
+        assert start.was_clean or not self._was_closed, "a closed engine has a clean start"
         partitions = list(self._partitions.values())
         await engine.create([self._spec(partition) for partition in partitions])
         if self._survivor is None or not may_end:
@@ -206,7 +215,7 @@ class History:
                 partition.is_open = True
                 epoch = engine.state(partition.name).leader_epoch
                 if not start.was_clean:
-                    assert epoch > self._highest_epoch, "the leader epoch goes up with each crash"
+                    assert epoch > self._highest_epoch, "the leader epoch rises with each crash"
                 assert epoch >= self._highest_epoch
             self._engine = engine
         await engine.start()
@@ -222,16 +231,17 @@ class History:
         if partition.surviving_end > partition.start_max:
             assert state.log_start_offset <= partition.start_max, f"{name}: records vanished at the start"
         ends = {0, *(stored.next_offset for stored in partition.batches)}
-        # Where nothing is left, the log goes on at its start, which may be inside a batch that is gone.
+        # An empty log continues at its start, which may be inside a batch that was deleted.
         assert end in ends or end == state.log_start_offset, f"{name}: half a batch"
         partition.batches = [stored for stored in partition.batches if stored.next_offset <= end]
         partition.end = end
         if end == state.log_start_offset:
-            # Some of what was deleted may have been lost as well; then nobody knows its producers' state.
+            # Deleted batches may have been lost, too; then the states of their producers are unknown.
             partition.batches = []
             partition.first_producer_id += PRODUCERS
-        # What the start found it has synced.
-        partition.synced_end = partition.surviving_end = end
+        assert state.high_watermark == end, f"{name}: something that was recovered is hidden"
+        # The start has synced all that it kept.
+        partition.synced_end = partition.surviving_end = partition.seen_end = end
         partition.start_min = partition.start_max = state.log_start_offset
         await self._check_content(engine, partition)
         self._check_producers(partition)
@@ -254,17 +264,19 @@ class History:
     async def _check_places(
         self, engine: EmbeddedEngine, partition: _Partition, expected: list[_Stored]
     ) -> None:
-        """The indexes lead to the right batches."""
+        """Check that the indexes lead to the right batches."""
         start = engine.state(partition.name).log_start_offset
         stored = self._random.choice(expected)
         offset = max(start, self._random.randrange(stored.base_offset, stored.next_offset))
         raw = await self._fetch(engine, partition, offset, 1)
         assert raw == stored.data, f"{partition.name}: offset {offset} leads to another batch"
         time_ms = stored.header.max_timestamp
-        found, found_ms, _ = await engine.offset_for_time(partition.name, time_ms)
+        first_offset, first_ms, _ = await engine.offset_for_time(partition.name, time_ms)
         first = next(other for other in expected if other.header.max_timestamp >= time_ms)
-        assert found == max(start, first.base_offset), f"{partition.name}: time {time_ms} leads to {found}"
-        assert found_ms == first.header.max_timestamp
+        assert first_offset == max(start, first.base_offset), (
+            f"{partition.name}: time {time_ms} leads to {first_offset}"
+        )
+        assert first_ms == first.header.max_timestamp
 
     async def _fetch(
         self, engine: EmbeddedEngine, partition: _Partition, offset: int, max_bytes: int
@@ -277,7 +289,7 @@ class History:
         return raw
 
     def _check_producers(self, partition: _Partition) -> None:
-        """A retry of what is there is known, and the next one is welcome."""
+        """Check that the retry of a stored batch is recognized."""
         producer_state = self._producer_states[partition.name]
         partition.sequences = {}
         by_producer: dict[int, list[_Stored]] = {}
@@ -302,10 +314,14 @@ class History:
         choice = random.random()
         partitions = list(self._partitions.values())
         if choice < 0.6 and partitions:
-            for _ in range(random.choice((1, 1, 1, 3))):
+            partition = random.choice(partitions)
+            self._append(engine, partition)
+            for _ in range(random.choice((0, 0, 0, 2))):
                 self._append(engine, random.choice(partitions))
             if random.random() < 0.3:
                 await asyncio.sleep(0)
+            if random.random() < 0.3:
+                await self._read_on(engine, partition)
         elif choice < 0.7:
             await self._wait_for_acks()
         elif choice < 0.78:
@@ -328,12 +344,35 @@ class History:
         if not partition.batches:
             return
         stored = self._random.choice(partition.batches)
+        end = engine.state(partition.name).high_watermark
         (read,) = await engine.read([fetch_of(partition.name, stored.base_offset, 1)], 1)
-        if engine.state(partition.name).log_start_offset <= stored.base_offset:
+        if engine.state(partition.name).log_start_offset <= stored.base_offset < end:
             assert read.error is None, f"{partition.name}: {read.error}"
             assert read.batches == stored.data, (
                 f"{partition.name}: offset {stored.base_offset} leads to another batch"
             )
+
+    async def _read_on(self, engine: EmbeddedEngine, partition: _Partition) -> None:
+        """Read from somewhere to the end, and note what was seen of batches that are hidden until they are synced."""
+        state = engine.state(partition.name)
+        if self._survivor is None and self.checks_rule:
+            hidden = [
+                stored.base_offset
+                for stored in partition.batches
+                if stored.is_hidden and stored.base_offset >= state.recovery_point
+            ]
+            assert state.high_watermark == min(hidden, default=partition.end), partition.name
+        offset = self._random.randint(state.log_start_offset, partition.end)
+        (read,) = await engine.read([fetch_of(partition.name, offset, 1 << 20)], 1 << 20)
+        if self._survivor is not None:
+            return
+        seen = {header.base_offset for header in rb.iter_headers(read.batches)}
+        ends = [
+            stored.next_offset
+            for stored in partition.batches
+            if stored.is_hidden and stored.base_offset in seen
+        ]
+        partition.seen_end = max(partition.seen_end, *ends, 0)
 
     def _append(self, engine: EmbeddedEngine, partition: _Partition) -> None:
         random = self._random
@@ -356,13 +395,15 @@ class History:
             stored = self._producer_states[partition.name].check(headers[0])
             assert stored is None, f"{partition.name}: a batch that was lost is taken for one that is stored"
             partition.sequences[producer_id] = sequence + len(values)
-        ticket = engine.append(partition.name, batches, headers, sync=sync)
+        sync_later = not sync and random.random() < 0.2
+        ticket = engine.append(partition.name, batches, headers, sync=sync, sync_later=sync_later)
         assert ticket.base_offset == partition.end, f"{partition.name}: offsets have a hole"
         assert ticket.last_offset == headers[-1].last_offset
         for header in headers:
             self._highest_epoch = header.partition_leader_epoch
             data = bytes(batches[header.position : header.position + header.size])
-            partition.batches.append(_Stored(header.base_offset, header.next_offset, data, header))
+            is_hidden = (ticket.future is not None or sync_later) and partition.config.visibility == "synced"
+            partition.batches.append(_Stored(header.base_offset, header.next_offset, data, header, is_hidden))
         partition.end = ticket.last_offset + 1
         partition.tickets.append(ticket)
 
@@ -389,7 +430,7 @@ class History:
                 partition.synced_end = max(partition.synced_end, end)
 
     async def _delete_records(self, engine: EmbeddedEngine, partition: _Partition) -> None:
-        offset = self._random.randint(0, partition.end)
+        offset = self._random.randint(0, engine.state(partition.name).high_watermark)
         start = await engine.delete_records(partition.name, offset)
         assert start >= offset
         if self._survivor is None:
@@ -399,7 +440,7 @@ class History:
         del self._partitions[partition.name]
         await engine.drop([partition.name])
         for ticket in partition.tickets:
-            assert ticket.done, "nobody may wait for ever for a partition that is gone"
+            assert ticket.done, "a drop ends all waits for the partition"
             assert ticket.future is None or not ticket.future.cancelled(), (
                 "a wait ends with a result or an error"
             )

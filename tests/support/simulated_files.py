@@ -323,7 +323,7 @@ class SimulatedLock:
 
 
 class SimulatedFiles:
-    """See the module. Paths are absolute; the root is there."""
+    """The simulated disk (see the module). Paths are absolute; the root exists."""
 
     def __init__(self) -> None:
         self._root = _Directory()
@@ -343,10 +343,10 @@ class SimulatedFiles:
         # True: this sync does nothing, as if the code under test had forgotten it.
         self.forgets: Callable[[str, Path], bool] = lambda _kind, _path: False
 
-    # ── what a test does to it ──
+    # ── for tests ──
 
     def alarm(self, after_calls: int, action: Callable[[], None]) -> None:
-        """Call ``action`` once, in the middle of the ``after_calls``-th call from now on, before its effect."""
+        """Call ``action`` once, in the middle of the ``after_calls``-th call from now, before its effect."""
         self._alarm = (self.calls + after_calls, action)
 
     def fail(self, fault: Fault) -> Fault:
@@ -357,7 +357,7 @@ class SimulatedFiles:
         self._faults.clear()
 
     def power_cut(self, random: Random) -> SimulatedFiles:
-        """The disk that may be found when the power is back; a write that is under way may be there in part."""
+        """Return a possible disk after a power cut; the current write may be there in part."""
         if self._writing is None:
             return self._successor(self._root.after_power_cut(random), boot=self._boot + 1)
         inode, write = self._writing
@@ -368,7 +368,7 @@ class SimulatedFiles:
             inode.pending.pop()
 
     def crash(self, random: Random) -> SimulatedFiles:
-        """The disk as a killed process leaves it; the write it was in may be there up to some byte."""
+        """Return the disk as a killed process leaves it; the current write may be there in part."""
         copies: dict[int, _Node] = {}
         root = self._root.copy(copies)
         if self._writing is not None:
@@ -388,7 +388,7 @@ class SimulatedFiles:
         return files
 
     def content(self, path: Path) -> bytearray:
-        """The bytes of a file, for a test to look at or to damage (as a bad disk would: durably, at once)."""
+        """Return the bytes of a file, which a test may read, or change durably as a bad disk would."""
         return self._inode(path).content
 
     def damage(self, path: Path, content: bytes) -> None:
@@ -399,18 +399,18 @@ class SimulatedFiles:
         inode.pending = []
 
     def paths(self) -> list[Path]:
-        """Every file."""
-        found: list[Path] = []
+        """Return the paths of all files."""
+        paths: list[Path] = []
 
         def walk(path: Path, directory: _Directory) -> None:
             for name, node in directory.entries.items():
                 if isinstance(node, _Inode):
-                    found.append(path / name)
+                    paths.append(path / name)
                 else:
                     walk(path / name, node)
 
         walk(Path("/"), self._root)
-        return sorted(found)
+        return sorted(paths)
 
     def create_file(self, path: Path, content: bytes) -> None:
         """Create a file as another process would, durably."""
@@ -425,10 +425,10 @@ class SimulatedFiles:
         self._directory(path.parent).change(_Link(path.name, None))
         self._directory(path.parent).sync()
 
-    # ── what each call goes through ──
+    # ── every call ──
 
     def called(self, kind: str, path: Path) -> None:
-        """Count a call, ring the alarm, fail it if it is its turn."""
+        """Count a call; ring the alarm, or raise the fault, that is due at it."""
         self.calls += 1
         self.counts[kind] += 1
         if self._alarm is not None and self.calls >= self._alarm[0]:

@@ -1,4 +1,4 @@
-"""An event loop and a clock whose time passes only when everyone waits.
+"""An event loop and a clock whose time passes only while all tasks wait.
 
 A test on it sleeps for hours in no time, is the same each time for the same
 seed, and fails at once where a real one would hang: when everyone waits and no
@@ -34,7 +34,7 @@ class DeadlockError(Exception):
 
 
 class _NoSelector(selectors.BaseSelector):
-    """Waits for nothing: instead of sleeping it moves the time."""
+    """A selector that never sleeps: it advances the time instead."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -74,7 +74,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         future: asyncio.Future[_T] = self.create_future()
 
         def work() -> None:
-            # A thread goes on even if nobody waits for it any more.
+            # A thread continues even if its caller was cancelled.
             try:
                 result = func(*args)
             except BaseException as error:  # noqa: BLE001 - as an executor does

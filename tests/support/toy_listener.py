@@ -19,19 +19,26 @@ Each line is a request, answered by a line:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import ssl
 import struct
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from app.broker.admission import Admission
-from app.tcp.connection import Connection, ConnectionRegistry
+from app.network.accept_loop import AcceptOptions
+from app.network.admission import Admission
+from app.security.principal_mapping import PrincipalMapping
+from app.security.tls import ListenerTls, TlsOptions
+from app.tcp.connection import Connection
+from app.tcp.connection_owner import ConnectionRegistry
 from app.tcp.deferred_response import DeferredResponse
 from app.tcp.request_cutter import UnreadableStream
 from app.tcp.response_queue import Buffers
 from app.tcp.server import TcpServer
+from tests.support.certificates import Authority
 
 TIMEOUT_S = 120
 
@@ -122,11 +129,14 @@ class LineCutter:
 
 
 class ToyConnection(Connection[str]):
-    def __init__(self, *, works: Works, limits: Limits, registry: ConnectionRegistry) -> None:
+    def __init__(
+        self, *, works: Works, limits: Limits, registry: ConnectionRegistry[Connection[Any]]
+    ) -> None:
         super().__init__(LineCutter(works), limits=limits, registry=registry)
         self._works = works
         self.is_lost = False
         works.connections.append(self)
+        works.note()
 
     # ── what a protocol implements ──
 
@@ -212,23 +222,23 @@ class Client:
     """One peer of the listener, over asyncio's streams."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+        self.reader = reader
+        self.writer = writer
 
     async def send(self, *lines: str) -> None:
         await self.send_bytes("".join(f"{line}\n" for line in lines).encode())
 
     async def send_bytes(self, data: bytes) -> None:
-        self._writer.write(data)
-        await self._writer.drain()
+        self.writer.write(data)
+        await self.writer.drain()
 
     def send_soon(self, *lines: str) -> None:
         """Without waiting for the listener to read."""
-        self._writer.write("".join(f"{line}\n" for line in lines).encode())
+        self.writer.write("".join(f"{line}\n" for line in lines).encode())
 
     async def answer(self) -> str:
         async with asyncio.timeout(TIMEOUT_S):
-            return (await self._reader.readuntil(b"\n")).decode().rstrip("\n")
+            return (await self.reader.readuntil(b"\n")).decode().rstrip("\n")
 
     async def answers(self, count: int) -> list[str]:
         return [await self.answer() for _ in range(count)]
@@ -236,43 +246,149 @@ class Client:
     async def rest(self) -> bytes:
         """Return everything until the listener closes the connection."""
         async with asyncio.timeout(TIMEOUT_S):
-            return await self._reader.read()
+            return await self.reader.read()
 
     def end(self) -> None:
         """Send no more, but continue to read."""
-        self._writer.write_eof()
+        self.writer.write_eof()
 
     def reset(self) -> None:
         """Reset the connection, as a process that crashed; a FIN would only end one direction."""
-        transport = self._writer.transport
+        transport = self.writer.transport
         connected: socket.socket = transport.get_extra_info("socket")
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         transport.abort()
 
     def read_nothing(self) -> None:
-        transport = self._writer.transport
+        transport = self.writer.transport
         assert isinstance(transport, asyncio.ReadTransport)
         transport.pause_reading()
 
     def read_again(self) -> None:
-        transport = self._writer.transport
+        transport = self.writer.transport
         assert isinstance(transport, asyncio.ReadTransport)
         transport.resume_reading()
 
     async def close(self) -> None:
-        self._writer.transport.abort()
-        await asyncio.gather(self._writer.wait_closed(), return_exceptions=True)
+        self.writer.transport.abort()
+        await asyncio.gather(self.writer.wait_closed(), return_exceptions=True)
+
+
+class TlsClient(Client):
+    """A peer that speaks TLS, and can end its side of the connection and continue to read."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, context: ssl.SSLContext, host: str
+    ) -> None:
+        super().__init__(reader, writer)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.session = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._received = bytearray()
+        self._has_ended = False
+
+    async def shake_hands(self) -> None:
+        while True:
+            try:
+                self.session.do_handshake()
+            except ssl.SSLWantReadError:
+                self._flush()
+                await self._receive()
+            else:
+                self._flush()
+                return
+
+    async def send_bytes(self, data: bytes) -> None:
+        self._encrypt(data)
+        await self.writer.drain()
+
+    def send_soon(self, *lines: str) -> None:
+        self._encrypt("".join(f"{line}\n" for line in lines).encode())
+
+    async def answer(self) -> str:
+        async with asyncio.timeout(TIMEOUT_S):
+            while (end := self._received.find(b"\n")) < 0:
+                if self._has_ended:
+                    raise asyncio.IncompleteReadError(bytes(self._received), None)
+                await self._decrypt()
+            line = self._received[:end].decode()
+            del self._received[: end + 1]
+            return line
+
+    async def rest(self) -> bytes:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not self._has_ended:
+                await self._decrypt()
+        rest = bytes(self._received)
+        self._received.clear()
+        return rest
+
+    def end(self) -> None:
+        # It reports that it waits for the listener's.
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self.session.unwrap()
+        self._flush()
+        self.writer.write_eof()
+
+    def _encrypt(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self.session.write(view) :]
+        self._flush()
+
+    def _flush(self) -> None:
+        self.writer.write(self._outgoing.read())
+
+    async def _decrypt(self) -> None:
+        try:
+            data = self.session.read(65536)
+            self._received += data
+            self._has_ended = not data
+        except ssl.SSLZeroReturnError:
+            self._has_ended = True
+        except ssl.SSLWantReadError:
+            await self._receive()
+
+    async def _receive(self) -> None:
+        data = await self.reader.read(65536)
+        if data:
+            self._incoming.write(data)
+        else:
+            self._has_ended = True
+            self._incoming.write_eof()
 
 
 class Listener:
-    """A ``TcpServer`` of toy connections."""
+    """A ``TcpServer`` of toy connections; with TLS if an ``authority`` issues its certificate."""
 
-    def __init__(self, *, limits: Limits, connections_max: int, open_files_max: int = 1 << 20) -> None:
+    def __init__(
+        self,
+        *,
+        limits: Limits,
+        connections_max: int,
+        open_files_max: int = 1 << 20,
+        authority: Authority | None = None,
+        accept: AcceptOptions | None = None,
+    ) -> None:
         self.works = Works()
+        self.authority = authority
+        self.admission = Admission("toy", connections_max=connections_max, open_files_max=open_files_max)
+        self.tls: ListenerTls | None = None
+        if authority is not None:
+            server = authority.server()
+            options = TlsOptions(
+                certificate_file=server.certificate_file,
+                key_file=server.key_file,
+                client_ca_file=authority.ca_file,
+                client_auth="requested",
+                mapping=PrincipalMapping(),
+            )
+            self.tls = ListenerTls(options)
         self.server = TcpServer(
             "toy",
             lambda server: ToyConnection(works=self.works, limits=limits, registry=server),
-            admission=Admission("toy", connections_max=connections_max, open_files_max=open_files_max),
+            admission=self.admission,
+            accept=accept,
+            tls=self.tls,
         )
         self._socket = socket.socket()
         self._socket.bind(("127.0.0.1", 0))
@@ -280,9 +396,27 @@ class Listener:
         self._clients: list[Client] = []
 
     async def start(self) -> None:
-        await self.server.start(self._socket)
+        self.server.start(self._socket)
 
     async def connect(self) -> Client:
+        before = len(self.works.connections)
+        client = await self.connect_plaintext()
+        if self.authority is None:
+            return client
+        over_tls = await self.add_tls(client, self.authority.client_context())
+        # With TLS 1.3, the client is the first to end the handshake.
+        await self.works.until(lambda: len(self.works.connections) > before)
+        return over_tls
+
+    async def add_tls(self, client: Client, context: ssl.SSLContext) -> TlsClient:
+        """Return the client with TLS on top of its connection."""
+        self._clients.remove(client)
+        over_tls = TlsClient(client.reader, client.writer, context, self.address[0])
+        self._clients.append(over_tls)
+        await over_tls.shake_hands()
+        return over_tls
+
+    async def connect_plaintext(self) -> Client:
         # Small buffers: a peer that does not read is felt after kilobytes, not megabytes.
         connecting = socket.socket()
         connecting.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -306,7 +440,13 @@ class Listener:
 class OpenListener(Protocol):
     """Opens a listener that the fixture closes."""
 
-    async def __call__(self, limits: Limits | None = None, *, connections_max: int = 100) -> Listener: ...
+    async def __call__(
+        self,
+        limits: Limits | None = None,
+        *,
+        connections_max: int = 100,
+        accept: AcceptOptions | None = None,
+    ) -> Listener: ...
 
 
 class SteeredClock:

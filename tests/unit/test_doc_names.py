@@ -28,18 +28,19 @@ from tests.support.simulated_time import SimulatedClock
 FOREIGN = {
     "Apache Kafka": ("kafka-dump-log.sh",),
     "Kafka's client libraries": (
-        "initTransactions",
-        "BeginTransaction",
-        "NewAsyncProducer",
-        "KafkaJSGroupCoordinatorNotFound",
         "ServerSideBalancer",
         "KafkaJSProtocolError",
         "KafkaConnectionError",
         "IllegalSaslStateError",
         "KafkaTimeoutError",
     ),
+    "Kafka Connect and Kafka Streams": (
+        "processing.guarantee",
+        "exactly_once_v2",
+    ),
     "OpenTelemetry": ("OTEL_TRACES_SAMPLER",),
     "Docker": ("--ulimit nofile=",),
+    "PostgreSQL": ("synchronous_standby_names",),
     "Spark": (
         "--packages",
         "--jars",

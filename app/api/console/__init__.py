@@ -1,1 +1,1 @@
-"""The console: pages and modules that a browser runs against the public HTTP API, and nothing else (ADR-0018)."""
+"""The console in the browser; it uses only the public HTTP API (ADR-0018)."""

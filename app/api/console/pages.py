@@ -1,6 +1,7 @@
 """Serve the pages and assets of the console, with security headers.
 
-Pages contain no data: their modules fetch it from the public API. Jinja2 and the
+Pages contain no data: their modules fetch it from the public API. What a client may
+not use is left out of its pages; the API decides. Jinja2 and the
 files are loaded on the first request for a page, so that a broker without users of
 the console does not pay for them.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +20,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ...security.acl import (
+    ALTER_CLUSTER,
+    ALTER_CONFIGS_CLUSTER,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CONFIGS_CLUSTER,
+)
 from ..errors import HttpError
+from ..rights import access_of
 from ..routes.status import VERSION
 
 if TYPE_CHECKING:
@@ -57,6 +66,34 @@ class Screen:
     path: str
     name: str
     title: str
+    # Only for clients that may see users, access rules or quotas.
+    is_for_admins: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a client may see and change on the screen of users, rules and quotas."""
+
+    sees_users: bool = True
+    changes_users: bool = True
+    sees_quotas: bool = True
+    changes_quotas: bool = True
+
+    @property
+    def any(self) -> bool:
+        return self.sees_users or self.sees_quotas
+
+
+def _rights_of(request: Request) -> Rights:
+    access = access_of(request)
+    if access is None:
+        return Rights()
+    return Rights(
+        sees_users=access.sees(DESCRIBE_CLUSTER),
+        changes_users=access.sees(ALTER_CLUSTER),
+        sees_quotas=access.sees(DESCRIBE_CONFIGS_CLUSTER),
+        changes_quotas=access.sees(ALTER_CONFIGS_CLUSTER),
+    )
 
 
 SCREENS = (
@@ -65,7 +102,9 @@ SCREENS = (
     Screen("/console/messages", "messages", "Messages"),
     Screen("/console/produce", "produce", "Produce"),
     Screen("/console/groups", "groups", "Groups"),
+    Screen("/console/transactions", "transactions", "Transactions"),
     Screen("/console/storage", "storage", "Storage"),
+    Screen("/console/access", "access", "Access", is_for_admins=True),
 )
 
 
@@ -102,22 +141,46 @@ def _environment() -> Environment:
     )
 
 
-@lru_cache(maxsize=len(SCREENS))
-def _render(name: str) -> bytes:
+@lru_cache(maxsize=16 * len(SCREENS))
+def _render(name: str, has_login: bool, rights: Rights) -> bytes:
     screen = next(screen for screen in SCREENS if screen.name == name)
     template = _environment().get_template(f"{name}.html")
     return template.render(
-        screen=screen, screens=SCREENS, static=f"/console/static/{_assets().version}", version=VERSION
+        screen=screen,
+        screens=[entry for entry in SCREENS if rights.any or not entry.is_for_admins],
+        rights=rights,
+        static=f"/console/static/{_assets().version}",
+        version=VERSION,
+        has_login=has_login,
     ).encode()
 
 
-async def _page(request: Request) -> Response:
-    path = request.url.path.rstrip("/") or "/"
-    screen = next(screen for screen in SCREENS if screen.path == path)
-    body = await asyncio.to_thread(_render, screen.name)
-    return Response(
-        body, media_type="text/html; charset=utf-8", headers={**HEADERS, "Cache-Control": "no-cache"}
+def login_page(*, next_path: str, failed: bool) -> Response:
+    """Render the login page; it loads files, so call it in a thread."""
+    body = (
+        _environment()
+        .get_template("login.html")
+        .render(
+            static=f"/console/static/{_assets().version}", version=VERSION, next_path=next_path, failed=failed
+        )
     )
+    return _html(body.encode(), "no-store")
+
+
+def _html(body: bytes, caching: str) -> Response:
+    return Response(
+        body, media_type="text/html; charset=utf-8", headers={**HEADERS, "Cache-Control": caching}
+    )
+
+
+def _screen_page(*, has_login: bool) -> Callable[[Request], Awaitable[Response]]:
+    async def page(request: Request) -> Response:
+        path = request.url.path.rstrip("/") or "/"
+        screen = next(screen for screen in SCREENS if screen.path == path)
+        body = await asyncio.to_thread(_render, screen.name, has_login, _rights_of(request))
+        return _html(body, "no-cache")
+
+    return page
 
 
 async def _static(request: Request) -> Response:
@@ -135,9 +198,10 @@ async def _static(request: Request) -> Response:
     )
 
 
-def routes() -> list[Route]:
+def routes(*, has_login: bool = False) -> list[Route]:
     """Return the routes of the console, which are not part of the API."""
-    pages = [Route(screen.path, _page, methods=["GET"], include_in_schema=False) for screen in SCREENS]
+    page = _screen_page(has_login=has_login)
+    pages = [Route(screen.path, page, methods=["GET"], include_in_schema=False) for screen in SCREENS]
     return [
         *pages,
         Route("/console/static/{version}/{name}", _static, methods=["GET"], include_in_schema=False),

@@ -142,6 +142,8 @@ CONNECTIONS: Operation = {
                     client_id=NULLABLE_STRING,
                     client_name=NULLABLE_STRING,
                     client_version=NULLABLE_STRING,
+                    tls_version=NULLABLE_STRING,
+                    principal=STRING,
                     bytes_in=INTEGER,
                     bytes_out=INTEGER,
                 ),
@@ -156,6 +158,8 @@ CONNECTIONS: Operation = {
                         "client_id": "billing",
                         "client_name": "librdkafka",
                         "client_version": "2.6.1",
+                        "tls_version": "TLSv1.3",
+                        "principal": "User:CN=billing,O=Example",
                         "bytes_in": 1048576,
                         "bytes_out": 2048,
                     }

@@ -27,7 +27,7 @@ HEADER = {
         "value_b64": {"type": "string", "contentEncoding": "base64"},
     },
 }
-RECORD = {
+RECORD: dict[str, Any] = {
     "type": "object",
     "properties": {
         "partition": {"type": "integer", "minimum": 0},
@@ -85,6 +85,8 @@ def answers(*statuses: int, ok: dict[str, Any] | None = None, ok_status: int = 2
     """Describe the successful answer, and a problem for each of ``statuses``."""
     texts = {
         400: "The request is invalid; see detail",
+        401: "A login is required, or failed",
+        403: "The client may not do this; see detail",
         404: "The object does not exist; see detail",
         406: "None of the accepted media types is supported",
         409: "Conflicts with the current state; see detail",
@@ -93,6 +95,7 @@ def answers(*statuses: int, ok: dict[str, Any] | None = None, ok_status: int = 2
         415: "The media type of the body is not supported",
         416: "Past the end of the log",
         500: "The stored data is corrupt; continue at next_offset",
+        422: "The idempotency key belongs to a request with another body",
         429: "Too many requests of this kind; see Retry-After",
         503: "Temporarily unavailable; see Retry-After",
         504: "Not confirmed in time; the request may still take effect",
@@ -121,6 +124,16 @@ FILTER = [
         "maximum bytes of each key, value and header; 0 means all",
     ),
 ]
+AS = query(
+    "as",
+    {"type": "string", "enum": ["json"]},
+    "json: show values that are valid JSON as JSON, not as strings",
+)
+ISOLATION = query(
+    "isolation",
+    {"type": "string", "enum": ["read_committed", "read_uncommitted"], "default": "read_committed"},
+    "read_uncommitted: include records of open and aborted transactions",
+)
 INTEGERS = {"type": "array", "items": {"type": "integer"}}
 NUMBERS = {"type": "array", "items": {"type": ["number", "null"]}}
 NULLABLE_INTEGER = {"type": ["integer", "null"]}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from .parts import (
+    AS,
     FILTER,
+    ISOLATION,
     OFFSET_OR_TIME,
     PARTITION,
     RECORD,
@@ -21,12 +23,6 @@ _MAX_PER_S = query(
     "server-sent events: maximum records per second, of which the newest are sent; 0 means no limit",
 )
 _LAST_EVENT_ID = header("Last-Event-ID", {"type": "string"}, "resume after this event")
-_AS = query(
-    "as",
-    {"type": "string", "enum": ["json"]},
-    "json: show values that are valid JSON as JSON, not as strings",
-)
-
 READ: Operation = {
     "parameters": [
         TOPIC_NAME,
@@ -44,7 +40,8 @@ READ: Operation = {
             {"type": "integer", "minimum": 0, "maximum": 2147483647},
             "wait until this many bytes are available",
         ),
-        _AS,
+        ISOLATION,
+        AS,
         query("group", {"type": "string"}, "read as the owner of the partition in this group"),
         query("member_id", {"type": "string"}, "with group: id of the member"),
         query("generation", {"type": "integer", "minimum": 0}, "with group: generation of the member"),
@@ -73,6 +70,7 @@ READ: Operation = {
                         "records": {"type": "array", "items": RECORD},
                         "next_offset": {"type": "integer"},
                         "high_watermark": {"type": "integer"},
+                        "last_stable_offset": {"type": "integer"},
                         "log_start_offset": {"type": "integer"},
                     },
                 }
@@ -89,7 +87,8 @@ TAIL: Operation = {
     "parameters": [
         TOPIC_NAME,
         query("from", OFFSET_OR_TIME, "latest (default), earliest, RFC 3339 time or time ago"),
-        _AS,
+        ISOLATION,
+        AS,
         *FILTER,
         _MAX_PER_S,
         _LAST_EVENT_ID,
@@ -111,6 +110,7 @@ OFFSETS: Operation = {
         TOPIC_NAME,
         PARTITION,
         query("at", OFFSET_OR_TIME, "latest (default), earliest, RFC 3339 time or time ago"),
+        ISOLATION,
     ],
     "responses": answers(
         400,

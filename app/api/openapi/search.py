@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..bodies import RangesBody
 from .parts import (
     FILTER,
+    ISOLATION,
     OFFSET_OR_TIME,
     PARTITION,
     RECORD,
@@ -19,6 +20,7 @@ from .request_bodies import request_body
 _SEARCH_FORM = [
     TOPIC_NAME,
     *FILTER,
+    ISOLATION,
     query(
         "order",
         {"type": "string", "enum": ["oldest", "newest"], "default": "oldest"},
@@ -79,6 +81,7 @@ GET_RECORD: Operation = {
             "schema": {"type": "integer", "minimum": 0, "maximum": 9223372036854775807},
             "example": 0,
         },
+        ISOLATION,
         query("part", {"type": "string", "enum": ["value", "key"]}, "download only these bytes"),
         FILTER[-1],
     ],

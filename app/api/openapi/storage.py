@@ -52,6 +52,7 @@ _SEGMENTS_EXAMPLE: dict[str, Any] = {
     "retention_bytes": -1,
     "cleanup_policy": "delete",
     "dirty_ratio": None,
+    "cleaner": None,
     "size_bytes": 8192,
     "segments": [
         {
@@ -87,6 +88,7 @@ SEGMENTS: Operation = {
                 retention_bytes=INTEGER,
                 cleanup_policy=STRING,
                 dirty_ratio={"type": ["number", "null"]},
+                cleaner={"type": ["string", "null"]},
                 size_bytes=INTEGER,
                 segments=list_of(
                     base_offset=INTEGER,

@@ -6,11 +6,12 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..guarded_route import GuardedRoute
 from ..openapi import cdc as openapi
 from ..record_json import encode
 from ..state import api_state
 
-router = APIRouter(tags=["broker"])
+router = APIRouter(tags=["broker"], route_class=GuardedRoute)
 
 
 @router.get("/v1/cdc", openapi_extra=openapi.CDC, summary="Get the state of change data capture")

@@ -11,12 +11,14 @@ from starlette.responses import Response
 from ...errors import InvalidRequest
 from ...groups.messages import LeavingMember, ManagedJoin, Membership, OffsetToCommit
 from ...groups.ownership import Claimant
+from ...security.acl import READ_TOPIC
 from ..bodies import CommitBody, HeartbeatBody, JoinBody, OwnerBody
 from ..encoded_slash import EncodedSlashRoute
 from ..group_json import by_topic, check_offset
 from ..json_bodies import client_host, json_answer, json_body
 from ..openapi import groups as openapi
 from ..requests import integer_parameter, path_integer
+from ..rights import require
 from ..state import broker_of, groups_of
 
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
@@ -44,6 +46,7 @@ async def join(request: Request) -> Response:
     member that sends no heartbeat within `session_timeout_ms`. Claim a partition before you read it.
     """
     body = await json_body(request, JoinBody, '{"topics": ["orders"], "session_timeout_ms": 10000}')
+    require(request, READ_TOPIC, body.topics)
     membership = await groups_of(request).coordinator.join_managed(
         ManagedJoin(
             group=str(request.path_params["group"]),
@@ -161,6 +164,7 @@ async def commit(request: Request) -> Response:
     """
     body = await json_body(request, CommitBody, '{"member_id": "…", "generation": 1, "offset": 42}')
     claimant = _claimant(request, body.member_id, body.generation)
+    await broker_of(request).refresh([(claimant.topic, claimant.partition)])
     end = broker_of(request).log_state(claimant.topic, claimant.partition).high_watermark
     check_offset(body.offset)
     if body.offset > end:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...errors import InvalidRequest
-from ...groups.lag import Target, group_lag, reset_offsets
+from ...groups.lag import Target, fresh_group_lag, reset_offsets
 from ...query.positions import parse_time
+from ...security.acl import CLUSTER_NAME, DESCRIBE_CLUSTER, DESCRIBE_GROUP, DESCRIBE_TOPIC, READ_TOPIC
 from ..bodies import ResetBody
 from ..encoded_slash import EncodedSlashRoute
 from ..group_json import by_topic, check_offset
 from ..json_bodies import json_answer, json_body
 from ..openapi import groups as openapi
 from ..requests import INT32_MAX, integer_parameter
+from ..rights import is_seen, require
 from ..state import api_state, broker_of, groups_of
 
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
 
 _PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
+
+
+def _lists(request: Request) -> Callable[[str], bool]:
+    """Return which groups a list has. As in Kafka, who may describe the cluster sees all."""
+    sees_group, sees_cluster = is_seen(request, DESCRIBE_GROUP), is_seen(request, DESCRIBE_CLUSTER)
+    return lambda name: sees_cluster(CLUSTER_NAME) or sees_group(name)
 
 
 @router.get("/v1/groups", openapi_extra=openapi.LIST_GROUPS, summary="List groups")
@@ -36,10 +46,14 @@ async def list_groups(request: Request) -> Response:
     number = integer_parameter(request, "page", 1, minimum=1, maximum=INT32_MAX)
     prefix, after = request.query_params.get("prefix", ""), request.query_params.get("after", "")
     wanted = request.query_params.get("search", "").lower()
+    is_listed = _lists(request)
     matching = [
         group
         for group in state.groups.coordinator.list_groups()
-        if group.group.startswith(prefix) and group.group > after and wanted in group.group.lower()
+        if group.group.startswith(prefix)
+        and group.group > after
+        and wanted in group.group.lower()
+        and is_listed(group.group)
     ]
     begin = (number - 1) * limit
     page = matching[begin : begin + limit]
@@ -76,13 +90,16 @@ async def lag_history(request: Request) -> Response:
     name = str(request.path_params["group"])
     state.groups.coordinator.describe(name)
     times, series = state.sampler.groups.history(name)
+    sees_topic = is_seen(request, DESCRIBE_TOPIC)
     return json_answer(
         {
             "group": name,
             "interval_ms": state.sampler.interval_ms,
             "at": times,
             "partitions": [
-                {"topic": topic, "partition": partition, "lag": lags} for topic, partition, lags in series
+                {"topic": topic, "partition": partition, "lag": lags}
+                for topic, partition, lags in series
+                if sees_topic(topic)
             ],
         }
     )
@@ -94,7 +111,9 @@ async def get_group(request: Request) -> Response:
     groups = groups_of(request)
     name = str(request.path_params["group"])
     described = groups.coordinator.describe(name)
-    lags = group_lag(broker_of(request), groups.coordinator, name)
+    sees_topic = is_seen(request, DESCRIBE_TOPIC)
+    all_lags = await fresh_group_lag(broker_of(request), groups.coordinator, name)
+    lags = [lag for lag in all_lags if sees_topic(lag.topic)]
     return json_answer(
         {
             "group": described.group,
@@ -110,9 +129,9 @@ async def get_group(request: Request) -> Response:
                     "client_id": member.client_id,
                     "client_host": member.client_host,
                     "is_managed": member.is_managed,
-                    "topics": sorted(member.topics),
-                    "assignment": by_topic(member.assigned),
-                    "owned": by_topic(member.owned),
+                    "topics": sorted(filter(sees_topic, member.topics)),
+                    "assignment": by_topic(part for part in member.assigned if sees_topic(part.topic)),
+                    "owned": by_topic(part for part in member.owned if sees_topic(part.topic)),
                 }
                 for member in described.members
             ],
@@ -142,6 +161,7 @@ async def get_group(request: Request) -> Response:
                             "deliveries": part.deliveries,
                         }
                         for part in lease.partitions
+                        if sees_topic(part.topic)
                     ],
                 }
                 for lease, expires_at_ms in groups.leases.leases(name)
@@ -179,9 +199,8 @@ async def put_offsets(request: Request) -> Response:
             'give either "to" or "offsets"; each of "offsets" has a topic, a partition and an offset'
         )
     is_dry = dry_run not in ("false", "0")
-    resets = await reset_offsets(
-        broker, groups.coordinator, groups.leases, name, _targets(request, name, body), dry_run=is_dry
-    )
+    targets = _targets(request, name, body)
+    resets = await reset_offsets(broker, groups.coordinator, groups.leases, name, targets, dry_run=is_dry)
     return json_answer(
         {
             "group": name,
@@ -203,6 +222,7 @@ async def put_offsets(request: Request) -> Response:
 def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
     broker, coordinator = broker_of(request), groups_of(request).coordinator
     if body.offsets is not None:
+        require(request, READ_TOPIC, [target.topic for target in body.offsets])
         for target in body.offsets:
             check_offset(target.offset)
         return [
@@ -219,11 +239,14 @@ def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
         )
     topics = body.topics
     if topics is None:
-        topics = sorted({committed.topic for committed in coordinator.committed(group)})
+        # Those that the client may read: the others are none of its business.
+        reads_topic = is_seen(request, READ_TOPIC)
+        topics = sorted({one.topic for one in coordinator.committed(group) if reads_topic(one.topic)})
         if not topics:
             raise InvalidRequest(
                 f'group {group[:200]!r} has no committed offsets; list the topics to reset in "topics"'
             )
+    require(request, READ_TOPIC, topics)
     return [
         Target(topic=topic, partition=partition, at=at, offset=offset)
         for topic in topics

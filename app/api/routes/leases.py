@@ -9,13 +9,16 @@ from starlette.responses import Response
 
 from ...groups.lease import Polled, PollRequest
 from ...groups.lease_reads import leased_records
+from ...security.acl import READ_TOPIC
 from ...work_budget import pause
 from ..bodies import ExtendBody, LeaseBody, PollBody
 from ..encoded_slash import EncodedSlashRoute
 from ..json_bodies import client_host, json_answer, json_body
 from ..openapi import leases as openapi
 from ..record_json import encode, record_out
+from ..rights import require, require_lease
 from ..state import groups_of
+from ..throttling import page_bytes_max
 
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
 
@@ -31,12 +34,13 @@ async def poll(request: Request) -> Response:
     included.
     """
     body = await json_body(request, PollBody, '{"topics": ["orders"], "max_records": 500, "wait_ms": 1000}')
+    require(request, READ_TOPIC, body.topics)
     polled = await groups_of(request).leases.poll(
         PollRequest(
             group=str(request.path_params["group"]),
             topics=frozenset(body.topics),
             max_records=body.max_records,
-            max_bytes=body.max_bytes,
+            max_bytes=page_bytes_max(request, body.max_bytes),
             max_partitions=body.max_partitions,
             wait_ms=body.wait_ms,
             lease_ms=body.lease_ms,
@@ -45,6 +49,8 @@ async def poll(request: Request) -> Response:
             client_host=client_host(request),
         )
     )
+    # Again, because a poll may wait.
+    require(request, READ_TOPIC, body.topics)
     return Response(await _polled(polled), media_type=_JSON)
 
 
@@ -96,6 +102,7 @@ async def ack(request: Request) -> Response:
     Repeating the request gets the same answer; a fenced lease gets 409.
     """
     body = await json_body(request, LeaseBody, _LEASE_EXAMPLE)
+    require_lease(request, str(request.path_params["group"]), body.lease)
     parts = await groups_of(request).leases.ack(str(request.path_params["group"]), body.lease)
     return json_answer(
         {
@@ -113,6 +120,7 @@ async def ack(request: Request) -> Response:
 async def nack(request: Request) -> Response:
     """Return the records of a lease, so that the next poll gets them at once."""
     body = await json_body(request, LeaseBody, _LEASE_EXAMPLE)
+    require_lease(request, str(request.path_params["group"]), body.lease)
     await groups_of(request).leases.nack(str(request.path_params["group"]), body.lease)
     return Response(status_code=204)
 
@@ -121,7 +129,8 @@ async def nack(request: Request) -> Response:
 async def extend(request: Request) -> Response:
     """Let the lease last for `lease_ms` from now on."""
     body = await json_body(request, ExtendBody, '{"lease": "…", "lease_ms": 30000}')
-    expires_at_ms = groups_of(request).leases.extend(
+    require_lease(request, str(request.path_params["group"]), body.lease)
+    expires_at_ms = await groups_of(request).leases.extend(
         str(request.path_params["group"]), body.lease, body.lease_ms
     )
     return json_answer({"expires_at": expires_at_ms})

@@ -12,13 +12,14 @@ from starlette.responses import Response
 from ...broker.broker import Broker
 from ...monitor.histories import POINTS_MAX, Point
 from ...monitor.sampler import Sampler, resident_bytes
+from ..guarded_route import GuardedRoute
 from ..openapi import overview as openapi
 from ..record_json import encode
 from ..requests import integer_parameter
 from ..state import api_state
 from .status import VERSION
 
-router = APIRouter(tags=["broker"])
+router = APIRouter(tags=["broker"], route_class=GuardedRoute)
 
 _CONNECTIONS_DEFAULT, _CONNECTIONS_MAX = 500, 10_000
 
@@ -79,7 +80,7 @@ async def overview(request: Request) -> Response:
 
 
 def _compaction(broker: Broker, sampler: Sampler) -> dict[str, Any]:
-    counts, now = broker.compaction, sampler.compaction
+    counts, now = broker.storage.compaction, sampler.compaction
     return {
         "partitions": now.partitions,
         "due_partitions": now.due,
@@ -198,7 +199,7 @@ async def history(request: Request) -> Response:
 
 @router.get("/v1/connections", openapi_extra=openapi.CONNECTIONS, summary="List connections")
 async def connections(request: Request) -> Response:
-    """List open connections, oldest first: protocol, address, age, client and bytes.
+    """List open connections, oldest first: protocol, address, age, client, TLS, principal and bytes.
 
     A Kafka client names its library in ApiVersions, an HTTP client in `User-Agent`. The binary protocol has no field
     for it.
@@ -219,6 +220,8 @@ async def connections(request: Request) -> Response:
                     "client_id": view.client_id or None,
                     "client_name": view.client_name or None,
                     "client_version": view.client_version or None,
+                    "tls_version": view.tls_version or None,
+                    "principal": view.principal,
                     "bytes_in": view.bytes_in,
                     "bytes_out": view.bytes_out,
                 }

@@ -235,7 +235,7 @@ async def producer_state(request: Request) -> Response:
     if not text.isascii() or not text.isdigit() or int(text[:20]) > INT64_MAX:
         raise HttpError(404, f"producer_id is {text[:40]!r}; give the number from POST /v1/producers")
     partition = path_integer(request, "partition")
-    view = broker_of(request).producer(request.path_params["topic"], partition, int(text))
+    view = await broker_of(request).producer(request.path_params["topic"], partition, int(text))
     answer = {
         "producer_epoch": -1 if view is None else view.epoch,
         "last_sequence": -1 if view is None else view.last_sequence,

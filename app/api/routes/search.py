@@ -14,10 +14,13 @@ import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
+from stele.wire import record_batch as rb
+from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import RecordView
 
 from ...broker.broker import Broker
-from ...broker.fetch import PartitionFetch, records_in_turns
+from ...broker.fetch import Fetched, PartitionFetch, read_bound, records_in_turns
+from ...broker.visible_batches import hidden_by
 from ...errors import InvalidRequest, UnknownPartition
 from ...query.filters import Filter
 from ...query.positions import offset_at
@@ -28,7 +31,14 @@ from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError, problem_of
 from ..openapi import search as openapi
 from ..record_json import RecordOut, encode, encode_lines
-from ..requests import INT64_MAX, content_type, integer_parameter, path_integer, read_body
+from ..requests import (
+    INT64_MAX,
+    content_type,
+    integer_parameter,
+    isolation_of,
+    path_integer,
+    read_body,
+)
 from ..showing import filter_of, preview_of
 from ..state import api_state, broker_of
 from ..stream_slots import AnswerAborted, SlottedStream
@@ -98,9 +108,17 @@ async def _search(request: Request, given_ranges: str | None) -> Response:
     if given_ranges is None:
         ranges = await _ranges(request, broker, topic.name, topic.partitions)
     else:
-        ranges = await _ranges_again(given_ranges, broker, topic.name, topic.partitions)
+        ranges = await _ranges_again(request, given_ranges, broker, topic.name, topic.partitions)
     totals = state.searches
-    run = Search(broker, topic.name, ranges, wanted=wanted, order=order, limit=limit)
+    run = Search(
+        broker,
+        topic.name,
+        ranges,
+        wanted=wanted,
+        order=order,
+        limit=limit,
+        isolation=isolation_of(request),
+    )
     body = _events(run, wanted, show) if shape == "events" else _export(run, shape, show)
     headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
     if shape != "events":
@@ -144,7 +162,10 @@ async def _ranges(request: Request, broker: Broker, topic: str, count: int) -> l
     return ranges
 
 
-async def _ranges_again(text: str, broker: Broker, topic: str, count: int) -> list[OffsetRange]:
+async def _ranges_again(
+    request: Request, text: str, broker: Broker, topic: str, count: int
+) -> list[OffsetRange]:
+    isolation = isolation_of(request)
     parts = [part for part in text.split(",") if part]
     if len(parts) > count:
         raise InvalidRequest(f"ranges has {len(parts)} parts, but {topic!r} has {count} partitions")
@@ -158,20 +179,27 @@ async def _ranges_again(text: str, broker: Broker, topic: str, count: int) -> li
         partition, start, end = map(int, numbers.groups())
         if partition >= count:
             raise UnknownPartition(topic, partition, partitions=count)
-        state = broker.log_state(topic, partition)
-        ranges.append(
-            OffsetRange(partition, max(start, state.log_start_offset), min(end, state.high_watermark))
-        )
+        ranges.append(_existing(broker, topic, partition, start, end, isolation))
         await pause_among_partitions(len(ranges))
     return ranges
 
 
 async def _range(request: Request, broker: Broker, topic: str, partition: int) -> OffsetRange:
-    query = request.query_params
-    start = await offset_at(broker, topic, partition, query.get("from", "earliest"))
-    end = await offset_at(broker, topic, partition, query.get("to", "latest"), name="to")
+    query, isolation = request.query_params, isolation_of(request)
+    start_text, end_text = query.get("from", "earliest"), query.get("to", "latest")
+    start = await offset_at(broker, topic, partition, start_text, isolation=isolation)
+    end = await offset_at(broker, topic, partition, end_text, isolation=isolation, name="to")
+    return _existing(broker, topic, partition, start, end, isolation)
+
+
+def _existing(
+    broker: Broker, topic: str, partition: int, start: int, end: int, isolation: IsolationLevel
+) -> OffsetRange:
+    """Return the part of ``[start, end)`` that can be read."""
     state = broker.log_state(topic, partition)
-    return OffsetRange(partition, max(start, state.log_start_offset), min(end, state.high_watermark))
+    is_committed = isolation is IsolationLevel.READ_COMMITTED
+    bound = state.last_stable_offset if is_committed else state.high_watermark
+    return OffsetRange(partition, max(start, state.log_start_offset), min(end, bound))
 
 
 async def _counted(body: AsyncGenerator[bytes], run: Search, totals: SearchTotals) -> AsyncGenerator[bytes]:
@@ -307,7 +335,7 @@ async def get_record(request: Request) -> Response:
     part = request.query_params.get("part")
     if part not in (None, "value", "key"):
         raise InvalidRequest(f"part is {part[:40]!r}; give value or key, or leave it out")
-    record = await _record_at(broker, topic, partition, offset)
+    record = await _record_at(broker, topic, partition, offset, isolation_of(request))
     if part is None:
         shown = preview_of(request)(partition, record)
         return Response(encode(shown), media_type="application/json")
@@ -331,8 +359,10 @@ def _path_offset(request: Request) -> int:
     return int(text)
 
 
-async def _record_at(broker: Broker, topic: str, partition: int, offset: int) -> RecordView:
-    fetch = PartitionFetch(topic=topic, partition=partition, offset=offset, max_bytes=1)
+async def _record_at(
+    broker: Broker, topic: str, partition: int, offset: int, isolation: IsolationLevel
+) -> RecordView:
+    fetch = PartitionFetch(topic=topic, partition=partition, offset=offset, max_bytes=1, isolation=isolation)
     (fetched,) = await broker.fetch([fetch], max_bytes=1, is_scan=True)
     if fetched.error is not None:
         raise fetched.error
@@ -341,4 +371,27 @@ async def _record_at(broker: Broker, topic: str, partition: int, offset: int) ->
             if records[0].offset == offset:
                 return records[0]
             break
+    if offset < read_bound(fetched):
+        if _is_hidden(fetched, offset):
+            raise HttpError(
+                404,
+                f"no committed record is at offset {offset}: it belongs to an aborted transaction, or is the "
+                "marker of a transaction; isolation=read_uncommitted returns records of aborted transactions",
+            )
+        raise HttpError(404, f"no record is left at offset {offset}: compaction removed it")
+    if offset < fetched.high_watermark:
+        raise HttpError(
+            404,
+            f"the record at offset {offset} follows an open transaction, which began at offset "
+            f"{fetched.last_stable_offset}; read it with isolation=read_uncommitted, or wait",
+        )
     raise HttpError(404, f"no record exists at offset {offset} yet; the log ends at {fetched.high_watermark}")
+
+
+def _is_hidden(fetched: Fetched, offset: int) -> bool:
+    is_hidden = hidden_by(fetched)
+    return any(
+        is_hidden(header)
+        for header in rb.iter_headers(fetched.batches)
+        if header.base_offset <= offset <= header.last_offset
+    )

@@ -9,11 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...errors import BrokerClosing
+from ..guarded_route import GuardedRoute
 from ..openapi import status as openapi
 from ..record_json import encode
 from ..state import broker_of
 
-router = APIRouter(tags=["broker"])
+router = APIRouter(tags=["broker"], route_class=GuardedRoute)
 
 
 def _version() -> str:

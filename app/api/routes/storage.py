@@ -39,14 +39,16 @@ async def segments(request: Request) -> Response:
 
     `expires_at` is the time at which the newest record of the segment, and all records before it, exceed
     `retention.ms`. `dirty_ratio` is the part of a compacted partition that is new since its last pass, from 0 to 1,
-    and null if the topic is not compacted. `is_over_size` is true if `retention.bytes` requires the deletion now. `verified` is the last check
+    and `cleaner` what compaction does about it: `off`, `running`, `failed`, `due` or `idle`. Both are null if the topic
+    is not compacted. `is_over_size` is true if `retention.bytes` requires the deletion now. `verified` is the last check
     of the partition since the broker started, or null.
     """
     state = api_state(request)
     broker = state.broker
     topic = broker.topic(request.path_params["topic"])
     partition = path_integer(request, "partition")
-    states = await broker.segments(topic.name, partition)
+    states = await broker.storage.segments(topic.name, partition)
+    compaction = broker.storage.partition_compaction(topic.name, partition)
     return _answer(
         {
             "topic": topic.name,
@@ -55,7 +57,8 @@ async def segments(request: Request) -> Response:
             "retention_ms": topic.config.retention_ms,
             "retention_bytes": topic.config.retention_bytes,
             "cleanup_policy": topic.config.cleanup_policy,
-            "dirty_ratio": broker.dirty_ratio(topic.name, partition),
+            "dirty_ratio": compaction and compaction.dirty_ratio,
+            "cleaner": compaction and compaction.cleaner,
             "size_bytes": sum(segment.size_bytes for segment in states),
             "segments": _described(topic, states),
             "verified": state.verifications.last(topic.name, partition),

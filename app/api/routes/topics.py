@@ -10,11 +10,23 @@ import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
+from stele.wire.isolation_level import IsolationLevel
 
 from ...broker.broker import Broker
 from ...broker.topics import Topic
 from ...errors import InvalidRequest, TopicDiffers, TopicExists, UnknownPartition, UnknownTopic
 from ...query.positions import offset_at
+from ...security.acl import (
+    ALTER_CONFIGS_TOPIC,
+    ALTER_TOPIC,
+    DESCRIBE_CONFIGS_TOPIC,
+    DESCRIBE_TOPIC,
+    DESCRIBE_TRANSACTIONAL_ID,
+)
+from ...storage.engine import LogState
+from ...storage.topic_partition import TopicPartition
+from ...transactions.coordinator import TransactionCoordinator
+from ...transactions.partition_transactions import open_in_partition
 from ...work_budget import pause, pause_among_partitions
 from ..bodies import TopicBody
 from ..encoded_slash import EncodedSlashRoute
@@ -29,7 +41,8 @@ from ..requests import (
     path_integer,
     read_body,
 )
-from ..state import api_state, broker_of
+from ..rights import is_seen, require
+from ..state import api_state, broker_of, transactions_of
 
 router = APIRouter(tags=["topics"], route_class=EncodedSlashRoute)
 
@@ -64,30 +77,55 @@ def _texts(configs: dict[str, str | int | bool | None]) -> dict[str, str | None]
     }
 
 
-async def _described(broker: Broker, topic: Topic) -> dict[str, Any]:
-    partitions: list[dict[str, int | float | None]] = []
+async def _described(request: Request, topic: Topic) -> dict[str, Any]:
+    broker, transactions = broker_of(request), transactions_of(request).coordinator
+    with_configs = is_seen(request, DESCRIBE_CONFIGS_TOPIC)(topic.name)
+    partitions: list[dict[str, Any]] = []
     for partition in range(topic.partitions):
         await pause_among_partitions(partition + 1)
         state = broker.log_state(topic.name, partition)
+        compaction = broker.storage.partition_compaction(topic.name, partition)
         partitions.append(
             {
                 "partition": partition,
                 "log_start_offset": state.log_start_offset,
+                "last_stable_offset": state.last_stable_offset,
+                "held_back_by": _held_back_by(request, transactions, topic.name, partition, state),
                 "high_watermark": state.high_watermark,
                 "synced_offset": state.recovery_point,
                 "leader_epoch": state.leader_epoch,
                 "size_bytes": state.size_bytes,
-                "segments": broker.segment_count(topic.name, partition),
-                "dirty_ratio": broker.dirty_ratio(topic.name, partition),
+                "segments": broker.storage.segment_count(topic.name, partition),
+                "dirty_ratio": compaction and compaction.dirty_ratio,
+                "cleaner": compaction and compaction.cleaner,
             }
         )
     return {
         "name": topic.name,
         "topic_id": str(topic.topic_id),
         "partition_count": topic.partitions,
-        "configs": dict(topic.configs),
-        "effective_configs": dict(topic.effective_configs),
+        "configs": dict(topic.configs) if with_configs else {},
+        "effective_configs": dict(topic.effective_configs) if with_configs else {},
         "partitions": partitions,
+    }
+
+
+def _held_back_by(
+    request: Request, transactions: TransactionCoordinator, topic: str, partition: int, state: LogState
+) -> dict[str, Any] | None:
+    """Describe the transaction that the last stable offset waits for; None if none is open."""
+    if state.last_stable_offset >= state.high_watermark:
+        return None
+    opened = open_in_partition(broker_of(request), transactions, TopicPartition(topic, partition))
+    if not opened:
+        return None
+    oldest = opened[0]
+    name = oldest.transactional_id
+    is_visible = name is not None and is_seen(request, DESCRIBE_TRANSACTIONAL_ID)(name)
+    return {
+        "transactional_id": name if is_visible else None,
+        "producer_id": oldest.producer_id,
+        "since": oldest.since_ms,
     }
 
 
@@ -131,10 +169,14 @@ async def list_topics(request: Request) -> Response:
     number = integer_parameter(request, "page", 1, minimum=1, maximum=INT32_MAX)
     prefix, after = request.query_params.get("prefix", ""), request.query_params.get("after", "")
     wanted = request.query_params.get("search", "").lower()
+    is_listed = is_seen(request, DESCRIBE_TOPIC)
     matching = [
         topic
         for topic in broker.topics()
-        if topic.name.startswith(prefix) and topic.name > after and wanted in topic.name.lower()
+        if topic.name.startswith(prefix)
+        and topic.name > after
+        and wanted in topic.name.lower()
+        and is_listed(topic.name)
     ]
     begin = (number - 1) * limit
     page = matching[begin : begin + limit]
@@ -164,10 +206,11 @@ async def put_topic(request: Request) -> Response:
     try:
         topic = await broker.create_topic(name, partitions=body.partitions, configs=configs)
     except TopicExists:
+        require(request, DESCRIBE_TOPIC, [name])
         topic = broker.topic(name)
         _refuse_difference(topic, body.partitions, configs)
-        return _answer(await _described(broker, topic))
-    return _answer(await _described(broker, topic), 201)
+        return _answer(await _described(request, topic))
+    return _answer(await _described(request, topic), 201)
 
 
 def _refuse_difference(topic: Topic, partitions: int | None, configs: dict[str, str]) -> None:
@@ -184,9 +227,18 @@ def _refuse_difference(topic: Topic, partitions: int | None, configs: dict[str, 
 
 @router.get("/v1/topics/{topic}", openapi_extra=openapi.GET_TOPIC, summary="Describe a topic")
 async def get_topic(request: Request) -> Response:
-    """Return the partitions with their offsets and sizes, and every configuration in effect."""
+    """Return the partitions with their offsets and sizes, and every configuration in effect.
+
+    `held_back_by` is the oldest open transaction of a partition: readers of committed records get nothing from
+    `last_stable_offset` on until it ends. It is null if none is open. Its `transactional_id` is null if no coordinator
+    knows it, and then `since` is the time of its last batch.
+
+    Of a compacted topic, `dirty_ratio` is the part of a partition that is new since its last pass, from 0 to 1, and
+    `cleaner` what compaction does about it: `off` (it is disabled), `running`, `failed` (it will be tried again), `due`
+    or `idle`. Both are null for other topics.
+    """
     broker = broker_of(request)
-    return _answer(await _described(broker, broker.topic(request.path_params["topic"])))
+    return _answer(await _described(request, broker.topic(request.path_params["topic"])))
 
 
 @router.patch("/v1/topics/{topic}", openapi_extra=openapi.PATCH_TOPIC, summary="Alter a topic")
@@ -194,10 +246,13 @@ async def patch_topic(request: Request) -> Response:
     """Set configurations (null resets one to its default), and increase the number of partitions."""
     broker = broker_of(request)
     body = await _body(request)
-    topic = await broker.alter_topic(
-        request.path_params["topic"], partitions=body.partitions, configs=_texts(body.configs)
-    )
-    return _answer(await _described(broker, topic))
+    name = request.path_params["topic"]
+    if body.partitions is not None:
+        require(request, ALTER_TOPIC, [name])
+    if body.configs or body.partitions is None:
+        require(request, ALTER_CONFIGS_TOPIC, [name])
+    topic = await broker.alter_topic(name, partitions=body.partitions, configs=_texts(body.configs))
+    return _answer(await _described(request, topic))
 
 
 @router.delete(
@@ -216,6 +271,7 @@ async def purge_topic(request: Request) -> Response:
     """Delete all records that the topic holds now. The topic remains, and its offsets continue."""
     broker = broker_of(request)
     topic = broker.topic(request.path_params["topic"])
+    await broker.refresh(topic.topic_partitions())
     before = [broker.log_state(topic.name, partition) for partition in range(topic.partitions)]
     # Concurrently, so that the deletions share one sync.
     starts = await asyncio.gather(
@@ -246,7 +302,9 @@ async def purge_partition(request: Request) -> Response:
             "before is missing; give an offset or a time, or before=latest to delete all records"
         )
     state = broker.log_state(topic, partition)
-    offset = await offset_at(broker, topic, partition, text, name="before")
+    offset = await offset_at(
+        broker, topic, partition, text, isolation=IsolationLevel.READ_UNCOMMITTED, name="before"
+    )
     start = await broker.delete_records(topic, partition, offset)
     return _answer({"topic": topic, **_purged(partition, state.log_start_offset, start)})
 

@@ -30,19 +30,23 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import compress as chosen
 
 import crc32c
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression, compress
 
+from .dirty_records import GOES, STAYS, TOMBSTONE_STAYS, DirtyRecords
 from .key_map import KeyMap
-from .record_bounds import BatchRecords, write_varint
+from .record_bounds import read_varint, write_varint
+from .record_keys import read_keys
 
 DELETE_HORIZON = 0x40
 
 _CODEC_MASK = 0x07
+# Between two slices a cleaner may give up the interpreter.
+_RECORDS_PER_SLICE = 500
 _INT64_HALF = 1 << 63
+_FLAG_OF_VERDICT = bytes(verdict in (STAYS, TOMBSTONE_STAYS) for verdict in range(256))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +82,7 @@ class BatchFilter:
     """The rules of one pass.
 
     ``mapped_end`` is the offset up to which ``keys`` knows all keys. ``now_ms`` and
-    ``delete_retention_ms`` date the horizons.
+    ``delete_retention_ms`` date the horizons. ``dirty`` saves looking keys up that were mapped.
     """
 
     def __init__(
@@ -88,10 +92,12 @@ class BatchFilter:
         mapped_end: int,
         now_ms: int,
         delete_retention_ms: int,
+        dirty: DirtyRecords | None = None,
         pause: Callable[[], object] = lambda: None,
     ) -> None:
         """``pause`` is called after every slice of records, at most a millisecond of work."""
-        self._last_offset = keys.last_offset
+        self._keys = keys
+        self._dirty = dirty
         self._mapped_end = mapped_end
         self._now_ms = now_ms
         self._new_horizon_ms = now_ms + delete_retention_ms
@@ -104,20 +110,27 @@ class BatchFilter:
         (``DECOMPRESSED_BYTES_MAX``) and as it remains.
 
         Raises:
-            CorruptBatchError: its records do not parse (``BatchRecords``).
+            CorruptBatchError: its records do not parse (``read_keys``).
         """
         if header.is_control:
             return self._marker(batch, header, treatment)
         if treatment.discard or not header.record_count:
             return _without_records(batch, header, treatment)
-        records = BatchRecords(batch, header, self._pause)
-        choice = self._choose(records, header)
+        plain: bytes | None = None
+        verdicts = None if self._dirty is None else self._dirty.of(header)
+        if verdicts is None or header.attributes & DELETE_HORIZON:
+            plain = rb.plain_batch(batch, header)
+            choice = self._choose(plain, header)
+        else:
+            choice = _known(verdicts)
         if not choice.count:
             return _without_records(batch, header, treatment)
         starts_horizon = choice.has_tombstone and not header.attributes & DELETE_HORIZON
         if choice.count == header.record_count and not starts_horizon:
             return Remains(data=batch, record_count=choice.count, is_same=True)
-        data = _rebuilt(records, header, choice, self._new_horizon_ms if starts_horizon else None)
+        plain = rb.plain_batch(batch, header) if plain is None else plain
+        horizon_ms = self._new_horizon_ms if starts_horizon else None
+        data = _rebuilt(plain, header, choice, horizon_ms, self._pause)
         return Remains(data=data, record_count=choice.count, is_same=False)
 
     def _marker(self, batch: bytes, header: rb.BatchHeader, treatment: Treatment) -> Remains:
@@ -128,35 +141,69 @@ class BatchFilter:
         if not treatment.start_horizon or header.attributes & DELETE_HORIZON or not count:
             return Remains(data=batch, record_count=count, is_same=True)
         choice = _Choice(flags=b"\1" * count, count=count, has_tombstone=False)
-        data = _rebuilt(BatchRecords(batch, header), header, choice, self._new_horizon_ms)
+        data = _rebuilt(rb.plain_batch(batch, header), header, choice, self._new_horizon_ms, self._pause)
         return Remains(data=data, record_count=count, is_same=False)
 
-    def _choose(self, records: BatchRecords, header: rb.BatchHeader) -> _Choice:
-        last_offset, mapped_end, base_offset = self._last_offset, self._mapped_end, header.base_offset
+    def _choose(self, plain: bytes, header: rb.BatchHeader) -> _Choice:
+        """Look every key up."""
+        mapped_end = self._mapped_end
         # The horizon is the base timestamp.
         is_expired = bool(header.attributes & DELETE_HORIZON) and header.base_timestamp <= self._now_ms
         flags, has_tombstone = bytearray(), False
-        for part in records:
-            for record in part:
-                offset = base_offset + record.offset_delta
-                stays = offset >= mapped_end or (
-                    record.key is not None
-                    and (record.has_value or not is_expired)
-                    and offset >= last_offset(record.key)
-                )
+        for part in read_keys(plain, self._pause):
+            last_offsets = self._keys.last_offsets(part.keys)
+            for offset, last, has_value in zip(part.offsets, last_offsets, part.has_value, strict=True):
+                stays = offset >= mapped_end or (offset >= last and (has_value or not is_expired))
                 flags.append(stays)
-                if stays and not record.has_value:
+                if stays and not has_value:
                     has_tombstone = True
+            self._pause()
         return _Choice(flags=bytes(flags), count=sum(flags), has_tombstone=has_tombstone)
+
+
+def with_chosen(
+    batch: bytes,
+    header: rb.BatchHeader,
+    is_chosen: Callable[[int, bool], bool],
+    pause: Callable[[], object] = lambda: None,
+) -> Remains:
+    """Filter ``batch``, which fills its buffer, for a reader: ``is_chosen(offset, has_value)`` stays.
+
+    No delete horizon begins. ``pause`` and what is raised: see ``BatchFilter``.
+    """
+    plain = rb.plain_batch(batch, header)
+    flags = bytes(
+        is_chosen(offset, has_value)
+        for part in read_keys(plain, pause)
+        for offset, has_value in zip(part.offsets, part.has_value, strict=True)
+    )
+    choice = _Choice(flags=flags, count=sum(flags), has_tombstone=False)
+    if not choice.count:
+        return Remains(data=b"", record_count=0, is_same=False)
+    if choice.count == header.record_count:
+        return Remains(data=batch, record_count=choice.count, is_same=True)
+    data = _rebuilt(plain, header, choice, None, pause)
+    return Remains(data=data, record_count=choice.count, is_same=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Choice:
-    """Which records of a batch stay: ``flags`` has a byte for each, 1 if it does; ``count`` of them do."""
+    """Which records of a batch are kept.
+
+    ``flags`` has a byte per record, 1 if it is kept; ``count`` are kept.
+    """
 
     flags: bytes
     count: int
     has_tombstone: bool
+
+
+def _known(verdicts: bytes) -> _Choice:
+    return _Choice(
+        flags=verdicts.translate(_FLAG_OF_VERDICT),
+        count=len(verdicts) - verdicts.count(GOES),
+        has_tombstone=TOMBSTONE_STAYS in verdicts,
+    )
 
 
 def _without_records(batch: bytes, header: rb.BatchHeader, treatment: Treatment) -> Remains:
@@ -169,8 +216,18 @@ def _without_records(batch: bytes, header: rb.BatchHeader, treatment: Treatment)
     return Remains(data=data, record_count=0, is_same=False)
 
 
-def _rebuilt(records: BatchRecords, header: rb.BatchHeader, choice: _Choice, horizon_ms: int | None) -> bytes:
-    """The batch with the chosen records alone, in the codec it had; ``horizon_ms``: it begins one."""
+def _rebuilt(
+    plain: bytes,
+    header: rb.BatchHeader,
+    choice: _Choice,
+    horizon_ms: int | None,
+    pause: Callable[[], object],
+) -> bytes:
+    """Build the batch with the chosen records alone, in the codec it had.
+
+    With ``horizon_ms`` it begins a delete horizon.
+    ``plain`` is the batch without its compression, whose records were found to parse.
+    """
     stamped_ms = header.max_timestamp if header.is_log_append_time else None
     attributes, old_base = header.attributes, header.base_timestamp
     base: int | None = None
@@ -180,23 +237,42 @@ def _rebuilt(records: BatchRecords, header: rb.BatchHeader, choice: _Choice, hor
     elif attributes & DELETE_HORIZON:
         base = old_base
     newest_ms = rb.NO_TIMESTAMP
-    body, view, flags = bytearray(), memoryview(records.plain), iter(choice.flags)
-    for part in records:
-        for record in chosen(part, flags):
-            time_ms = _wrapped(old_base + record.timestamp_delta) if stamped_ms is None else stamped_ms
-            newest_ms = max(newest_ms, time_ms)
-            if base is None:
-                # The base timestamp is the time of the first record.
-                base = time_ms
-            delta = _wrapped(time_ms - base)
-            if delta == record.timestamp_delta:
-                body += view[record.start : record.end]
+    body, view = bytearray(), memoryview(plain)
+    position = rb.HEADER_BYTES
+    for number, stays in enumerate(choice.flags, 1):
+        if not number % _RECORDS_PER_SLICE:
+            pause()
+        start = position
+        # Lengths of one or two bytes are nearly all there are; a call would take longer than reading them.
+        length = plain[position]
+        position += 1
+        if length > 0x7F:
+            more = plain[position]
+            if more > 0x7F:
+                length, position = read_varint(plain, start)
             else:
-                encoded = write_varint(delta)
-                body += write_varint(1 + len(encoded) + record.end - record.rest)
-                body.append(records.plain[record.attributes])
-                body += encoded
-                body += view[record.rest : record.end]
+                length += (more << 7) - 0x80
+                position += 1
+        rest = position + 1
+        position += length >> 1
+        if not stays:
+            continue
+        old_delta, rest = read_varint(plain, rest)
+        old_delta = (old_delta >> 1) ^ -(old_delta & 1)
+        time_ms = _wrapped(old_base + old_delta) if stamped_ms is None else stamped_ms
+        newest_ms = max(newest_ms, time_ms)
+        if base is None:
+            # The base timestamp is the time of the first record.
+            base = time_ms
+        delta = _wrapped(time_ms - base)
+        if delta == old_delta:
+            body += view[start:position]
+        else:
+            encoded = write_varint(delta)
+            body += write_varint(1 + len(encoded) + position - rest)
+            body.append(plain[position - (length >> 1)])
+            body += encoded
+            body += view[rest:position]
     assert base is not None, "a batch without records is not rebuilt"
     packed = compress(Compression(header.compression), bytes(body))
     return _sealed(header, attributes, base, newest_ms, choice.count, packed)
@@ -217,7 +293,10 @@ def _sealed(
     record_count: int,
     body: bytes,
 ) -> bytes:
-    """A batch in the place of ``header``'s: its offsets, epoch, producer and sequence, with a new CRC."""
+    """Build a batch in place of that of ``header``, with a new CRC.
+
+    It has the same offsets, epoch, producer and sequence.
+    """
     batch = bytearray(
         rb.HEADER.pack(
             header.base_offset,

@@ -5,6 +5,7 @@
     00000000000000001000.log.cleaned         what remains of the segments of one group
     00000000000000001000.index.cleaned       their indexes, as if the log had been appended
     00000000000000001000.timeindex.cleaned   batch by batch
+    00000000000000001000.txnindex.cleaned    aborted transactions of which something remains, if any
 
 They count for nothing until ``replacement`` renames them; a start removes them.
 """
@@ -22,6 +23,7 @@ from ..offset_index import RELATIVE_OFFSET_MAX
 from ..scan import BATCH_BYTES_MAX
 from ..segment import LOG_SUFFIX, segment_name
 from ..segment_indexes import SegmentIndexes
+from ..transaction_index import TRANSACTION_INDEX_SUFFIX, AbortedEntry, TransactionIndex
 from .planning import LOG_BYTES_MAX
 
 CLEANED_SUFFIX = ".cleaned"
@@ -31,9 +33,11 @@ _WRITE_BYTES = 1024 * 1024
 
 
 def read_batches(
-    file: File, *, base_offset: int, end: int | None = None
+    file: File, *, base_offset: int, start: int = 0, end: int | None = None
 ) -> Iterator[tuple[bytes, rb.BatchHeader]]:
-    """Every batch of a log up to byte ``end``, its CRC checked; offsets ascend and may have holes.
+    """Yield every batch of a log from byte ``start`` to ``end``, its CRC checked.
+
+    Offsets ascend and may have holes.
 
     ``header.position`` is 0, as in the buffer beside it. One batch is in memory at a
     time beside a window of 1 MiB.
@@ -42,8 +46,8 @@ def read_batches(
         CorruptLog: at the first bytes that are no batch, or whose offsets are not after those before.
     """
     end = file.size() if end is None else end
-    position, next_offset = 0, base_offset
-    window, start = b"", 0
+    position, next_offset = start, base_offset
+    window = b""
     while position < end:
         at = position - start
         try:
@@ -92,11 +96,13 @@ class CleanedSegment:
         self._path = directory / (log_path.name + CLEANED_SUFFIX)
         self._file = files.open(self._path, create=True)
         self._file.truncate(0)
+        self._aborted = TransactionIndex()
+        self._transaction_index = log_path.with_suffix(TRANSACTION_INDEX_SUFFIX)
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
 
-    def append(self, batch: bytes) -> None:
-        """Write ``batch``, whose offsets stay as they are, at the end.
+    def append(self, batch: bytes, aborted: AbortedEntry | None = None) -> None:
+        """Write ``batch``, whose offsets stay as they are, at the end; it is the marker of ``aborted``.
 
         Raises:
             CleanedSegmentTooLarge: it does not fit; nothing was appended.
@@ -108,6 +114,8 @@ class CleanedSegment:
         ):
             raise CleanedSegmentTooLarge(str(self._path))
         self._indexes.note(header, self.size)
+        if aborted is not None:
+            self._aborted.append(aborted)
         self.size += len(batch)
         self._waiting.append(batch)
         self._waiting_bytes += len(batch)
@@ -126,7 +134,10 @@ class CleanedSegment:
             self._file.sync()
         finally:
             self._file.close()
-        for name, content in self._indexes.contents().items():
+        contents = self._indexes.contents()
+        if self._aborted:
+            contents[self._transaction_index.name] = self._aborted.to_bytes()
+        for name, content in contents.items():
             file = self._files.open(self.directory / (name + CLEANED_SUFFIX), create=True)
             try:
                 file.truncate(0)
@@ -143,4 +154,9 @@ class CleanedSegment:
                 self._files.remove(path)
 
     def _paths(self) -> tuple[Path, ...]:
-        return self._path.with_suffix(""), self._indexes.path, self._indexes.time_path
+        return (
+            self._path.with_suffix(""),
+            self._indexes.path,
+            self._indexes.time_path,
+            self._transaction_index,
+        )

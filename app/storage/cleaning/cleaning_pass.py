@@ -2,7 +2,8 @@
 
 1. ``map_keys`` reads the dirty segments and puts each key with its last offset
    into the map. When the map is full the pass ends before the record that did not
-   fit, and the next pass goes on there.
+   fit, and the next pass goes on there. A key that is put again settles the fate of
+   the record before (``dirty_records``).
 2. ``rewrite`` filters the segments of one group, from the log start on, into one
    cleaned segment. Each group is replaced on its own (``replacement``): what the
    map knows to be the last record of a key is in this log whether or not the
@@ -25,11 +26,13 @@ from stele.wire import record_batch as rb
 from ...errors import CorruptLog
 from ..files import Files
 from ..segment import LOG_SUFFIX, segment_name
+from ..transaction_index import AbortedEntry
 from .batch_filter import PLAIN, BatchFilter, Remains, Treatment
 from .cleaned_segment import CleanedSegment, read_batches
+from .dirty_records import DirtyRecords
 from .key_map import KeyMap
 from .planning import SegmentFacts
-from .record_bounds import BatchRecords
+from .record_keys import read_keys
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +41,10 @@ class Pacing(Protocol):
     """How a pass makes room for others; called between small amounts of work."""
 
     def __call__(self, size: int) -> object:
-        """``size`` bytes were read or written since the last call; 0 between records. May wait, or raise to end the pass."""
+        """Note that ``size`` bytes were read or written since the last call.
+
+        0 between records. May wait, or raise to end the pass.
+        """
         ...
 
 
@@ -48,13 +54,23 @@ def no_pacing(size: int) -> None:
 
 @dataclass(slots=True)
 class PassCounts:
-    """What a pass has done so far. ``unreadable_batches`` were kept because their records do not parse."""
+    """What a pass has done so far.
+
+    ``unreadable_batches`` were kept because their records do not parse.
+    """
 
     bytes_read: int = 0
     bytes_written: int = 0
     records_read: int = 0
     records_kept: int = 0
     unreadable_batches: int = 0
+
+    def add(self, other: PassCounts) -> None:
+        self.bytes_read += other.bytes_read
+        self.bytes_written += other.bytes_written
+        self.records_read += other.records_read
+        self.records_kept += other.records_kept
+        self.unreadable_batches += other.unreadable_batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,13 +111,14 @@ def map_keys(
     *,
     first_dirty: int,
     first_uncleanable: int,
+    dirty: DirtyRecords | None = None,
     is_aborted: Callable[[rb.BatchHeader], bool] = lambda header: False,
     pace: Pacing = no_pacing,
 ) -> int:
     """Put the last offset of each key in ``[first_dirty, first_uncleanable)`` into ``keys``.
 
     Returns the offset up to which all keys were put: ``first_uncleanable``, or that
-    of the first record whose key did not fit.
+    of the first record whose key did not fit. ``dirty`` learns which of the records stay.
 
     Raises:
         CorruptLog: a segment is damaged; the partition cannot be cleaned.
@@ -115,27 +132,35 @@ def map_keys(
                 pace(header.size)
                 if header.last_offset < first_dirty or header.is_control or is_aborted(header):
                     continue
-                full_at = _map_batch(batch, header, keys, first_dirty, pace)
+                full_at = _map_batch(batch, header, keys, dirty, first_dirty, pace)
                 if full_at is not None:
                     return full_at
     return first_uncleanable
 
 
 def _map_batch(
-    batch: bytes, header: rb.BatchHeader, keys: KeyMap, first_dirty: int, pace: Pacing
+    batch: bytes,
+    header: rb.BatchHeader,
+    keys: KeyMap,
+    dirty: DirtyRecords | None,
+    first_dirty: int,
+    pace: Pacing,
 ) -> int | None:
     """The offset of the record whose key did not fit; None if all did."""
     try:
-        slices = BatchRecords(batch, header, lambda: pace(0))
+        slices = read_keys(rb.plain_batch(batch, header), lambda: pace(0))
     except rb.CorruptBatchError:
         # No reader gets a record of it, so none of it stands for a key.
         return None
-    base_offset, put = header.base_offset, keys.put
-    for records in slices:
-        for record in records:
-            offset = base_offset + record.offset_delta
-            if record.key is not None and offset >= first_dirty and not put(record.key, offset):
-                return offset
+    for read in slices:
+        part = read.between(first_dirty, header.next_offset) if header.base_offset < first_dirty else read
+        replaced: list[int] = []
+        full_at = keys.put_all(part.keys, part.offsets, replaced)
+        if dirty is not None:
+            dirty.note(part if full_at is None else part.between(first_dirty, full_at), replaced)
+        if full_at is not None:
+            return full_at
+        pace(0)
     return None
 
 
@@ -147,6 +172,7 @@ def rewrite(
     *,
     index_interval_bytes: int,
     treatment_of: Callable[[rb.BatchHeader], Treatment] = lambda header: PLAIN,
+    note: Callable[[bytes, rb.BatchHeader], AbortedEntry | None] = lambda batch, header: None,
     pace: Pacing = no_pacing,
 ) -> CleanedSegment | None:
     """Write what remains of ``group`` into one cleaned segment, and sync it.
@@ -155,7 +181,8 @@ def rewrite(
     everything remains. The last batch of the group keeps its place even if it has
     no records left, so that the next segment goes on where this one ends.
 
-    ``treatment_of`` decides about batches of transactions and of active producers.
+    ``treatment_of`` decides about batches of transactions and of active producers. ``note`` gets each
+    batch of which something stays, as it came, and returns the transaction that it aborts.
 
     Raises:
         CorruptLog: a segment is damaged; the partition cannot be cleaned.
@@ -181,7 +208,7 @@ def rewrite(
                     counts.bytes_written += len(remains.data)
                     counts.records_kept += remains.record_count
                     if remains.data:
-                        cleaned.append(remains.data)
+                        cleaned.append(remains.data, note(batch, header))
                     pace(header.size + len(remains.data))
         if not is_same:
             cleaned.finish()

@@ -6,7 +6,7 @@ more of a record than where its fields stand, and headers that no reader could
 decode do not stop it.
 
 This is Python because the compiled codec reports neither where a record stands nor
-what its attributes are.
+what its attributes are. ``record_keys`` uses the codec where it can.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stele.wire.record_batch import CorruptBatchError
 # Between two slices a cleaner may give up the interpreter.
 RECORDS_PER_SLICE = 100
 # Bounds of more records than this are not all kept in memory at once: some 200 bytes each, 2 MB.
-_KEPT_RECORDS_MAX = 10_000
+KEPT_RECORDS_MAX = 10_000
 
 # Seven bits in each byte: a number of 64 bits takes ten.
 _VARINT_BYTES_MAX = 10
@@ -44,7 +44,9 @@ class RecordBounds(NamedTuple):
 
 
 class BatchRecords:
-    """All records of one batch, checked; iterating yields slices of at most ``RECORDS_PER_SLICE``.
+    """All records of one batch, checked.
+
+    Iterating yields slices of at most ``RECORDS_PER_SLICE``.
 
     ``plain`` is the batch as no codec has it. A batch of very many records is read
     again by each iteration instead of being held.
@@ -55,7 +57,9 @@ class BatchRecords:
     def __init__(
         self, batch: bytes, header: rb.BatchHeader, pause: Callable[[], object] = lambda: None
     ) -> None:
-        """Read every record of ``batch``; ``pause`` is called after each slice that is read or yielded.
+        """Read every record of ``batch``.
+
+        ``pause`` is called after each slice that is read or yielded.
 
         Raises:
             CorruptBatchError: the body does not decompress within its bounds, or
@@ -66,7 +70,7 @@ class BatchRecords:
         self._header = header
         self._pause = pause
         self._slices: list[list[RecordBounds]] | None = None
-        if header.record_count <= _KEPT_RECORDS_MAX:
+        if header.record_count <= KEPT_RECORDS_MAX:
             held: list[list[RecordBounds]] = []
             for records in _slices(self.plain, header):
                 held.append(records)
@@ -120,7 +124,7 @@ def read_bounds(buffer: bytes, position: int, count: int) -> list[RecordBounds]:
             number = buffer[position]
             position += 1
             if number > 0x7F:
-                number, position = _varint(buffer, position - 1)
+                number, position = read_varint(buffer, position - 1)
             attributes = position
             end = position + ((number >> 1) ^ -(number & 1))
             if not attributes < end <= limit:
@@ -128,18 +132,18 @@ def read_bounds(buffer: bytes, position: int, count: int) -> list[RecordBounds]:
             number = buffer[position + 1]
             position += 2
             if number > 0x7F:
-                number, position = _varint(buffer, position - 1)
+                number, position = read_varint(buffer, position - 1)
             timestamp_delta = (number >> 1) ^ -(number & 1)
             rest = position
             number = buffer[position]
             position += 1
             if number > 0x7F:
-                number, position = _varint(buffer, position - 1)
+                number, position = read_varint(buffer, position - 1)
             offset_delta = (number >> 1) ^ -(number & 1)
             number = buffer[position]
             position += 1
             if number > 0x7F:
-                number, position = _varint(buffer, position - 1)
+                number, position = read_varint(buffer, position - 1)
             if number & 1:
                 # Any negative length stands for null.
                 key = None
@@ -152,7 +156,7 @@ def read_bounds(buffer: bytes, position: int, count: int) -> list[RecordBounds]:
             number = buffer[position]
             position += 1
             if number > 0x7F:
-                number, position = _varint(buffer, position - 1)
+                number, position = read_varint(buffer, position - 1)
             # At least the number of headers follows.
             if position + (0 if number & 1 else number >> 1) >= end:
                 raise CorruptBatchError("a value is longer than its record", position=start)
@@ -165,7 +169,7 @@ def read_bounds(buffer: bytes, position: int, count: int) -> list[RecordBounds]:
     return found
 
 
-def _varint(buffer: bytes, position: int) -> tuple[int, int]:
+def read_varint(buffer: bytes, position: int) -> tuple[int, int]:
     """``(number, position after it)``; still zigzag-encoded."""
     number = shift = 0
     for at in range(position, position + _VARINT_BYTES_MAX):

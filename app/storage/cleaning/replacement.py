@@ -12,7 +12,8 @@
 
 A step is on disk when it returns. The **commit point** is one rename, that of
 the ``.log``; the indexes are renamed before it, and one that is missing afterwards
-is built from its log, as any other.
+is built from its log, as any other. Only a segment with aborted transactions has a
+``.txnindex``, so a start after a crash between commit and install builds all of them again.
 
 - ``retire`` is on disk before ``install`` begins: otherwise a loss of power could
   leave the new segment beside old ones that hold the same offsets. The index of
@@ -36,7 +37,8 @@ from pathlib import Path
 from ...errors import CorruptLog
 from ..files import Files
 from ..partition_files import DELETED_SUFFIX, PRODUCERS_SUFFIX
-from ..segment import LOG_SUFFIX, SUFFIXES, segment_name
+from ..segment import KEY_INDEX_SUFFIX, LOG_SUFFIX, SUFFIXES, segment_name
+from ..transaction_index import TRANSACTION_INDEX_SUFFIX
 from .cleaned_segment import CLEANED_SUFFIX, read_batches
 
 logger = logging.getLogger(__name__)
@@ -61,6 +63,7 @@ class Replacement:
         self._directory = directory
         self._base_offsets = list(base_offsets)
         self._deleted: list[Path] = []
+        self._new_suffixes = _NEW_SUFFIXES
 
     def _path(self, suffix: str, *, base_offset: int | None = None) -> Path:
         base = self._base_offsets[0] if base_offset is None else base_offset
@@ -68,23 +71,29 @@ class Replacement:
 
     def commit(self) -> None:
         """From here on a start completes the replacement."""
-        for suffix in _NEW_SUFFIXES:
+        if not self._files.exists(self._path(TRANSACTION_INDEX_SUFFIX + CLEANED_SUFFIX)):
+            self._new_suffixes = tuple(
+                suffix for suffix in _NEW_SUFFIXES if suffix != TRANSACTION_INDEX_SUFFIX
+            )
+        for suffix in self._new_suffixes:
             self._files.rename(self._path(suffix + CLEANED_SUFFIX), self._path(suffix + SWAP_SUFFIX))
         self._files.sync_dir(self._directory)
 
     def retire(self) -> dict[Path, Path]:
-        """Rename the old files; returns where each ``.log`` is now, for readers that know its old path.
+        """Rename the old files.
+
+        Returns where each ``.log`` is now, for readers that know its old path.
 
         Producer snapshots at offsets inside the new segment are renamed, too: a start
         could not read the log from the middle of a segment on.
         """
         moved: dict[Path, Path] = {}
         first, *others = self._base_offsets
-        self._retire(first, SUFFIXES, moved)
+        self._retire(first, (*SUFFIXES, KEY_INDEX_SUFFIX), moved)
         # While the first of the old logs is there, all are: a start may go back to them.
         self._files.sync_dir(self._directory)
         for base_offset in others:
-            self._retire(base_offset, (*SUFFIXES, PRODUCERS_SUFFIX), moved)
+            self._retire(base_offset, (*SUFFIXES, KEY_INDEX_SUFFIX, PRODUCERS_SUFFIX), moved)
         if others:
             self._files.sync_dir(self._directory)
         return moved
@@ -109,7 +118,7 @@ class Replacement:
 
     def install(self) -> None:
         """Give the new files their final names."""
-        for suffix in _NEW_SUFFIXES:
+        for suffix in self._new_suffixes:
             self._files.rename(self._path(suffix + SWAP_SUFFIX), self._path(suffix))
         self._files.sync_dir(self._directory)
 
@@ -121,7 +130,9 @@ class Replacement:
 
 
 def recover_replacement(files: Files, directory: Path) -> bool:
-    """Complete or undo what was under way when the last run ended; before a partition's files are listed.
+    """Complete or undo the replacement that the last run did not finish.
+
+    Call it before a partition's files are listed.
 
     After an undone or completed replacement the directory holds the old segments or
     the new one, without any file of the other. Indexes may be missing, and are never
@@ -150,7 +161,10 @@ def recover_replacement(files: Files, directory: Path) -> bool:
 
 
 def _complete(files: Files, directory: Path, base_offset: int) -> bool:
-    """Do ``retire`` and ``install`` again; False if the swap file is damaged and the old log stands."""
+    """Repeat ``retire`` and ``install``.
+
+    Returns False if the swap file is corrupt and the old log stays.
+    """
     swap = directory / (segment_name(base_offset) + LOG_SUFFIX + SWAP_SUFFIX)
     end_offset, error = _end_of(files, swap, base_offset)
     names = files.list_dir(directory)
@@ -164,7 +178,9 @@ def _complete(files: Files, directory: Path, base_offset: int) -> bool:
         stem, suffix = name[:_STEM_LENGTH], name[_STEM_LENGTH:]
         if not stem.isdecimal() or not base_offset <= int(stem) < end_offset:
             continue
-        if suffix in SUFFIXES or (suffix == PRODUCERS_SUFFIX and int(stem) != base_offset):
+        if suffix in (*SUFFIXES, KEY_INDEX_SUFFIX) or (
+            suffix == PRODUCERS_SUFFIX and int(stem) != base_offset
+        ):
             files.remove(directory / name)
     files.sync_dir(directory)
     for suffix in _NEW_SUFFIXES:
@@ -177,7 +193,10 @@ def _complete(files: Files, directory: Path, base_offset: int) -> bool:
 
 
 def _end_of(files: Files, path: Path, base_offset: int) -> tuple[int, CorruptLog | None]:
-    """The offset after the last batch of a log, and the error that stopped reading it, if one did."""
+    """Return the offset after the last batch of a log.
+
+    The second result is the error that stopped reading it, if there was one.
+    """
     end_offset = base_offset
     file = files.open(path)
     try:

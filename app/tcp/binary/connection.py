@@ -3,7 +3,8 @@
 Requests take effect in the order in which they arrive. Most begin at once and may
 finish later. Those that change which topics exist (and a produce that creates one)
 are *barriers*: no later request begins before a barrier has ended, so a client may
-pipeline CREATE_TOPIC, PRODUCE, FLUSH and find each done when the next begins.
+pipeline CREATE_TOPIC, PRODUCE, FLUSH and find each done when the next begins. A read
+begins when the produces before it are answered, and so sees their records.
 
 ADR-0009 produces that arrive together for one topic are appended together, as one
 batch with one write, and answered with one write. That is what makes the simple
@@ -12,51 +13,232 @@ protocol fast.
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
+from dataclasses import replace
 from typing import Any, cast
 
 from stele.wire import messages as m
+from stele.wire.error_codes import ErrorCode
 from stele.wire.record_batch import HEADER_BYTES, build_values
 
 from ...broker.produce import Acks, PendingProduce
-from ...errors import BatchTooLarge, InvalidRequest, SteleError, UnknownTopic
+from ...broker.quotas.limits import QuotaKey
+from ...broker.quotas.timed import HeldTime
+from ...errors import AuthorizationError, BatchTooLarge, InvalidRequest, SteleError, UnknownTopic
+from ...security.principal import Principal
 from ...settings import Settings
-from ..connection import Connection, ConnectionRegistry
+from ..connection import Connection
+from ..connection_owner import ConnectionRegistry
 from ..deferred_response import DeferredResponse
 from ..errors import error_code_of
-from ..response_queue import Buffers
-from .dispatch import HANDLERS, answer_bytes_max, is_barrier
+from ..quota_delays import QuotaDelays
+from ..response_queue import Buffers, size_of
+from .dispatch import HANDLERS, answer_bytes_max, is_barrier, limited, reads_records, sees_records
+from .guards import check, check_produce
 from .handlers.context import BinaryListener
+from .login import LOGIN_FRAME_BYTES_MAX, NO_LOGINS, BinaryLogin
 from .request_cutter import BinaryRequestCutter, Frame
 
 _LENGTH = struct.Struct(">I")
 _PRODUCE = m.MessageType.PRODUCE_REQUEST
+_AUTHENTICATE = m.MessageType.AUTHENTICATE_REQUEST
+_BATCH_REQUESTS = frozenset(
+    (m.MessageType.PRODUCE_BATCH_REQUEST, m.MessageType.TRANSACTIONAL_PRODUCE_REQUEST)
+)
 # Length, attributes, timestamp and offset deltas, key and value lengths, header count: at most this.
 _RECORD_OVERHEAD_BYTES = 32
 # A request that carries no records: enough for thousands of names, too little to keep a decoder busy.
 REQUEST_BYTES_MAX = 1024 * 1024
 
+# What a plaintext client at a listener with TLS gets to read.
+PLAINTEXT_ANSWER = m.ErrorResponse(
+    response_type=m.MessageType.ERROR,
+    message="this listener speaks TLS; connect with stele+tls://HOST:PORT",
+).encode()
+
 
 class BinaryConnection(Connection[Frame]):
     """One client of the binary listener."""
 
-    __slots__ = ("_frames", "_listener")
+    __slots__ = (
+        "_asked_for",
+        "_delays",
+        "_frame_bytes_max",
+        "_frames",
+        "_listener",
+        "_login",
+        "_login_timer",
+        "_produces",
+    )
 
-    def __init__(self, *, listener: BinaryListener, settings: Settings, registry: ConnectionRegistry) -> None:
+    def __init__(
+        self, *, listener: BinaryListener, settings: Settings, registry: ConnectionRegistry[Connection[Any]]
+    ) -> None:
+        self._frame_bytes_max = settings.frame_bytes_max
         self._frames = BinaryRequestCutter(frame_bytes_max=settings.frame_bytes_max)
         super().__init__(self._frames, limits=settings, registry=registry)
         self._listener = listener
+        # The principal whose access has been looked up.
+        self._asked_for: Principal | None = None
+        # None until there are quotas.
+        self._delays: QuotaDelays | None = None
+        # None where nobody can log in.
+        self._login: BinaryLogin | None = None
+        self._login_timer: asyncio.TimerHandle | None = None
+        # The produces that are not answered yet; None if there was never one.
+        self._produces: set[asyncio.Future[None]] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        security = self._listener.security
+        if security.active is None:
+            return
+        self._login = BinaryLogin(
+            security.active,
+            principal=self.principal,
+            is_required=security.is_required,
+            session_ms_max=security.session_ms_max,
+        )
+        if self._login.must_login:
+            self._frames.limit(LOGIN_FRAME_BYTES_MAX)
+            self._login_timer = self._loop.call_later(security.login_timeout_ms / 1000, self._login_overdue)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._delays is not None:
+            self._delays.close()
+        self._forget_login_timer()
 
     def begin(self, request: Frame) -> None:
+        if self._listener.broker.quotas.is_active:
+            self._begin_under_quotas(request)
+        else:
+            self._begin(request)
+
+    def _begin(self, request: Frame) -> None:
         frame_type, body = request
+        if frame_type == _AUTHENTICATE:
+            self._begin_login(body)
+            return
+        if self._login is not None and (refusal := self._login.refusal(self._now_ms)) is not None:
+            self._refuse(frame_type, refusal)
+            return
+        self._look_up_access()
         if frame_type == _PRODUCE:
             self._begin_produce(body)
         else:
             self._begin_request(frame_type, body)
 
+    def _look_up_access(self) -> None:
+        """Look up what the client may do, if that is checked and its principal is new."""
+        security = self._listener.security
+        if security.authorizer is not None and self._asked_for is not self.principal:
+            self._asked_for = self.principal
+            self._listener = replace(self._listener, access=security.access(self.principal, self.peer_host))
+
     def refusal(self, reason: str) -> bytes:
         return m.ErrorResponse(response_type=m.MessageType.ERROR, message=reason).encode()
+
+    # ── login ──
+
+    def _refuse(self, frame_type: int, reason: str) -> None:
+        """Answer a client that is not logged in, in the form of the response that it expects, and close."""
+        response = m.ErrorResponse(
+            response_type=frame_type + 1 if frame_type in m.REQUESTS else m.MessageType.ERROR,
+            code=ErrorCode.SASL_AUTHENTICATION_FAILED,
+            message=reason,
+        )
+        self.answer(response.encode())
+        self.discard_requests()
+        self.close_after_answers()
+
+    # ── quotas: a client that exceeds one is answered, and then not read from for a while ──
+
+    def _begin_under_quotas(self, request: Frame) -> None:
+        if self._delays is None:
+            self._delays = QuotaDelays("binary", self._listener.broker.quotas, self)
+        quotas = self._delays.quotas
+        if not quotas.times_requests:
+            self._begin(request)
+            return
+        held = HeldTime(quotas.clock_s)
+        held.call(lambda: self._begin(request))
+        self._delays.charge_time(self._delays.client(), held.seconds)
+
+    def _charge_produce(self, size_bytes: int) -> None:
+        if self._delays is not None and self._delays.quotas.is_active:
+            self._delays.charge(QuotaKey.PRODUCE, self._delays.client(), size_bytes)
+
+    async def _charged(
+        self, work: Coroutine[Any, Any, Buffers], delays: QuotaDelays, *, is_read: bool
+    ) -> Buffers:
+        """Return the answer of ``work``, and charge its time and what it has read."""
+        if delays.quotas.times_requests:
+            held = HeldTime(delays.quotas.clock_s)
+            answer = await held.run(work)
+            delays.charge_time(delays.client(), held.seconds)
+        else:
+            answer = await work
+        if is_read:
+            delays.charge(QuotaKey.CONSUME, delays.client(), size_of(answer))
+        return answer
+
+    # ── logins ──
+
+    def _begin_login(self, body: bytes) -> None:
+        login = self._login
+        if login is None:
+            response = m.ErrorResponse(
+                response_type=_AUTHENTICATE + 1, code=ErrorCode.SECURITY_DISABLED, message=NO_LOGINS
+            )
+            self.answer(response.encode())
+            return
+        try:
+            if len(body) > LOGIN_FRAME_BYTES_MAX:
+                raise m.MessageError(
+                    f"the login has {len(body)} bytes, more than the {LOGIN_FRAME_BYTES_MAX} that it may have"
+                )
+            request = cast("m.AuthenticateRequest", m.decode_request(_AUTHENTICATE, body))
+        except m.MessageError as error:
+            if login.must_login:
+                self._refuse(_AUTHENTICATE, str(error))
+            else:
+                self.answer(_error_of(_AUTHENTICATE, InvalidRequest(str(error))))
+            return
+        # A barrier: what the client may send next depends on it.
+        self.pause_requests()
+        self.answer_later(self._authenticate(login, request))
+
+    async def _authenticate(self, login: BinaryLogin, request: m.AuthenticateRequest) -> Buffers:
+        try:
+            peer = self._listener.security.peer(self.peer_address, self.peer_host)
+            answer = await login.authenticate(request, peer, self._now_ms)
+            if answer.is_last:
+                self.discard_requests()
+                self.close_after_answers()
+            elif not login.must_login:
+                self.principal = login.principal
+                self.credential = "" if login.login is None else login.login.credential
+                self._forget_login_timer()
+                self._frames.limit(self._frame_bytes_max)
+            return answer.frame
+        finally:
+            self.resume_requests()
+
+    def _login_overdue(self) -> None:
+        if not self.is_closed:
+            self.discard_requests()
+            self._give_up("the client has not logged in in time")
+
+    def _forget_login_timer(self) -> None:
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+            self._login_timer = None
+
+    def _now_ms(self) -> int:
+        return round(self._loop.time() * 1000)
 
     # ── produces of ADR-0009, in runs ──
 
@@ -67,8 +249,17 @@ class BinaryConnection(Connection[Frame]):
         except m.MessageError as error:
             self.answer(_error(_PRODUCE, str(error)))
             return
+        access = self._listener.access
+        if access is not None:
+            try:
+                # The run that follows is of the same topic.
+                check_produce(self._listener, access, topic)
+            except AuthorizationError as error:
+                self.answer(_error(_PRODUCE, str(error)))
+                return
         value_bytes_max = self._value_bytes_max(topic)
         if value_bytes_max is None:
+            self._charge_produce(len(body))
             self.pause_requests()
             self.answer_later(self._create_and_produce(topic, first), is_change=True)
             return
@@ -91,6 +282,7 @@ class BinaryConnection(Connection[Frame]):
     def _produce(self, topic: str, values: list[bytes]) -> None:
         broker = self._listener.broker
         batch = build_values(values, broker.now_ms())
+        self._charge_produce(len(batch))
         if broker.must_wait_for_room(topic, batch):
             self.pause_requests()
             self.answer_later(self._produce_when_room(topic, batch, len(values)), is_change=True)
@@ -103,12 +295,36 @@ class BinaryConnection(Connection[Frame]):
         if pending.done:
             self.answer(m.encode_produce_responses(pending.base_offset, len(values)))
         else:
+            self._note_produce(pending.future)
             self.answer_later(self._produced(pending, len(values)))
+
+    def _note_produce(self, future: asyncio.Future[None] | None) -> None:
+        """Let later reads of this connection begin after a produce that is still on its way."""
+        if future is None or future.done():
+            return
+        if self._produces is None:
+            self._produces = set()
+        self._produces.add(future)
+        future.add_done_callback(self._produces.discard)
+
+    async def _after_produces(
+        self, produces: Collection[asyncio.Future[None]], read: Coroutine[Any, Any, Buffers]
+    ) -> Buffers:
+        """Read when the produces before it are answered; no later request begins before the read."""
+        try:
+            await asyncio.wait(produces)
+        except asyncio.CancelledError:
+            read.close()
+            raise
+        finally:
+            self.resume_requests()
+        return await read
 
     async def _produce_when_room(self, topic: str, batch: bytearray, count: int) -> Buffers:
         try:
             await self._listener.broker.produce_room()
             pending = self._listener.broker.produce(topic, 0, batch, acks=Acks.LEADER)
+            self._note_produce(pending.future)
         except SteleError as error:
             return _error(_PRODUCE, str(error)) * count
         finally:
@@ -116,7 +332,10 @@ class BinaryConnection(Connection[Frame]):
         return await self._produced(pending, count)
 
     async def _produced(self, pending: PendingProduce, count: int) -> Buffers:
-        """The answers of a topic that syncs before it acks (``flush.messages``), or compresses its batches."""
+        """Wait for a produce, and return its responses.
+
+        It waits if the topic syncs before it acks (``flush.messages``) or its batches go through a thread.
+        """
         try:
             await pending.wait(self._listener.broker.settings.request_timeout_ms)
         except SteleError as error:
@@ -124,7 +343,10 @@ class BinaryConnection(Connection[Frame]):
         return m.encode_produce_responses(pending.base_offset, count)
 
     def _value_bytes_max(self, topic: str) -> int | SteleError | None:
-        """Return ``max.message.bytes``, None if the topic must be created first, or why it cannot be."""
+        """Return ``max.message.bytes``; None if the topic must be created first.
+
+        Returns the error if it cannot be created.
+        """
         try:
             return self._listener.broker.topic(topic).config.max_message_bytes
         except UnknownTopic as error:
@@ -139,7 +361,7 @@ class BinaryConnection(Connection[Frame]):
         if frame_type not in m.REQUESTS:
             self.answer(self.refusal(f"frame type {frame_type:#04x} is not a request"))
             return
-        if len(body) > REQUEST_BYTES_MAX and frame_type != m.MessageType.PRODUCE_BATCH_REQUEST:
+        if len(body) > REQUEST_BYTES_MAX and frame_type not in _BATCH_REQUESTS:
             too_large = InvalidRequest(
                 f"a request without records of {len(body)} bytes; it may have {REQUEST_BYTES_MAX}"
             )
@@ -147,32 +369,50 @@ class BinaryConnection(Connection[Frame]):
             return
         try:
             request = m.decode_request(frame_type, body)
+            check(self._listener, request)
         except m.MessageError as error:
             self.answer(_error_of(frame_type, InvalidRequest(str(error))))
             return
-        if frame_type == m.MessageType.PRODUCE_BATCH_REQUEST:
+        except SteleError as error:
+            self.answer(_error_of(frame_type, error))
+            return
+        if frame_type in _BATCH_REQUESTS:
             batch_request = cast("m.ProduceBatchRequest", request)
             topic = batch_request.topic
+            self._charge_produce(len(body))
             if self._value_bytes_max(topic) is None or self._listener.broker.must_wait_for_room(
                 topic, batch_request.batches
             ):
                 self.pause_requests()
                 self.answer_later(self._create_and_handle(topic, frame_type, request), is_change=True)
                 return
+        delays = self._delays if self._listener.broker.quotas.is_active else None
+        if delays is not None:
+            request = limited(request, delays.quotas.at_once_max(QuotaKey.CONSUME, delays.client()))
         try:
             answer = HANDLERS[type(request)](self._listener, request)
         except SteleError as error:
             self.answer(_error_of(frame_type, error))
             return
+        if isinstance(answer, Coroutine) and delays is not None:
+            answer = self._charged(answer, delays, is_read=reads_records(request))
         if isinstance(answer, DeferredResponse):
+            self._note_produce(answer.future)
             self._answer_deferred(frame_type, answer)
             return
         if not isinstance(answer, Coroutine):
             self.answer(answer)
             return
+        if self._produces and sees_records(request):
+            self.pause_requests()
+            answer = self._after_produces(list(self._produces), answer)
         if is_barrier(request):
             self.pause_requests()
             self.answer_later(self._finish_barrier(frame_type, answer), is_change=True)
+        elif self._listener.access is not None:
+            bytes_max = answer_bytes_max(self._listener, request)
+            later = self._finish_checked(request, frame_type, answer)
+            self.answer_later(later) if bytes_max is None else self.read_later(later, bytes_max=bytes_max)
         elif (bytes_max := answer_bytes_max(self._listener, request)) is not None:
             self.read_later(self._finish(frame_type, answer), bytes_max=bytes_max)
         else:
@@ -193,6 +433,17 @@ class BinaryConnection(Connection[Frame]):
         except SteleError as error:
             return _error_of(frame_type, error)
 
+    async def _finish_checked(
+        self, request: m.Request, frame_type: int, answer: Coroutine[Any, Any, Buffers]
+    ) -> Buffers:
+        """Check again when the answer is there: reads and polls wait."""
+        buffers = await self._finish(frame_type, answer)
+        try:
+            check(self._listener, request)
+        except AuthorizationError as error:
+            return _error_of(frame_type, error)
+        return buffers
+
     # ── barriers ──
 
     async def _finish_barrier(self, frame_type: int, answer: Coroutine[Any, Any, Buffers]) -> Buffers:
@@ -206,6 +457,7 @@ class BinaryConnection(Connection[Frame]):
         try:
             await broker.ensure_topic(topic)
             pending = broker.produce(topic, 0, build_values([data], broker.now_ms()), acks=Acks.LEADER)
+            self._note_produce(pending.future)
         except SteleError as error:
             return _error(_PRODUCE, str(error))
         finally:
@@ -217,6 +469,8 @@ class BinaryConnection(Connection[Frame]):
             await self._listener.broker.ensure_topic(topic)
             await self._listener.broker.produce_room()
             answer = HANDLERS[type(request)](self._listener, request)
+            if isinstance(answer, DeferredResponse):
+                self._note_produce(answer.future)
         except SteleError as error:
             return _error_of(frame_type, error)
         finally:

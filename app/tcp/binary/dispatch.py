@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from stele.wire import messages as m
 
-from .handlers import fetch, groups, leases, produce, simple, topics
+from .handlers import fetch, groups, leases, produce, simple, tables, topics, transactions
 from .handlers.context import Answer, BinaryListener
 
 # A METADATA response of 10,000 topics is about this large.
 _METADATA_BYTES = 1024 * 1024
 _LIST_OFFSETS_BYTES = 64
+# One record; larger ones are rare.
+_LOOK_UP_KEY_BYTES = 4096
 
 # PRODUCE of ADR-0009 is not here: it arrives in runs, which ``BinaryConnection`` appends together.
 HANDLERS: dict[type[m.Request], Callable[[BinaryListener, Any], Answer]] = {
@@ -22,6 +25,8 @@ HANDLERS: dict[type[m.Request], Callable[[BinaryListener, Any], Answer]] = {
     m.ProduceBatchRequest: produce.produce_batch,
     m.FetchRequest: fetch.fetch,
     m.ListOffsetsRequest: fetch.list_offsets,
+    m.IsolatedFetchRequest: fetch.fetch,
+    m.IsolatedListOffsetsRequest: fetch.list_offsets,
     m.CreateTopicRequest: topics.create_topic,
     m.DeleteTopicRequest: topics.delete_topic,
     m.DescribeTopicRequest: topics.describe_topic,
@@ -42,6 +47,12 @@ HANDLERS: dict[type[m.Request], Callable[[BinaryListener, Any], Answer]] = {
     m.AckRequest: leases.ack,
     m.NackRequest: leases.nack,
     m.ExtendRequest: leases.extend,
+    m.LookUpKeyRequest: tables.look_up_key,
+    m.TableFetchRequest: tables.table_fetch,
+    m.InitTransactionsRequest: transactions.init_transactions,
+    m.TransactionalProduceRequest: produce.produce_batch,
+    m.EndTransactionRequest: transactions.end_transaction,
+    m.CommitTransactionsRequest: transactions.commit_transactions,
 }
 
 
@@ -50,14 +61,43 @@ def answer_bytes_max(listener: BinaryListener, request: m.Request) -> int | None
     match request:
         case m.ConsumeRequest():
             return simple.CONSUME_BYTES_MAX
-        case m.FetchRequest() | m.OwnerFetchRequest() | m.PollRequest():
+        case m.FetchRequest() | m.OwnerFetchRequest() | m.PollRequest() | m.TableFetchRequest():
             return max(0, min(request.max_bytes, listener.broker.settings.fetch_bytes_max))
         case m.MetadataRequest():
             return _METADATA_BYTES
         case m.ListOffsetsRequest():
             return _LIST_OFFSETS_BYTES
+        case m.LookUpKeyRequest():
+            return _LOOK_UP_KEY_BYTES
         case _:
             return None
+
+
+def reads_records(request: m.Request) -> bool:
+    """Return whether the response carries records, which count for the quota of consumers."""
+    return isinstance(
+        request,
+        m.ConsumeRequest
+        | m.FetchRequest
+        | m.OwnerFetchRequest
+        | m.PollRequest
+        | m.TableFetchRequest
+        | m.LookUpKeyRequest,
+    )
+
+
+def sees_records(request: m.Request) -> bool:
+    """Return whether the response depends on which records are in the log."""
+    return isinstance(request, m.ListOffsetsRequest) or reads_records(request)
+
+
+def limited(request: m.Request, bytes_max: int | None) -> m.Request:
+    """Return ``request``, and if it reads records, with ``bytes_max`` as their limit."""
+    if bytes_max is not None and isinstance(
+        request, m.FetchRequest | m.OwnerFetchRequest | m.PollRequest | m.TableFetchRequest
+    ):
+        return replace(request, max_bytes=min(request.max_bytes, bytes_max))
+    return request
 
 
 def is_barrier(request: m.Request) -> bool:

@@ -38,6 +38,10 @@ class BinaryRequestCutter:
         self._partial: bytearray | None = None
         self._needed = 0
 
+    def limit(self, frame_bytes_max: int) -> None:
+        """Refuse larger frames from now on."""
+        self._frame_bytes_max = frame_bytes_max
+
     def receive(self, data: bytes) -> None:
         if self._position < len(self._buffer):
             self._keep_rest(0)

@@ -2,9 +2,12 @@
 
 - ``request_cutter``, ``headers``   cuts the stream into requests; what precedes each request and response
 - ``connection``                    one connection: from a request to its handler, and its response
+- ``sasl_session``                  logins of a connection, and what it may send before one
 - ``dispatch``, ``api``             one row per API; drives ApiVersions and dispatch
 - ``schemas``                       one module per API: its request and response, as declarations
+- ``guards``                        what a client must be allowed to do, per API
 - ``handlers``                      one handler per API, over the broker
+- ``throttling``                    charges a request to quotas
 - ``message_set``                   message formats v0 and v1, to and from record batches
 - ``fetch_sessions``                fetch sessions (KIP-227), a state machine without I/O
 - ``trace``, ``spans``              log lines and OpenTelemetry spans of requests

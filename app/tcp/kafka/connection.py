@@ -13,18 +13,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from stele.wire.schema import MalformedMessage
 
+from ...broker.quotas.machine import QuotaClient
+from ...security.authorizer import Access
+from ...security.principal import Principal
 from ...settings import Settings
-from ..connection import Connection, ConnectionRegistry
+from ..connection import Connection
+from ..connection_owner import ConnectionRegistry
 from ..deferred_response import DeferredResponse
+from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers
 from .dispatch import API_VERSIONS_KEY, SERVED, Served, unsupported_api_versions
-from .handlers.context import Context, KafkaListener, NoResponse
+from .guards.rights import Guard
+from .guards.table import GUARDS
+from .handlers.context import Answer, Context, KafkaListener, NoResponse
 from .headers import SIZE, RequestHead, read_client_id, read_head, response_head
 from .request_cutter import KafkaRequestCutter
+from .sasl_session import LOGIN_REQUEST_BYTES_MAX, SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession
+from .throttling import ThrottledRequest
 from .trace import RequestTracer
 
 logger = logging.getLogger(__name__)
@@ -33,23 +43,56 @@ logger = logging.getLogger(__name__)
 PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
 
 
+def _guarded(served: Served, guard: Guard) -> Served:
+    """Return ``served`` with its guard before the handler, so that what checks is timed and charged with it."""
+    handle, check = served.handle, guard.check
+
+    def checked(context: Context, request: Any) -> Answer:
+        return check(context, request, handle)
+
+    return replace(served, handle=checked)
+
+
+# What is served where access rules decide. An API without declared rights is not.
+_GUARDED = {key: _guarded(served, GUARDS[key]) for key, served in SERVED.items() if key in GUARDS}
+
+
 class KafkaConnection(Connection[memoryview]):
     """One client of the Kafka listener."""
 
-    __slots__ = ("_listener", "_tracers")
+    __slots__ = (
+        "_access",
+        "_asked_for",
+        "_delays",
+        "_frame_bytes_max",
+        "_frames",
+        "_listener",
+        "_login_timer",
+        "_sasl",
+        "_tracers",
+    )
 
     def __init__(
         self,
         *,
         listener: KafkaListener,
         settings: Settings,
-        registry: ConnectionRegistry,
+        registry: ConnectionRegistry[Connection[Any]],
         tracers: Sequence[RequestTracer] = (),
     ) -> None:
-        cutter = KafkaRequestCutter(frame_bytes_max=settings.frame_bytes_max)
-        super().__init__(cutter, limits=settings, registry=registry)
+        self._frame_bytes_max = settings.frame_bytes_max
+        self._frames = KafkaRequestCutter(frame_bytes_max=settings.frame_bytes_max)
+        super().__init__(self._frames, limits=settings, registry=registry)
         self._listener = listener
         self._tracers = tracers
+        # None until there are quotas.
+        self._delays: QuotaDelays | None = None
+        # None where nobody can log in.
+        self._sasl: SaslSession | None = None
+        self._login_timer: asyncio.TimerHandle | None = None
+        self._access: Access | None = None
+        # The principal whose access this is.
+        self._asked_for: Principal | None = None
 
     def unreadable(self, reason: str) -> None:
         """End the connection after the responses to earlier requests: no later one can be answered."""
@@ -62,15 +105,90 @@ class KafkaConnection(Connection[memoryview]):
         logger.info("kafka: %s is closed: %s", self.peer, reason)
         return b""
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        security = self._listener.security
+        authenticator = security.active
+        if authenticator is None:
+            return
+        self._sasl = SaslSession(
+            authenticator,
+            principal=self.principal,
+            is_required=security.is_required,
+            session_ms_max=security.session_ms_max,
+        )
+        if self._sasl.must_login:
+            self._frames.limit(LOGIN_REQUEST_BYTES_MAX)
+            self._login_timer = self._loop.call_later(security.login_timeout_ms / 1000, self._login_overdue)
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._forget_login_timer()
+        if self._delays is not None:
+            self._delays.close()
         for tracer in self._tracers:
             tracer.closed(self.peer)
+
+    # ── login ──
+
+    def _login_overdue(self) -> None:
+        if not self.is_closed:
+            self.unreadable("it has not logged in in time")
+
+    def _forget_login_timer(self) -> None:
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+            self._login_timer = None
+
+    def _now_ms(self) -> int:
+        return round(self._loop.time() * 1000)
+
+    def _handshake(self, head: RequestHead, served: Served, sasl: SaslSession, mechanism: str) -> None:
+        response, is_last = sasl.handshake(mechanism, head.version, self._now_ms())
+        self._answer_message(head, served, response)
+        if is_last:
+            self.unreadable(f"SASL mechanism {mechanism[:40]!r} was refused")
+        elif sasl.is_raw:
+            self._frames.limit(LOGIN_REQUEST_BYTES_MAX, frame_bytes_min=0)
+
+    async def _authenticate(
+        self, head: RequestHead | None, served: Served, sasl: SaslSession, token: bytes
+    ) -> Buffers:
+        """Take one token; ``head`` is None for a bare one."""
+        try:
+            peer = self._listener.security.peer(self.peer_address, self.peer_host)
+            answer = await sasl.authenticate(token, peer, self._now_ms())
+            self.principal = sasl.principal
+            self.credential = "" if sasl.login is None else sasl.login.credential
+            if answer.is_last:
+                self.discard_requests()
+                self.close_after_answers()
+            elif not sasl.must_login:
+                self._forget_login_timer()
+                self._frames.limit(self._frame_bytes_max)
+            if head is not None:
+                return self._encode(head, served, answer.response)
+            return b"" if answer.raw is None else SIZE.pack(len(answer.raw)) + answer.raw
+        finally:
+            self.resume_requests()
+
+    def _begin_login(self, head: RequestHead | None, served: Served, sasl: SaslSession, token: bytes) -> None:
+        # A barrier: what the client may send next depends on it.
+        self.pause_requests()
+        self.answer_later(self._authenticate(head, served, sasl, token))
 
     # ── one request ──
 
     def begin(self, request: memoryview) -> None:
+        sasl = self._sasl
+        if sasl is not None and sasl.is_raw:
+            self._begin_login(None, SERVED[SASL_AUTHENTICATE], sasl, bytes(request))
+            return
         frame, head = request, read_head(request)
+        if sasl is not None and (refusal := sasl.refusal(head.api_key, self._now_ms())) is not None:
+            # Nothing of it is parsed.
+            self.unreadable(refusal)
+            return
         served = SERVED.get(head.api_key)
         if served is None or not served.api.serves(head.version):
             self._refuse_version(head, served)
@@ -93,13 +211,32 @@ class KafkaConnection(Connection[memoryview]):
             self.client_version = message.client_software_version
         for tracer in self._tracers:
             tracer.request(self.peer, served.api.name, head, client_id, frame)
+        if sasl is not None and head.api_key == SASL_HANDSHAKE:
+            self._handshake(head, served, sasl, message.mechanism)
+            return
+        if sasl is not None and head.api_key == SASL_AUTHENTICATE:
+            self._begin_login(head, served, sasl, bytes(message.auth_bytes))
+            return
         context = Context(
             listener=self._listener,
             version=head.version,
             client_id=client_id,
             client_host=self.peer_host,
+            peer=self.peer,
+            principal=self.principal,
+            is_encrypted=bool(self.tls_version),
+            access=self._access_now(),
         )
-        answer = served.handle(context, message)
+        if context.access is not None:
+            guarded = _GUARDED.get(head.api_key)
+            if guarded is None:
+                self.unreadable(f"{served.api.name} declares no rights, so nobody may send it")
+                return
+            served = guarded
+        if self._listener.broker.quotas.is_active:
+            answer = self._begin_under_quotas(served, context, message, len(frame))
+        else:
+            answer = served.handle(context, message)
         if isinstance(answer, DeferredResponse):
             self._answer_deferred(head, served, cast("DeferredResponse[Any]", answer))
         elif isinstance(answer, NoResponse):
@@ -108,6 +245,22 @@ class KafkaConnection(Connection[memoryview]):
             self._answer_message(head, served, answer)
         else:
             self._answer_later(head, served, message, cast("Coroutine[Any, Any, Any]", answer))
+
+    def _access_now(self) -> Access | None:
+        """Return what the client may do, by its last login; None if that is not checked."""
+        security = self._listener.security
+        if security.authorizer is None:
+            return None
+        if self._asked_for is not self.principal:
+            self._asked_for = self.principal
+            self._access = security.access(self.principal, self.peer_host)
+        return self._access
+
+    def _begin_under_quotas(self, served: Served, context: Context, message: Any, frame_bytes: int) -> Answer:
+        if self._delays is None:
+            self._delays = QuotaDelays("kafka", self._listener.broker.quotas, self)
+        client = QuotaClient(self.principal.name, context.client_id)
+        return ThrottledRequest(self._delays, client).handle(served, context, message, frame_bytes)
 
     def _answer_later(
         self, head: RequestHead, served: Served, request: Any, answer: Coroutine[Any, Any, Any]

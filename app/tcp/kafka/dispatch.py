@@ -13,6 +13,7 @@ from stele.wire.error_codes import ErrorCode
 from ...broker.broker import Broker
 from .api import Api
 from .handlers import (
+    acls,
     cluster,
     committed_offsets,
     configs,
@@ -26,9 +27,14 @@ from .handlers import (
     not_served,
     produce,
     producers,
+    quotas,
     security,
     topics,
+    transaction_admin,
+    transactions,
+    users,
 )
+from .handlers.cluster import TRANSACTION_FEATURE, TRANSACTION_VERSION
 from .handlers.context import Answer, Context
 from .schemas import (
     add_offsets_to_txn,
@@ -96,16 +102,27 @@ from .schemas import (
     txn_offset_commit,
     unregister_broker,
     update_features,
+    write_txn_markers,
 )
 from .schemas import fetch as fetch_schema
 from .schemas import list_offsets as list_offsets_schema
 from .schemas import metadata as metadata_schema
 from .schemas import produce as produce_schema
-from .schemas.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from .schemas.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
 
 # KIP-511: valid names and versions of client software.
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _FIRST_WITH_CLIENT_SOFTWARE = 3
+# Clients of version 3 reject a feature that is supported from level 0 on (KAFKA-17011).
+_FIRST_WITH_MINIMUM_0 = 4
+# Clients use what is finalized if its epoch is not negative; the features never change.
+_FEATURES_EPOCH = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +162,13 @@ def _answer_api_versions(context: Context, request: ApiVersionsRequest) -> ApiVe
     named = (request.client_software_name, request.client_software_version)
     if context.version >= _FIRST_WITH_CLIENT_SOFTWARE and not all(map(_CLIENT_SOFTWARE.fullmatch, named)):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=())
-    return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=_ADVERTISED)
+    return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
+        api_keys=_ADVERTISED,
+        supported_features=_SUPPORTED if context.version >= _FIRST_WITH_MINIMUM_0 else (),
+        finalized_features_epoch=_FEATURES_EPOCH,
+        finalized_features=_FINALIZED,
+    )
 
 
 def unsupported_api_versions() -> ApiVersionsResponse:
@@ -185,7 +208,29 @@ _ROWS = (
     Served(api=create_topics.API, handle=topics.create_topics, changes=True, is_barrier=_always),
     Served(api=delete_topics.API, handle=topics.delete_topics, changes=True, is_barrier=_always),
     Served(api=delete_records.API, handle=topics.delete_records, changes=True, is_barrier=_always),
-    Served(api=init_producer_id.API, handle=producers.init_producer_id),
+    Served(api=init_producer_id.API, handle=producers.init_producer_id, changes=True, is_barrier=_always),
+    # One after the other: a client may send the next without the answer to the one before.
+    Served(
+        api=add_partitions_to_txn.API,
+        handle=transactions.add_partitions_to_txn,
+        changes=True,
+        is_barrier=_always,
+    ),
+    Served(
+        api=add_offsets_to_txn.API, handle=transactions.add_offsets_to_txn, changes=True, is_barrier=_always
+    ),
+    Served(api=end_txn.API, handle=transactions.end_txn, changes=True, is_barrier=_always),
+    Served(
+        api=txn_offset_commit.API, handle=transactions.txn_offset_commit, changes=True, is_barrier=_always
+    ),
+    Served(
+        api=write_txn_markers.API,
+        handle=transaction_admin.write_txn_markers,
+        changes=True,
+        is_barrier=_always,
+    ),
+    Served(api=describe_transactions.API, handle=transaction_admin.describe_transactions, walks=True),
+    Served(api=list_transactions.API, handle=transaction_admin.list_transactions, walks=True),
     Served(api=offset_for_leader_epoch.API, handle=leader_epoch.offset_for_leader_epoch, walks=True),
     Served(api=describe_configs.API, handle=configs.describe_configs, walks=True, is_long=configs.is_long),
     Served(api=alter_configs.API, handle=configs.alter_configs, changes=True, is_barrier=_always),
@@ -213,27 +258,27 @@ _ROWS = (
     Served(api=list_config_resources.API, handle=cluster.list_config_resources),
     Served(api=add_raft_voter.API, handle=cluster.add_raft_voter),
     Served(api=remove_raft_voter.API, handle=cluster.remove_raft_voter),
-    # The broker has no authentication, no authorizer, no users and no quotas.
+    Served(api=describe_user_scram_credentials.API, handle=users.describe_user_scram_credentials),
+    Served(
+        api=alter_user_scram_credentials.API,
+        handle=users.alter_user_scram_credentials,
+        changes=True,
+        is_barrier=_always,
+    ),
+    # A connection answers these two itself where clients can log in (``sasl_session``).
     Served(api=sasl_handshake.API, handle=security.sasl_handshake),
     Served(api=sasl_authenticate.API, handle=security.sasl_authenticate),
-    Served(api=describe_acls.API, handle=security.describe_acls),
-    Served(api=create_acls.API, handle=security.create_acls),
-    Served(api=delete_acls.API, handle=security.delete_acls),
+    Served(api=describe_client_quotas.API, handle=quotas.describe_client_quotas),
+    Served(api=alter_client_quotas.API, handle=quotas.alter_client_quotas, changes=True, is_barrier=_always),
+    Served(api=describe_acls.API, handle=acls.describe_acls),
+    Served(api=create_acls.API, handle=acls.create_acls, changes=True, is_barrier=_always),
+    Served(api=delete_acls.API, handle=acls.delete_acls, changes=True, is_barrier=_always),
+    # The broker has no delegation tokens.
     Served(api=create_delegation_token.API, handle=security.create_delegation_token),
     Served(api=renew_delegation_token.API, handle=security.renew_delegation_token),
     Served(api=expire_delegation_token.API, handle=security.expire_delegation_token),
     Served(api=describe_delegation_token.API, handle=security.describe_delegation_token),
-    Served(api=describe_client_quotas.API, handle=security.describe_client_quotas),
-    Served(api=alter_client_quotas.API, handle=security.alter_client_quotas),
-    Served(api=describe_user_scram_credentials.API, handle=security.describe_user_scram_credentials),
-    Served(api=alter_user_scram_credentials.API, handle=security.alter_user_scram_credentials),
     # Not served: each is refused with the error code that its clients look for.
-    Served(api=add_partitions_to_txn.API, handle=not_served.add_partitions_to_txn),
-    Served(api=add_offsets_to_txn.API, handle=not_served.add_offsets_to_txn),
-    Served(api=end_txn.API, handle=not_served.end_txn),
-    Served(api=txn_offset_commit.API, handle=not_served.txn_offset_commit),
-    Served(api=describe_transactions.API, handle=not_served.describe_transactions),
-    Served(api=list_transactions.API, handle=not_served.list_transactions),
     Served(api=consumer_group_heartbeat.API, handle=not_served.consumer_group_heartbeat),
     Served(api=consumer_group_describe.API, handle=not_served.consumer_group_describe),
     Served(api=share_group_heartbeat.API, handle=not_served.share_group_heartbeat),
@@ -252,4 +297,10 @@ API_VERSIONS_KEY = api_versions.API.key
 _ADVERTISED = [
     ApiVersion(api_key=row.api.key, min_version=row.api.versions[0], max_version=row.api.versions[1])
     for row in sorted(_ROWS, key=lambda row: row.api.key)
+]
+_SUPPORTED = [SupportedFeatureKey(name=TRANSACTION_FEATURE, min_version=0, max_version=TRANSACTION_VERSION)]
+_FINALIZED = [
+    FinalizedFeatureKey(
+        name=TRANSACTION_FEATURE, max_version_level=TRANSACTION_VERSION, min_version_level=TRANSACTION_VERSION
+    )
 ]

@@ -1,4 +1,6 @@
-"""Fetch sessions (KIP-227): the broker remembers what a consumer reads. A state machine without I/O.
+"""Fetch sessions (KIP-227): the broker remembers what a consumer reads.
+
+This is a state machine without I/O.
 
 A *full* request (epoch 0) names all its partitions and may begin a session. The
 *incremental* requests that follow (epochs 1, 2, …) name only what changed, and their
@@ -21,8 +23,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.isolation_level import IsolationLevel
 
-from ...storage.engine import TopicPartition
+from ...storage.topic_partition import TopicPartition
 
 # Session id 0 means no session. Epoch 0 asks for a new session; -1 ends the named one and begins none.
 NO_SESSION_ID = 0
@@ -45,6 +48,11 @@ def next_epoch(epoch: int) -> int:
 
 class Watch(Protocol):
     """Notes which of its partitions changed; see ``storage.waiters.PartitionWatch``."""
+
+    @property
+    def isolation(self) -> IsolationLevel: ...
+    @isolation.setter
+    def isolation(self, isolation: IsolationLevel) -> None: ...
 
     def add(self, topic_partition: TopicPartition) -> None: ...
     def discard(self, topic_partition: TopicPartition) -> None: ...
@@ -222,7 +230,9 @@ class Round:
 
 
 class FetchSessionCache:
-    """The sessions of a listener: at most ``slots``, with at most ``partitions_max`` partitions in all.
+    """The sessions of a listener.
+
+    There are at most ``slots``, with at most ``partitions_max`` partitions in all.
 
     Times are in ms of a monotonic clock. ``random_id`` returns numbers from 1 to
     2^31 - 1, and ``make_watch`` a watch for each session.

@@ -302,7 +302,10 @@ def _rotated(value: int, bits: int) -> int:
 
 
 def _xxh32(data: bytes) -> int:
-    """Return the 32-bit xxHash with seed 0 (https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md)."""
+    """Return the 32-bit xxHash with seed 0.
+
+    https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md
+    """
     position, end = 0, len(data)
     if end >= 16:
         lanes = [(_PRIME_1 + _PRIME_2) & _MASK, _PRIME_2, 0, -_PRIME_1 & _MASK]

@@ -13,13 +13,19 @@ class KafkaRequestCutter:
     the broker places the offsets in the batches in them.
     """
 
-    __slots__ = ("_buffer", "_frame_bytes_max", "_position")
+    __slots__ = ("_buffer", "_frame_bytes_max", "_frame_bytes_min", "_position")
 
     def __init__(self, *, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
+        self._frame_bytes_min = REQUEST_BYTES_MIN
         # What is before the position was handed out as slices, which keep the buffer from growing.
         self._buffer = bytearray()
         self._position = 0
+
+    def limit(self, frame_bytes_max: int, *, frame_bytes_min: int = REQUEST_BYTES_MIN) -> None:
+        """Change the bounds of the frames from the next one on; bare SASL tokens may be empty."""
+        self._frame_bytes_max = frame_bytes_max
+        self._frame_bytes_min = frame_bytes_min
 
     def receive(self, data: bytes) -> None:
         if self._position:
@@ -32,11 +38,11 @@ class KafkaRequestCutter:
         start = position + SIZE.size
         if start <= end:
             (size,) = SIZE.unpack_from(buffer, position)
-            if not REQUEST_BYTES_MIN <= size <= self._frame_bytes_max:
+            if not self._frame_bytes_min <= size <= self._frame_bytes_max:
                 self.discard()
                 raise UnreadableStream(
-                    f"a request of {size} bytes; it must have {REQUEST_BYTES_MIN} to {self._frame_bytes_max} "
-                    "(frame_bytes_max); is this a Kafka client without TLS?"
+                    f"a request of {size} bytes; it must have {self._frame_bytes_min} to "
+                    f"{self._frame_bytes_max} (frame_bytes_max, less before a login); is this a Kafka client without TLS?"
                 )
             if start + size <= end:
                 if start + size == end:
@@ -53,7 +59,7 @@ class KafkaRequestCutter:
         if start > len(buffer):
             return False
         (size,) = SIZE.unpack_from(buffer, self._position)
-        return start + size <= len(buffer) or not REQUEST_BYTES_MIN <= size <= self._frame_bytes_max
+        return start + size <= len(buffer) or not self._frame_bytes_min <= size <= self._frame_bytes_max
 
     def has_partial_request(self) -> bool:
         return self._position < len(self._buffer) and not self.has_request()

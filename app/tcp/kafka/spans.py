@@ -1,4 +1,4 @@
-"""OpenTelemetry spans: one per Kafka request, from its beginning until its response is written.
+"""OpenTelemetry spans: one per Kafka request, until its response is written.
 
 The span of a request without a response ends with the request, or with its connection.
 """

@@ -1,4 +1,6 @@
-"""Logs the requests and responses of Kafka connections, one line each, optionally with their bytes.
+"""Log the requests and responses of Kafka connections, one line each.
+
+Their bytes are logged, too, if the settings ask for it.
 
 ``stele serve --trace-connections`` turns it on, ``--hex`` adds the frames as
 Wireshark's *import from hex dump* takes them (ADR-0014).
@@ -17,6 +19,8 @@ logger = logging.getLogger("stele.trace")
 # A produce may be megabytes; its beginning is what people look at.
 HEX_BYTES_MAX = 4096
 _LINE_BYTES = 16
+# Passwords, tokens and what they can be guessed from: SaslAuthenticate, AlterUserScramCredentials.
+_SECRET_APIS = frozenset({36, 51})
 
 
 class RequestTracer(Protocol):
@@ -50,7 +54,7 @@ class Tracer:
             head.correlation_id,
             client_id,
             len(frame),
-            self._hex([frame]),
+            self._hex(head, [frame]),
         )
 
     def response(
@@ -63,7 +67,7 @@ class Tracer:
             head.version,
             head.correlation_id,
             size - 4,
-            self._hex(parts, skip=4),
+            self._hex(head, parts, skip=4),
         )
 
     def unanswered(self, peer: str, api: str, head: RequestHead) -> None:
@@ -72,9 +76,13 @@ class Tracer:
     def closed(self, peer: str) -> None:
         logger.info("%s closed", peer)
 
-    def _hex(self, parts: Sequence[bytes | bytearray | memoryview], *, skip: int = 0) -> str:
+    def _hex(
+        self, head: RequestHead, parts: Sequence[bytes | bytearray | memoryview], *, skip: int = 0
+    ) -> str:
         if not self._with_hex:
             return ""
+        if head.api_key in _SECRET_APIS:
+            return "\n# not shown, because it carries credentials"
         shown = bytearray()
         for part in parts:
             shown += part[: HEX_BYTES_MAX + skip - len(shown)]
@@ -82,7 +90,10 @@ class Tracer:
 
 
 def hex_dump(data: bytes, *, total: int) -> str:
-    """Return offset, bytes and text, sixteen bytes per line, and the number of bytes left out of ``total``."""
+    """Format ``data`` as offset, bytes and text, sixteen bytes per line.
+
+    The last line has the number of bytes left out of ``total``.
+    """
     lines = [
         f"{at:06x}  {data[at : at + _LINE_BYTES].hex(' '):<47}  {_text(data[at : at + _LINE_BYTES])}"
         for at in range(0, len(data), _LINE_BYTES)

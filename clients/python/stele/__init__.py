@@ -19,11 +19,13 @@ Reading order. A module imports only modules of the lines above its own, or of i
 package (``make lint`` checks this). Modules on one line do not import each other:
 
 - ``wire``                                                    the shared formats: pure functions over bytes
+- ``credentials``                                             what a client logs in with
 - ``config``, ``partitioners``, ``records``, ``serializers``  URL and timeouts; records as the caller sees them
 - ``errors``                                                  the exceptions
 - ``operations``                                              one class per request: its frame, its HTTP request
 - ``calls``, ``transport``                                    arguments → operations; operations → the broker
-- ``grouping``                                                reading as a group: polls under leases
+- ``grouping``, ``tables``                                    reading as a group; compacted topics as mappings
+- ``transactions``                                            what becomes visible together
 - ``async_client``, ``client``                                single calls
 - ``consuming``, ``producing``                                readers that keep a position; batching writers
 - ``broker_process``, ``shared``                              a broker in its own process; one client per event loop
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from .client import Client as Client
     from .consuming.async_consumer import AsyncConsumer as AsyncConsumer
     from .consuming.consumer import Consumer as Consumer
+    from .errors import AuthenticationError as AuthenticationError
     from .errors import BrokerUnavailableError as BrokerUnavailableError
     from .errors import ConnectionLostError as ConnectionLostError
     from .errors import DeserializationError as DeserializationError
@@ -58,6 +61,8 @@ if TYPE_CHECKING:
     from .errors import SteleClientError as SteleClientError
     from .errors import StorageFailedError as StorageFailedError
     from .errors import TopicExistsError as TopicExistsError
+    from .errors import TransactionError as TransactionError
+    from .errors import TransactionFencedError as TransactionFencedError
     from .errors import UnknownTopicError as UnknownTopicError
     from .producing.async_producer import AsyncProducer as AsyncProducer
     from .producing.producer import Producer as Producer
@@ -65,6 +70,9 @@ if TYPE_CHECKING:
     from .records import Record as Record
     from .records import RecordMetadata as RecordMetadata
     from .records import TopicPartition as TopicPartition
+    from .tables.async_table import AsyncTable as AsyncTable
+    from .tables.core import Change as Change
+    from .tables.table import Table as Table
     from .wire.compression import Compression as Compression
     from .wire.messages import Durability as Durability
 
@@ -72,7 +80,10 @@ _HOMES = {
     "AsyncClient": ".async_client",
     "AsyncConsumer": ".consuming.async_consumer",
     "AsyncProducer": ".producing.async_producer",
+    "AsyncTable": ".tables.async_table",
+    "AuthenticationError": ".errors",
     "BrokerUnavailableError": ".errors",
+    "Change": ".tables.core",
     "Client": ".client",
     "Compression": ".wire.compression",
     "ConnectionLostError": ".errors",
@@ -92,8 +103,11 @@ _HOMES = {
     "RequestTimedOutError": ".errors",
     "SteleClientError": ".errors",
     "StorageFailedError": ".errors",
+    "Table": ".tables.table",
     "TopicExistsError": ".errors",
     "TopicPartition": ".records",
+    "TransactionError": ".errors",
+    "TransactionFencedError": ".errors",
     "UnknownTopicError": ".errors",
 }
 

@@ -11,8 +11,12 @@ import tempfile
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Literal, Protocol
+from urllib.parse import quote
 
+_CATALOG = "metadata.sqlite"
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
 _STDERR_SHOWN_BYTES = 8000
@@ -21,8 +25,50 @@ _FOR_TESTS = {"STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 _READY = re.compile(r"^stele ready http=(\S+):(\d+) binary=(\S+):(\d+) kafka=(\S+):(\d+) data=")
 
 
+class Process(Protocol):
+    """The part of ``subprocess.Popen`` that ``BrokerProcess`` uses."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    @property
+    def returncode(self) -> int | None: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, sig: int, /) -> None: ...
+    def kill(self) -> None: ...
+
+
 class BrokerStartError(RuntimeError):
     """The broker did not become ready; the message has its stderr."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerTls:
+    """The TLS of all listeners of a broker, and the CA that its clients trust; files in PEM."""
+
+    certificate_file: Path
+    key_file: Path
+    ca_file: Path
+    client_auth: Literal["none", "requested", "required"] = "none"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "STELE_TLS_CERTIFICATE_FILE": str(self.certificate_file),
+            "STELE_TLS_KEY_FILE": str(self.key_file),
+            "STELE_TLS_CLIENT_AUTH": self.client_auth,
+            "STELE_TLS_CLIENT_CA_FILE": str(self.ca_file),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLogin:
+    """A user of a broker all of whose listeners require logins; access rules do not hold for it."""
+
+    user: str = "test"
+    password: str = field(default="a-password-for-tests", repr=False)
 
 
 class BrokerProcess:
@@ -39,26 +85,49 @@ class BrokerProcess:
         *,
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        tls: BrokerTls | None = None,
+        login: BrokerLogin | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
         self.data_dir = data_dir
+        self.tls = tls
+        self.login = login
         self.host = "127.0.0.1"
         self.http_port = 0
         self.binary_port = 0
         self.kafka_port = 0
         self._arguments = list(arguments)
-        self._environment = dict(environment or {})
+        self._environment = {
+            **({} if tls is None else tls.environment),
+            **(
+                {}
+                if login is None
+                else {"STELE_AUTHENTICATION": "required", "STELE_SUPER_USERS": f"User:{login.user}"}
+            ),
+            **(environment or {}),
+        }
         self._start_timeout_s = start_timeout_s
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._stderr_path = data_dir.parent / f"{data_dir.name}.stderr"
 
     @property
     def http_url(self) -> str:
-        return f"http://{self.host}:{self.http_port}"
+        """``https://`` if the broker has TLS; without the options of a URL, so that paths can be added."""
+        return f"{'http' if self.tls is None else 'https'}://{self._userinfo}{self.host}:{self.http_port}"
 
     @property
     def binary_url(self) -> str:
-        return f"stele://{self.host}:{self.binary_port}"
+        if self.tls is None:
+            return f"stele://{self._userinfo}{self.host}:{self.binary_port}"
+        return f"stele+tls://{self._userinfo}{self.host}:{self.binary_port}?ca_file={quote(str(self.tls.ca_file))}"
+
+    @property
+    def _userinfo(self) -> str:
+        return (
+            ""
+            if self.login is None
+            else f"{quote(self.login.user, safe='')}:{quote(self.login.password, safe='')}@"
+        )
 
     @property
     def kafka_bootstrap(self) -> str:
@@ -92,18 +161,15 @@ class BrokerProcess:
         self.data_dir.mkdir(parents=True, exist_ok=True)
         # Settings of the shell must not leak into a broker under test.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("STELE_")}
-        command = [sys.executable, "-m", "stele.cli", "serve", "--data-dir", str(self.data_dir)]
-        command += ["--host", self.host, "--http-port", str(self.http_port)]
-        command += ["--binary-port", str(self.binary_port), "--kafka-port", str(self.kafka_port)]
-        command += self._arguments
+        environment = {**inherited, "PYTHONUNBUFFERED": "1", **_FOR_TESTS, **self._environment}
+        if self.login is not None and not (self.data_dir / _CATALOG).exists():
+            self._add_user(self.login, environment)
+        arguments = ["serve", "--data-dir", str(self.data_dir)]
+        arguments += ["--host", self.host, "--http-port", str(self.http_port)]
+        arguments += ["--binary-port", str(self.binary_port), "--kafka-port", str(self.kafka_port)]
+        arguments += self._arguments
         with self._stderr_path.open("ab") as stderr:
-            process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                env={**inherited, "PYTHONUNBUFFERED": "1", **_FOR_TESTS, **self._environment},
-            )
+            process = self.spawn(arguments, stderr, environment)
         self._process = process
         ready = self._await_ready(process)
         if ready is None:
@@ -115,7 +181,30 @@ class BrokerProcess:
         self.binary_port = int(ready[4])
         self.kafka_port = int(ready[6])
 
-    def _await_ready(self, process: subprocess.Popen[bytes]) -> re.Match[str] | None:
+    def _add_user(self, login: BrokerLogin, environment: Mapping[str, str]) -> None:
+        with self._stderr_path.open("ab") as stderr:
+            process = self.spawn(
+                ["user", "add", login.user, "--data-dir", str(self.data_dir)],
+                stderr,
+                {**environment, "STELE_PASSWORD": login.password},
+            )
+        if process.stdout is not None:
+            with process.stdout:
+                process.stdout.read()
+        if process.wait(self._start_timeout_s):
+            raise BrokerStartError(f"the user could not be added; the stderr:\n{self.stderr}")
+
+    def spawn(self, arguments: list[str], stderr: IO[bytes], environment: Mapping[str, str]) -> Process:
+        """Run ``stele`` with ``arguments`` in a new process, with a pipe as its stdout."""
+        return subprocess.Popen(  # noqa: S603 (our own interpreter and module)
+            [sys.executable, "-m", "stele.cli", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env=environment,
+        )
+
+    def _await_ready(self, process: Process) -> re.Match[str] | None:
         matches: list[re.Match[str]] = []
         is_decided = threading.Event()
 
@@ -179,11 +268,15 @@ def run_broker(
     *,
     arguments: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    tls: BrokerTls | None = None,
+    login: BrokerLogin | None = None,
     start_timeout_s: float = START_TIMEOUT_S,
 ) -> Generator[BrokerProcess]:
     """Run a broker; delete its data afterwards unless ``data_dir`` is given.
 
-    ``arguments`` are passed to ``stele serve``; ``environment`` is added to its own.
+    ``arguments`` are passed to ``stele serve``; ``environment`` is added to its own. With
+    ``tls``, all listeners have it, and ``binary_url`` names the CA file. With ``login``, all
+    listeners require logins, the user is created, and both URLs log in as that user.
 
     Raises:
         BrokerStartError: the broker did not become ready.
@@ -193,6 +286,8 @@ def run_broker(
             Path(scratch) / "data" if data_dir is None else Path(data_dir),
             arguments=arguments,
             environment=environment,
+            tls=tls,
+            login=login,
             start_timeout_s=start_timeout_s,
         )
         broker.start()

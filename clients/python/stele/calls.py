@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Unpack
 
-from .config import ClientConfig, url_from_environment
+from .config import ClientConfig, FilePath, TlsFiles, url_from_environment
+from .credentials import LoginOptions, given_credentials
 from .errors import ProduceError, SteleClientError
 from .operations.fetch import FETCH_BYTES_MAX, Fetch, FetchOutcome, ListOffset
 from .operations.produce import Produce, RecordOutcome
+from .operations.tables import LookUpKey
 from .records import (
     FetchedRecords,
     NewRecord,
@@ -22,10 +25,12 @@ from .records import (
 )
 from .wire import messages as m
 from .wire.compression import Compression
+from .wire.isolation_level import IsolationLevel
 from .wire.partitioner import partition_for_key
 
 AcksLike = Literal["all", "-1", "1", "0"] | int
 At = Literal["earliest", "latest"] | Timestamp
+Isolation = Literal["read_committed", "read_uncommitted"]
 
 # Below the default limit of 1 MiB, with room for the batch header.
 BATCH_BYTES_MAX = 900 * 1024
@@ -38,11 +43,24 @@ def now_ms() -> int:
 
 
 def make_config(
-    url: str | None, timeout_s: float | None = None, connect_timeout_s: float | None = None
+    url: str | None,
+    timeout_s: float | None = None,
+    connect_timeout_s: float | None = None,
+    *,
+    ca_file: FilePath | None = None,
+    certificate_file: FilePath | None = None,
+    key_file: FilePath | None = None,
+    **login: Unpack[LoginOptions],
 ) -> ClientConfig:
     given = {"timeout_s": timeout_s, "connect_timeout_s": connect_timeout_s}
     return ClientConfig(
         url=url_from_environment() if url is None else url,
+        tls=TlsFiles(
+            ca_file=None if ca_file is None else os.fspath(ca_file),
+            certificate_file=None if certificate_file is None else os.fspath(certificate_file),
+            key_file=None if key_file is None else os.fspath(key_file),
+        ),
+        credentials=given_credentials(login),
         **{name: value for name, value in given.items() if value is not None},
     )
 
@@ -82,6 +100,17 @@ def parse_at(at: At) -> int:
     if timestamp_ms < 0:
         raise ValueError(f"{timestamp_ms} is before the epoch; times are ms since 1970")
     return timestamp_ms
+
+
+def parse_isolation(isolation: Isolation) -> IsolationLevel:
+    """Return the isolation level of a name.
+
+    Raises:
+        ValueError: ``isolation`` has another value.
+    """
+    if isolation not in ("read_committed", "read_uncommitted"):
+        raise ValueError(f"isolation is {isolation!r}; it must be read_committed or read_uncommitted")
+    return IsolationLevel[isolation.upper()]
 
 
 class PartitionCounts:
@@ -191,22 +220,28 @@ def collect(
     return [result for result in results if result is not None]
 
 
-def single(outcomes: list[RecordOutcome]) -> RecordMetadata:
-    (outcome,) = outcomes
-    if isinstance(outcome, SteleClientError):
-        raise outcome
-    return outcome
-
-
 def fetch_operation(
-    topic: str, partition: int, offset: int, *, max_bytes: int, wait_ms: int, min_bytes: int
+    topic: str,
+    partition: int,
+    offset: int,
+    *,
+    max_bytes: int,
+    wait_ms: int,
+    min_bytes: int,
+    isolation: Isolation,
 ) -> Fetch:
     if offset < 0:
         raise ValueError(f"offset is {offset}; use list_offset for 'earliest' and 'latest'")
     if not 0 < max_bytes <= FETCH_BYTES_MAX:
         raise ValueError(f"max_bytes is {max_bytes}; it must be from 1 to {FETCH_BYTES_MAX}")
     fetched_partition = m.FetchPartition(topic=topic, partition=partition, offset=offset, max_bytes=max_bytes)
-    return Fetch(partitions=(fetched_partition,), wait_ms=wait_ms, min_bytes=min_bytes, max_bytes=max_bytes)
+    return Fetch(
+        partitions=(fetched_partition,),
+        wait_ms=wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation=parse_isolation(isolation),
+    )
 
 
 def fetched(outcomes: list[FetchOutcome], max_records: int | None) -> FetchedRecords:
@@ -220,8 +255,17 @@ def fetched(outcomes: list[FetchOutcome], max_records: int | None) -> FetchedRec
     return outcome
 
 
-def list_offset_operation(topic: str, partition: int, at: At) -> ListOffset:
-    return ListOffset(topic=topic, partition=partition, timestamp_ms=parse_at(at))
+def list_offset_operation(topic: str, partition: int, at: At, isolation: Isolation) -> ListOffset:
+    return ListOffset(
+        topic=topic,
+        partition=partition,
+        timestamp_ms=parse_at(at),
+        isolation=parse_isolation(isolation),
+    )
+
+
+def look_up_operation(topic: str, key: bytes | str, partition: int | None) -> LookUpKey:
+    return LookUpKey(topic=topic, key=key.encode() if isinstance(key, str) else key, partition=partition)
 
 
 def text_configs(configs: Mapping[str, object] | None) -> dict[str, str]:

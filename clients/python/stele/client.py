@@ -1,7 +1,7 @@
 """The blocking client for single calls, the base of ``Producer`` and ``Consumer``.
 
 It does not wrap ``async_client``, because it must work where no event loop can run
-(gevent). What both clients do without I/O is in ``calls``.
+(gevent). What both clients do without I/O is in ``calls``. As there, one class holds every call.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from . import calls
-from .calls import AcksLike, At
+from .calls import AcksLike, At, Isolation
+from .config import ClientConfig, FilePath
+from .credentials import LoginOptions
 from .errors import ConnectionLostError, ProduceError, SteleClientError, TopicExistsError, UnknownTopicError
 from .operations import groups, topics
 from .operations.base import Operation
@@ -25,11 +27,13 @@ from .records import (
     HeadersLike,
     Membership,
     NewRecord,
+    Record,
     RecordMetadata,
     Timestamp,
     TopicDescription,
     TopicPartition,
 )
+from .serializers import Deserializer, bytes_deserializer
 from .transport import open_blocking
 from .transport.base import REPETITIONS_MAX, BlockingTransport, backoff
 from .wire.compression import Compression
@@ -37,7 +41,12 @@ from .wire.compression import Compression
 if TYPE_CHECKING:
     from .grouping.core import GroupSettings
     from .grouping.group import Group
+    from .tables.core import TableSettings
+    from .tables.table import Table
+    from .transactions.transaction import Transaction
 
+K = TypeVar("K")
+V = TypeVar("V")
 R = TypeVar("R")
 
 
@@ -47,6 +56,11 @@ class Client:
     It connects on the first call, and reconnects after an outage of the broker.
     It is safe to use from several threads or gevent greenlets at once. Without a URL it
     reads the environment (``stele.config.url_from_environment``).
+
+    With ``stele+tls://`` and ``https://``, ``ca_file`` names the CAs to trust instead of
+    those of the system; ``certificate_file`` and ``key_file`` are the client's own. They may
+    also stand in the URL or in the environment (``stele.config.TlsFiles``).
+    ``stele.credentials.LoginOptions`` has the arguments of a login.
 
     Every call takes at most ``timeout_s`` and raises only subclasses of
     ``SteleClientError``. While the broker is down that is ``BrokerUnavailableError``,
@@ -59,8 +73,22 @@ class Client:
         *,
         timeout_s: float | None = None,
         connect_timeout_s: float | None = None,
+        ca_file: FilePath | None = None,
+        certificate_file: FilePath | None = None,
+        key_file: FilePath | None = None,
+        config: ClientConfig | None = None,
+        **login: Unpack[LoginOptions],
     ) -> None:
-        self.config = calls.make_config(url, timeout_s, connect_timeout_s)
+        """``config`` takes the place of all other arguments."""
+        self.config = config or calls.make_config(
+            url,
+            timeout_s,
+            connect_timeout_s,
+            ca_file=ca_file,
+            certificate_file=certificate_file,
+            key_file=key_file,
+            **login,
+        )
         self.transport: BlockingTransport = open_blocking(self.config)
         self._partition_counts = calls.PartitionCounts()
         self._lookup_lock = threading.Lock()
@@ -180,6 +208,7 @@ class Client:
         max_bytes: int = PARTITION_BYTES_MAX,
         min_bytes: int = 1,
         wait_ms: int = 0,
+        isolation: Isolation = "read_committed",
         timeout_s: float | None = None,
     ) -> FetchedRecords:
         """Read records from ``offset`` on, without a consumer's position.
@@ -192,18 +221,84 @@ class Client:
                 log end.
         """
         operation = calls.fetch_operation(
-            topic, partition, offset, max_bytes=max_bytes, wait_ms=wait_ms, min_bytes=min_bytes
+            topic,
+            partition,
+            offset,
+            max_bytes=max_bytes,
+            wait_ms=wait_ms,
+            min_bytes=min_bytes,
+            isolation=isolation,
         )
         return calls.fetched(self.call(operation, timeout_s=timeout_s), max_records)
 
-    def list_offset(self, topic: str, partition: int = 0, at: At = "latest") -> int | None:
+    def list_offset(
+        self,
+        topic: str,
+        partition: int = 0,
+        at: At = "latest",
+        *,
+        isolation: Isolation = "read_committed",
+    ) -> int | None:
         """Return the offset at ``at``; None if no record is that late.
 
         ``at``: ``"earliest"``, ``"latest"`` (the offset of the next record), or a time,
         for the first record at or after it: a datetime with a time zone, or ms since
         the epoch.
         """
-        return self.call(calls.list_offset_operation(topic, partition, at))
+        return self.call(calls.list_offset_operation(topic, partition, at, isolation))
+
+    def lookup(
+        self,
+        topic: str,
+        key: bytes | str,
+        *,
+        partition: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Record[bytes] | None:
+        """Return the newest record of ``key`` in a compacted topic; None if there is none, or it was deleted.
+
+        Without ``partition`` all partitions are looked at. If several have records of the
+        key, the record with the newest timestamp counts.
+
+        Raises:
+            InvalidRequestError: the topic is not compacted.
+        """
+        record = self.call(calls.look_up_operation(topic, key, partition), timeout_s=timeout_s)
+        return None if record is None or record.value is None else record
+
+    @overload
+    def table(
+        self, topic: str, *, key: None = None, value: None = None, **settings: Unpack[TableSettings]
+    ) -> Table[bytes, bytes]: ...
+    @overload
+    def table(
+        self, topic: str, *, key: Deserializer[K], value: None = None, **settings: Unpack[TableSettings]
+    ) -> Table[K, bytes]: ...
+    @overload
+    def table(
+        self, topic: str, *, key: None = None, value: Deserializer[V], **settings: Unpack[TableSettings]
+    ) -> Table[bytes, V]: ...
+    @overload
+    def table(
+        self, topic: str, *, key: Deserializer[K], value: Deserializer[V], **settings: Unpack[TableSettings]
+    ) -> Table[K, V]: ...
+    def table(
+        self,
+        topic: str,
+        *,
+        key: Deserializer[Any] | None = None,
+        value: Deserializer[Any] | None = None,
+        **settings: Unpack[TableSettings],
+    ) -> Table[Any, Any]:
+        """Open a compacted topic as a mapping that follows its changes; see ``Table`` and ``TableOptions``.
+
+        ``key`` and ``value`` are deserializers; without them, keys and values are bytes.
+        """
+        from .tables.table import Table
+
+        # A separate connection, because responses come in request order and a long poll would delay them.
+        own = Client(config=self.config)
+        return Table(own, topic, key=key or bytes_deserializer, value=value or bytes_deserializer, **settings)
 
     # ── topics ──
 
@@ -298,16 +393,36 @@ class Client:
         """Drop the cached result of ``partition_count``."""
         self._partition_counts.forget(topic)
 
+    # ── transactions ──
+
+    def transaction(self, transactional_id: str, *, timeout_s: float = 60.0) -> Transaction:
+        """Write records and settle leases as one unit, over an ``http://`` URL.
+
+        ::
+
+            with client.transaction("job-7") as tx:
+                tx.produce("invoices", b"…")
+                tx.ack(batch)
+
+        The end of the block commits, and an exception aborts. ``transactional_id`` names the program: when
+        it begins again, what it left open is aborted, and another process that uses the id is fenced. See
+        ``Transaction``.
+        """
+        from .transactions.transaction import Transaction
+
+        return Transaction(self, transactional_id, timeout_s=timeout_s)
+
     # ── groups ──
 
     def group(self, group: str, *topics: str, **options: Unpack[GroupSettings]) -> Group:
-        """Read ``topics`` as one of the readers of ``group``; see ``Group`` and ``GroupOptions``."""
+        """Read ``topics`` as one of the readers of ``group``.
+
+        See ``Group`` and ``GroupOptions``.
+        """
         from .grouping.group import Group
 
         # A separate connection, because responses come in request order and a long poll would delay them.
-        own = Client(
-            self.url, timeout_s=self.config.timeout_s, connect_timeout_s=self.config.connect_timeout_s
-        )
+        own = Client(config=self.config)
         return Group(own, group, *topics, **options)
 
     def join_group(

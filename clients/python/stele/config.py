@@ -1,66 +1,172 @@
-"""The broker's URL and the timeouts of a client, from arguments or the environment."""
+"""The broker's URL, the login, the TLS files and the timeouts of a client, from arguments or the environment."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from .credentials import NO_CREDENTIALS, Credentials, resolve
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_TCP_PORT = 9009
 DEFAULT_HTTP_URL = "http://127.0.0.1:8080"
 
 
+FilePath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """Files in PEM. Without ``ca_file`` the CAs of the system are trusted.
+
+    ``certificate_file`` is the client's own, with the chain; ``key_file`` may be left out
+    if the key is in the same file.
+    """
+
+    ca_file: str | None = None
+    certificate_file: str | None = None
+    key_file: str | None = None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> TlsFiles:
+        """Read ``STELE_CA_FILE``, ``STELE_CERTIFICATE_FILE`` and ``STELE_KEY_FILE``."""
+        env = os.environ if environment is None else environment
+        return cls(
+            ca_file=env.get("STELE_CA_FILE") or None,
+            certificate_file=env.get("STELE_CERTIFICATE_FILE") or None,
+            key_file=env.get("STELE_KEY_FILE") or None,
+        )
+
+    def or_else(self, other: TlsFiles) -> TlsFiles:
+        """Return these files, and those of ``other`` where none is named. A certificate brings its key."""
+        pair = self if self.certificate_file else other
+        return TlsFiles(
+            ca_file=self.ca_file or other.ca_file,
+            certificate_file=pair.certificate_file,
+            key_file=pair.key_file,
+        )
+
+
+NO_FILES = TlsFiles()
+_TLS_OPTIONS = ("ca_file", "certificate_file", "key_file")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """The URL and timeouts of a client.
+    """The URL, the TLS files and the timeouts of a client.
 
-    ``url``: ``stele://host:port`` (binary protocol) or ``http://host:port``.
+    ``url``: ``stele://host:port`` (binary protocol) or ``http://host:port``; with TLS
+    ``stele+tls://`` or ``https://``, to which ``?ca_file=PATH`` and the other names of
+    ``TlsFiles`` may be added.
+    ``stele://user@host`` logs in with the password in STELE_PASSWORD, or in the file that
+    STELE_PASSWORD_FILE names; ``user:password@host`` works, too, and is never printed.
+    ``credentials``: take precedence over the URL, which takes precedence over STELE_USER,
+    and STELE_API_KEY or STELE_API_KEY_FILE.
+    ``tls``: takes precedence over the URL, which takes precedence over the environment.
     ``timeout_s``: the most a call may take, not counting the wait of a long poll.
     ``connect_timeout_s``: how long a call tries to connect, with growing pauses,
     before it raises ``BrokerUnavailableError``; at most the timeout of the call.
     """
 
-    url: str
+    url: str = field(repr=False)
+    tls: TlsFiles = NO_FILES
+    credentials: Credentials = NO_CREDENTIALS
     timeout_s: float = 30.0
     connect_timeout_s: float = 3.0
 
     def __post_init__(self) -> None:
-        Endpoint.parse(self.url)
+        endpoint = Endpoint.parse(self.url)
+        if self.tls != NO_FILES and endpoint.tls is None:
+            raise ValueError(f"{shown_url(self.url)!r} is without TLS, for which files are given; {_USE_TLS}")
         if self.timeout_s <= 0 or self.connect_timeout_s <= 0:
             raise ValueError("timeout_s and connect_timeout_s must be greater than 0")
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The parsed URL, with the login and the TLS files of arguments, URL and environment.
+
+        Raises:
+            ValueError: a password is missing, or a file with a secret cannot be used.
+        """
+        endpoint = Endpoint.parse(self.url)
+        credentials = resolve(self.credentials, endpoint.credentials, os.environ)
+        endpoint = replace(endpoint, credentials=credentials)
+        if endpoint.tls is None:
+            return endpoint
+        files = self.tls.or_else(endpoint.tls).or_else(TlsFiles.from_environment())
+        return replace(endpoint, tls=files)
+
+
+_USE_TLS = "write stele+tls://HOST:PORT or https://HOST:PORT"
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A parsed URL; ``http_url`` is the base URL if the transport is HTTP."""
+    """A parsed URL; ``http_url`` is the base URL if the transport is HTTP, ``tls`` is None without TLS."""
 
     transport: Literal["tcp", "http"]
     host: str
     port: int
     http_url: str = ""
+    tls: TlsFiles | None = None
+    credentials: Credentials = NO_CREDENTIALS
 
     @classmethod
     def parse(cls, url: str) -> Endpoint:
-        """Parse a ``stele://``, ``http://`` or ``https://`` URL. Raises ValueError for others."""
-        parts = urlsplit(url)
+        """Parse a URL of the schemes ``stele``, ``stele+tls``, ``http`` and ``https``. Raises ValueError for others."""
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise ValueError(f"{shown_url(url)} is not a valid URL ({error})") from None
+        given, url = url, shown_url(url)
         try:
             port = parts.port
-        except ValueError as error:
-            raise ValueError(f"{url!r} has no valid port: {error}") from error
-        if not parts.hostname or parts.scheme not in ("stele", "http", "https"):
+        except ValueError:
+            raise ValueError(f"{url!r} has no valid port; write a number from 1 to 65535") from None
+        if not parts.hostname or parts.scheme not in ("stele", "stele+tls", "http", "https"):
             raise ValueError(
                 f"{url!r} is not the URL of a broker; write stele://HOST:9009 (binary protocol) "
-                "or http://HOST:8080"
+                "or http://HOST:8080; with TLS, stele+tls:// or https://"
             )
-        if parts.scheme == "stele":
-            if parts.path.strip("/") or parts.query:
+        has_tls = parts.scheme in ("stele+tls", "https")
+        tls = _tls_options(url, parts.query) if has_tls else None
+        credentials = Credentials(user=unquote(parts.username or ""), password=unquote(parts.password or ""))
+        if parts.scheme.startswith("stele"):
+            if parts.path.strip("/") or (parts.query and not has_tls):
                 raise ValueError(f"{url!r} has a path or a query; write the URL as stele://HOST:PORT")
-            return cls("tcp", parts.hostname, port or DEFAULT_TCP_PORT)
+            return cls("tcp", parts.hostname, port or DEFAULT_TCP_PORT, tls=tls, credentials=credentials)
         default_port = 443 if parts.scheme == "https" else 80
-        return cls("http", parts.hostname, port or default_port, url.rstrip("/"))
+        given = given.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1)
+        base = given.partition("?")[0] if has_tls else given
+        return cls("http", parts.hostname, port or default_port, base.rstrip("/"), tls, credentials)
+
+
+def shown_url(url: str) -> str:
+    """Return ``url`` without user and password, for messages; a malformed one may lose more."""
+    scheme, slashes, rest = url.partition("://")
+    return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
+
+
+def has_password(url: str) -> bool:
+    """Return whether ``url`` holds a password, which does not belong on a command line."""
+    try:
+        return urlsplit(url).password is not None
+    except ValueError:
+        # It is no URL, which is reported where it is parsed.
+        return False
+
+
+def _tls_options(url: str, query: str) -> TlsFiles:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    for name, value in options.items():
+        if name not in _TLS_OPTIONS or not value:
+            raise ValueError(
+                f"{url!r} has the option {name}={value}; the options are {', '.join(_TLS_OPTIONS)}"
+            )
+    return TlsFiles(**options)
 
 
 def url_from_environment(environment: Mapping[str, str] | None = None) -> str:

@@ -7,7 +7,7 @@
     ├── ConnectionLostError             the connection broke before the response
     ├── RequestTimedOutError            no response in time
     ├── StorageFailedError              the broker's disk failed or is full
-    ├── ThrottledError                  too many requests at once
+    ├── ThrottledError                  too many requests at once, or more than a quota allows
     ├── ProtocolError                   the peer does not speak this protocol
     ├── UnknownTopicError               no such topic or partition
     ├── TopicExistsError                the topic to create exists
@@ -15,6 +15,8 @@
     ├── OffsetOutOfRangeError           the offset was deleted, or is past the log end
     ├── RecordTooLargeError             a record or request exceeds a limit
     ├── CorruptRecordsError             stored bytes fail their CRC
+    ├── AuthenticationError             the broker needs a login, or refused this one
+    ├── AuthorizationError              no access rule allows this
     ├── UnsupportedOperationError       not available over this transport
     ├── ClosedError                     used after close()
     ├── GroupError                      rejected by a consumer group; .code has the reason
@@ -22,6 +24,8 @@
     │   └── LeaseLostError              the lease of a batch expired
     ├── CoordinatorUnavailableError     consumer groups are temporarily unavailable
     ├── ProducerStateError              the broker rejects this producer's epoch or sequence
+    │   └── TransactionError            the transaction cannot go on; it is aborted
+    │       └── TransactionFencedError  another producer began with this transactional id
     ├── ProduceError                    some of several records failed; .errors by index
     ├── SerializationError              a serializer failed; nothing was sent
     ├── DeserializationError            a deserializer failed; .record has the bytes
@@ -153,6 +157,16 @@ class CorruptRecordsError(SteleClientError):
     default_code = ErrorCode.CORRUPT_MESSAGE
 
 
+class AuthenticationError(SteleClientError):
+    default_code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class AuthorizationError(SteleClientError):
+    """No access rule allows this, whether or not the object exists."""
+
+    default_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
 class UnsupportedOperationError(SteleClientError):
     default_code = ErrorCode.UNSUPPORTED_VERSION
 
@@ -193,6 +207,21 @@ class ProducerStateError(SteleClientError):
     """The broker refuses this producer's epoch or sequence."""
 
     default_code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class TransactionError(ProducerStateError):
+    """The transaction cannot go on; abort it, and begin again."""
+
+    default_code = ErrorCode.INVALID_TXN_STATE
+
+
+class TransactionFencedError(TransactionError):
+    """Another producer began with this transactional id, or the transaction took too long.
+
+    Nothing of the transaction was or will be committed.
+    """
+
+    default_code = ErrorCode.PRODUCER_FENCED
 
 
 class ProduceError(SteleClientError):
@@ -257,6 +286,9 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.UNKNOWN_MEMBER_ID: GroupError,
     ErrorCode.INVALID_SESSION_TIMEOUT: GroupError,
     ErrorCode.REBALANCE_IN_PROGRESS: GroupError,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: AuthorizationError,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: AuthorizationError,
     ErrorCode.INVALID_TIMESTAMP: InvalidRequestError,
     ErrorCode.UNSUPPORTED_VERSION: UnsupportedOperationError,
     ErrorCode.TOPIC_ALREADY_EXISTS: TopicExistsError,
@@ -286,13 +318,24 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopicError,
     ErrorCode.UNSUPPORTED_ENDPOINT_TYPE: InvalidRequestError,
     # Only the Kafka protocol has these.
+    ErrorCode.SASL_AUTHENTICATION_FAILED: AuthenticationError,
+    ErrorCode.UNACCEPTABLE_CREDENTIAL: InvalidRequestError,
     ErrorCode.UNSUPPORTED_SASL_MECHANISM: UnsupportedOperationError,
     ErrorCode.ILLEGAL_SASL_STATE: UnsupportedOperationError,
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: ProducerStateError,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: UnsupportedOperationError,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: TransactionError,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: AuthorizationError,
     ErrorCode.SECURITY_DISABLED: UnsupportedOperationError,
     ErrorCode.LOG_DIR_NOT_FOUND: InvalidRequestError,
     ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: InvalidRequestError,
+    ErrorCode.NOT_ENOUGH_REPLICAS: CoordinatorUnavailableError,
+    ErrorCode.INVALID_TXN_STATE: TransactionError,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: ProducerStateError,
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: InvalidRequestError,
+    ErrorCode.CONCURRENT_TRANSACTIONS: CoordinatorUnavailableError,
+    ErrorCode.OPERATION_NOT_ATTEMPTED: InvalidRequestError,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT: CoordinatorUnavailableError,
+    ErrorCode.PRODUCER_FENCED: TransactionFencedError,
+    ErrorCode.TRANSACTION_ABORTABLE: TransactionError,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH: InvalidRequestError,
     ErrorCode.ELECTION_NOT_NEEDED: InvalidRequestError,
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: InvalidRequestError,
@@ -304,6 +347,7 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: InvalidRequestError,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR: InvalidRequestError,
     ErrorCode.MISMATCHED_ENDPOINT_TYPE: InvalidRequestError,
+    ErrorCode.INVALID_REGULAR_EXPRESSION: InvalidRequestError,
     ErrorCode.PARTITION_NOT_ASSIGNED: GroupError,
     ErrorCode.PARTITION_OWNED: PartitionOwnedError,
     ErrorCode.PARTITION_NOT_OWNED: GroupError,

@@ -98,12 +98,29 @@ class RecordMetadata:
 
 
 @dataclass(slots=True, kw_only=True)
+class PartitionCompaction:
+    """How much of a compacted partition is new since its last pass, and what the cleaner does about it.
+
+    ``dirty_ratio`` is 0 to 1. ``cleaner`` is ``off``, ``running``, ``failed``, ``due`` or ``idle``.
+    """
+
+    partition: int
+    dirty_ratio: float
+    cleaner: str
+
+
+@dataclass(slots=True, kw_only=True)
 class TopicDescription:
-    """A topic; ``configs`` are the values in effect, by Kafka's names."""
+    """A topic; ``configs`` are the values in effect, by Kafka's names.
+
+    ``compaction`` has an entry per partition of a compacted topic. The binary protocol
+    does not carry it, so there it is empty.
+    """
 
     topic: str
     partitions: int
     configs: dict[str, str] = field(default_factory=dict[str, str])
+    compaction: list[PartitionCompaction] = field(default_factory=list["PartitionCompaction"])
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,7 +143,8 @@ class FetchedRecords:
     """Records of one partition in offset order, and the bounds of its log.
 
     ``next_offset`` is the offset to fetch next. It can be more than one past the last
-    record, because some offsets hold no record.
+    record, because some offsets hold no record. ``high_watermark`` is the offset up to which
+    the fetch could read: the last stable offset, unless the isolation level is read_uncommitted.
     """
 
     topic: str

@@ -7,7 +7,8 @@
             client.produce("orders", b"first")
 
 ``stele_broker`` is a new broker per test. ``stele_broker_session`` is shared by all
-tests, so use distinct topic names. Without pytest, use
+tests, so use distinct topic names. ``run_broker(login=BrokerLogin())`` runs one that
+requires logins. Without pytest, use
 ``stele.broker_process.run_broker``.
 """
 
@@ -19,9 +20,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from .broker_process import BrokerProcess, BrokerStartError, run_broker
+    from .broker_process import BrokerLogin, BrokerProcess, BrokerStartError, BrokerTls, run_broker
 
-__all__ = ["BrokerProcess", "BrokerStartError", "run_broker", "stele_broker", "stele_broker_session"]
+__all__ = [
+    "BrokerLogin",
+    "BrokerProcess",
+    "BrokerStartError",
+    "BrokerTls",
+    "run_broker",
+    "stele_broker",
+    "stele_broker_session",
+]
 
 
 @pytest.fixture
@@ -44,7 +53,7 @@ def stele_broker_session() -> Iterator[BrokerProcess]:
 
 def __getattr__(name: str) -> object:
     # Imported on first use, because every pytest run loads this module.
-    if name in ("BrokerProcess", "BrokerStartError", "run_broker"):
+    if name in ("BrokerLogin", "BrokerProcess", "BrokerStartError", "BrokerTls", "run_broker"):
         from . import broker_process
 
         return getattr(broker_process, name)

@@ -48,7 +48,7 @@ _REFUSED = r"out: Error while executing [\w ]+ command : .*|err: .*|exit code 1"
 _DONE = r"out: (Created|Completed|Altered|Deleted) .*|exit code 0"
 
 _NOT_SERVED = (
-    "WriteTxnMarkers|InitializeShareGroupState|ReadShareGroupState|WriteShareGroupState|DeleteShareGroupState"
+    "InitializeShareGroupState|ReadShareGroupState|WriteShareGroupState|DeleteShareGroupState"
     "|ReadShareGroupStateSummary"
 )
 
@@ -162,17 +162,28 @@ ACCEPTED: tuple[Accepted, ...] = (
     ),
     Accepted(
         what="Producer ids",
-        calls="^kafka-transactions describe-producers",
-        mask=r"^(out: )\d+(?= \d+ -?\d+ -?\d+ TIME )",
+        calls="^kafka-transactions (describe-producers|list|describe )",
+        mask=r"^(out: )\d+(?= \d+ -?\d+ -?\d+ TIME )|^(out: tx 1 )\d+|^(out: 1 tx )\d+",
         reason="Any numbers that are not in use; clients ask in an order of their own.",
     ),
     Accepted(
-        what="WriteTxnMarkers and the APIs of the state of share groups",
+        what="The epoch of the transaction coordinator",
+        calls="^kafka-transactions describe-producers --topic perf",
+        mask=r"^(out: \S+ \d+ )\d+(?= -1 TIME )",
+        reason="In Stele it rises with each start of the broker.",
+    ),
+    Accepted(
+        what="When a transaction that has ended began",
+        calls="^kafka-transactions describe --transactional-id tx",
+        mask=r"^(out: 1 tx \S+ \d+ CompleteCommit \d+ ).*",
+        reason="Kafka shows the start of the last transaction, and how long ago it was; Stele only that of an open one.",
+    ),
+    Accepted(
+        what="The APIs of the state of share groups",
         calls="^kafka-broker-api-versions",
         kafka=rf"out: ({_NOT_SERVED})\(\d+\): .*",
         stele=rf"out: ({_NOT_SERVED})\(\d+\): UNSUPPORTED,",
-        reason="Not served. Brokers send these to each other; `kafka-transactions abort`, which sends WriteTxnMarkers"
-        " too, reports it at once.",
+        reason="Not served. Brokers send these to each other.",
     ),
     Accepted(
         what="Older versions of some APIs",
@@ -183,8 +194,10 @@ ACCEPTED: tuple[Accepted, ...] = (
     Accepted(
         what="Features of the cluster",
         calls="^kafka-features describe",
-        kafka=r"out: Feature: .*",
-        reason="A feature switches on what brokers of several versions must agree on. Stele has none.",
+        kafka=r"out: Feature: (?!transaction\.version).*",
+        mask=r"^(out: Feature: transaction\.version .* Epoch: )\d+",
+        reason="A feature switches on what brokers of several versions must agree on. Stele has only"
+        " `transaction.version`, which is fixed.",
     ),
     Accepted(
         what="The log of the controllers",
@@ -275,20 +288,6 @@ ACCEPTED: tuple[Accepted, ...] = (
         reason="As above.",
     ),
     Accepted(
-        what="Quotas",
-        calls="^kafka-configs .*--client app",
-        kafka=rf"{_DONE}|out: Quota configs for client-id 'app' are .*",
-        stele=_REFUSED,
-        reason="There are none; one that is stored and has no effect would mislead.",
-    ),
-    Accepted(
-        what="SCRAM credentials",
-        calls="^kafka-configs --alter --user alice",
-        kafka=_DONE,
-        stele=_REFUSED,
-        reason="There is no SASL.",
-    ),
-    Accepted(
         what="Share groups",
         calls="^kafka-share-groups --describe --group|^kafka-console-share-consumer",
         kafka=r".*(GroupIdNotFoundException|TimeoutException).*",
@@ -302,14 +301,5 @@ ACCEPTED: tuple[Accepted, ...] = (
         stele=r".*(UnsupportedVersionException|unsupported version|fatal state|terminating consumer process).*"
         r"|err: Processed a total of 0 messages",
         reason="Not served, and clients report it at once.",
-    ),
-    Accepted(
-        what="Transactions",
-        calls="--transactional-id",
-        mask=r"(Failed to describe transaction state of transactional-id `missing`: ).*",
-        kafka=r"out: 5 records sent, SPEED|exit code 0",
-        stele=r'err: Exception in thread "main" org\.apache\.kafka\.common\.KafkaException: .*'
-        r"|err: Caused by: .*|exit code 1",
-        reason="Not served, and producers report it at once.",
     ),
 )

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from tests.conformance.kafka_tools.compaction_calls import compaction_lines
+
 # By the name of its script in Kafka's bin/: the class, and the option that takes the broker's address.
 TOOLS: dict[str, tuple[str, str]] = {
     "acls": ("org.apache.kafka.tools.AclCommand", "--bootstrap-server"),
@@ -187,6 +189,7 @@ def _topics() -> Iterator[Line]:
     yield "topics --create --topic misassigned --replica-assignment 7"
     yield "topics --create --topic misassigned --replica-assignment 1:1"
     yield "topics --create --topic compacted --config cleanup.policy=compact"
+    yield "topics --describe --topic compacted"
     yield "topics --delete --topic compacted --if-exists"
     yield "topics --list"
     yield "topics --list --exclude-internal"
@@ -233,6 +236,7 @@ def _topic_configs() -> Iterator[Line]:
     yield "configs --alter --topic tuned --add-config cleanup.policy=[compact,delete]"
     yield "configs --alter --topic tuned --delete-config retention.ms,segment.ms,cleanup.policy"
     yield "configs --describe --topic tuned"
+    yield from compaction_lines()
     yield "topics --create --topic strict --config min.insync.replicas=2"
     yield "topics --describe --topic strict"
     yield "topics --describe --under-min-isr-partitions"
@@ -289,6 +293,26 @@ def _other_configs() -> Iterator[Line]:
     yield "configs --describe --client app"
     yield "configs --alter --client app --delete-config producer_byte_rate"
     yield "configs --alter --client app --add-config no_such_rate=1"
+    yield "configs --alter --client app --add-config producer_byte_rate=1.5"
+    yield (
+        "configs --alter --entity-type users --entity-name alice --entity-type clients --entity-default"
+        " --add-config consumer_byte_rate=2097152,request_percentage=12.5"
+    )
+    yield "configs --alter --entity-type users --entity-default --add-config producer_byte_rate=1048576"
+    yield "configs --describe --entity-type users"
+    yield "configs --describe --entity-type users --entity-type clients"
+    yield "configs --describe --entity-type users --entity-name alice --entity-type clients --entity-default"
+    yield (
+        "configs --alter --entity-type users --entity-name alice --entity-type clients --entity-default"
+        " --delete-config consumer_byte_rate,request_percentage"
+    )
+    yield "configs --alter --entity-type users --entity-default --delete-config producer_byte_rate"
+    yield "configs --alter --entity-type ips --entity-name 192.0.2.7 --add-config connection_creation_rate=100"
+    yield "configs --alter --entity-type ips --entity-default --add-config connection_creation_rate=1000"
+    yield "configs --describe --entity-type ips"
+    yield "configs --alter --entity-type ips --entity-name 192.0.2.7 --delete-config connection_creation_rate"
+    yield "configs --alter --entity-type ips --entity-default --delete-config connection_creation_rate"
+    yield "configs --describe --entity-type ips"
     yield "configs --alter --user alice --add-config SCRAM-SHA-256=[password=secret]"
 
 
@@ -499,6 +523,14 @@ def _programs() -> Iterator[Line]:
         "producer-perf-test --topic perf --num-records 5 --record-size 100 --throughput -1"
         " --transactional-id tx --transaction-duration-ms 10"
     )
+    yield "transactions list"
+    yield "transactions list --duration-filter 100000"
+    yield "transactions list --transactional-id-pattern t.*"
+    yield "transactions list --transactional-id-pattern 't('"
+    yield "transactions describe --transactional-id tx"
+    yield "transactions describe-producers --topic perf --partition 0"
+    yield "transactions abort --topic perf --partition 0 --start-offset 0"
+    yield "get-offsets --topic perf"
     yield "console-share-consumer --topic orders --timeout-ms 1500"
     yield (
         "console-consumer --topic orders --consumer-property group.protocol=consumer --from-beginning"

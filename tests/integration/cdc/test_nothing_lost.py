@@ -229,10 +229,10 @@ def test_settings_of_the_environment_and_of_the_role_change_nothing(
     monkeypatch.setenv("PGTZ", "Asia/Kolkata")
     monkeypatch.setenv("PGDATESTYLE", "German")
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    pg.run("CREATE TABLE t (id int PRIMARY KEY, at timestamptz, v text)")
+    pg.run("INSERT INTO t SELECT n, '2026-11-21 10:00+00', 'é' FROM generate_series(1, 30000) n")
     pg.run("ALTER ROLE postgres SET statement_timeout = '300ms'")
     try:
-        pg.run("CREATE TABLE t (id int PRIMARY KEY, at timestamptz, v text)")
-        pg.run("INSERT INTO t SELECT n, '2026-11-21 10:00+00', 'é' FROM generate_series(1, 30000) n")
         replay = Replay(stele_broker.binary_url, "pg.public.t")
         with running_cdc(pg, stele_broker.binary_url, log, "--tables", "t") as cdc:
             replay.read_until(lambda: len(replay.rows) == 30_000, check=cdc.check)

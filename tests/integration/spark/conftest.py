@@ -59,6 +59,8 @@ def make_session(name: str) -> SparkSession:
         SparkSession.builder.master("local[2]")
         .appName(name)
         .config("spark.driver.memory", "1g")
+        # A session of tests ends before code of the optimizing compiler would pay.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")

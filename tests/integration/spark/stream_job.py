@@ -1,4 +1,4 @@
-"""A streaming query in a process of its own, for a test to kill: python stream_job.py URL SOURCE SINK CHECKPOINT plain|shuffled."""
+"""A streaming query in a process of its own, for a test to kill: python stream_job.py URL SOURCE SINK CHECKPOINT plain|shuffled TRANSACTIONAL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 
 def main() -> None:
-    url, source, sink, checkpoint, kind = sys.argv[1:]
+    url, source, sink, checkpoint, kind, transactional = sys.argv[1:]
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
@@ -26,6 +26,7 @@ def main() -> None:
         # Rows come to each task from several others, in whatever order they arrive.
         frame = frame.repartition(3, "value")
     writer = frame.writeStream.format("stele").option("url", url).option("topic", sink)
+    writer = writer.option("transactional", transactional)
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     query.awaitTermination()
     spark.stop()

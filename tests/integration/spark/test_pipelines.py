@@ -131,10 +131,12 @@ def records(url: str, topic: str) -> list[tuple[bytes | None, dict[str, Any]]]:
     found: list[tuple[bytes | None, dict[str, Any]]] = []
     with Client(url) as client:
         for partition in range(client.partition_count(topic)):
-            offset = 0
-            while fetched := client.fetch(topic, partition, offset).records:
-                found += [(record.key, msgspec.json.decode(record.value or b"")) for record in fetched]
-                offset = fetched[-1].offset + 1
+            end, offset = client.list_offset(topic, partition) or 0, 0
+            # What killed attempts wrote is passed over: a page may be without records.
+            while offset < end:
+                page = client.fetch(topic, partition, offset)
+                found += [(record.key, msgspec.json.decode(record.value or b"")) for record in page.records]
+                offset = page.next_offset
     return found
 
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.api.application import create_application
-from app.main import open_broker, open_groups
+from app.main import open_broker, open_groups, open_transactions
 from app.settings import Settings
 
 PARTITIONS = 5000
@@ -21,10 +21,12 @@ async def http(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
     settings = Settings(data_dir=tmp_path)
     broker = await open_broker(settings)
     groups = await open_groups(broker)
+    transactions = await open_transactions(broker, groups)
     await broker.create_topic("orders", partitions=PARTITIONS, configs={"stele.storage": "memory"})
-    transport = httpx.ASGITransport(create_application(broker, groups, settings))
+    transport = httpx.ASGITransport(create_application(broker, groups, transactions, settings))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
+    await transactions.close()
     await groups.close()
     await broker.close()
 

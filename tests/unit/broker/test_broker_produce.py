@@ -5,34 +5,48 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
+from stele.wire.messages import Durability
 
 from app.broker.broker import Broker
 from app.broker.fetch import PartitionFetch
-from app.broker.produce import Acks
+from app.broker.produce import Acks, PendingProduce
 from app.clock import SystemClock
 from app.cluster.sqlite import SqliteCatalog
-from app.errors import BrokerClosing, OutOfOrderSequence, StorageFull, UnknownTopic
+from app.errors import (
+    BrokerClosing,
+    OutOfOrderSequence,
+    RequestTimedOut,
+    SteleError,
+    StorageFull,
+    UnknownTopic,
+)
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
 from app.storage.files import RealFiles
+from app.storage.log import DiskLog
 from tests.support.batches import batch_of
 from tests.support.engines import QUIET
+from tests.support.late_engine import LateEngine
 
 TIMEOUT_MS = 30_000
 ZSTD = {"compression.type": "zstd"}
 
 
+AnyEngine = TypeVar("AnyEngine", bound=EmbeddedEngine)
+
+
 @asynccontextmanager
-async def broker_at(path: Path) -> AsyncGenerator[tuple[Broker, EmbeddedEngine]]:
+async def broker_with(path: Path, engine_class: type[AnyEngine]) -> AsyncGenerator[tuple[Broker, AnyEngine]]:
     clock = SystemClock()
     settings = Settings(data_dir=path, produce_threads=1)
-    engine = EmbeddedEngine(RealFiles(), path, clock=clock, options=QUIET)
+    engine = engine_class(RealFiles(), path, clock=clock, options=QUIET)
     await engine.open()
     broker = Broker(
         engine=engine, catalog=SqliteCatalog(path / "metadata.sqlite"), clock=clock, settings=settings
@@ -42,6 +56,10 @@ async def broker_at(path: Path) -> AsyncGenerator[tuple[Broker, EmbeddedEngine]]
         yield broker, engine
     finally:
         await broker.close()
+
+
+def broker_at(path: Path) -> AbstractAsyncContextManager[tuple[Broker, EmbeddedEngine]]:
+    return broker_with(path, EmbeddedEngine)
 
 
 def played(story: Callable[[Path], Awaitable[None]], path: Path) -> None:
@@ -67,30 +85,46 @@ async def stored(broker: Broker, topic: str) -> tuple[set[int], list[bytes | Non
     return {header.compression for header in headers}, values
 
 
-def test_a_producer_whose_first_batch_found_no_space_keeps_its_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("engine_class", [EmbeddedEngine, LateEngine], ids=["placed at once", "placed later"])
+async def test_a_producer_whose_first_batch_found_no_space_keeps_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine_class: type[EmbeddedEngine]
 ) -> None:
-    async def story(path: Path) -> None:
-        async with broker_at(path) as (broker, engine):
-            await broker.create_topic("orders")
+    async with broker_with(tmp_path, engine_class) as (broker, _):
+        await broker.create_topic("orders")
 
-            def send(number: int) -> int:
-                made = batch(number, producer_id=7)
-                return broker.produce("orders", 0, made, acks=Acks.LEADER).base_offset
+        async def send(*numbers: int) -> list[int | type[Exception]]:
+            """Send batches without waiting in between; return their base offsets, or the errors."""
 
-            def full(*_: object, **__: object) -> None:
-                raise StorageFull(path, OSError(errno.ENOSPC, "no space"))
+            async def wait(pending: PendingProduce) -> int | type[Exception]:
+                try:
+                    return (await pending.wait(TIMEOUT_MS)).base_offset
+                except SteleError as error:
+                    return type(error)
 
-            with monkeypatch.context() as patched:
-                patched.setattr(engine, "append", full)
-                with pytest.raises(StorageFull):
-                    send(0)
-            # It was in flight when the first was refused.
-            with pytest.raises(OutOfOrderSequence):
-                send(1)
-            assert [send(0), send(1)] == [0, 10]
+            waits: list[Awaitable[int | type[Exception]]] = []
+            for number in numbers:
+                try:
+                    pending = broker.produce("orders", 0, batch(number, producer_id=7), acks=Acks.LEADER)
+                except SteleError as error:
+                    refused: asyncio.Future[int | type[Exception]] = (
+                        asyncio.get_running_loop().create_future()
+                    )
+                    refused.set_result(type(error))
+                    waits.append(refused)
+                else:
+                    waits.append(wait(pending))
+            return list(await asyncio.gather(*waits))
 
-    played(story, tmp_path)
+        append = DiskLog.append
+
+        def full_once(*_: object, **__: object) -> None:
+            monkeypatch.setattr(DiskLog, "append", append)
+            raise OSError(errno.ENOSPC, "no space")
+
+        monkeypatch.setattr(DiskLog, "append", full_once)
+        # The second was in flight when the first was refused.
+        assert await send(0, 1) == [StorageFull, OutOfOrderSequence]
+        assert await send(0, 1) == [0, 10]
 
 
 def test_a_shutdown_appends_what_waits_to_be_compressed(tmp_path: Path) -> None:
@@ -143,3 +177,50 @@ def test_a_receipt_with_acks_all_is_synced(tmp_path: Path) -> None:
                 assert state.recovery_point == state.log_end_offset
 
     played(story, tmp_path)
+
+
+# ── an engine that gives offsets later ──
+
+
+async def test_readers_learn_of_an_append_when_it_has_its_offsets(tmp_path: Path) -> None:
+    async with broker_with(tmp_path, LateEngine) as (broker, engine):
+        await broker.create_topic("orders")
+        engine.may_commit.clear()
+        with broker.subscribe_tail("orders") as tail:
+            pending = broker.produce("orders", 0, batch(0), acks=Acks.LEADER)
+            assert not pending.done
+            assert (tail.take(), broker.counts.appended_records) == ([], 0)
+            engine.may_commit.set()
+            receipt = await pending.wait(TIMEOUT_MS)
+            assert (receipt.base_offset, receipt.last_offset) == (0, 9)
+            assert (tail.take(), broker.counts.appended_records) == ([0], 10)
+            assert len((await stored(broker, "orders"))[1]) == 10
+
+
+async def test_a_sync_that_was_put_off_begins_after_the_append_has_its_offsets(tmp_path: Path) -> None:
+    async with broker_with(tmp_path, LateEngine) as (broker, engine):
+        await broker.create_topic("orders")
+        engine.may_commit.clear()
+        pending = broker.produce("orders", 0, batch(0), acks=Acks.ALL, sync_later=True)
+        with pytest.raises(RequestTimedOut, match="the sync of orders-0"):
+            await pending.wait(1)
+        engine.may_commit.set()
+        receipt = await pending.wait(TIMEOUT_MS)
+        assert (receipt.last_offset, receipt.durability) == (9, Durability.SYNCED)
+        assert broker.log_state("orders", 0).recovery_point == 10
+
+
+async def test_batches_of_an_idempotent_producer_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    async with broker_with(tmp_path, LateEngine) as (broker, engine):
+        await broker.create_topic("orders")
+        engine.may_commit.clear()
+        # A retry, while the first time is on its way, is answered with the same offsets.
+        waiting = [
+            broker.produce("orders", 0, batch(number, producer_id=7), acks=Acks.LEADER)
+            for number in (0, 1, 0, 2)
+        ]
+        assert broker.produce_queue.requests == 0
+        broker.begin_close()
+        engine.may_commit.set()
+    assert [pending.result().base_offset for pending in waiting] == [0, 10, 0, 20]
+    assert broker.counts.appended_records == 30

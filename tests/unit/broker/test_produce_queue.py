@@ -14,7 +14,8 @@ from app.broker.produce import Acks, PendingProduce, QueuedProduce
 from app.broker.produce_queue import ProduceQueue
 from app.broker.recompress import PreparedBatches
 from app.errors import BatchTooLarge, RequestTimedOut, SteleError
-from app.storage.engine import AppendTicket, TopicPartition
+from app.storage.engine import AppendTicket
+from app.storage.topic_partition import TopicPartition
 from tests.support.batches import batch_of
 
 ORDERS = TopicPartition("orders", 0)

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stele.wire.record_batch import BatchHeader
 
-from app.broker.producer_state import SEQUENCE_MODULUS, ProducerStates
+from app.broker.producer_state import ProducerStates
 from app.errors import DuplicateSequence, InvalidBatch, OutOfOrderSequence, ProducerFenced
+from app.storage.sequences import SEQUENCE_MODULUS
 from tests.support.batches import header_of
 
 

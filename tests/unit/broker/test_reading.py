@@ -33,16 +33,16 @@ async def test_an_engine_without_files_has_no_segments_and_nothing_to_verify(
 ) -> None:
     broker = await open_broker(tmp_path / "data")
     await broker.create_topic("orders", partitions=1)
-    assert broker.segment_count("orders", 0) == len(await broker.segments("orders", 0)) == 1
-    assert await broker.disk_space() is not None
+    assert broker.storage.segment_count("orders", 0) == len(await broker.storage.segments("orders", 0)) == 1
+    assert await broker.storage.disk_space() is not None
     monkeypatch.setattr(EmbeddedEngine, "disk_views", None)
-    assert broker.segment_count("orders", 0) == 0
-    assert await broker.segments("orders", 0) == []
-    assert await broker.disk_space() is None
+    assert broker.storage.segment_count("orders", 0) == 0
+    assert await broker.storage.segments("orders", 0) == []
+    assert await broker.storage.disk_space() is None
     with pytest.raises(InvalidRequest, match="orders-0 has no files"):
-        await broker.verify("orders", 0, lambda: False)
+        await broker.storage.verify("orders", 0, lambda: False)
     with pytest.raises(UnknownPartition):
-        await broker.segments("orders", 1)
+        await broker.storage.segments("orders", 1)
     await broker.close()
 
 

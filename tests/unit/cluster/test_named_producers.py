@@ -70,7 +70,10 @@ def test_a_catalog_of_the_release_before_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
     SqliteCatalog(path).close()
     database = sqlite3.connect(path)
-    database.executescript("DROP TABLE configs; DROP TABLE named_producers; PRAGMA user_version = 1;")
+    database.executescript(
+        "DROP TABLE acls; DROP TABLE api_keys; DROP TABLE scram_credentials; DROP TABLE configs; "
+        "DROP TABLE named_producers; PRAGMA user_version = 1;"
+    )
     database.close()
     opened = SqliteCatalog(path)
     assert begin(opened, 0, fresh_id=1) == (0, 1, 0, False)

@@ -15,13 +15,15 @@ from app.cluster.group_store import (
     DeleteGroup,
     DeleteOffset,
     DeleteTopicOffsets,
+    EndPendingOffsets,
     GroupChange,
     GroupRecord,
     MemberProtocol,
     MemberRecord,
     OffsetRecord,
+    PendingOffset,
 )
-from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.sqlite_groups import _MIGRATIONS, SqliteGroupStore  # pyright: ignore[reportPrivateUsage]
 from app.errors import CoordinatorFenced, GroupStoreFailed
 
 TOPIC_ID = UUID(int=7)
@@ -123,6 +125,73 @@ def test_offsets_are_deleted_one_by_one_or_with_their_topic(path: Path) -> None:
     assert reopened(path)[1] == [other, made_anew]
     written(path, DeleteTopicOffsets(topic="orders", besides=None))
     assert reopened(path)[1] == [other]
+
+
+def pending(path: Path) -> list[tuple[int, OffsetRecord]]:
+    store = SqliteGroupStore(path)
+    stored = store.open()
+    store.close()
+    return [(one.producer_id, one.record) for one in stored.pending]
+
+
+def staged(record: OffsetRecord, producer_id: int = 7) -> PendingOffset:
+    return PendingOffset(producer_id=producer_id, producer_epoch=3, record=record)
+
+
+def test_pending_offsets_are_kept_in_the_order_of_their_writing(path: Path) -> None:
+    changes = [staged(offset(1, 5), 9), staged(offset(1, 6), 8), staged(offset(0, 2**63 - 1, of="h"), 9)]
+    written(path, *changes)
+    store = SqliteGroupStore(path)
+    assert list(store.open().pending) == changes
+    store.close()
+    # One that takes the place of another is the newest.
+    written(path, staged(offset(1, 7), 9))
+    assert pending(path) == [(8, offset(1, 6)), (9, offset(0, 2**63 - 1, of="h")), (9, offset(1, 7))]
+    assert reopened(path) == ([], [])
+
+
+def test_the_end_of_a_transaction_commits_or_drops_the_pending_offsets_of_its_producer(path: Path) -> None:
+    written(path, offset(0, 1), *(staged(offset(n, 5 + n), 7 + n) for n in range(3)))
+    written(
+        path,
+        EndPendingOffsets(producer_id=7, is_committed=True),
+        EndPendingOffsets(producer_id=8, is_committed=False),
+    )
+    assert reopened(path)[1] == [offset(0, 5)]
+    assert pending(path) == [(9, offset(2, 7))]
+
+
+def test_a_commit_or_a_deletion_drops_the_pending_offsets_of_its_partition(path: Path) -> None:
+    four = [staged(offset(n, 5)) for n in range(2)] + [staged(offset(n, 5), 8) for n in range(2)]
+    written(path, *four, offset(0, 1))
+    assert pending(path) == [(7, offset(1, 5)), (8, offset(1, 5))]
+    written(path, staged(offset(0, 5)), DeleteOffset(group="g", topic="orders", partition=1))
+    assert pending(path) == [(7, offset(0, 5))]
+    written(path, DeleteTopicOffsets(topic="orders", besides=TOPIC_ID))
+    assert pending(path) == [(7, offset(0, 5))]
+    written(path, DeleteTopicOffsets(topic="orders", besides=uuid4()))
+    assert pending(path) == []
+    written(path, *four, staged(offset(0, 5, of="h")), DeleteGroup(group="g"))
+    assert pending(path) == [(7, offset(0, 5, of="h"))]
+
+
+def test_a_file_of_an_earlier_release_gets_room_for_pending_offsets(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        for script in _MIGRATIONS[:2]:
+            database.executescript(script)
+        database.execute("PRAGMA user_version = 2")
+        database.execute("UPDATE coordinator SET epoch = 41")
+        database.execute(
+            "INSERT INTO offsets VALUES ('g', 'orders', 1, ?, 5, -1, 'Ω', 1767225600000, NULL)",
+            (str(TOPIC_ID),),
+        )
+    database.close()
+    store = SqliteGroupStore(path)
+    stored = store.open()
+    assert (stored.epoch, list(stored.offsets), list(stored.pending)) == (42, [offset(1, 5)], [])
+    store.write([staged(offset(1, 6))])
+    store.close()
+    assert pending(path) == [(7, offset(1, 6))]
 
 
 def test_changes_are_made_in_their_order(path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from app.cluster.group_store import GroupChange, MemberProtocol
+from app.cluster.group_store import MemberProtocol, StoreChange
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.errors import (
     GroupError,
@@ -61,7 +61,7 @@ class _Mishaps(logging.Handler):
 class MortalStore(SqliteGroupStore):
     is_dead = False
 
-    def write(self, changes: Sequence[GroupChange]) -> None:
+    def write(self, changes: Sequence[StoreChange]) -> None:
         if self.is_dead:
             raise GroupStoreFailed(Path("groups.sqlite"), "the process is dead")
         super().write(changes)

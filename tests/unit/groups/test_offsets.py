@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cluster.group_store import DeleteGroup, GroupChange, GroupRecord, MemberProtocol, OffsetRecord
+from app.cluster.group_store import DeleteGroup, GroupRecord, MemberProtocol, OffsetRecord, StoreChange
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.errors import (
     GroupNotEmpty,
@@ -37,10 +37,10 @@ class ObservedStore(SqliteGroupStore):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.rounds: list[Sequence[GroupChange]] = []
+        self.rounds: list[Sequence[StoreChange]] = []
         self.fail = False
 
-    def write(self, changes: Sequence[GroupChange]) -> None:
+    def write(self, changes: Sequence[StoreChange]) -> None:
         if self.fail:
             raise GroupStoreFailed(Path("groups.sqlite"), "for the test")
         super().write(changes)

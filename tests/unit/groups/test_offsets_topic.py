@@ -14,7 +14,7 @@ from app.errors import InternalTopic, OffsetOutOfRange, UnknownPartition
 from app.groups import offsets_topic
 from app.groups.offset_records import partition_of
 from app.groups.offsets_topic import EPOCH_BITS, HISTORY_BYTES, PARTITIONS, OffsetsTopic
-from app.storage.engine import TopicPartition
+from app.storage.topic_partition import TopicPartition
 from app.storage.waiters import Waiters
 from tests.support.groups import GroupBench
 from tests.support.offset_records import (

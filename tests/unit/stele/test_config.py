@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from stele import AsyncClient, Client
-from stele.config import ClientConfig, Endpoint, url_from_environment
+from stele.config import NO_FILES, ClientConfig, Endpoint, TlsFiles, url_from_environment
 
 
 @pytest.mark.parametrize(
@@ -14,7 +16,18 @@ from stele.config import ClientConfig, Endpoint, url_from_environment
         ("stele://localhost", Endpoint("tcp", "localhost", 9009)),
         ("stele://[::1]:1234/", Endpoint("tcp", "::1", 1234)),
         ("http://h:8080/", Endpoint("http", "h", 8080, "http://h:8080")),
-        ("https://h/prefix/", Endpoint("http", "h", 443, "https://h/prefix")),
+        ("https://h/prefix/", Endpoint("http", "h", 443, "https://h/prefix", NO_FILES)),
+        ("stele+tls://h", Endpoint("tcp", "h", 9009, tls=NO_FILES)),
+        (
+            "stele+tls://h:1?ca_file=/a/ca.pem&certificate_file=c.pem&key_file=a%20b.key",
+            Endpoint(
+                "tcp", "h", 1, tls=TlsFiles(ca_file="/a/ca.pem", certificate_file="c.pem", key_file="a b.key")
+            ),
+        ),
+        (
+            "https://h:8443/?ca_file=ca.pem",
+            Endpoint("http", "h", 8443, "https://h:8443", TlsFiles(ca_file="ca.pem")),
+        ),
     ],
 )
 def test_a_url_names_a_transport_and_a_place(url: str, endpoint: Endpoint) -> None:
@@ -30,7 +43,16 @@ def test_the_connection_of_a_group_has_the_timeouts_of_its_client(
 
 
 @pytest.mark.parametrize(
-    "url", ["", "localhost:9009", "kafka://h:1", "stele://", "stele://h:port", "stele://h:1/path"]
+    "url",
+    [
+        "",
+        "localhost:9009",
+        "kafka://h:1",
+        "stele://",
+        "stele://h:port",
+        "stele://h:1/path",
+        "stele://h?ca_file=x",
+    ],
 )
 def test_a_url_that_names_none_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"URL|port"):
@@ -69,3 +91,42 @@ def test_a_variable_without_sense_is_named(environment: dict[str, str]) -> None:
     (name,) = environment
     with pytest.raises(ValueError, match=name):
         url_from_environment(environment)
+
+
+@pytest.mark.parametrize("url", ["stele+tls://h?cafile=x", "https://h?ca_file="])
+def test_an_option_of_a_url_that_does_not_exist_or_is_empty_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="the options are ca_file, certificate_file, key_file"):
+        ClientConfig(url=url)
+
+
+def test_files_without_tls_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"write stele\+tls://HOST:PORT"):
+        ClientConfig(url="stele://h", tls=TlsFiles(ca_file="ca.pem"))
+
+
+def test_arguments_precede_the_url_and_the_url_precedes_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STELE_CA_FILE", "environment-ca")
+    monkeypatch.setenv("STELE_CERTIFICATE_FILE", "environment-certificate")
+    monkeypatch.setenv("STELE_KEY_FILE", "environment-key")
+    config = ClientConfig(
+        url="stele+tls://h?ca_file=url-ca&certificate_file=url-certificate",
+        tls=TlsFiles(ca_file="argument-ca"),
+    )
+    # The key belongs to the certificate: that of the environment is another's.
+    assert config.endpoint.tls == TlsFiles(ca_file="argument-ca", certificate_file="url-certificate")
+    assert ClientConfig(url="https://h").endpoint.tls == TlsFiles(
+        ca_file="environment-ca", certificate_file="environment-certificate", key_file="environment-key"
+    )
+    assert ClientConfig(url="http://h").endpoint.tls is None
+
+
+@pytest.mark.parametrize("client_class", [Client, AsyncClient])
+def test_files_that_cannot_be_used_are_named(
+    client_class: type[Client | AsyncClient], tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=r"ca_file .*none\.pem cannot be used: No such file"):
+        client_class("stele+tls://h", ca_file=tmp_path / "none.pem")
+    with pytest.raises(ValueError, match=r"certificate_file .*none\.pem and key_file"):
+        client_class("https://h", certificate_file=tmp_path / "none.pem")

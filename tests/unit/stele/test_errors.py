@@ -6,9 +6,17 @@ import pickle
 
 import pytest
 from stele import errors
-from stele.errors import OffsetOutOfRangeError, ProduceError, SteleClientError, error_for
-from stele.operations.base import HttpAnswer, problem
+from stele.errors import (
+    OffsetOutOfRangeError,
+    ProduceError,
+    SteleClientError,
+    UnsupportedOperationError,
+    error_for,
+)
+from stele.operations.base import HttpAnswer, problem, result_of_frame
+from stele.operations.tables import LookUpKey
 from stele.records import Record
+from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 
 CODES = [code for code in ErrorCode if code is not ErrorCode.NONE]
@@ -90,3 +98,11 @@ def test_the_broker_knows_best_whether_to_try_again() -> None:
     error = problem(answer(500, b'{"kafka_code":2,"retriable":false}'))
     assert isinstance(error, errors.CorruptRecordsError)
     assert not error.retriable
+
+
+def test_a_broker_that_is_older_than_a_request_is_named_as_the_cause() -> None:
+    frame = m.ErrorResponse(
+        response_type=m.MessageType.ERROR, message="frame type 0x37 is not a request"
+    ).encode()
+    with pytest.raises(UnsupportedOperationError, match=r"does not know LookUpKey .*upgrade the broker"):
+        result_of_frame(LookUpKey(topic="t", key=b"k"), frame[4], frame[5:])

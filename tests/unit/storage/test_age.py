@@ -60,7 +60,7 @@ def claiming(batch: bytes | bytearray, *, max_timestamp: int, attributes: int | 
 def test_the_verdict_weighs_claim_arrival_and_records(
     claimed_ms: int, arrival_ms: int, records: RecordAge | None, verdict: Verdict
 ) -> None:
-    found = judge(
+    actual = judge(
         claimed_ms=claimed_ms,
         arrival_ms=arrival_ms,
         records=records,
@@ -68,7 +68,7 @@ def test_the_verdict_weighs_claim_arrival_and_records(
         retention_ms=DAY_MS,
         after_max_ms=HOUR_MS,
     )
-    assert found is verdict
+    assert actual is verdict
 
 
 @pytest.mark.parametrize("codec", list(Compression))
@@ -112,8 +112,8 @@ def test_a_max_timestamp_that_contradicts_the_base_timestamp_is_corrected(
     batch = claiming(untimed_first_batch(times), max_timestamp=claimed)
     (header,) = rb.check_produced(batch)
     rb.settle_create_time(batch, header)
-    found = rb.check_batch(batch)
-    assert (found.max_timestamp, header.max_timestamp, header.crc) == (stored, stored, found.crc)
+    actual = rb.check_batch(batch)
+    assert (actual.max_timestamp, header.max_timestamp, header.crc) == (stored, stored, actual.crc)
     assert [record.timestamp for record in rb.decode_records(batch)] == times
 
 

@@ -1,4 +1,4 @@
-"""The small text files: Apache Kafka's layout, replaced as a whole, absent when damaged."""
+"""Checkpoint files have Apache Kafka's layout, are replaced as a whole, and absent if corrupt."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_file_that_is_not_there_has_no_offsets(files: SimulatedFiles) -> None:
         b"0\n1\n\xff\xfe\x00\n",
     ],
 )
-def test_a_damaged_file_counts_as_absent(files: SimulatedFiles, content: bytes) -> None:
+def test_a_corrupt_file_counts_as_absent(files: SimulatedFiles, content: bytes) -> None:
     files.create_file(FILE, content)
     assert read_offsets(files, FILE) == {}
 
@@ -71,10 +71,10 @@ def test_after_a_power_cut_the_file_is_the_old_one_or_the_new_one() -> None:
         files.alarm(random.randint(1, 7), lambda f=files, r=random, to=left: to.append(f.power_cut(r)))
         write_offsets(files, FILE, OFFSETS.items())
         after = (left or [files.power_cut(random)])[0]
-        found = read_offsets(after, FILE)
-        assert found in ({("orders", 0): 1}, OFFSETS)
+        saved = read_offsets(after, FILE)
+        assert saved in ({("orders", 0): 1}, OFFSETS)
         if not left:
-            assert found == OFFSETS
+            assert saved == OFFSETS
 
 
 def test_epochs_have_the_documented_layout(files: SimulatedFiles) -> None:
@@ -87,7 +87,7 @@ def test_epochs_have_the_documented_layout(files: SimulatedFiles) -> None:
 
 
 @pytest.mark.parametrize("lines", [b"1 0 0", b"1", b"x 0", b"-1 0", b"3 5\n2 9", b"3 5\n3 9", b"3 5\n4 2"])
-def test_damaged_epochs_count_as_absent(files: SimulatedFiles, lines: bytes) -> None:
+def test_corrupt_epochs_count_as_absent(files: SimulatedFiles, lines: bytes) -> None:
     files.create_file(Path("/data") / LEADER_EPOCHS, b"0\n%d\n%s\n" % (lines.count(b"\n") + 1, lines))
     assert LeaderEpochs.read(files, Path("/data")).latest == -1
 

@@ -1,4 +1,4 @@
-"""Compaction through the engine: what is cleaned and when, and what keeps away from what."""
+"""Compaction through the engine: what is cleaned and when, and what excludes what."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 from stele.wire import record_batch as rb
 
 from app.errors import CorruptLog, LogDirFailed
-from app.storage.embedded import EmbeddedEngine
-from app.storage.engine import LogState
+from app.storage.cleaner import CleanerOptions
+from app.storage.embedded import EmbeddedEngine, EngineOptions
+from app.storage.engine import LogState, PartitionCompaction
 from app.storage.partition_files import HOLES_UNTIL
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import ORDERS, spec_of
 from tests.support.compaction import Keyed, Stored, batch, records_of
-from tests.support.engines import DATA, open_engine, read_batches, segment_path
+from tests.support.engines import DATA, QUIET, open_engine, read_batches, segment_path
 from tests.support.simulated_files import Fault, SimulatedFiles
 from tests.support.simulated_time import SimulatedClock, simulated
 
@@ -27,6 +28,9 @@ COMPACT = TopicConfig(
     min_cleanable_dirty_ratio=0.0,
 )
 DAY_MS = 86_400_000
+# Passes run when a test asks for them.
+WHEN_ASKED = replace(QUIET, cleaner=CleanerOptions(interval_ms=10**12))
+CLEAN = PartitionCompaction(dirty_ratio=0.0, cleaner="idle")
 HOLES_PATH = DATA / str(ORDERS) / HOLES_UNTIL
 
 
@@ -39,9 +43,9 @@ class Partition:
         self.config = config
         self.engine: EmbeddedEngine
 
-    async def open(self) -> EmbeddedEngine:
+    async def open(self, options: EngineOptions = WHEN_ASKED) -> EmbeddedEngine:
         spec = spec_of(ORDERS, clock=self.clock, config=self.config.enforced())
-        self.engine = await open_engine(self.files, [spec], clock=self.clock)
+        self.engine = await open_engine(self.files, [spec], clock=self.clock, options=options)
         return self.engine
 
     async def put(self, *records: tuple[bytes, bytes | None]) -> None:
@@ -58,14 +62,14 @@ class Partition:
             await self.put(*((b"k%d" % ((number + i) % 5), value) for i in range(3)))
 
     async def records(self) -> list[Stored]:
-        found: list[Stored] = []
+        stored: list[Stored] = []
         offset = self.state.log_start_offset
         while offset < self.state.log_end_offset:
             raw = await read_batches(self.engine, offset)
-            found += [record for record in records_of(raw) if record.offset >= offset]
+            stored += [record for record in records_of(raw) if record.offset >= offset]
             *_, header = rb.iter_headers(raw)
             offset = header.next_offset
-        return found
+        return stored
 
     @property
     def state(self) -> LogState:
@@ -80,16 +84,49 @@ async def test_a_pass_is_counted_and_leaves_nothing_dirty() -> None:
     partition = Partition()
     engine = await partition.open()
     await partition.fill()
-    assert engine.dirty_ratio(ORDERS) == 1.0
+    assert engine.partition_compaction(ORDERS) == PartitionCompaction(dirty_ratio=1.0, cleaner="due")
     assert await engine.compact() == 1
     counts = engine.compaction
     assert (counts.passes, counts.failures) == (1, 0)
     assert 0 < counts.bytes_written < counts.bytes_read
     assert 0 < counts.records_kept < counts.records_read
     assert counts.last_pass_ms == partition.clock.now_ms()
-    assert engine.dirty_ratio(ORDERS) == 0.0
+    assert engine.partition_compaction(ORDERS) == CLEAN
     assert await engine.compact() == 0, "nothing is due"
     await engine.close()
+
+
+@simulated
+async def test_the_state_of_the_cleaner_is_that_of_the_partition() -> None:
+    partition = Partition()
+    engine = await partition.open()
+    assert state_of(engine) == "idle"
+    await partition.fill()
+    assert state_of(engine) == "due"
+    running = asyncio.create_task(engine.compact())
+    while state_of(engine) == "due":  # noqa: ASYNC110 (a pass has no event for its start)
+        await asyncio.sleep(0)
+    assert state_of(engine) == "running"
+    assert await running == 1
+    assert state_of(engine) == "idle"
+    engine.configure(ORDERS, replace(COMPACT, min_cleanable_dirty_ratio=0.9))
+    await partition.fill(4)
+    assert state_of(engine) == "idle", "below the ratio"
+    await engine.close()
+
+
+@simulated
+async def test_a_cleaner_that_is_disabled_says_so() -> None:
+    partition = Partition()
+    engine = await partition.open(replace(QUIET, cleaner=CleanerOptions(is_enabled=False)))
+    await partition.fill()
+    assert engine.partition_compaction(ORDERS) == PartitionCompaction(dirty_ratio=1.0, cleaner="off")
+    await engine.close()
+
+
+def state_of(engine: EmbeddedEngine) -> str | None:
+    found = engine.partition_compaction(ORDERS)
+    return found and found.cleaner
 
 
 @simulated
@@ -100,7 +137,7 @@ async def test_a_topic_without_the_policy_is_never_touched() -> None:
     before = {path: bytes(partition.files.content(path)) for path in partition.files.paths()}
     assert await engine.compact() == 0
     assert {path: bytes(partition.files.content(path)) for path in partition.files.paths()} == before
-    assert engine.dirty_ratio(ORDERS) is None
+    assert engine.partition_compaction(ORDERS) is None
     await engine.close()
 
 
@@ -127,7 +164,7 @@ async def test_a_small_dirty_part_waits_until_it_is_too_old() -> None:
     await partition.put((b"k0", b"new"))
     assert await engine.compact() == 1
     assert len(partition.logs()) > 1, "the active segment rolled at the lag"
-    assert engine.dirty_ratio(ORDERS) == 0.0
+    assert engine.partition_compaction(ORDERS) == CLEAN
     await engine.close()
 
 
@@ -228,11 +265,13 @@ async def test_a_full_disk_fails_the_pass_and_nothing_else() -> None:
     assert fault.hits
     partition.files.heal()
     assert engine.compaction.failures == 1
+    assert state_of(engine) == "failed"
     assert engine.failure is None
     assert await partition.records() == before
     assert await engine.compact() == 0, "not again at once"
     await asyncio.sleep(601)
     assert await engine.compact() == 1
+    assert state_of(engine) == "idle"
     await engine.close()
 
 
@@ -274,7 +313,7 @@ async def test_a_hole_where_nothing_was_compacted_is_a_loss() -> None:
 
 
 @simulated
-async def test_the_checkpoint_stands_in_for_a_lost_file_of_holes() -> None:
+async def test_the_checkpoint_replaces_a_lost_file_of_holes() -> None:
     partition = await _compacted()
     partition.files.unlink(HOLES_PATH)
     engine = await partition.open()
@@ -283,7 +322,7 @@ async def test_the_checkpoint_stands_in_for_a_lost_file_of_holes() -> None:
 
 
 @simulated
-async def test_a_damaged_file_of_holes_calls_nothing_lost() -> None:
+async def test_a_corrupt_file_of_holes_reports_no_loss() -> None:
     partition = await _compacted()
     partition.files.damage(HOLES_PATH, b"0\nx\n")
     engine = await partition.open()

@@ -1,4 +1,4 @@
-"""Damaged files: what is wrong is named, nothing wrong is served, and what is good stays readable.
+"""Corrupt files: the error names the file, no wrong record is served, and valid ones stay readable.
 
 The cases follow the table of ``app.storage.recovery`` and ADR-0007.
 """
@@ -6,7 +6,6 @@ The cases follow the table of ``app.storage.recovery`` and ADR-0007.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +32,8 @@ from tests.support.engines import (
 )
 from tests.support.simulated_files import SimulatedFiles
 from tests.support.simulated_time import SimulatedClock, run_simulated, simulated
+
+pytestmark = pytest.mark.usefixtures("without_logs")
 
 TORTURE = bool(os.environ.get("STELE_TORTURE"))
 LOG_START = DATA / "log-start-offset-checkpoint"
@@ -110,13 +111,6 @@ def power_off(files: SimulatedFiles) -> SimulatedFiles:
     return files.power_cut(Random(0))
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
-
-
 # ── a damaged batch in the middle ──
 
 
@@ -124,7 +118,7 @@ def quiet() -> Iterator[None]:
     "how", ["same boot", "same boot, after the checkpoint", "other boot, before the point"]
 )
 @simulated
-async def test_damage_in_the_middle_is_kept_and_everything_behind_it_served(how: str) -> None:
+async def test_corruption_in_the_middle_is_kept_and_everything_after_it_served(how: str) -> None:
     files = await killed(checkpointed=how.endswith("point"))
     if how.startswith("other"):
         files = power_off(files)
@@ -147,7 +141,7 @@ async def test_damage_in_the_middle_is_kept_and_everything_behind_it_served(how:
 
 
 @simulated
-async def test_damage_behind_the_point_is_cut_after_a_power_cut_and_put_aside() -> None:
+async def test_corruption_after_the_recovery_point_is_cut_after_a_power_cut_and_set_aside() -> None:
     files = power_off(await killed(checkpointed=False))
     content = bytes(files.content(segment_path(0)))
     at = positions_of(files, segment_path(0))[4]
@@ -163,7 +157,7 @@ async def test_damage_behind_the_point_is_cut_after_a_power_cut_and_put_aside() 
 
 
 @simulated
-async def test_damage_across_segments_leaves_the_later_segments_readable() -> None:
+async def test_corruption_across_segments_leaves_the_later_segments_readable() -> None:
     files = await killed(checkpointed=True, segment_bytes=1500)
     bases = [int(path.stem) for path in files.paths() if path.suffix == ".log"]
     assert len(bases) > 3
@@ -183,7 +177,9 @@ async def test_damage_across_segments_leaves_the_later_segments_readable() -> No
 
 
 @simulated
-async def test_a_batch_behind_damage_in_a_sealed_segment_is_found_whatever_the_damage_says() -> None:
+async def test_a_batch_after_a_corrupt_one_in_a_sealed_segment_is_found_whatever_the_corrupt_one_says() -> (
+    None
+):
     clean = await closed(segment_bytes=1 << 20)
     at = positions_of(clean, segment_path(0))
     for field in range(61):
@@ -197,7 +193,7 @@ async def test_a_batch_behind_damage_in_a_sealed_segment_is_found_whatever_the_d
 
 
 @simulated
-async def test_the_last_batch_damaged_after_a_clean_shutdown_keeps_its_offsets() -> None:
+async def test_a_last_batch_corrupted_after_a_clean_shutdown_keeps_its_offsets() -> None:
     for batches in (1, 2, BATCHES):
         files = await closed(batches)
         end = batches * RECORDS
@@ -242,9 +238,9 @@ async def check_all_but(engine: EmbeddedEngine, damaged_offset: int, end: int, a
         if base_offset != damaged_offset:
             assert await read_one(engine, base_offset) == expected
             continue
-        found, error = await outcome(engine, base_offset)
+        actual, error = await outcome(engine, base_offset)
         if error is None:
-            assert found == expected
+            assert actual == expected
         elif isinstance(error, CorruptLog):
             assert (error.path, error.position) == (segment_path(0), at)
         # Else the file was not examined at the start, and the reader's CRC check met it.
@@ -296,7 +292,7 @@ def test_no_flipped_bit_of_a_segment_makes_wrong_records(how: str, sample: int) 
 
 
 @simulated
-async def test_a_missing_segment_is_an_error_that_says_where_to_go_on() -> None:
+async def test_a_missing_segment_is_an_error_that_says_where_to_continue() -> None:
     for how in ("clean", "crash"):
         files = await (
             closed(segment_bytes=1500) if how == "clean" else killed(checkpointed=True, segment_bytes=1500)
@@ -310,14 +306,14 @@ async def test_a_missing_segment_is_an_error_that_says_where_to_go_on() -> None:
         with pytest.raises(CorruptLog) as error:
             await read_one(engine, bases[2])
         assert error.value.next_offset == bases[3]
-        # The good batches before and behind are still there after somebody stumbled over it.
+        # The valid batches before and after it are still readable after a reader has met the corrupt one.
         assert await read_one(engine, bases[2] - 1) == [(bases[2] - 1, value(bases[2] - 1))]
         assert await read_from(engine, bases[3]) == records(bases[3], 36)
         await engine.close()
 
 
 @simulated
-async def test_all_segments_missing_does_not_give_their_offsets_again() -> None:
+async def test_offsets_are_not_assigned_again_when_all_segments_are_missing() -> None:
     files = await closed()
     files.unlink(segment_path(0))
     engine = await start(files)
@@ -409,8 +405,8 @@ async def test_indexes_are_hints(
         for base_offset in range(first - first % RECORDS, 36, RECORDS):
             offset = max(first, base_offset + 1)
             assert await read_one(engine, offset) == records(offset, base_offset + RECORDS)
-            found = await engine.offset_for_time(ORDERS, 1_000 + base_offset)
-            assert found == (max(first, base_offset), 1_000 + base_offset, 0)
+            actual = await engine.offset_for_time(ORDERS, 1_000 + base_offset)
+            assert actual == (max(first, base_offset), 1_000 + base_offset, 0)
         assert await engine.offset_for_time(ORDERS, 5_000) == (-1, -1, engine.state(ORDERS).leader_epoch)
         assert await read_from(engine, first, max_bytes=700) == records(first, 36)
         await engine.close()
@@ -460,7 +456,7 @@ async def test_a_flipped_character_in_the_topic_id_does_not_make_it_another_topi
 
 
 @simulated
-async def test_a_damaged_epoch_file_does_not_take_the_leader_epoch_back() -> None:
+async def test_a_corrupt_epoch_file_does_not_lower_the_leader_epoch() -> None:
     files = SimulatedFiles()
     for _ in range(3):
         engine = await start(files)
@@ -475,7 +471,7 @@ async def test_a_damaged_epoch_file_does_not_take_the_leader_epoch_back() -> Non
 
 
 @simulated
-async def test_files_that_are_not_ours_are_left_alone() -> None:
+async def test_foreign_files_are_left_alone() -> None:
     files = await closed()
     for name in ("notes.log", "1.log", "x.producers", "readme.txt"):
         files.create_file(DATA / str(ORDERS) / name, b"hello")

@@ -1,4 +1,4 @@
-"""The data directory: who holds it, how the last run ended, and the leader epoch that follows."""
+"""The data directory: its lock, how the last run ended, and the leader epoch that follows."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_leader_epoch_goes_up_with_each_unclean_end_whenever_the_power_goes(
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xff", b'{"leader_epoch": "x"}'])
-def test_a_damaged_start_record_is_an_unclean_end(content: bytes) -> None:
+def test_a_corrupt_start_record_is_an_unclean_end(content: bytes) -> None:
     files = SimulatedFiles()
     take(files)[0].release(clean=False)
     files.damage(DATA / START_RECORD, content)

@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
 import pytest
+from stele.wire.messages import Durability
 
 from app.errors import LogDirFailed, StorageError, StorageFull
 from app.storage.embedded import EmbeddedEngine, EngineOptions
-from app.storage.engine import AppendTicket, PartitionSpec, TopicPartition
+from app.storage.engine import AppendTicket, PartitionSpec
 from app.storage.topic_config import TopicConfig
+from app.storage.topic_partition import TopicPartition
 from tests.support.batches import ORDERS, spec_of
 from tests.support.engines import DATA, append, append_synced, open_engine, read_from, segment_path
 from tests.support.simulated_files import KINDS, Fault, SimulatedFiles
 from tests.support.simulated_time import FOREVER_MS, SimulatedClock, before, run_simulated, simulated
 
+pytestmark = pytest.mark.usefixtures("without_logs")
+
 CONFIG = TopicConfig(segment_bytes=500, index_interval_bytes=100, retention_ms=-1, flush_ms=1 << 40)
 OTHER = TopicPartition("orders", 1)
 GONE = TopicPartition("gone", 0)
 OPTIONS = EngineOptions(flush_interval_ms=10**9, checkpoint_interval_ms=1_000, retention_interval_ms=10**9)
+ERRORS = [errno.EIO, errno.ENOSPC, errno.EROFS]
 # Reading and asking leave the state of the log known; all others may not.
 WRITING = ("create", "make_dir", "rename", "remove", "remove_tree", "sync_dir", "write", "truncate", "sync")
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @dataclass
@@ -175,15 +172,28 @@ async def fail_at(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("prepare", [False, True], ids=["a new disk", "after a crash"])
-@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EROFS], ids=errno.errorcode.get)
+@pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
 def test_no_ack_is_false_whichever_call_fails(error: int, prepare: bool) -> None:
+    """Every call fails with one of the errors."""
+    fail_calls(error, first=1 + ERRORS.index(error), step=len(ERRORS), prepare=prepare)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("prepare", [False, True], ids=["a new disk", "after a crash"])
+@pytest.mark.parametrize("error", ERRORS, ids=errno.errorcode.get)
+def test_no_ack_is_false_whichever_call_fails_in_whichever_way(error: int, prepare: bool) -> None:
+    fail_calls(error, first=1, step=1, prepare=prepare)
+
+
+def fail_calls(error: int, *, first: int, step: int, prepare: bool) -> None:
+    """Live once for each call from the first on; it fails in that life."""
     kinds = KINDS if error == errno.EIO else WRITING
 
     async def main() -> int:
-        for call in range(1, 10_000):
+        for call in range(first, 10_000, step):
             fault, ledger, run = await fail_at(call, error, kinds=kinds, prepare=prepare)
             if not fault.hits:
-                return call - 1
+                return call - step
             promised = ledger.synced
             await check(run.files.power_cut(Random(call)), promised, ledger)
             await check(
@@ -217,10 +227,12 @@ def test_the_first_failed_sync_of_a_log_stops_it_for_good(error: int) -> None:
                 refused()
         with pytest.raises(LogDirFailed):
             await engine.flush()
-        waiting = engine.when_synced(ORDERS, engine.state(ORDERS).log_end_offset - 1)
-        assert waiting is not None
+        last_offset = engine.state(ORDERS).log_end_offset - 1
+        last = AppendTicket(base_offset=last_offset, last_offset=last_offset, durability=Durability.APPENDED)
+        engine.sync(ORDERS, last)
+        assert last.future is not None
         with pytest.raises(LogDirFailed):
-            await waiting
+            await last.future
         await engine.close()
         assert files.counts["sync"] == syncs
         assert DATA / "clean-shutdown" not in files.paths()

@@ -1,4 +1,4 @@
-"""The real file system, and the simulated one beside it: the same calls give the same results."""
+"""The real and the simulated file system: the same calls have the same results."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_lock_is_held_once(place: tuple[Files, Path]) -> None:
     assert isinstance(files.boot_id(), str)
 
 
-def test_a_short_write_goes_on_behind_what_was_written(
+def test_a_short_write_continues_after_what_was_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.pwritev
@@ -133,7 +133,7 @@ def test_a_short_write_goes_on_behind_what_was_written(
     file.close()
 
 
-def test_a_short_read_goes_on_behind_what_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_read_continues_after_what_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.pread
     file = RealFiles().open(tmp_path / "a", create=True)
     file.write_at(0, [bytes(range(100))])
@@ -167,19 +167,19 @@ def test_what_is_synced_survives_every_power_cut() -> None:
 
 
 def test_what_is_not_synced_survives_in_every_part() -> None:
-    found: set[bytes] = set()
+    survivors: set[bytes] = set()
     for seed in range(300):
         files = disk_with(b"")
         files.open(Path("/a")).write_at(0, [b"x" * (4 * SECTOR_BYTES)])
         content = bytes(files.power_cut(Random(seed)).content(Path("/a")))
-        found.add(
+        survivors.add(
             bytes(
                 content[at : at + SECTOR_BYTES].count(b"x") // SECTOR_BYTES
                 for at in range(0, len(content), SECTOR_BYTES)
             )
         )
-    assert len({parts for parts in found if len(parts) == 4}) == 16, "each subset of the sectors"
-    assert b"" in found
+    assert len({parts for parts in survivors if len(parts) == 4}) == 16, "each subset of the sectors"
+    assert b"" in survivors
 
 
 def test_a_name_without_a_directory_sync_may_be_lost_with_its_synced_content() -> None:

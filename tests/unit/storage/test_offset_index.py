@@ -1,4 +1,4 @@
-"""``.index``: entries as Apache Kafka writes them, and positions at or before what is looked for."""
+"""``.index`` files: entries as Apache Kafka writes them, and lookups by offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scan finds each batch and each damage, and is not deceived by what a value holds."""
+"""The scan finds each batch and each corrupt range, and is not misled by batches inside values."""
 
 from __future__ import annotations
 
@@ -31,15 +31,18 @@ def scanned(data: bytes, expected_offset: int = 0) -> list[rb.BatchHeader | Corr
     return list(scan_batches(files.open(LOG), expected_offset=expected_offset))
 
 
-def offsets(found: list[rb.BatchHeader | CorruptRange]) -> list[int | tuple[int, int]]:
-    return [(f.offset, f.next_offset) if isinstance(f, CorruptRange) else f.base_offset for f in found]
+def offsets(results: list[rb.BatchHeader | CorruptRange]) -> list[int | tuple[int, int]]:
+    return [
+        (result.offset, result.next_offset) if isinstance(result, CorruptRange) else result.base_offset
+        for result in results
+    ]
 
 
-def test_every_batch_is_found_with_its_place() -> None:
+def test_every_batch_is_found_with_its_position() -> None:
     batches = log_of(b"a", b"bb", b"ccc", base_offset=7)
-    found = scanned(b"".join(batches), 7)
-    assert offsets(found) == [7, 8, 9]
-    positions = [header.position for header in found if isinstance(header, rb.BatchHeader)]
+    results = scanned(b"".join(batches), 7)
+    assert offsets(results) == [7, 8, 9]
+    positions = [header.position for header in results if isinstance(header, rb.BatchHeader)]
     assert positions == [0, len(batches[0]), len(batches[0]) + len(batches[1])]
 
 
@@ -55,25 +58,25 @@ def test_batches_may_lie_across_windows(window_bytes: int, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("field", range(61))
 @pytest.mark.parametrize("bit", [0, 3, 7])
-def test_a_damaged_header_costs_its_batch_alone(field: int, bit: int) -> None:
+def test_a_corrupt_header_costs_only_its_batch(field: int, bit: int) -> None:
     batches = log_of(*(b"%d" % number * 40 for number in range(6)))
     broken = bytearray(batches[2])
     broken[field] ^= 1 << bit
-    found = scanned(b"".join([*batches[:2], bytes(broken), *batches[3:]]))
+    results = scanned(b"".join([*batches[:2], bytes(broken), *batches[3:]]))
     if field in range(12, 16):
-        assert offsets(found) == [0, 1, 2, 3, 4, 5], "the leader epoch is not covered by the CRC"
+        assert offsets(results) == [0, 1, 2, 3, 4, 5], "the leader epoch is not covered by the CRC"
     else:
-        assert offsets(found) == [0, 1, (2, 3), 3, 4, 5]
+        assert offsets(results) == [0, 1, (2, 3), 3, 4, 5]
 
 
-def test_several_damages_are_told_apart() -> None:
+def test_several_corrupt_ranges_are_reported_separately() -> None:
     batches = log_of(*(b"%d" % number * 40 for number in range(9)))
     for number in (1, 2, 5):
         batches[number] = Random(number).randbytes(len(batches[number]))
     assert offsets(scanned(b"".join(batches))) == [0, (1, 3), 3, 4, (5, 6), 6, 7, 8]
 
 
-def test_an_offset_that_does_not_follow_is_damage() -> None:
+def test_an_offset_that_does_not_follow_is_corrupt() -> None:
     first, second, third = log_of(b"a", b"b", b"c")
     assert offsets(scanned(first + first + second + third)) == [0, (1, 2), 2]
     # The base offset is not covered by the CRC: the third may as well be the second with a flipped bit.
@@ -86,7 +89,7 @@ def test_batches_inside_a_value_are_not_taken_for_ours(inner_offset: int) -> Non
     batches = log_of(b"first", b"x" * 10 + inner + b"y" * 10, b"third", b"fourth")
     whole = b"".join(batches)
     at = len(batches[0])
-    # Torn anywhere: nothing behind the first is ours.
+    # Torn anywhere: nothing after the first batch belongs to this log.
     for size in range(at + 1, at + len(batches[1])):
         assert offsets(scanned(whole[:size])) == [0, (1, 1)]
     # Damaged anywhere: the third follows the first.
@@ -96,9 +99,14 @@ def test_batches_inside_a_value_are_not_taken_for_ours(inner_offset: int) -> Non
         assert offsets(scanned(bytes(broken))) == [0, (1, 2), 2, 3], byte
 
 
-def test_a_file_of_zeros_or_noise_is_one_damage() -> None:
+def test_a_file_of_zeros_or_noise_is_one_corrupt_range() -> None:
     for data in (bytes(5000), b"\x02" * 5000, Random(3).randbytes(5000)):
-        (found,) = scanned(data)
-        assert isinstance(found, CorruptRange)
-        assert (found.position, found.end_position, found.offset, found.next_offset) == (0, 5000, 0, 0)
+        (results,) = scanned(data)
+        assert isinstance(results, CorruptRange)
+        assert (results.position, results.end_position, results.offset, results.next_offset) == (
+            0,
+            5000,
+            0,
+            0,
+        )
     assert scanned(b"") == []

@@ -1,4 +1,4 @@
-"""``.timeindex``: entries as Apache Kafka writes them, and a place to begin to look for a time."""
+"""``.timeindex`` files: entries as Apache Kafka writes them, and lookups by time."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def test_a_topic_in_memory_ignores_a_default_of_the_broker_to_compact() -> None:
         assert config.enforced().cleanup_policy == enforced
 
 
-def test_an_error_reads_as_kafka_s() -> None:
+def test_errors_have_kafkas_words() -> None:
     with pytest.raises(InvalidConfig) as error:
         parse_topic_config({"retention.ms": "-2"})
     assert str(error.value) == "Invalid value -2 for configuration retention.ms: Value must be at least -1"

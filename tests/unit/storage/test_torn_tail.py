@@ -1,4 +1,4 @@
-"""A process dies in the middle of its last write: recovery keeps exactly what is before it."""
+"""Recovery keeps exactly the batches before a write that a crash interrupted."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_every_bit_of_the_last_batch_is_flipped() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"\x00", b"\x00" * 700, b"\x02" * 700, bytes(range(256)) * 3])
-def test_what_stands_behind_the_last_batch_and_is_none_is_cut(garbage: bytes) -> None:
+def test_bytes_after_the_last_batch_that_are_no_batch_are_cut(garbage: bytes) -> None:
     left, content, _ = killed_after(b"last")
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""The check of a partition's files, also of one that is being written to."""
+"""Verification of a partition's files, also while they are written to."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ async def written(path: Path) -> Path:
 
 @simulated
 async def test_whole_files_have_no_problems(tmp_path: Path) -> None:
-    found = verify_partition(await written(tmp_path / "data"))
-    assert found.problems == []
-    assert (found.segments, found.records) == (3, 30)
+    verified = verify_partition(await written(tmp_path / "data"))
+    assert verified.problems == []
+    assert (verified.segments, verified.records) == (3, 30)
 
 
 @simulated
-async def test_what_comes_behind_the_ends_is_left_out_of_the_indexes_too(tmp_path: Path) -> None:
+async def test_what_is_after_the_ends_is_left_out_of_the_indexes_too(tmp_path: Path) -> None:
     directory = await written(tmp_path / "data")
     first, second = sorted(directory.glob("*.log"))[:2]
     middle = first.stat().st_size // 2
     middle -= middle % (first.stat().st_size // 11)
     ends = {first: first.stat().st_size, second: middle}
-    found = verify_partition(directory, ends=ends)
-    assert found.problems == []
-    assert found.size_bytes == sum(ends.values())
+    verified = verify_partition(directory, ends=ends)
+    assert verified.problems == []
+    assert verified.size_bytes == sum(ends.values())
 
 
 @simulated
-async def test_only_sealed_segments_are_held_to_their_indexes(tmp_path: Path) -> None:
+async def test_only_the_indexes_of_sealed_segments_are_checked(tmp_path: Path) -> None:
     directory = await written(tmp_path / "data")
     *_, before, active = sorted(directory.glob("*.log"))
     # As a crash leaves it: the index of an earlier shutdown.
@@ -59,7 +59,7 @@ async def test_only_sealed_segments_are_held_to_their_indexes(tmp_path: Path) ->
 
 
 @simulated
-async def test_an_entry_that_is_no_batch_s_is_a_problem(tmp_path: Path) -> None:
+async def test_an_index_entry_without_a_batch_is_a_problem(tmp_path: Path) -> None:
     directory = await written(tmp_path / "data")
     index = sorted(directory.glob("*.index"))[0]
     raw = bytearray(index.read_bytes())

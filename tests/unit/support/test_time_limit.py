@@ -16,14 +16,20 @@ RUN_TIMEOUT_S = 120
 
 
 def run(tmp_path: Path, code: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """What pytest says about a file with ``code``, with the plugin of this suite and no others of its own."""
+    """What pytest says about a file with ``code``, with the plugin of this suite and without those installed."""
     (tmp_path / "test_inner.py").write_text(code)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-p", "tests.support.time_limit", "-p", "no:randomly"]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.time_limit"]
     return subprocess.run(
         [*command, "-p", "no:cacheprovider", f"--time-limit={LIMIT_S}", *options, "test_inner.py"],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""},
+        env=os.environ
+        | {
+            "PYTHONPATH": str(ROOT),
+            "PYTEST_ADDOPTS": "",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTEST_PLUGINS": "",
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -123,6 +129,6 @@ def test_with_more():
 
 
 def test_under_parallel_processes_the_report_is_the_same(tmp_path: Path) -> None:
-    report = run(tmp_path, IN_A_WAIT, "-n2").stdout
+    report = run(tmp_path, IN_A_WAIT, "-p", "xdist", "-n2").stdout
     assert "── task the one that waits ──" in report
     assert "1 failed, 1 passed" in report

@@ -1,4 +1,4 @@
-"""A toy listener on a loopback socket, whose work and clock the test controls."""
+"""A toy listener on a loopback socket, whose work and clock the test controls; without and with TLS."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from app.network.accept_loop import AcceptOptions
+from tests.support.certificates import Authority
 from tests.support.toy_listener import Limits, Listener, OpenListener, SteeredClock
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
 
 
 @pytest.fixture
@@ -15,12 +22,19 @@ async def clock() -> SteeredClock:
     return SteeredClock(asyncio.get_running_loop())
 
 
-@pytest.fixture
-async def open_listener() -> AsyncIterator[OpenListener]:
+@pytest.fixture(params=["plaintext", "tls"])
+async def open_listener(request: pytest.FixtureRequest, authority: Authority) -> AsyncIterator[OpenListener]:
     listeners: list[Listener] = []
 
-    async def make(limits: Limits | None = None, *, connections_max: int = 100) -> Listener:
-        listener = Listener(limits=limits or Limits(), connections_max=connections_max)
+    async def make(
+        limits: Limits | None = None, *, connections_max: int = 100, accept: AcceptOptions | None = None
+    ) -> Listener:
+        listener = Listener(
+            limits=limits or Limits(),
+            connections_max=connections_max,
+            authority=authority if request.param == "tls" else None,
+            accept=accept,
+        )
         await listener.start()
         listeners.append(listener)
         return listener

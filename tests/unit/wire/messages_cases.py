@@ -72,6 +72,37 @@ REQUESTS: list[m.Request] = [
         max_wait_ms=4,
         lease_ms=5,
     ),
+    m.LookUpKeyRequest(topic="t", key=b"k"),
+    m.LookUpKeyRequest(topic="größe", partition=2**31 - 1, key=b""),
+    m.AuthenticateRequest(mechanism="SCRAM-SHA-512", data=b"n,,n=alice,r=nonce"),
+    m.AuthenticateRequest(mechanism="", data=b""),
+    m.TableFetchRequest(topic="t", partition=1),
+    m.TableFetchRequest(
+        topic="größe", partition=-1, offset=2**40, end_offset=2**41, max_bytes=-1, with_tombstones=True
+    ),
+    m.IsolatedFetchRequest(partitions=[]),
+    m.IsolatedFetchRequest(
+        partitions=[m.FetchPartition(topic="a", partition=0, offset=7, max_bytes=1)],
+        max_wait_ms=100,
+        min_bytes=2,
+        max_bytes=3,
+        isolation=1,
+    ),
+    m.IsolatedListOffsetsRequest(topic="t", partition=1, timestamp_ms=m.LATEST_TIMESTAMP, isolation=-128),
+    m.InitTransactionsRequest(transactional_id="cdc", timeout_ms=60_000),
+    m.TransactionalProduceRequest(
+        topic="t", partition=3, acks=m.ACKS_ALL, batches=b"batch", transactional_id="cdc"
+    ),
+    m.EndTransactionRequest(transactional_id="cdc", producer_id=2**40, producer_epoch=7, is_commit=True),
+    m.EndTransactionRequest(transactional_id="", producer_id=-1, producer_epoch=-1, is_commit=False),
+    m.CommitTransactionsRequest(transactions=[]),
+    m.CommitTransactionsRequest(
+        transactions=[
+            m.OpenTransaction(transactional_id="spark/q/0", producer_id=2**40, producer_epoch=7),
+            m.OpenTransaction(transactional_id="", producer_id=-1, producer_epoch=-1),
+        ],
+        abandoned_prefix="spark/q/",
+    ),
 ]
 
 RESPONSES: list[m.Response | m.ErrorResponse] = [
@@ -176,6 +207,12 @@ RESPONSES: list[m.Response | m.ErrorResponse] = [
     m.AckResponse(),
     m.NackResponse(),
     m.ExtendResponse(expires_at_ms=2**40),
+    m.LookUpKeyResponse(partition=-1),
+    m.LookUpKeyResponse(partition=3, batches=b"batch"),
+    m.AuthenticateResponse(is_done=True),
+    m.AuthenticateResponse(is_done=False, lifetime_ms=2**40, data=b"r=nonce"),
+    m.TableFetchResponse(next_offset=0, end_offset=0, is_last=True),
+    m.TableFetchResponse(next_offset=2**40, end_offset=2**41, is_last=False, batches=b"batches"),
     m.ErrorResponse(response_type=m.MessageType.ERROR, message="what is this?"),
     m.ErrorResponse(response_type=m.MessageType.CONSUME_RESPONSE, message=""),
     *(m.ErrorResponse(response_type=kind, message="größe") for kind in (0x02, 0x04, 0x06)),
@@ -192,4 +229,21 @@ RESPONSES: list[m.Response | m.ErrorResponse] = [
     m.ErrorResponse(
         response_type=m.MessageType.FETCH_RESPONSE, code=ErrorCode.INVALID_REQUEST, message="größe"
     ),
+    m.IsolatedFetchResponse(
+        partitions=[
+            m.FetchedPartition(topic="t", partition=0, high_watermark=5, log_start_offset=1, batches=b"abc")
+        ]
+    ),
+    m.IsolatedListOffsetsResponse(offset=2, timestamp_ms=-1, leader_epoch=3),
+    m.InitTransactionsResponse(producer_id=2**40, producer_epoch=0),
+    m.TransactionalProduceResponse(
+        partition=3,
+        base_offset=5,
+        last_offset=7,
+        log_append_time_ms=-1,
+        log_start_offset=0,
+        durability=m.Durability.SYNCED,
+    ),
+    m.EndTransactionResponse(producer_id=2**40, producer_epoch=8),
+    m.CommitTransactionsResponse(),
 ]

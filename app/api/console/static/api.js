@@ -43,6 +43,20 @@ export async function send(method, path, body, options) {
   return response.status === 204 ? null : response.json();
 }
 
+// Fetches the problem with which an event stream was refused, because an EventSource does not have it. Returns null if
+// the stream is not refused this time.
+export async function refusal(path) {
+  const asking = new AbortController();
+  try {
+    await request("GET", path, { signal: asking.signal, headers: { Accept: "text/event-stream" } });
+    return null;
+  } catch (problem) {
+    return problem;
+  } finally {
+    asking.abort();
+  }
+}
+
 export const part = (text) => encodeURIComponent(text);
 
 export function query(values) {

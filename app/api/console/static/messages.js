@@ -1,5 +1,5 @@
 import { brief, byId, bytes, copy, count, h, notice, show } from "./dom.js";
-import { curl, lines, part, query, request } from "./api.js";
+import { curl, lines, part, query, refusal } from "./api.js";
 import { RECORD_HEADS, recordRow } from "./record.js";
 import { suggestTopics } from "./topic-input.js";
 import * as url from "./url.js";
@@ -178,22 +178,9 @@ function tail() {
     if (event.data) notice(JSON.parse(event.data).detail, { warn: true });
     else if (source.readyState === EventSource.CLOSED) {
       stop();
-      refusal(path).then(notice);
+      refusal(path).then((problem) => notice(problem?.message ?? "The tail has ended; start it again."));
     } else byId("status").textContent = "Connection lost, reconnecting…";
   });
-}
-
-// Fetches the reason why a tail was refused, because an EventSource does not have it.
-async function refusal(path) {
-  const asking = new AbortController();
-  try {
-    await request("GET", path, { signal: asking.signal, headers: { Accept: "text/event-stream" } });
-    return "The tail has ended; start it again.";
-  } catch (problem) {
-    return problem.message;
-  } finally {
-    asking.abort();
-  }
 }
 
 function stop() {

@@ -1,6 +1,7 @@
 // Shows one record. Nothing in it is trusted, so all of it is set as text.
 import { bytes, copy, h, show, time, utc } from "./dom.js";
 import { curl, get, part, query } from "./api.js";
+import { tabList } from "./tabs.js";
 
 // Maximum bytes shown of an opened record; the whole value can be downloaded.
 const SHOWN_BYTES = 256 * 1024;
@@ -78,7 +79,7 @@ function views(record) {
 }
 
 // Narrow screens hide the day; an opened record shows it.
-function moment(ms) {
+export function moment(ms) {
   const [day, clock] = time(ms).split(" ");
   return clock ? [h("span", { class: "day" }, `${day} `), clock] : day;
 }
@@ -90,24 +91,8 @@ export async function detail(topic, glimpse) {
   const shown = views(record);
   const names = Object.keys(shown);
   const body = h("pre", { tabindex: "0", "aria-label": "Value" });
-  const buttons = names.map((name) => h("button", { type: "button", role: "tab", onclick: () => choose(name) }, name));
-  const tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "Show as" }, buttons);
-  tabs.addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!step) return;
-    const at = (buttons.indexOf(document.activeElement) + step + buttons.length) % buttons.length;
-    choose(names[at]);
-    buttons[at].focus();
-  });
-  function choose(name) {
-    buttons.forEach((button, index) => {
-      const isChosen = names[index] === name;
-      button.setAttribute("aria-selected", String(isChosen));
-      button.tabIndex = isChosen ? 0 : -1;
-    });
-    body.textContent = shown[name];
-  }
-  choose(names[0]);
+  const tabs = tabList("Show as", names, (name) => { body.textContent = shown[name]; });
+  tabs.choose(names[0]);
   const size = record.value_bytes ?? rawBytes(record.value, record.value_b64)?.length;
   const headers = record.headers ?? [];
   return h("div", { class: "stack" },
@@ -117,7 +102,7 @@ export async function detail(topic, glimpse) {
       h("dt", null, "Key"), h("dd", { class: "mono" }, oneLine(record.key, record.key_b64)),
       headers.map((header) => [h("dt", null, `Header ${header.key}`), h("dd", { class: "mono" }, oneLine(header.value, header.value_b64))]),
       h("dt", null, "Value"), h("dd", null, bytes(size), record.is_cut && h("span", { class: "soft" }, `, the first ${bytes(SHOWN_BYTES)} are shown`))),
-    tabs, body,
+    tabs.element, body,
     h("div", { class: "row" },
       h("button", { type: "button", onclick: () => copy(curl(path)) }, "Copy as curl"),
       record.value !== null && h("button", { type: "button", onclick: () => copy(body.textContent) }, "Copy what is shown"),

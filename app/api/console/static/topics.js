@@ -1,6 +1,8 @@
 import { byId, bytes, count, duration, h, notice, show, table, toast } from "./dom.js";
 import { get, part, query, send } from "./api.js";
 import { ask, askWithName } from "./dialog.js";
+import { tabList } from "./tabs.js";
+import { topicTable } from "./topic-table.js";
 import * as url from "./url.js";
 
 const LIMIT = 50;
@@ -86,6 +88,39 @@ byId("new").addEventListener("click", async () => {
 
 // ── one topic ──
 
+const DETAILS = "Details";
+const TABLE = "Table";
+let tableView = null;
+
+function closeTable() {
+  tableView?.stop();
+  tableView = null;
+}
+
+// Returns `details`, with a tab for the table beside them if the topic is compacted.
+function tabbed(topic, details) {
+  if (!topic.effective_configs["cleanup.policy"].includes("compact")) {
+    closeTable();
+    return details;
+  }
+  tableView ??= topicTable(topic.name, state);
+  const panels = {
+    [DETAILS]: h("div", { class: "stack", role: "tabpanel", "aria-label": DETAILS }, details),
+    [TABLE]: h("div", { role: "tabpanel", "aria-label": TABLE }, tableView.element),
+  };
+  const tabs = tabList(`Views of ${topic.name}`, [DETAILS, TABLE], (chosen) => {
+    for (const [name, panel] of Object.entries(panels)) panel.hidden = name !== chosen;
+    if (chosen === TABLE) tableView.start();
+    else tableView.stop();
+    const tab = chosen === TABLE ? "table" : "";
+    if (tab === (state.tab ?? "")) return;
+    state.tab = tab;
+    url.write(state, { push: true });
+  });
+  tabs.choose(state.tab === "table" ? TABLE : DETAILS);
+  return [tabs.element, panels[DETAILS], panels[TABLE]];
+}
+
 function describe(topic) {
   const name = topic.name;
   document.title = `${name} · Stele`;
@@ -120,8 +155,7 @@ function describe(topic) {
       h("button", { type: "button", onclick: grow }, "Add partitions"),
       h("button", { type: "button", class: "danger", onclick: purge }, "Purge…"),
       h("button", { type: "button", class: "danger", onclick: remove }, "Delete…")),
-    h("section", { class: "card" }, partitions),
-    h("section", { class: "card" }, configs));
+    tabbed(topic, [h("section", { class: "card" }, partitions), h("section", { class: "card" }, configs)]));
 
   async function alter(change) {
     try {
@@ -146,7 +180,7 @@ function describe(topic) {
       button: "Add",
       work: (form) => send("PATCH", `/v1/topics/${part(name)}`, { partitions: Number(form.elements.partitions.value) }),
     });
-    if (changed) describe(changed);
+    if (changed) { closeTable(); describe(changed); }
   }
   async function purge() {
     const text = `All ${count(records)} records are deleted permanently. The topic and its configuration remain, and its offsets continue.`;
@@ -165,12 +199,18 @@ async function open() {
   byId("back").hidden = false;
   byId("title").textContent = state.topic;
   try {
-    describe(await get(`/v1/topics/${part(state.topic)}`));
+    const topic = await get(`/v1/topics/${part(state.topic)}`);
+    // Its records may have been purged.
+    closeTable();
+    describe(topic);
+    if (state.tab === "table") tableView?.look();
   } catch (problem) {
     notice(problem.message);
   }
 }
 
 window.addEventListener("popstate", () => location.reload());
+window.addEventListener("pagehide", () => tableView?.stop());
+window.addEventListener("pageshow", (event) => { if (event.persisted && state.tab === "table") tableView?.start(); });
 if (state.topic) open();
 else list();

@@ -1,7 +1,11 @@
-"""One handler per message of the binary protocol: it calls the broker or the groups and keeps nothing.
+"""One handler per message of the binary protocol.
+
+It calls the broker, the groups or the transactions, and keeps no state.
 
 - ``context``                       what a handler is given and may return
 - ``simple``                        CONSUME and FLUSH of ADR-0009
 - ``topics``, ``produce``, ``fetch``   topics, batches in, batches out (ADR-0010)
 - ``groups``, ``leases``            members, offsets and claims; polls under leases
+- ``tables``                        compacted topics by key, and as tables
+- ``transactions``                  begin with a transactional id, commit, abort
 """

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ....broker.broker import Broker
 from ....groups.services import Groups
+from ....security.authorizer import Access
+from ....security.policy import ListenerSecurity
+from ....transactions.coordinator import TransactionCoordinator
 from ...deferred_response import DeferredResponse
 from ...response_queue import Buffers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryListener:
-    """What all connections share: the broker, the groups, and where clients reach this listener."""
+    """What all connections share: the broker, the groups, the transactions, and where clients reach this listener.
+
+    With access rules, each connection has a copy with the ``access`` of its client.
+    """
 
     broker: Broker
     groups: Groups
+    transactions: TransactionCoordinator
     host: str
     port: int
+    security: ListenerSecurity = field(default_factory=lambda: ListenerSecurity(listener="binary"))
+    # None: access rules are not checked.
+    access: Access | None = None
 
 
 # A response frame, or one that comes later. A handler and its deferred response raise ``SteleError``;

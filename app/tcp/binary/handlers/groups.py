@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stele.wire import messages as m
 
-from ....broker.fetch import PartitionFetch
+from ....broker.fetch import PartitionFetch, read_bound, visible_bytes
 from ....errors import InvalidRequest
 from ....groups.consumer_protocol import AssignedPartition
 from ....groups.messages import LeavingMember, ManagedJoin, OffsetToCommit
@@ -64,6 +64,7 @@ async def release(listener: BinaryListener, request: m.ReleaseRequest) -> Buffer
 
 async def commit(listener: BinaryListener, request: m.CommitRequest) -> Buffers:
     claimant = _claimant(request)
+    await listener.broker.refresh([(request.topic, request.partition)])
     end = listener.broker.log_state(request.topic, request.partition).high_watermark
     if not 0 <= request.offset <= end:
         raise InvalidRequest(
@@ -99,12 +100,13 @@ async def owner_fetch(listener: BinaryListener, request: m.OwnerFetchRequest) ->
     )
     if fetched.error is not None:
         raise fetched.error
+    batches = bytes(await visible_bytes(fetched))
     # The member may have lost the partition while it waited.
     listener.groups.coordinator.check_owner(claimant)
     return m.OwnerFetchResponse(
-        high_watermark=fetched.high_watermark,
+        high_watermark=read_bound(fetched),
         log_start_offset=fetched.log_start_offset,
-        batches=bytes(fetched.batches),
+        batches=batches,
     ).encode()
 
 

@@ -6,7 +6,7 @@ from stele.wire import messages as m
 
 from ....groups.lease import PollRequest
 from ...response_queue import Buffers
-from .context import Answer, BinaryListener
+from .context import BinaryListener
 
 
 async def poll(listener: BinaryListener, request: m.PollRequest) -> Buffers:
@@ -59,6 +59,6 @@ async def nack(listener: BinaryListener, request: m.NackRequest) -> Buffers:
     return m.NackResponse().encode()
 
 
-def extend(listener: BinaryListener, request: m.ExtendRequest) -> Answer:
-    expires_at_ms = listener.groups.leases.extend(request.group, request.lease, request.lease_ms)
+async def extend(listener: BinaryListener, request: m.ExtendRequest) -> Buffers:
+    expires_at_ms = await listener.groups.leases.extend(request.group, request.lease, request.lease_ms)
     return m.ExtendResponse(expires_at_ms=expires_at_ms).encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from stele.wire import messages as m
 
 from ....broker.produce import Acks
+from ....broker.transaction_gate import TransactionalProduce
 from ....errors import RequestTimedOut
 from ...deferred_response import DeferredResponse
 from ...response_queue import Buffers
@@ -17,7 +18,14 @@ def produce_batch(listener: BinaryListener, request: m.ProduceBatchRequest) -> A
     The topic exists: the connection has created it if necessary.
     """
     acks = Acks.parse(request.acks)
-    pending = listener.broker.produce(request.topic, request.partition, bytearray(request.batches), acks=acks)
+    transaction: TransactionalProduce | None = None
+    answer = m.ProduceBatchResponse
+    if isinstance(request, m.TransactionalProduceRequest):
+        transaction = TransactionalProduce(transactional_id=request.transactional_id, adds_partitions=True)
+        answer = m.TransactionalProduceResponse
+    pending = listener.broker.produce(
+        request.topic, request.partition, bytearray(request.batches), acks=acks, transaction=transaction
+    )
 
     def receipt(has_ended: bool) -> bytes:
         if not has_ended:
@@ -26,7 +34,7 @@ def produce_batch(listener: BinaryListener, request: m.ProduceBatchRequest) -> A
             )
         produced = pending.result()
         is_promised = acks is not Acks.NONE
-        return m.ProduceBatchResponse(
+        return answer(
             partition=produced.partition,
             base_offset=produced.base_offset if is_promised else m.UNKNOWN_OFFSET,
             last_offset=produced.last_offset if is_promised else m.UNKNOWN_OFFSET,
@@ -61,8 +69,8 @@ async def named_producer(listener: BinaryListener, request: m.NamedProducerReque
     ).encode()
 
 
-def producer_state(listener: BinaryListener, request: m.ProducerStateRequest) -> Answer:
-    view = listener.broker.producer(request.topic, request.partition, request.producer_id)
+async def producer_state(listener: BinaryListener, request: m.ProducerStateRequest) -> Buffers:
+    view = await listener.broker.producer(request.topic, request.partition, request.producer_id)
     return m.ProducerStateResponse(
         producer_epoch=-1 if view is None else view.epoch,
         last_sequence=-1 if view is None else view.last_sequence,

@@ -1,11 +1,14 @@
-"""CONSUME and FLUSH of ADR-0009. PRODUCE arrives in runs, which the connection appends together."""
+"""CONSUME and FLUSH of ADR-0009.
+
+PRODUCE arrives in runs, which the connection appends together.
+"""
 
 from __future__ import annotations
 
 from stele.wire import messages as m
 from stele.wire.record_batch import RecordView
 
-from ....broker.fetch import PartitionFetch, records_from
+from ....broker.fetch import PartitionFetch, end_of, records_from
 from ....errors import InvalidRequest, SteleError
 from ...response_queue import Buffers
 from .context import BinaryListener
@@ -13,16 +16,26 @@ from .context import BinaryListener
 # CONSUME responses are bounded by a batch size in messages; this bounds them in bytes.
 CONSUME_BYTES_MAX = 4 * 1024 * 1024
 _CONSUME_FIRST_READ_BYTES = 64 * 1024
+# What one request reads at most, most of which hidden batches may take.
+_CONSUME_READ_BYTES_MAX = 64 * 1024 * 1024
 
 
 async def consume(listener: BinaryListener, request: m.ConsumeRequest) -> Buffers:
-    """Answer with up to ``batch_size`` messages of partition 0; a tombstone is a message of no bytes."""
+    """Answer with up to ``batch_size`` messages of partition 0.
+
+    A tombstone is a message of no bytes. Only committed records are returned. There may be none
+    although the next offset is past the requested one.
+    """
     if request.batch_size < 1:
         raise InvalidRequest(f"batch size is {request.batch_size}; ask for at least one message")
     messages: list[tuple[int, bytes]] = []
-    offset, size = request.offset, 0
+    offset, size, read_bytes = request.offset, 0, 0
     wanted_bytes = _CONSUME_FIRST_READ_BYTES
-    while len(messages) < request.batch_size and size < CONSUME_BYTES_MAX:
+    while (
+        len(messages) < request.batch_size
+        and size < CONSUME_BYTES_MAX
+        and read_bytes < _CONSUME_READ_BYTES_MAX
+    ):
         (fetched,) = await listener.broker.fetch(
             [PartitionFetch(topic=request.topic, partition=0, offset=offset, max_bytes=wanted_bytes)],
             max_bytes=CONSUME_BYTES_MAX,
@@ -34,11 +47,15 @@ async def consume(listener: BinaryListener, request: m.ConsumeRequest) -> Buffer
             raise fetched.error
         if not fetched.batches:
             break
+        read_bytes += len(fetched.batches)
         try:
             for records in records_from(fetched, offset):
                 offset, size = _take(records, request.batch_size, messages, offset, size)
                 if len(messages) >= request.batch_size or size >= CONSUME_BYTES_MAX:
                     break
+            else:
+                # The last batch may be hidden, or compaction may have removed its last records.
+                offset = end_of(fetched, offset)
         except SteleError:
             if not messages:
                 raise
@@ -50,7 +67,10 @@ async def consume(listener: BinaryListener, request: m.ConsumeRequest) -> Buffer
 def _take(
     records: list[RecordView], batch_size: int, messages: list[tuple[int, bytes]], offset: int, size: int
 ) -> tuple[int, int]:
-    """Add ``records`` to ``messages`` up to the limits; returns the next offset and the bytes so far."""
+    """Add ``records`` to ``messages`` up to the limits.
+
+    Returns the next offset and the bytes so far.
+    """
     for record in records:
         data = record.value or b""
         if messages and size + len(data) > CONSUME_BYTES_MAX:

@@ -7,6 +7,7 @@ from stele.wire import messages as m
 from ....broker.broker import Broker
 from ....broker.topics import Topic
 from ....errors import InvalidRequest, SteleError
+from ....security.acl import DESCRIBE_CONFIGS_TOPIC, DESCRIBE_TOPIC
 from ...errors import error_code_of
 from ...response_queue import Buffers
 from .context import Answer, BinaryListener
@@ -15,10 +16,14 @@ METADATA_TOPICS_MAX = 10_000
 
 
 async def metadata(listener: BinaryListener, request: m.MetadataRequest) -> Buffers:
-    broker = listener.broker
+    broker, access = listener.broker, listener.access
     topics: list[m.TopicMetadata] = []
     if request.topics is None:
-        topics = [_topic_metadata(broker, topic) for topic in broker.topics()]
+        topics = [
+            _topic_metadata(broker, topic)
+            for topic in broker.topics()
+            if access is None or access.sees(DESCRIBE_TOPIC, topic.name)
+        ]
     elif len(request.topics) > METADATA_TOPICS_MAX:
         raise InvalidRequest(
             f"{len(request.topics)} topics asked for at once; the limit is {METADATA_TOPICS_MAX}"
@@ -26,6 +31,10 @@ async def metadata(listener: BinaryListener, request: m.MetadataRequest) -> Buff
     else:
         for name in request.topics:
             try:
+                if access is not None:
+                    access.require(DESCRIBE_TOPIC, name)
+                    if request.auto_create and not broker.has_topic(name):
+                        access.require_create(name)
                 topic = await broker.ensure_topic(name) if request.auto_create else broker.topic(name)
                 topics.append(_topic_metadata(broker, topic))
             except SteleError as error:
@@ -71,8 +80,14 @@ def describe_topic(listener: BinaryListener, request: m.DescribeTopicRequest) ->
     return m.DescribeTopicResponse(
         topic_id=topic.topic_id.bytes,
         partitions=topic.partitions,
-        configs=tuple(topic.effective_configs.items()),
+        configs=_shown_configs(listener, topic),
     ).encode()
+
+
+def _shown_configs(listener: BinaryListener, topic: Topic) -> tuple[tuple[str, str], ...]:
+    access = listener.access
+    is_shown = access is None or access.sees(DESCRIBE_CONFIGS_TOPIC, topic.name)
+    return tuple(topic.effective_configs.items()) if is_shown else ()
 
 
 async def alter_topic(listener: BinaryListener, request: m.AlterTopicRequest) -> Buffers:
@@ -83,5 +98,5 @@ async def alter_topic(listener: BinaryListener, request: m.AlterTopicRequest) ->
     return m.AlterTopicResponse(
         topic_id=topic.topic_id.bytes,
         partitions=topic.partitions,
-        configs=tuple(topic.effective_configs.items()),
+        configs=_shown_configs(listener, topic),
     ).encode()

@@ -1,1 +1,4 @@
-"""What each API does: translates its messages into calls of the broker and back. Handlers keep no state."""
+"""One handler per API: translates messages into calls of the broker and back.
+
+Handlers keep no state.
+"""

@@ -1,24 +1,21 @@
-"""Authorized operations (KIP-430): all that a resource supports, because there is no authorizer.
+"""Authorized operations (KIP-430) without access rules: all that a resource supports, one bit each.
 
-Each operation of the ACLs is a bit.
+With access rules, the guards replace them by those of the client.
 """
 
 from __future__ import annotations
 
+from ....security.acl import OPERATIONS_OF, ResourceType
+
 NOT_ASKED = -(1 << 31)
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = 3, 4, 5, 6, 7, 8
-_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 9, 10, 11, 12
 
 
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
+def _bits(resource_type: ResourceType) -> int:
+    return sum(1 << operation for operation in OPERATIONS_OF[resource_type])
 
 
-_TOPIC = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-_GROUP = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-_CLUSTER = _bits(
-    *(_CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE)
-)
+_TOPIC, _GROUP = _bits(ResourceType.TOPIC), _bits(ResourceType.GROUP)
+_CLUSTER = _bits(ResourceType.CLUSTER)
 
 
 def on_topic(*, is_asked: bool = True) -> int:

@@ -62,6 +62,9 @@ _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 _RESOURCE_TYPES = (_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
 _FIRST_WITH_RESOURCE_TYPES = 1
 _NAME_CHARACTERS_MAX = 1000
+# KIP-890: each transaction has its own epoch, for clients that can.
+TRANSACTION_FEATURE = "transaction.version"
+TRANSACTION_VERSION = 2
 
 
 def partition_error(context: Context, topic: str, partition: int) -> tuple[ErrorCode, str | None]:
@@ -260,16 +263,21 @@ def unregister_broker(context: Context, request: UnregisterBrokerRequest) -> Unr
 
 
 def update_features(_context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    """Refuse all features, because this broker has none to turn on or off (ADR-0021).
+    """Refuse all features: the level of the only one is fixed (ADR-0021).
 
     As in Kafka, the error of the first feature is that of the whole request.
     """
     if not request.feature_updates:
         return UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message=None)
     feature = request.feature_updates[0].feature[:_NAME_CHARACTERS_MAX]
+    reason = (
+        f"is fixed at level {TRANSACTION_VERSION}"
+        if feature == TRANSACTION_FEATURE
+        else "does not exist here"
+    )
     return UpdateFeaturesResponse(
         error_code=ErrorCode.INVALID_UPDATE_VERSION,
-        error_message=f"feature {feature!r} does not exist here, and none of the features were updated; "
+        error_message=f"feature {feature!r} {reason}, and none of the features were updated; "
         "this broker has no features to turn on or off",
     )
 
@@ -280,7 +288,10 @@ def update_features(_context: Context, request: UpdateFeaturesRequest) -> Update
 def list_config_resources(
     context: Context, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """List the resources that have configurations, in Kafka's order; v0: client metrics subscriptions."""
+    """List the resources that have configurations, in Kafka's order.
+
+    Version 0 lists client metrics subscriptions.
+    """
     broker = context.broker
     has_types = context.version >= _FIRST_WITH_RESOURCE_TYPES
     kinds = set((request.resource_types if has_types else (_CLIENT_METRICS,)) or _RESOURCE_TYPES)

@@ -137,7 +137,7 @@ async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetF
         requested_groups = {group.group_id: group for group in request.groups}
         groups: list[OffsetFetchResponseGroup] = []
         for group in requested_groups.values():
-            groups.append(await _fetch_or_refuse(context, group, budget))
+            groups.append(await _fetch_or_refuse(context, request, group, budget))
             await budget.visit()
         return OffsetFetchResponse(groups=groups)
     try:
@@ -154,7 +154,7 @@ async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetF
                     committed_offset=committed.offset,
                     committed_leader_epoch=committed.leader_epoch,
                     metadata=committed.metadata,
-                    error_code=ErrorCode.NONE,
+                    error_code=_code_of(committed),
                 )
             )
             await budget.visit()
@@ -162,15 +162,25 @@ async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetF
     return OffsetFetchResponse(topics=topics)
 
 
+def _committed(
+    context: Context, request: OffsetFetchRequest, group: str, partitions: Sequence[tuple[str, int]] | None
+) -> list[CommittedOffset]:
+    return context.groups.committed(group, partitions, require_stable=request.require_stable)
+
+
+def _code_of(committed: CommittedOffset) -> ErrorCode:
+    return ErrorCode.NONE if committed.error is None else error_code_of(committed.error)
+
+
 def _offsets_of(context: Context, request: OffsetFetchRequest) -> Mapping[str, Sequence[CommittedOffset]]:
     """Return the offsets by topic, all of one moment."""
     if request.topics is None:
-        return _by_topic(context.groups.committed(request.group_id, None))
+        return _by_topic(_committed(context, request, request.group_id, None))
     requested: dict[str, dict[int, None]] = {}
     for topic in request.topics:
         requested.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return {
-        name: context.groups.committed(request.group_id, [(name, partition) for partition in partitions])
+        name: _committed(context, request, request.group_id, [(name, partition) for partition in partitions])
         for name, partitions in requested.items()
     }
 
@@ -214,10 +224,10 @@ class _TopicOffsets(NamedTuple):
 
 
 async def _fetch_or_refuse(
-    context: Context, group: OffsetFetchRequestGroup, budget: WorkBudget
+    context: Context, request: OffsetFetchRequest, group: OffsetFetchRequestGroup, budget: WorkBudget
 ) -> OffsetFetchResponseGroup:
     try:
-        offsets_of = _group_offsets(context, group)
+        offsets_of = _group_offsets(context, request, group)
     except SteleError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code_of(error))
     return OffsetFetchResponseGroup(
@@ -225,11 +235,13 @@ async def _fetch_or_refuse(
     )
 
 
-def _group_offsets(context: Context, group: OffsetFetchRequestGroup) -> list[_TopicOffsets]:
+def _group_offsets(
+    context: Context, request: OffsetFetchRequest, group: OffsetFetchRequestGroup
+) -> list[_TopicOffsets]:
     """Return the offsets by topic, all of one moment."""
     topics: list[_TopicOffsets] = []
     if group.topics is None:
-        for name, offsets in _by_topic(context.groups.committed(group.group_id, None)).items():
+        for name, offsets in _by_topic(_committed(context, request, group.group_id, None)).items():
             topic_id = (
                 context.broker.topic(name).topic_id.bytes if context.broker.has_topic(name) else bytes(16)
             )
@@ -248,8 +260,8 @@ def _group_offsets(context: Context, group: OffsetFetchRequestGroup) -> list[_To
         if code:
             offsets = [CommittedOffset(topic=name, partition=partition) for partition in partitions]
         else:
-            offsets = context.groups.committed(
-                group.group_id, [(name, partition) for partition in partitions]
+            offsets = _committed(
+                context, request, group.group_id, [(name, partition) for partition in partitions]
             )
         topics.append(_TopicOffsets(name, topic_id, offsets, code))
     return topics
@@ -264,7 +276,7 @@ async def _fetched_topic(topic: _TopicOffsets, budget: WorkBudget) -> OffsetFetc
                 committed_offset=committed.offset,
                 committed_leader_epoch=committed.leader_epoch,
                 metadata=committed.metadata,
-                error_code=topic.code,
+                error_code=topic.code or _code_of(committed),
             )
         )
         await budget.visit()

@@ -97,7 +97,10 @@ async def describe_configs(context: Context, request: DescribeConfigsRequest) ->
 
 
 def is_long(response: DescribeConfigsResponse) -> bool:
-    """Return whether ``response`` is encoded in a thread: each resource takes tenths of a millisecond."""
+    """Return whether ``response`` is encoded in a thread.
+
+    Each resource takes tenths of a millisecond.
+    """
     return len(response.results) > _ENCODED_AT_ONCE
 
 
@@ -268,7 +271,9 @@ async def _alter(broker: Broker, resource: incremental.AlterConfigsResource, *, 
 
 
 def _topic_to_alter(broker: Broker, name: str) -> Topic | None:
-    """Return the topic; None if it does not exist, which is reported only after all other errors.
+    """Return the topic; None if it does not exist.
+
+    That is reported only after all other errors.
 
     Raises:
         InvalidRequest, InvalidTopicName: no topic can have this name.

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from stele.wire.error_codes import ErrorCode
 
 from ....broker.broker import Broker
+from ....broker.quotas.limits import QuotaKey
+from ....broker.quotas.machine import QuotaClient
 from ....broker.topics import Topic
 from ....errors import SteleError, UnknownTopicId
 from ....groups.coordinator import GroupCoordinator
+from ....security.authorizer import Access
+from ....security.policy import ListenerSecurity
+from ....security.principal import ANONYMOUS, Principal
+from ....transactions.coordinator import TransactionCoordinator
 from ...deferred_response import DeferredResponse
 from ...errors import error_code_of
 from ..fetch_sessions import FetchSessionCache
@@ -22,13 +28,15 @@ _MESSAGE_CHARACTERS_MAX = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaListener:
-    """What all connections share: the broker, the groups, the sessions, the advertised address."""
+    """What all connections share: the broker and its coordinators, the sessions, the advertised address."""
 
     broker: Broker
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     host: str
     port: int
     fetch_sessions: FetchSessionCache
+    security: ListenerSecurity = field(default_factory=lambda: ListenerSecurity(listener="kafka"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,19 +47,43 @@ class Context:
     version: int
     client_id: str
     client_host: str
+    peer: str = "?"
+    principal: Principal = ANONYMOUS
+    is_encrypted: bool = False
+    # None: access rules are not checked.
+    access: Access | None = None
+
+    @property
+    def may_carry_secrets(self) -> bool:
+        """Whether the request may set a password: nobody else could read it, or a setting allows it."""
+        return self.listener.security.may_carry_secrets(self.client_host, is_encrypted=self.is_encrypted)
 
     @property
     def broker(self) -> Broker:
         return self.listener.broker
 
+    def consume_wait_ms(self) -> int:
+        """Return how long the client has to wait before it may read again, by its quota."""
+        quotas = self.broker.quotas
+        if not quotas.is_active:
+            return 0
+        return quotas.wait_ms(QuotaKey.CONSUME, QuotaClient(self.principal.name, self.client_id))
+
     @property
     def groups(self) -> GroupCoordinator:
         return self.listener.groups
 
+    @property
+    def transactions(self) -> TransactionCoordinator:
+        return self.listener.transactions
+
 
 @dataclass(frozen=True, slots=True)
 class NoResponse:
-    """The outcome of a produce with acks=0: no response. A failure closes the connection instead."""
+    """The outcome of a produce with acks=0: no response.
+
+    A failure closes the connection instead.
+    """
 
     failure: SteleError | None = None
 

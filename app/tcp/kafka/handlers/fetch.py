@@ -7,26 +7,35 @@ partitions that may have changed, and the response has only those that have.
 The handler pauses among the partitions that it looks at. What concerns a session is
 done without a pause: taking a request into it, and noting what its response says.
 
-There are no transactions, so the last stable offset is the high watermark and no
-transaction is ever aborted.
+With READ_COMMITTED the response ends before the last stable offset, and names the aborted
+transactions whose batches it contains: the client leaves these out. The isolation level is that of
+each request, also in a session.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.isolation_level import IsolationLevel
 from stele.wire.record_batch import CorruptBatchError
 
 from ....broker.broker import Broker
-from ....broker.fetch import Fetched, PartitionFetch, brings_all
+from ....broker.fetch import Fetched, PartitionFetch, brings_all, end_of
+from ....security.acl import CLUSTER_ACTION_CLUSTER, READ_TOPIC
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..fetch_sessions import NO_SESSION_ID, FetchedPartition, FetchSession, PartitionKey
 from ..message_set import MessageSetTooLarge, UnsupportedCodec, down_convert
-from ..schemas.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from ..schemas.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from .context import Context
 from .leader_epoch import check_leader_epoch
 
@@ -56,6 +65,11 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     )
     if taken.error:
         return FetchResponse(error_code=taken.error, responses=())
+    wait_ms = context.consume_wait_ms()
+    if wait_ms:
+        # The session has taken the request, so that its epoch goes on.
+        session_id = NO_SESSION_ID if taken.session is None else taken.session.id
+        return FetchResponse(throttle_time_ms=wait_ms, session_id=session_id, responses=())
     if taken.session is not None:
         return await _fetch_changes(context, request, taken.session)
     answers = await _fetch_all(context, request, list(requested.values()))
@@ -107,6 +121,9 @@ def _forgotten(request: FetchRequest, *, uses_topic_ids: bool) -> list[Partition
 
 
 def _is_from_follower(context: Context, request: FetchRequest) -> bool:
+    """Return whether the session comes before those of clients; with access rules, not every client may say so."""
+    if context.access is not None and not context.access.sees(CLUSTER_ACTION_CLUSTER):
+        return False
     if context.version >= _FIRST_WITH_REPLICA_STATE:
         return request.replica_state is not None and request.replica_state.replica_id >= 0
     return request.replica_id >= 0
@@ -180,9 +197,16 @@ def _partition_data(fetched: Fetched) -> PartitionData:
         partition_index=fetched.partition,
         error_code=ErrorCode.NONE,
         high_watermark=fetched.high_watermark,
-        last_stable_offset=fetched.high_watermark,
+        last_stable_offset=fetched.last_stable_offset,
         log_start_offset=fetched.log_start_offset,
-        aborted_transactions=None,
+        aborted_transactions=(
+            None
+            if fetched.aborted is None
+            else [
+                AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                for aborted in fetched.aborted
+            ]
+        ),
         records=fetched.batches,
     )
 
@@ -211,16 +235,34 @@ class _Look:
             await budget.visit()
         return answers + self.refused
 
+    def pass_over(self, fetched: Sequence[Fetched], answers: Sequence[_Answer]) -> bool:
+        """Want what follows batches that have no message for an old client, such as markers.
+
+        The client would ask for them again for ever, because only a message moves it on. False if there
+        are none. ``answers`` are those for ``fetched``, converted, and others.
+        """
+        is_passed = False
+        for index, (read, answer) in enumerate(zip(fetched, answers, strict=False)):
+            if read.batches and not answer.records_size and not answer.data.error_code:
+                wanted = self.wanted[index]
+                self.wanted[index] = replace(wanted, offset=end_of(read, wanted.offset))
+                is_passed = True
+        return is_passed
+
 
 async def _look_at(
-    broker: Broker, partitions: Sequence[FetchedPartition], *, missing: set[FetchedPartition]
+    context: Context,
+    partitions: Sequence[FetchedPartition],
+    isolation: IsolationLevel,
+    *,
+    missing: set[FetchedPartition],
 ) -> _Look:
     """Check ``partitions``; those that do not exist are urgent unless they are in ``missing``."""
-    look = _Look()
+    look, broker = _Look(), context.broker
     budget = WorkBudget()
     for partition in partitions:
         await budget.visit()
-        code = _check_exists(broker, partition)
+        code = _check_readable(context, partition)
         is_urgent = partition not in missing
         if not code:
             code = check_leader_epoch(broker, partition.topic, partition.index, partition.leader_epoch)
@@ -236,9 +278,17 @@ async def _look_at(
                 partition=partition.index,
                 offset=partition.offset,
                 max_bytes=partition.max_bytes,
+                isolation=isolation,
             )
         )
     return look
+
+
+def _check_readable(context: Context, partition: FetchedPartition) -> ErrorCode:
+    access = context.access
+    if access is not None and partition.topic and not access.allows(READ_TOPIC, partition.topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return _check_exists(context.broker, partition)
 
 
 def _check_exists(broker: Broker, partition: FetchedPartition) -> ErrorCode:
@@ -261,32 +311,43 @@ def _check_exists(broker: Broker, partition: FetchedPartition) -> ErrorCode:
 async def _fetch_all(
     context: Context, request: FetchRequest, partitions: Sequence[FetchedPartition]
 ) -> list[_Answer]:
-    look = await _look_at(context.broker, partitions, missing=set(partitions))
-    may_wait = bool(look.wanted) and not look.is_urgent
-    fetched = await context.broker.fetch(
-        look.wanted,
-        max_bytes=max(0, request.max_bytes),
-        min_bytes=_min_bytes(context.broker, request) if may_wait else 0,
-        max_wait_ms=max(0, request.max_wait_ms) if may_wait else 0,
-        with_internal=True,
+    look, broker = (
+        await _look_at(context, partitions, _isolation(request), missing=set(partitions)),
+        context.broker,
     )
-    answers = await look.answers(fetched)
-    if context.version < _FIRST_WITH_BATCHES:
+    may_wait = bool(look.wanted) and not look.is_urgent
+    left_ms = min(max(0, request.max_wait_ms), broker.settings.fetch_wait_ms_max) if may_wait else 0
+    deadline_ms = broker.monotonic_ms() + left_ms
+    while True:
+        fetched = await broker.fetch(
+            look.wanted,
+            max_bytes=max(0, request.max_bytes),
+            min_bytes=_min_bytes(broker, request) if left_ms > 0 else 0,
+            max_wait_ms=max(0, left_ms),
+            with_internal=True,
+        )
+        answers = await look.answers(fetched)
+        if context.version >= _FIRST_WITH_BATCHES:
+            return answers
         for answer in answers:
             await _make_message_set(context, answer)
-    return answers
+        if not look.pass_over(fetched, answers):
+            return answers
+        has_answer = any(answer.records_size or answer.data.error_code for answer in answers)
+        left_ms = 0 if has_answer else deadline_ms - broker.monotonic_ms()
 
 
 async def _fetch_changes(context: Context, request: FetchRequest, session: FetchSession) -> FetchResponse:
     """Answer with the partitions of ``session`` that changed; wait for some as any fetch does."""
     broker, epoch = context.broker, session.epoch
+    session.watch.isolation = _isolation(request)
     min_bytes = _min_bytes(broker, request)
     wait_ms = min(max(0, request.max_wait_ms), broker.settings.fetch_wait_ms_max)
     deadline_ms = broker.monotonic_ms() + wait_ms
     partitions = _resolved(broker, session)
-    missing = await _missing(broker, partitions)
+    missing = await _missing(context, partitions)
     while True:
-        look = await _look_at(broker, partitions, missing=missing)
+        look = await _look_at(context, partitions, _isolation(request), missing=missing)
         fetched = await broker.fetch(
             look.wanted,
             max_bytes=max(0, request.max_bytes),
@@ -335,14 +396,20 @@ def _resolved(broker: Broker, session: FetchSession) -> list[FetchedPartition]:
     return partitions
 
 
-async def _missing(broker: Broker, partitions: Iterable[FetchedPartition]) -> set[FetchedPartition]:
+async def _missing(context: Context, partitions: Iterable[FetchedPartition]) -> set[FetchedPartition]:
     missing: set[FetchedPartition] = set()
     budget = WorkBudget()
     for partition in partitions:
-        if _check_exists(broker, partition):
+        if _check_readable(context, partition):
             missing.add(partition)
         await budget.visit()
     return missing
+
+
+def _isolation(request: FetchRequest) -> IsolationLevel:
+    """Return the isolation level; of an unknown one, and of versions without it, the one that shows everything."""
+    is_committed = request.isolation_level == IsolationLevel.READ_COMMITTED
+    return IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
 
 
 def _min_bytes(broker: Broker, request: FetchRequest) -> int:

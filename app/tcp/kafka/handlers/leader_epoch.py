@@ -21,7 +21,9 @@ _NO_EPOCH = -1
 
 
 def check_leader_epoch(broker: Broker, topic: str, partition: int, epoch: int) -> ErrorCode:
-    """Return NONE, or the error after which a client that knows ``epoch`` asks for metadata again.
+    """Return NONE, or the error for a client whose ``epoch`` is not the current one.
+
+    After it, the client requests metadata again.
 
     -1 means that the client knows no epoch.
     """
@@ -40,19 +42,29 @@ async def offset_for_leader_epoch(
     context: Context, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     budget = WorkBudget()
+    unavailable = ErrorCode.NONE
+    try:
+        await context.broker.refresh(
+            (topic.topic, partition.partition) for topic in request.topics for partition in topic.partitions
+        )
+    except SteleError as error:
+        unavailable = error_code_of(error)
     topics: list[OffsetForLeaderTopicResult] = []
     for topic in request.topics:
         partitions: list[EpochEndOffset] = []
         for partition in topic.partitions:
-            partitions.append(_end_offset(context.broker, topic.topic, partition))
+            partitions.append(_end_offset(context.broker, topic.topic, partition, unavailable))
             await budget.visit()
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-def _end_offset(broker: Broker, topic: str, partition: OffsetForLeaderPartition) -> EpochEndOffset:
+def _end_offset(
+    broker: Broker, topic: str, partition: OffsetForLeaderPartition, unavailable: ErrorCode
+) -> EpochEndOffset:
     epoch, end_offset = _NO_EPOCH, -1
     code = check_leader_epoch(broker, topic, partition.partition, partition.current_leader_epoch)
+    code = code or unavailable
     if not code:
         try:
             epoch, end_offset = broker.epoch_end_offset(topic, partition.partition, partition.leader_epoch)

@@ -1,7 +1,9 @@
-"""ListOffsets: the first and the next offset, and the offset of a time or of the newest time.
+"""ListOffsets: the first and the next offset, and offsets by time.
 
 Version 0 lists the first offsets of segments instead, newest first, as consumers
 before Kafka 0.10.1 search for a time.
+
+With READ_COMMITTED the log ends at its last stable offset.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stele.wire.error_codes import ErrorCode
+from stele.wire.isolation_level import IsolationLevel
 from stele.wire.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 from ....broker.virtual import MAX_TIMESTAMP
@@ -44,18 +47,33 @@ _FIRST_WITH_ONE_OFFSET = 1
 
 async def list_offsets(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
     budget = WorkBudget()
+    is_committed = request.isolation_level == IsolationLevel.READ_COMMITTED
+    isolation = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+    unavailable = ErrorCode.NONE
+    try:
+        await context.broker.refresh(
+            (topic.name, partition.partition_index)
+            for topic in request.topics
+            for partition in topic.partitions
+        )
+    except SteleError as error:
+        unavailable = error_code_of(error)
     topics: list[ListOffsetsTopicResponse] = []
     for topic in request.topics:
         partitions: list[ListOffsetsPartitionResponse] = []
         for partition in topic.partitions:
-            partitions.append(await _list(context, topic.name, partition))
+            partitions.append(await _list(context, topic.name, partition, isolation, unavailable))
             await budget.visit()
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
     return ListOffsetsResponse(topics=topics)
 
 
 async def _list(
-    context: Context, topic: str, partition: ListOffsetsPartition
+    context: Context,
+    topic: str,
+    partition: ListOffsetsPartition,
+    isolation: IsolationLevel,
+    unavailable: ErrorCode,
 ) -> ListOffsetsPartitionResponse:
     if context.version < _FIRST_WITH_ONE_OFFSET:
         return await _list_segments(context, topic, partition)
@@ -63,10 +81,11 @@ async def _list(
     code = check_leader_epoch(context.broker, topic, index, partition.current_leader_epoch)
     if at < 0 and context.version < _SPECIAL_SINCE.get(at, 1 << 15):
         code = code or ErrorCode.UNSUPPORTED_VERSION
+    code = code or unavailable
     offset, timestamp_ms, epoch = _NONE
     if not code:
         try:
-            offset, timestamp_ms, epoch = await _offset_at(context, topic, index, at)
+            offset, timestamp_ms, epoch = await _offset_at(context, topic, index, at, isolation)
         except SteleError as error:
             code = error_code_of(error)
     return ListOffsetsPartitionResponse(
@@ -78,13 +97,15 @@ async def _list(
     )
 
 
-async def _offset_at(context: Context, topic: str, partition: int, at: int) -> tuple[int, int, int]:
+async def _offset_at(
+    context: Context, topic: str, partition: int, at: int, isolation: IsolationLevel
+) -> tuple[int, int, int]:
     if at == _EARLIEST_LOCAL_TIMESTAMP:
         at = EARLIEST_TIMESTAMP
     elif at in (_LATEST_TIERED_TIMESTAMP, _EARLIEST_PENDING_UPLOAD_TIMESTAMP):
         context.broker.log_state(topic, partition)
         return _NONE
-    return await context.broker.list_offset(topic, partition, at)
+    return await context.broker.list_offset(topic, partition, at, isolation=isolation, is_refreshed=True)
 
 
 async def _list_segments(
@@ -112,7 +133,7 @@ async def _offsets_before(
     state = context.broker.log_state(topic, partition)
     if at == EARLIEST_TIMESTAMP:
         return [state.log_start_offset][: max(0, limit)]
-    segments = await context.broker.segments(topic, partition)
+    segments = await context.broker.storage.segments(topic, partition)
     starts = [
         (max(segment.base_offset, state.log_start_offset), max(segment.max_timestamp, segment.created_ms))
         for segment in segments

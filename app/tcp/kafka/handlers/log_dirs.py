@@ -1,4 +1,7 @@
-"""DescribeLogDirs, AlterReplicaLogDirs: the one data directory, and the size of each partition."""
+"""DescribeLogDirs, AlterReplicaLogDirs.
+
+There is one data directory; it reports the size of each partition.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,6 @@ the other members have joined, or when the leader has sent the assignment.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Coroutine
 from typing import Any
 
@@ -23,12 +22,6 @@ from ..schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberR
 from ..schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 from .context import Context
 
-logger = logging.getLogger(__name__)
-
-_NO_TRANSACTIONS = "this broker does not serve transactions; produce without a transactional id"
-# The only version of FindCoordinator whose clients must learn from InitProducerId that there are no
-# transactions.
-_VERSION_SENT_ON = 3
 _GROUP, _TRANSACTION = 0, 1
 _NO_NODE = -1
 _NO_GENERATION = -1
@@ -42,24 +35,15 @@ _FIRST_WITH_PROTOCOL = 5
 
 
 def find_coordinator(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Return this broker for every group, and an error for transactions.
-
-    No single error makes all clients give up (ADR-0021). librdkafka and others that use
-    v0 to v2 retry forever after any error but TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
-    sarama uses v3 and retries for 5 s after any error, but gives up at once when
-    InitProducerId refuses, so v3 returns this broker.
-    """
+    """Return this broker for every group and every transactional id."""
     keys = request.coordinator_keys if context.version >= _FIRST_WITH_KEYS else [request.key]
     code, message = ErrorCode.NONE, None
-    if request.key_type == _TRANSACTION:
-        logger.info("kafka: %s uses transactions, which are not served", context.client_host)
-        if context.version >= _FIRST_WITH_KEYS:
-            code, message = ErrorCode.INVALID_REQUEST, _NO_TRANSACTIONS
-        elif context.version != _VERSION_SENT_ON:
-            code, message = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, _NO_TRANSACTIONS
-    elif request.key_type != _GROUP:
+    if request.key_type not in (_GROUP, _TRANSACTION):
         code = ErrorCode.INVALID_REQUEST
-        message = f"coordinators of type {request.key_type} are not served; only those of groups (0) are"
+        message = (
+            f"coordinators of type {request.key_type} are not served; only those of groups (0) and "
+            "transactions (1) are"
+        )
     is_found = not code
     node_id = context.broker.broker_id if is_found else _NO_NODE
     host, port = (context.listener.host, context.listener.port) if is_found else ("", -1)

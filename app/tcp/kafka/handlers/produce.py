@@ -20,6 +20,7 @@ from stele.wire.schema import Records
 from ....broker.broker import Broker
 from ....broker.produce import Acks, PendingProduce
 from ....broker.topics import INTERNAL_TOPICS
+from ....broker.transaction_gate import TransactionalProduce
 from ....errors import (
     InternalTopic,
     InvalidBatch,
@@ -43,6 +44,8 @@ from ..schemas.produce import (
     TopicProduceResponse,
 )
 from .context import Answer, Context, NoResponse, describe_error, find_topic
+from .transaction_errors import PRODUCE, transaction_error_code
+from .transactional_produce import Refusal, refusal_of, transaction_of
 
 # After base offset, length and leader epoch, in every format.
 _MAGIC_POSITION = 16
@@ -163,10 +166,12 @@ def _produce(
     topics: list[_TopicParts] = []
     try:
         acks: Acks | SteleError = Acks.parse(request.acks)
-        if request.transactional_id is not None:
-            acks = InvalidRequest("transactions are not served; produce without a transactional id")
     except SteleError as error:
         acks = error
+    refusal = refusal_of(request)
+    if refusal is not None:
+        return _refused(request, refusal, is_unanswered=acks is Acks.NONE)
+    transaction = transaction_of(request, context.version)
     for number, topic in enumerate(request.topic_data):
         try:
             given_name = None if context.version >= _FIRST_WITH_TOPIC_IDS else topic.name
@@ -174,7 +179,10 @@ def _produce(
         except SteleError as error:
             name = error
         parts = [
-            _Part(data.index, failures.get((number, position)) or _append(context, name, data, acks))
+            _Part(
+                data.index,
+                failures.get((number, position)) or _append(context, name, data, acks, transaction),
+            )
             for position, data in enumerate(topic.partition_data)
         ]
         topics.append(_TopicParts(topic.name, topic.topic_id, parts))
@@ -190,11 +198,35 @@ def _produce(
     }
     timeout_ms = max(1, min(request.timeout_ms, context.broker.settings.request_timeout_ms))
     if not waiting:
-        return _response(topics, timeout_ms)
+        return _response(topics, timeout_ms, context.version)
     return DeferredResponse(
         future=waiting.pop() if len(waiting) == 1 else _all_of(waiting),
         timeout_ms=timeout_ms,
-        make=lambda has_ended: _response(topics, timeout_ms),
+        make=lambda has_ended: _response(topics, timeout_ms, context.version),
+    )
+
+
+def _refused(request: ProduceRequest, refusal: Refusal, *, is_unanswered: bool) -> Answer:
+    """Answer every partition with the error of the whole request."""
+    if is_unanswered:
+        return NoResponse(InvalidRequest(refusal.message))
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=data.index,
+                        error_code=refusal.code,
+                        base_offset=-1,
+                        error_message=refusal.message,
+                    )
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
     )
 
 
@@ -234,7 +266,11 @@ def _writable(context: Context, name: str | None, topic_id: bytes) -> str:
 
 
 def _append(
-    context: Context, topic: str | SteleError, data: PartitionProduceData, acks: Acks | SteleError
+    context: Context,
+    topic: str | SteleError,
+    data: PartitionProduceData,
+    acks: Acks | SteleError,
+    transaction: TransactionalProduce | None,
 ) -> PendingProduce | SteleError:
     if isinstance(topic, SteleError):
         return topic
@@ -251,7 +287,7 @@ def _append(
             "zstd", f"version {context.version} of Produce does not allow it; version {_FIRST_WITH_ZSTD} does"
         )
     try:
-        return context.broker.produce(topic, data.index, records, acks=acks)
+        return context.broker.produce(topic, data.index, records, acks=acks, transaction=transaction)
     except SteleError as error:
         return error
 
@@ -278,20 +314,20 @@ def _all_of(futures: Iterable[asyncio.Future[None]]) -> asyncio.Future[None]:
     return together
 
 
-def _response(topics: list[_TopicParts], timeout_ms: int) -> ProduceResponse:
+def _response(topics: list[_TopicParts], timeout_ms: int, version: int) -> ProduceResponse:
     return ProduceResponse(
         responses=[
             TopicProduceResponse(
                 name=topic.name,
                 topic_id=topic.topic_id,
-                partition_responses=[_part_response(part, timeout_ms) for part in topic.parts],
+                partition_responses=[_part_response(part, timeout_ms, version) for part in topic.parts],
             )
             for topic in topics
         ]
     )
 
 
-def _part_response(part: _Part, timeout_ms: int) -> PartitionProduceResponse:
+def _part_response(part: _Part, timeout_ms: int, version: int) -> PartitionProduceResponse:
     outcome = part.outcome
     if isinstance(outcome, PendingProduce):
         try:
@@ -310,7 +346,8 @@ def _part_response(part: _Part, timeout_ms: int) -> PartitionProduceResponse:
                 log_append_time_ms=produced.log_append_time_ms,
                 log_start_offset=produced.log_start_offset,
             )
-    code, message = describe_error(outcome)
+    _, message = describe_error(outcome)
+    code = transaction_error_code(outcome, PRODUCE, version)
     if isinstance(outcome, InvalidBatch) and outcome.is_damaged:
         # Clients retry after this code.
         code = ErrorCode.CORRUPT_MESSAGE
@@ -324,7 +361,10 @@ def _part_response(part: _Part, timeout_ms: int) -> PartitionProduceResponse:
 
 
 def _record_errors(error: SteleError, partition: int) -> list[BatchIndexAndErrorMessage]:
-    """Return the records at fault (KIP-467); clients report the rest of the batch as failed with them."""
+    """Return the records at fault (KIP-467).
+
+    Clients report the rest of the batch as failed with them.
+    """
     if not isinstance(error, InvalidBatch | InvalidTimestamp | MissingKey):
         return []
     # Kafka's own words, because programs look for them.

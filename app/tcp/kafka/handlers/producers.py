@@ -1,14 +1,12 @@
-"""InitProducerId, DescribeProducers: producer ids, and the producers that a partition remembers."""
+"""InitProducerId, DescribeProducers: ids and states of producers."""
 
 from __future__ import annotations
 
-import logging
-
 from stele.wire.error_codes import ErrorCode
 
-from ....errors import SteleError
+from ....errors import InvalidRequest, SteleError
+from ....transactions.messages import ProducerIdentity
 from ....work_budget import WorkBudget
-from ...errors import error_code_of
 from ..schemas.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -18,23 +16,35 @@ from ..schemas.describe_producers import (
 )
 from ..schemas.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from .context import Context, describe_error
-
-logger = logging.getLogger(__name__)
+from .transaction_errors import INIT_PRODUCER_ID, transaction_error_code
 
 _NONE = -1
 
 
 async def init_producer_id(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Return a new id each time; only a transactional producer would keep its id."""
-    if request.transactional_id is not None:
-        logger.info("kafka: %s uses transactions, which are not served", context.client_host)
-        return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, producer_epoch=_NONE)
+    """Return a new id each time; a transactional producer keeps its id and gets a new epoch."""
     try:
-        producer_id, producer_epoch = await context.broker.init_producer_id()
+        producer = await _producer(context, request)
     except SteleError as error:
-        return InitProducerIdResponse(error_code=error_code_of(error), producer_epoch=_NONE)
+        code = transaction_error_code(error, INIT_PRODUCER_ID, context.version)
+        return InitProducerIdResponse(error_code=code, producer_epoch=_NONE)
     return InitProducerIdResponse(
-        error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=producer_epoch
+        error_code=ErrorCode.NONE, producer_id=producer.producer_id, producer_epoch=producer.epoch
+    )
+
+
+async def _producer(context: Context, request: InitProducerIdRequest) -> ProducerIdentity:
+    expected = ProducerIdentity(request.producer_id, request.producer_epoch)
+    if (expected.producer_id == _NONE) != (expected.epoch == _NONE):
+        raise InvalidRequest(
+            f"producer {expected.producer_id} with epoch {expected.epoch}; send both, or -1 for both"
+        )
+    if request.transactional_id is None:
+        return ProducerIdentity(*await context.broker.init_producer_id())
+    return await context.transactions.init_producer_id(
+        request.transactional_id,
+        timeout_ms=request.transaction_timeout_ms,
+        expected=None if expected.producer_id == _NONE else expected,
     )
 
 
@@ -50,16 +60,16 @@ async def describe_producers(
     for name, indexes in requested.items():
         partitions: list[PartitionResponse] = []
         for index in indexes:
-            described = _describe(context, name, index)
+            described = await _describe(context, name, index)
             partitions.append(described)
             await budget.visit(1 + len(described.active_producers))
         topics.append(TopicResponse(name=name, partitions=partitions))
     return DescribeProducersResponse(topics=topics)
 
 
-def _describe(context: Context, topic: str, partition: int) -> PartitionResponse:
+async def _describe(context: Context, topic: str, partition: int) -> PartitionResponse:
     try:
-        producers = context.broker.producers(topic, partition)
+        producers = await context.broker.producers(topic, partition)
     except SteleError as error:
         code, message = describe_error(error)
         return PartitionResponse(
@@ -74,7 +84,8 @@ def _describe(context: Context, topic: str, partition: int) -> PartitionResponse
                 producer_epoch=producer.epoch,
                 last_sequence=producer.last_sequence,
                 last_timestamp=producer.last_timestamp_ms,
-                coordinator_epoch=_NONE,
+                coordinator_epoch=producer.coordinator_epoch,
+                current_txn_start_offset=producer.transaction_start_offset,
             )
             for producer in producers
         ],

@@ -219,6 +219,7 @@ async def _delete_before(
     broker = context.broker
     try:
         if offset == _HIGH_WATERMARK:
+            await broker.refresh([(topic, partition)])
             offset = broker.log_state(topic, partition).high_watermark
         start = await broker.delete_records(topic, partition, offset)
     except SteleError as error:

@@ -7,6 +7,7 @@ Reading order, from PostgreSQL's bytes to the process that runs:
 - ``events``, ``notifications``            a change or a notification → key and value of a record; no I/O
 - ``notation``, ``connection``             LSNs and names; connections, error translation
 - ``postgres``, ``replication``            catalogs and setup; the slot, its stream and snapshot
+- ``log_transaction``                       the transactions of the log
 - ``log_writer``, ``state``                records → topics exactly once; the state of earlier runs
 - ``context``, ``shapes``                  what the parts of a run share; tables in the form of ``events``
 - ``feedback``, ``copies``                 positions confirmed to PostgreSQL; copies of tables

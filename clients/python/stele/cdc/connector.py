@@ -17,7 +17,7 @@ from ..errors import ProducerStateError, SteleClientError
 from ..transport.base import retry_pause_s
 from .connection import break_connections
 from .copies import full_names
-from .errors import Interrupted, Stopped
+from .errors import CdcError, Interrupted, Stopped, TransactionTimedOut
 from .options import CdcOptions
 from .postgres import Postgres
 from .run import Run
@@ -25,8 +25,25 @@ from .status import Status
 
 logger = logging.getLogger("stele.cdc")
 
+# The same transaction is tried so many times: the first may have waited for a slow broker.
+_TIMEOUTS_MAX = 3
 # Longest time that a pending call may delay a stop.
 _GRACE_S = 5.0
+
+
+class _Timeouts:
+    """Counts how often in a row the log's transaction timed out with nothing confirmed in between."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._confirmed_lsn = -1
+
+    def count(self, error: TransactionTimedOut, confirmed_lsn: int) -> None:
+        """Raises CdcError at the last attempt."""
+        self._count = self._count + 1 if confirmed_lsn == self._confirmed_lsn else 1
+        self._confirmed_lsn = confirmed_lsn
+        if self._count >= _TIMEOUTS_MAX:
+            raise CdcError(f"{error}; it was tried {self._count} times") from error
 
 
 class Connector:
@@ -72,6 +89,7 @@ class Connector:
             CdcError, SteleClientError, OSError: a failure that a retry cannot fix.
         """
         failures = 0
+        timeouts = _Timeouts()
         while not self._stopping.is_set():
             stored_before = self._status.events
             try:
@@ -79,6 +97,8 @@ class Connector:
             except Stopped:
                 break
             except (Interrupted, ProducerStateError) as error:
+                if isinstance(error, TransactionTimedOut):
+                    timeouts.count(error, self._status.confirmed_lsn)
                 cause: Exception = error
             except SteleClientError as error:
                 if self._stopping.is_set():

@@ -11,5 +11,9 @@ class Interrupted(Exception):
     """PostgreSQL is unavailable or the connection broke; the run is retried."""
 
 
+class TransactionTimedOut(Interrupted):
+    """The broker has aborted a transaction, because it was open for too long."""
+
+
 class Stopped(Exception):
     """The connector was stopped."""

@@ -15,8 +15,8 @@ class Feedback:
     """Owns the stream, and confirms in time for PostgreSQL's ``wal_sender_timeout``.
 
     ``stream`` is None until the slot is opened, and in a run without tables. Everything
-    before ``handled_lsn`` was passed to the writer, and is stored once the writer is
-    flushed. The last confirmed position is ``Status.confirmed_lsn``.
+    before ``handled_lsn`` was passed to the writer, and is stored once the writer
+    ``is_stored``. The last confirmed position is ``Status.confirmed_lsn``.
     """
 
     def __init__(self, status: Status, *, keep_alive_s: float) -> None:

@@ -5,6 +5,9 @@ producer, whose version grows with each run, fences earlier runs. Its sequences 
 repeated batch harmless. Every record has its position in the order of the slot, so the
 last record of the producer in a partition tells which of the changes that PostgreSQL
 sends again are already stored.
+
+With transactions (ADR-0035) a transactional id fences instead, and each transaction of
+the log has a record with the position up to which it is whole.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..client import Client
-from ..errors import OffsetOutOfRangeError, RecordTooLargeError, SteleClientError
+from ..errors import OffsetOutOfRangeError, ProducerStateError, RecordTooLargeError, SteleClientError
 from ..operations.produce import BeginProducerVersion, GetProducerState
 from ..operations.raw_fetch import RawFetch
 from ..producing.chunks import CHUNK_BYTES, HEADER_ROOM_BYTES, SEQUENCE_MODULUS, ChunkSender, ProduceChunk
@@ -23,6 +26,7 @@ from ..wire.framing import FRAME_BYTES_MAX
 from ..wire.partitioner import partition_for_key
 from ..wire.record_batch import LOG_OVERHEAD_BYTES, BatchHeader, Row, check_batch, decode_records
 from .events import EVENT_ID, Event, Headers, Position
+from .log_transaction import POSITION_KEY, POSITIONS_CONFIGS, LogTransaction, committed_position
 
 # Bytes to buffer before they are sent, if PostgreSQL has that much ready.
 FLUSH_BYTES = 4 * 1024 * 1024
@@ -32,6 +36,8 @@ _ROW_OVERHEAD_BYTES = 64
 _HTTP_RECORD_BYTES_MAX = 1024 * 1024
 _FETCH_BYTES = 1024 * 1024
 _KEYS_REMEMBERED = 65_536
+# Of a transactional id that only fences.
+_FENCING_TIMEOUT_S = 60
 
 
 class ForeignTopicError(SteleClientError):
@@ -57,7 +63,11 @@ class _Topic:
 
 
 class LogWriter:
-    """Writes the records of one run, with ``acks=all``."""
+    """Writes the records of one run, with ``acks=all``.
+
+    Records with a position belong to a transaction of PostgreSQL, which ``end_transaction``
+    ends. Records without one stand for themselves.
+    """
 
     def __init__(
         self,
@@ -69,10 +79,15 @@ class LogWriter:
         configs: Mapping[str, str],
         patience_s: float,
         pause: Callable[[float], None],
+        positions_topic: str,
+        was_transactional: bool | None,
+        transaction_timeout_s: float | None,
     ) -> None:
         """Begin ``version`` of producer ``name``, which fences runs of older versions.
 
-        ``partitions`` and ``configs`` apply to created topics.
+        ``partitions`` and ``configs`` apply to created topics. ``was_transactional``: whether the
+        run before wrote transactions; None if no run has. ``transaction_timeout_s`` None writes
+        without transactions.
 
         Raises:
             SteleClientError: the broker is down, or a newer version has begun.
@@ -90,7 +105,53 @@ class LogWriter:
         )
         self._timeout_ms = int(client.config.timeout_s * 1000)
         producer = client.call(BeginProducerVersion(name=name, version=version))
-        self._id, self._epoch = producer.producer_id, producer.producer_epoch
+        self._named_id, self._named_epoch = producer.producer_id, producer.producer_epoch
+        self._transaction: LogTransaction | None = None
+        self._positions_topic = positions_topic
+        self._is_whole = True
+        # What of the last ended transaction is not stored yet: its commit LSN and time.
+        self._ended: tuple[int, int] | None = None
+        self._is_commit_due = False
+        if transaction_timeout_s is not None or was_transactional:
+            transaction = LogTransaction(
+                client,
+                transactional_id=name,
+                timeout_s=transaction_timeout_s or _FENCING_TIMEOUT_S,
+                patience_s=patience_s,
+                pause=pause,
+            )
+            if transaction_timeout_s is not None:
+                self._transaction = transaction
+                self.open(positions_topic, partitions=1, configs=POSITIONS_CONFIGS)
+        # All changes up to here were committed by earlier runs.
+        self._committed = (
+            None
+            if self._transaction is None and was_transactional is None
+            else committed_position(client, positions_topic)
+        )
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether everything that was added is stored, and committed."""
+        return not self.buffered_bytes and (self._transaction is None or not self._transaction.is_open)
+
+    @property
+    def holds_ended(self) -> bool:
+        """Whether an ended transaction of PostgreSQL is not stored."""
+        return self._ended is not None
+
+    def end_transaction(self, commit_lsn: int, commit_ms: int) -> bool:
+        """End a transaction of PostgreSQL; return whether to ``flush`` now."""
+        if self._is_whole:
+            return False
+        self._is_whole = True
+        self._ended = commit_lsn, commit_ms
+        return self._is_commit_due
+
+    def close(self) -> None:
+        """Abort an open transaction. Raises SteleClientError."""
+        if self._transaction is not None:
+            self._transaction.abort()
 
     def open(
         self, topic: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
@@ -137,7 +198,8 @@ class LogWriter:
     ) -> None:
         partition = topic.partitions[number]
         if not partition.is_known:
-            partition.stored = self._last_position(name, number)
+            stored = (self._last_position(name, number), self._committed)
+            partition.stored = max((position for position in stored if position is not None), default=None)
             partition.is_known = True
         if position is None:
             # The LSN of a copy decides about the changes after it; stored positions may be of an older history.
@@ -153,12 +215,18 @@ class LogWriter:
                 f"a row for topic {name} is a record of {size} bytes, and the topic accepts {topic.record_bytes_max}; "
                 f"{self._advice(name, size)}"
             )
+        if position is not None:
+            self._is_whole = False
+        self._put(name, topic, number, (timestamp_ms, event.key, event.value, headers), size)
+        self.written += 1
+
+    def _put(self, name: str, topic: _Topic, number: int, row: Row, size: int) -> None:
+        partition = topic.partitions[number]
         if partition.rows and partition.size + size > topic.chunk_bytes:
             self._close_chunk(name, number, partition)
-        partition.rows.append((timestamp_ms, event.key, event.value, headers))
+        partition.rows.append(row)
         partition.size += size
         self.buffered_bytes += size
-        self.written += 1
 
     def _advice(self, name: str, size: int) -> str:
         if size <= self._record_bytes_max:
@@ -181,23 +249,57 @@ class LogWriter:
     def flush(self) -> None:
         """Send all buffered records and wait until they are synced.
 
+        Within a transaction of PostgreSQL, a transaction of the log stays open until it ends.
+
         Raises:
             SteleClientError: a record could not be stored.
+            TransactionTimedOut: the broker has aborted the transaction, because it took too long.
         """
-        if not self.buffered_bytes:
+        transaction = self._transaction
+        if self.is_stored:
+            self._ended = None
             return
+        if transaction is not None and self._is_whole and self._ended is not None:
+            self._put_position(*self._ended)
         for name, topic in self._topics.items():
             for number, partition in enumerate(topic.partitions):
                 if partition.rows:
                     self._close_chunk(name, number, partition)
-        self._sender.send()
+        self._send()
         self.buffered_bytes = 0
+        if transaction is not None:
+            self._is_commit_due = not self._is_whole
+            if not self._is_whole:
+                return
+            transaction.commit()
+            for topic in self._topics.values():
+                for partition in topic.partitions:
+                    partition.next_sequence = 0
+        self._ended = None
+
+    def _put_position(self, commit_lsn: int, commit_ms: int) -> None:
+        row: Row = (commit_ms, POSITION_KEY, b"%X" % commit_lsn, [])
+        self._put(self._positions_topic, self._topics[self._positions_topic], 0, row, _ROW_OVERHEAD_BYTES)
+
+    def _send(self) -> None:
+        try:
+            self._sender.send()
+        except ProducerStateError as error:
+            raise error if self._transaction is None else self._transaction.cause(error) from error
 
     def _close_chunk(self, name: str, number: int, partition: _Partition) -> None:
         rows, sequence = partition.rows, partition.next_sequence
         partition.next_sequence = (sequence + len(rows)) % SEQUENCE_MODULUS
         partition.rows, partition.size = [], 0
-        self._sender.put(
+        transaction = self._transaction
+        producer_id, producer_epoch = self._named_id, self._named_epoch
+        if transaction is not None:
+            transaction.open()
+            producer_id, producer_epoch = (
+                transaction.producer.producer_id,
+                transaction.producer.producer_epoch,
+            )
+        self._sender.add(
             ProduceChunk(
                 topic=name,
                 partition=number,
@@ -205,11 +307,14 @@ class LogWriter:
                 acks=m.ACKS_ALL,
                 timeout_ms=self._timeout_ms,
                 compression=Compression.NONE,
-                producer_id=self._id,
-                producer_epoch=self._epoch,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
                 base_sequence=sequence,
+                transactional_id=None if transaction is None else transaction.transactional_id,
             )
         )
+        if self._sender.is_full:
+            self._send()
 
     def _open(self, name: str, partitions: int, configs: Mapping[str, str] | None) -> _Topic:
         wanted = self._configs if configs is None else configs
@@ -226,7 +331,9 @@ class LogWriter:
 
     def _last_position(self, topic: str, partition: int) -> Position | None:
         """Return the position of the connector's last record in a partition, of any run."""
-        state = self._client.call(GetProducerState(topic=topic, partition=partition, producer_id=self._id))
+        state = self._client.call(
+            GetProducerState(topic=topic, partition=partition, producer_id=self._named_id)
+        )
         offset = state.last_offset
         if offset < 0:
             # The broker has forgotten the producer, or nothing was written. Look at the last record.
@@ -258,4 +365,4 @@ class LogWriter:
         if len(batches) < LOG_OVERHEAD_BYTES:
             return None
         header = check_batch(batches, 0)
-        return (batches, header) if (header.producer_id == self._id) == is_own else None
+        return (batches, header) if (header.producer_id == self._named_id) == is_own else None

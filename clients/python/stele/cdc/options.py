@@ -9,6 +9,7 @@ from typing import Literal
 
 Storage = Literal["disk", "memory"]
 SnapshotMode = Literal["initial", "never", "again"]
+TransactionMode = Literal["auto", "on", "off"]
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _TOPIC_PART = re.compile(r"[A-Za-z0-9._-]{1,150}")
@@ -29,6 +30,9 @@ class CdcOptions:
       all tables again.
     - ``spool_dir``: the directory that holds large transactions until they commit; None
       is the system's directory for temporary files.
+    - ``transactions``: ``on`` keeps the changes of each transaction of PostgreSQL together,
+      ``off`` does not; ``auto`` is as before, and ``on`` for a new connector if it can be.
+    - ``transaction_timeout``: seconds until the broker aborts a transaction that is not ended.
     - ``patience_s``: how long to retry a write while the broker is down.
     """
 
@@ -46,6 +50,8 @@ class CdcOptions:
     tombstones: bool = False
     snapshot: SnapshotMode = "initial"
     spool_dir: Path | None = None
+    transactions: TransactionMode = "auto"
+    transaction_timeout: float = 900.0
     patience_s: float = 60.0
 
     def __post_init__(self) -> None:
@@ -68,6 +74,15 @@ class CdcOptions:
                 raise CdcOptionError(f"{name} is {value!r}; it may have letters, digits, . _ and -")
         if not 1 <= self.partitions <= 10_000:
             raise CdcOptionError(f"partitions is {self.partitions}; it must be 1 to 10000")
+        if not self.transaction_timeout > 0:
+            raise CdcOptionError(
+                f"transaction timeout is {self.transaction_timeout:g}; it must be more than 0 seconds"
+            )
+        if self.transactions == "on" and not self.can_be_transactional:
+            raise CdcOptionError(
+                "transactions need topics on disk and a broker URL stele://HOST:9009; change --storage or --broker, "
+                "or pass --transactions off"
+            )
 
     def topics(self) -> dict[str, str]:
         """Map topics to tables. Raises CdcOptionError if two tables have the same topic."""
@@ -86,6 +101,21 @@ class CdcOptions:
     def state_topic(self) -> str:
         """The topic in which the connector records the tables it has copied."""
         return f"__cdc.{self.prefix}.{self.slot}"
+
+    @property
+    def positions_topic(self) -> str:
+        """The topic with the position of each transaction of the log."""
+        return f"__cdc_positions.{self.prefix}.{self.slot}"
+
+    @property
+    def can_be_transactional(self) -> bool:
+        return self.storage == "disk" and self.broker.startswith("stele")
+
+    def is_transactional(self, *, is_new: bool, was_transactional: bool | None) -> bool:
+        """Return whether to write transactions; ``was_transactional`` is what the last run did."""
+        if self.transactions != "auto":
+            return self.transactions == "on"
+        return self.can_be_transactional and (is_new or bool(was_transactional))
 
     def producer_name(self, system: str, database: str) -> str:
         """Return the producer name for a cluster identifier and one of its databases."""

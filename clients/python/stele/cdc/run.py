@@ -10,7 +10,7 @@ import time
 from typing import Any, NoReturn
 
 from ..client import Client
-from ..errors import InvalidRequestError
+from ..errors import InvalidRequestError, SteleClientError
 from . import state as state_of
 from .connection import translated
 from .context import RunContext
@@ -63,10 +63,22 @@ class Run:
         state = state_of.load(client, options.state_topic)
         # Before fencing: a connector with the wrong database must not stop the right one.
         self._check_origin(state.origin, origin)
-        self._writer = self._begin_writer(origin)
+        was_transactional = None if state.mode is None else state.mode.transactions
+        is_transactional = options.is_transactional(
+            is_new=state.origin is None, was_transactional=was_transactional
+        )
+        self._writer = self._begin_writer(
+            origin, is_transactional=is_transactional, was_transactional=was_transactional
+        )
+        # Earlier runs cannot change it any more.
+        state = state_of.load(client, options.state_topic)
         notebook = state_of.Notebook(self._writer, options.state_topic)
+        if is_transactional != bool(was_transactional):
+            # Before the origin, which says that this connector is not new.
+            notebook.write("mode", state_of.Mode(is_transactional), now_ms=_now_ms())
         if state.origin is None:
-            notebook.note("origin", origin, now_ms=_now_ms())
+            notebook.write("origin", origin, now_ms=_now_ms())
+        self._writer.flush()
         self._context = RunContext(
             options=options, status=status, postgres=postgres, writer=self._writer, stopping=stopping
         )
@@ -80,7 +92,9 @@ class Run:
                 f"(system {known.system}, not {here.database} of {here.system}); choose another --prefix"
             )
 
-    def _begin_writer(self, origin: state_of.Origin) -> LogWriter:
+    def _begin_writer(
+        self, origin: state_of.Origin, *, is_transactional: bool, was_transactional: bool | None
+    ) -> LogWriter:
         options = self._options
         try:
             return LogWriter(
@@ -91,6 +105,9 @@ class Run:
                 configs=options.topic_configs,
                 patience_s=options.patience_s,
                 pause=self._pause,
+                positions_topic=options.positions_topic,
+                was_transactional=was_transactional,
+                transaction_timeout_s=options.transaction_timeout if is_transactional else None,
             )
         except InvalidRequestError as error:
             raise CdcError(
@@ -132,6 +149,14 @@ class Run:
         finally:
             self._feedback.close()
             self._transactions.close()
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Abort a transaction that is not whole; if that fails, the next run or the broker does it."""
+        try:
+            self._writer.close()
+        except SteleClientError as error:
+            logger.warning("an open transaction could not be aborted: %s", error)
 
     # ── slot and copies ──
 
@@ -185,7 +210,9 @@ class Run:
                 if message is None:
                     break
                 self._transactions.take(*message)
-                if self._context.must_flush or self._feedback.may_confirm_too_much(message[0]):
+                if self._context.must_flush or (
+                    self._writer.holds_ended and self._feedback.may_confirm_too_much(message[0])
+                ):
                     self._context.flush()
             else:
                 self._chores(is_idle=False)
@@ -226,9 +253,11 @@ class Run:
             self._copies.check()
 
     def _confirm(self, *, force: bool) -> None:
-        """Confirm the handled position to PostgreSQL if the writer is empty."""
-        if not self._writer.buffered_bytes:
+        """Confirm the handled position to PostgreSQL if everything is stored."""
+        if self._writer.is_stored:
             self._feedback.confirm(force=force)
+        else:
+            self._feedback.keep_alive()
 
     # ── NOTIFY ──
 

@@ -36,9 +36,18 @@ class TableState(msgspec.Struct, frozen=True):
     table_id: int = 0
 
 
+class Mode(msgspec.Struct, frozen=True):
+    """Whether runs write transactions."""
+
+    transactions: bool
+
+
 @dataclass(slots=True)
 class State:
+    """``mode`` is None if no run has written transactions."""
+
     origin: Origin | None = None
+    mode: Mode | None = None
     tables: dict[str, TableState] = field(default_factory=dict[str, TableState])
 
 
@@ -57,9 +66,12 @@ def load(client: Client, topic: str) -> State:
                 continue
             if key == "origin":
                 state.origin = msgspec.json.decode(record.value, type=Origin)
+            elif key == "mode":
+                state.mode = msgspec.json.decode(record.value, type=Mode)
             elif key.startswith("table:"):
                 state.tables[key[6:]] = msgspec.json.decode(record.value, type=TableState)
-        if not page.records:
+        # A page without records may stand for an aborted transaction.
+        if page.next_offset <= offset:
             return state
         offset = page.next_offset
 
@@ -72,8 +84,12 @@ class Notebook:
         self._topic = topic
         writer.open(topic, partitions=1, configs=CONFIGS)
 
-    def note(self, key: str, value: Origin | TableState, *, now_ms: int) -> None:
-        """Write a value; sync it and all records before it. Raises SteleClientError."""
+    def write(self, key: str, value: Origin | Mode | TableState, *, now_ms: int) -> None:
+        """Write a value; the next ``note`` syncs it. Raises SteleClientError."""
         event = Event("s", key.encode(), msgspec.json.encode(value))
         self._writer.add(self._topic, event, [], timestamp_ms=now_ms, position=None)
+
+    def note(self, key: str, value: Origin | Mode | TableState, *, now_ms: int) -> None:
+        """Write a value; sync it and all records before it. Raises SteleClientError."""
+        self.write(key, value, now_ms=now_ms)
         self._writer.flush()

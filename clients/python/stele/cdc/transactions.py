@@ -103,9 +103,14 @@ class Transactions:
         self._status.transactions += 1
         if transaction is not None:
             self._status.commit_ms = transaction.commit_ms
+            if self._context.writer.end_transaction(transaction.commit_lsn, transaction.commit_ms):
+                self._context.flush()
 
     def _replay(self, commit: StreamCommit) -> None:
         """Apply a spooled transaction, at its place in commit order."""
+        if self._context.writer.holds_ended:
+            # It may be large, so it shares no transaction of the log with those before it.
+            self._context.flush()
         self._begin(Begin(commit.commit_lsn, commit.commit_ms, commit.xid))
         spool = self._spools.pop(commit.xid, None)
         if spool is not None:

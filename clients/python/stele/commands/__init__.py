@@ -2,8 +2,10 @@
 
 - ``common``, ``server``                 a client and its options; the server's code
 - ``inputs``, ``outputs``, ``progress``  files → records, records → text, a progress line
-- ``produce``, ``consume``               writing and printing records
-- ``topics``, ``groups``, ``top``        administration and live metrics
+- ``produce``, ``consume``, ``table``      writing and printing records
+- ``topics``, ``groups``, ``transactions``, ``quotas``, ``top``   administration and live metrics
 - ``serve``, ``inspect``                 running a broker; reading its files offline (``dump``, ``verify``)
+- ``online_users``, ``users``            users and API keys, of a running broker or offline (``user``, ``key``)
+- ``acls``                               access rules, over HTTP or offline
 - ``cdc``, ``pipeline``                  changes of PostgreSQL, Spark pipelines
 """

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
+from click.core import ParameterSource
+
+from .common import refuse_password
 
 if TYPE_CHECKING:
     from ..cdc.status import Status
@@ -49,7 +52,8 @@ _LOG_S = 10.0
 @click.option("--notify-prefix", envvar="STELE_CDC_NOTIFY_PREFIX", show_envvar=True, default="pgcdc",
               help="Prefix of channel topics: PREFIX.NAME.")  # fmt: skip
 @click.option("--broker", envvar="STELE_CDC_BROKER", show_envvar=True, default="stele://127.0.0.1:9009", metavar="URL",
-              help="URL of the broker: stele://HOST:9009 or http://HOST:8080.")  # fmt: skip
+              help="URL of the broker: stele://HOST:9009 or http://HOST:8080; the login as for other commands: STELE_USER, "
+              "STELE_PASSWORD_FILE, STELE_PASSWORD, STELE_API_KEY.")  # fmt: skip
 @click.option(
     "--partitions",
     envvar="STELE_CDC_PARTITIONS",
@@ -70,6 +74,11 @@ _LOG_S = 10.0
 @click.option("--spool-dir", envvar="STELE_CDC_SPOOL_DIR", show_envvar=True, type=click.Path(path_type=Path, file_okay=False, exists=True),
               default=None, show_default=False,
               help="Directory that holds large transactions until they commit.  [default: the system's temporary directory]")  # fmt: skip
+@click.option("--transactions", envvar="STELE_CDC_TRANSACTIONS", show_envvar=True, type=click.Choice(["auto", "on", "off"]), default="auto",
+              help="Keep the changes of each PostgreSQL transaction together, for readers with read_committed; auto is on for "
+              "new connectors, and otherwise as before.")  # fmt: skip
+@click.option("--transaction-timeout", envvar="STELE_CDC_TRANSACTION_TIMEOUT", show_envvar=True, type=float, metavar="SECONDS", default=900,
+              help="Longest time to write one PostgreSQL transaction.")  # fmt: skip
 @click.option("--metrics-port", envvar="STELE_CDC_METRICS_PORT", show_envvar=True, type=int, metavar="PORT", default=None, show_default=False,
               help="Serve Prometheus metrics on this port of 127.0.0.1.")  # fmt: skip
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
@@ -91,6 +100,8 @@ def cdc(
 
     SIGINT and SIGTERM store and confirm what was read, then exit with 0.
     """
+    if click.get_current_context().get_parameter_source("broker") is ParameterSource.COMMANDLINE:
+        refuse_password(given["broker"])
     logging.basicConfig(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
@@ -162,7 +173,10 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _end_with_parent(stop: Any) -> None:
-    """Call ``stop`` when standard input closes, which is when the broker that started this process ends."""
+    """Call ``stop`` when standard input closes.
+
+    That is when the broker that started this process ends.
+    """
     # Not sys.stdin: the interpreter cannot exit while a thread holds the lock of its buffer.
     while os.read(0, 4096):
         pass
@@ -185,7 +199,10 @@ def _serve_metrics(status: Status, port: int) -> None:
 
 
 def _report(status: Status, ended: threading.Event, is_supervised: bool) -> None:
-    """Report the status until ``ended``: JSON lines for a supervisor, a line on a terminal, or log lines."""
+    """Report the status until ``ended``.
+
+    As JSON lines for a supervisor, a line on a terminal, or log lines.
+    """
     shown: Literal["json", "terminal", "log"] = (
         "json" if is_supervised else "terminal" if sys.stderr.isatty() else "log"
     )

@@ -10,9 +10,10 @@ from typing import BinaryIO, Literal
 
 import click
 
+from ..calls import Isolation
 from ..consuming.consumer import Consumer
 from .common import connected, url_option
-from .outputs import CsvRows, JsonArray, Shown, Writer, hex_dump, ndjson_line, text_writer
+from .outputs import JsonArray, Shown, Writer, format_option, writer_of
 
 _AGO = re.compile(r"^-(\d+)(ms|s|m|h|d)$")
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -43,13 +44,13 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d
     "--max", "max_records", type=click.IntRange(min=1), metavar="N", help="Stop after this many records."
 )
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "ndjson", "csv", "hex"]),
-    default="text",
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
     show_default=True,
-    help="Output format: values as they are, a JSON array, a JSON object per line, CSV, or a hex dump.",
+    help="With read_uncommitted, also print records of open and aborted transactions.",
 )
+@format_option
 @click.option(
     "--partitions",
     "show_partition",
@@ -76,6 +77,7 @@ def consume(
     start: str,
     follow: bool,
     max_records: int | None,
+    isolation: Isolation,
     form: str,
     show_partition: bool,
     show_offset: bool,
@@ -99,14 +101,7 @@ def consume(
         key=show_key,
         headers=show_headers,
     )
-    writers: dict[str, Writer] = {
-        "text": text_writer(shown),
-        "ndjson": ndjson_line,
-        "json": JsonArray(),
-        "csv": CsvRows(),
-        "hex": hex_dump,
-    }
-    writer = writers[form]
+    writer = writer_of(form, shown)
     out = sys.stdout.buffer
     with (
         connected(url) as client,
@@ -116,6 +111,7 @@ def consume(
             partitions=partitions or None,
             start=parse_start(start),
             follow=follow,
+            isolation=isolation,
             outage_timeout_s=None if follow else 10.0,
         ) as consumer,
     ):

@@ -7,13 +7,16 @@ import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 
+import click
 import msgspec
 
 from ..operations.json_records import record_as_json
 from ..records import Record
 
 Writer = Callable[[Record[bytes]], bytes]
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,30 @@ class Shown:
     timestamp: bool = False
     key: bool = False
     headers: bool = False
+
+
+def format_option(command: F) -> F:
+    """Add ``--format``, whose value ``writer_of`` takes."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json", "ndjson", "csv", "hex"]),
+        default="text",
+        show_default=True,
+        help="Output format: values as they are, a JSON array, a JSON object per line, CSV, or a hex dump.",
+    )(command)
+
+
+def writer_of(form: str, shown: Shown) -> Writer:
+    """Return the writer of a ``--format``; that of JSON is a ``JsonArray``."""
+    writers: dict[str, Writer] = {
+        "text": text_writer(shown),
+        "ndjson": ndjson_line,
+        "json": JsonArray(),
+        "csv": CsvRows(),
+        "hex": hex_dump,
+    }
+    return writers[form]
 
 
 def text_writer(shown: Shown) -> Writer:

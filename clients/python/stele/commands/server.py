@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import click
 
@@ -24,3 +27,16 @@ def server_module(name: str) -> ModuleType:
             if error.name != package:
                 raise
     raise click.ClickException("this installation has no server; install it with: pip install stele-broker")
+
+
+@contextmanager
+def offline_security() -> Generator[Any]:
+    """Yield the server's functions for users, keys and access rules of a broker that does not run.
+
+    Their errors end the command with a message.
+    """
+    errors = server_module("errors")
+    try:
+        yield server_module("security.offline")
+    except (errors.SteleError, OSError) as error:
+        raise click.ClickException(str(error)) from error

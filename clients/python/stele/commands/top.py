@@ -14,7 +14,10 @@ import httpx
 import msgspec
 from msgspec import Struct
 
-from .common import http_url, http_url_option
+from ..config import shown_url
+from ..transport.http_common import login_header
+from ..transport.tls import client_context
+from .common import config_of, http_url, http_url_option
 
 _GROUPS_MAX = 10_000
 _TIMEOUT_S = 10.0
@@ -109,11 +112,21 @@ def top(url: str | None, interval: float, once: bool) -> None:
     """
     address = http_url(url)
     if not address.startswith(("http://", "https://")):
-        raise click.UsageError(f"{address} is not a URL of the HTTP listener; pass http://HOST:8080")
+        raise click.UsageError(
+            f"{shown_url(address)} is not a URL of the HTTP listener; pass http://HOST:8080"
+        )
     try:
-        client = httpx.Client(base_url=address, timeout=_TIMEOUT_S)
-    except httpx.InvalidURL as error:
-        raise click.UsageError(f"{address} is not a valid URL ({error}); pass http://HOST:8080") from error
+        endpoint = config_of(address).endpoint
+        client = httpx.Client(
+            base_url=endpoint.http_url,
+            headers=login_header(endpoint),
+            timeout=_TIMEOUT_S,
+            verify=client_context(endpoint) or False,
+        )
+    except (httpx.InvalidURL, ValueError) as error:
+        shown = shown_url(address)
+        raise click.UsageError(f"{shown} is not a valid URL ({error}); pass http://HOST:8080") from error
+    address = shown_url(address)
     with client as http:
         if once or not sys.stdout.isatty():
             try:

@@ -55,14 +55,20 @@ def create(
 @click.argument("topic")
 @url_option
 def describe(topic: str, url: str | None) -> None:
-    """Show the partitions, offsets and configuration of TOPIC."""
+    """Show the partitions, offsets and configuration of TOPIC, over HTTP also its compaction."""
     with connected(url) as client:
         description = client.describe_topic(topic)
         _show(description)
+        compaction = {each.partition: each for each in description.compaction}
         for partition in range(description.partitions):
             earliest = client.list_offset(topic, partition, "earliest")
             latest = client.list_offset(topic, partition, "latest")
-            click.echo(f"  partition {partition}: first offset {earliest}, next offset {latest}")
+            line = f"  partition {partition}: first offset {earliest}, next offset {latest}"
+            if state := compaction.get(partition):
+                line += f", dirty ratio {state.dirty_ratio:.2f}, compaction {state.cleaner}"
+            click.echo(line)
+        if "compact" in description.configs.get("cleanup.policy", "") and not compaction:
+            click.echo("  for its compaction, describe it over HTTP: --url http://HOST:PORT")
 
 
 @topics.command()

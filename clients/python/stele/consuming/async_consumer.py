@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar, Unpack, cast, overload
 
 from ..async_client import AsyncClient
+from ..calls import At
 from ..errors import ClosedError, SteleClientError
 from ..operations.fetch import Fetch, FetchOutcome
 from ..records import Record
@@ -140,23 +141,30 @@ class AsyncConsumer(Generic[V]):
         positions: list[tuple[int, int, int | None]] = []
         for partition in partitions:
             # The end first, so that a record written meanwhile cannot put the end before the start.
-            end = None if options.follow else await self._client.list_offset(core.topic, partition, "latest")
+            end = None if options.follow else await self._offset_at(partition, "latest")
             start = options.start_of(partition)
             if not isinstance(start, int):
-                offset = await self._client.list_offset(core.topic, partition, start)
+                offset = await self._offset_at(partition, start)
                 start = await self._latest(partition) if offset is None else offset
             positions.append((partition, start, end))
         for partition, start, end in positions:
             core.assign(partition, start, end)
         self._is_started = True
 
+    async def _offset_at(self, partition: int, at: At) -> int | None:
+        isolation = self._core.options.isolation
+        return await self._client.list_offset(self._core.topic, partition, at, isolation=isolation)
+
     async def _latest(self, partition: int) -> int:
-        offset = await self._client.list_offset(self._core.topic, partition, "latest")
+        offset = await self._offset_at(partition, "latest")
         assert offset is not None
         return offset
 
     def position(self, partition: int) -> int:
-        """Return the offset of the next record for the application. Raises KeyError before ``start``."""
+        """Return the offset of the next record for the application.
+
+        Raises KeyError before ``start``.
+        """
         return self._core.position(partition)
 
     def lag(self, partition: int) -> int | None:
@@ -204,7 +212,7 @@ class AsyncConsumer(Generic[V]):
             for partition in to_reset:
                 policy = self._core.options.on_out_of_range
                 assert policy != "error"
-                offset = await self._client.list_offset(self._core.topic, partition, policy)
+                offset = await self._offset_at(partition, policy)
                 assert offset is not None
                 self._core.seek(partition, offset)
         # Fetch ahead while the application handles these records.

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Generic, Self, TypeVar, Unpack, cast, overload
 
+from ..calls import At
 from ..client import Client
 from ..errors import ClosedError, SteleClientError
 from ..records import Record
@@ -144,23 +145,30 @@ class Consumer(Generic[V]):
         positions: list[tuple[int, int, int | None]] = []
         for partition in partitions:
             # The end first, so that a record written meanwhile cannot put the end before the start.
-            end = None if options.follow else self._client.list_offset(core.topic, partition, "latest")
+            end = None if options.follow else self._offset_at(partition, "latest")
             start = options.start_of(partition)
             if not isinstance(start, int):
-                offset = self._client.list_offset(core.topic, partition, start)
+                offset = self._offset_at(partition, start)
                 start = self._latest(partition) if offset is None else offset
             positions.append((partition, start, end))
         for partition, start, end in positions:
             core.assign(partition, start, end)
         self._is_started = True
 
+    def _offset_at(self, partition: int, at: At) -> int | None:
+        isolation = self._core.options.isolation
+        return self._client.list_offset(self._core.topic, partition, at, isolation=isolation)
+
     def _latest(self, partition: int) -> int:
-        offset = self._client.list_offset(self._core.topic, partition, "latest")
+        offset = self._offset_at(partition, "latest")
         assert offset is not None
         return offset
 
     def position(self, partition: int) -> int:
-        """Return the offset of the next record for the application. Raises KeyError before ``start``."""
+        """Return the offset of the next record for the application.
+
+        Raises KeyError before ``start``.
+        """
         return self._core.position(partition)
 
     def lag(self, partition: int) -> int | None:
@@ -218,7 +226,7 @@ class Consumer(Generic[V]):
         for partition in to_reset:
             policy = self._core.options.on_out_of_range
             assert policy != "error"
-            offset = self._client.list_offset(self._core.topic, partition, policy)
+            offset = self._offset_at(partition, policy)
             assert offset is not None
             self._core.seek(partition, offset)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Literal, TypedDict, TypeVar
 
-from ..calls import At
+from ..calls import At, Isolation, parse_isolation
 from ..errors import DeserializationError, OffsetOutOfRangeError, SteleClientError
 from ..operations.fetch import FETCH_BYTES_MAX, PARTITION_BYTES_MAX, Fetch, FetchOutcome
 from ..records import FetchedRecords, Record
@@ -36,6 +36,7 @@ class ConsumerSettings(TypedDict, total=False):
     on_out_of_range: OutOfRange
     wait_ms: int
     max_bytes: int
+    isolation: Isolation
     outage_timeout_s: float | None
 
 
@@ -52,6 +53,8 @@ class ConsumerOptions:
       ``"latest"``, if retention has deleted the record at the position.
     - ``wait_ms``: the longest wait of a fetch for data.
     - ``max_bytes``: the most bytes per partition and fetch.
+    - ``isolation``: ``"read_uncommitted"`` also returns records of open and aborted
+      transactions.
     - ``outage_timeout_s``: how long to retry while the broker is down before the error
       is raised; None retries for ever. Iterating again after the error is safe.
 
@@ -65,6 +68,7 @@ class ConsumerOptions:
     on_out_of_range: OutOfRange = "error"
     wait_ms: int = 5000
     max_bytes: int = PARTITION_BYTES_MAX
+    isolation: Isolation = "read_committed"
     outage_timeout_s: float | None = 60.0
 
     def __post_init__(self) -> None:
@@ -78,6 +82,7 @@ class ConsumerOptions:
             raise ValueError(f"start is offset {self.start}; offsets begin at 0")
         if isinstance(self.start, datetime) and self.start.tzinfo is None:
             raise ValueError(f"start {self.start!r} has no time zone; write e.g. datetime(..., tzinfo=UTC)")
+        parse_isolation(self.isolation)
         if self.wait_ms < 0 or not 0 < self.max_bytes <= FETCH_BYTES_MAX:
             raise ValueError(f"wait_ms must not be negative, max_bytes from 1 to {FETCH_BYTES_MAX}")
 
@@ -94,6 +99,8 @@ class _Partition:
     position: int
     end: int | None
     high_watermark: int = -1
+    # Records in the buffer.
+    buffered: int = 0
 
     @property
     def is_finished(self) -> bool:
@@ -139,6 +146,7 @@ class ConsumerCore(Generic[V]):
         """Move the position, and drop what was fetched or is being fetched of the partition."""
         state = self._partitions[partition]
         state.fetch_offset = state.position = offset
+        state.buffered = 0
         self._buffer = deque(record for record in self._buffer if record.partition != partition)
 
     # ── fetches ──
@@ -162,6 +170,7 @@ class ConsumerCore(Generic[V]):
                 for partition in group
             ],
             wait_ms=wait_ms,
+            isolation=parse_isolation(self.options.isolation),
         )
 
     def accept(self, fetch: Fetch, outcomes: Sequence[FetchOutcome]) -> list[int]:
@@ -194,9 +203,9 @@ class ConsumerCore(Generic[V]):
             next_offset = state.end
         state.high_watermark = fetched.high_watermark
         state.fetch_offset = next_offset
-        if records:
-            self._buffer.extend(records)
-        elif not any(record.partition == fetched.partition for record in self._buffer):
+        self._buffer.extend(records)
+        state.buffered += len(records)
+        if not state.buffered:
             state.position = next_offset
 
     def pause_s_after(self, error: SteleClientError, now_s: float) -> float:
@@ -268,7 +277,10 @@ class ConsumerCore(Generic[V]):
     def _take_first(self) -> Record[bytes]:
         """Remove the first record from the buffer and move the position past it."""
         record = self._buffer.popleft()
-        self._partitions[record.partition].position = record.offset + 1
+        state = self._partitions[record.partition]
+        state.buffered -= 1
+        # The offsets after the last record that was fetched may hold none.
+        state.position = record.offset + 1 if state.buffered else state.fetch_offset
         return record
 
     def _deserialized(self, record: Record[bytes]) -> Record[V]:

@@ -20,7 +20,10 @@ R = TypeVar("R")
 
 
 class AsyncCaller(Protocol):
-    """The part of ``AsyncClient`` that a group uses; a protocol, because ``async_client`` imports this module."""
+    """The part of ``AsyncClient`` that a group uses.
+
+    A protocol, because ``async_client`` imports this module.
+    """
 
     @property
     def config(self) -> ClientConfig: ...
@@ -59,6 +62,8 @@ class AsyncBatch(BatchCore):
         assert self._keeper is not None
         self._keeper.cancel()
         await asyncio.gather(self._keeper, return_exceptions=True)
+        if self.is_in_transaction:
+            return error is not None and self._group.absorbs(self, error)
         if error is None:
             self.check()
             await self.ack()
@@ -69,17 +74,24 @@ class AsyncBatch(BatchCore):
         options = self._group.options
         loop = asyncio.get_running_loop()
         times = LeaseTimes(options, loop.time())
-        while self._lost is None:
+        while self._lost is None and not self.is_in_transaction:
             await asyncio.sleep(options.lease_s / 3)
+            if self.is_in_transaction:
+                return
             self._lost = times.overdue(loop.time())
             if self._lost is not None:
                 return
             try:
                 await self._group.extend(self.lease)
             except SteleClientError as error:
-                self._lost = times.not_extended(error, loop.time())
+                if not self.is_in_transaction:
+                    self._lost = times.not_extended(error, loop.time())
             else:
                 times.extended(loop.time())
+
+    @property
+    def group_id(self) -> str:
+        return self._group.group
 
     async def ack(self) -> None:
         """Commit the records; ``async with`` does this. Raises ``LeaseLostError``."""

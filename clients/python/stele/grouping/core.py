@@ -99,6 +99,8 @@ class BatchCore:
         self.partitions: list[LeasedPartition] = polled.partitions
         self.skipped: list[SkippedRecords] = polled.skipped
         self._lost: LeaseLostError | None = None
+        # A transaction settles the lease when it ends: it does not expire, and is not acknowledged here.
+        self.is_in_transaction = False
 
     def __len__(self) -> int:
         return len(self.records)
@@ -112,6 +114,11 @@ class BatchCore:
         """Raise ``LeaseLostError`` if the lease was lost."""
         if self._lost is not None:
             raise self._lost.twin()
+
+    @property
+    def group_id(self) -> str:
+        """The id of the group that the records were polled for."""
+        raise NotImplementedError
 
     @property
     def deliveries(self) -> int:

@@ -21,7 +21,10 @@ R = TypeVar("R")
 
 
 class Caller(Protocol):
-    """The part of ``Client`` that a group uses; a protocol, because ``client`` imports this module."""
+    """The part of ``Client`` that a group uses.
+
+    A protocol, because ``client`` imports this module.
+    """
 
     @property
     def config(self) -> ClientConfig: ...
@@ -62,6 +65,8 @@ class Batch(BatchCore):
         assert self._keeper is not None
         self._left.set()
         self._keeper.join()
+        if self.is_in_transaction:
+            return error is not None and self._group.absorbs(self, error)
         if error is None:
             self.check()
             self.ack()
@@ -72,15 +77,22 @@ class Batch(BatchCore):
         options = self._group.options
         times = LeaseTimes(options, time.monotonic())
         while self._lost is None and not self._left.wait(options.lease_s / 3):
+            if self.is_in_transaction:
+                return
             self._lost = times.overdue(time.monotonic())
             if self._lost is not None:
                 return
             try:
                 self._group.extend(self.lease)
             except SteleClientError as error:
-                self._lost = times.not_extended(error, time.monotonic())
+                if not self.is_in_transaction:
+                    self._lost = times.not_extended(error, time.monotonic())
             else:
                 times.extended(time.monotonic())
+
+    @property
+    def group_id(self) -> str:
+        return self._group.group
 
     def ack(self) -> None:
         """Commit the records; ``with`` does this. Raises ``LeaseLostError``."""

@@ -6,10 +6,16 @@ modules.
 - ``base``          the base class of operations; HTTP requests and responses
 - ``json_records``  records as JSON, in both directions
 - ``produce``       storing records, and producer ids
+- ``transactional`` beginning and ending transactions
 - ``fetch``         reading records, and finding offsets
 - ``raw_fetch``     batches as stored in the log
+- ``tables``        compacted topics by key, and as tables
 - ``topics``        topics, and the broker as a whole
 - ``groups``        membership in a consumer group, ownership of partitions, commits
 - ``leases``        reading under leases: polls and acknowledgements
+- ``transactions``  transactions over several requests
 - ``group_admin``   listing, describing and deleting groups, resetting offsets
+- ``acls``          access rules
+- ``transaction_admin``   listing, describing and aborting transactions, what is open in partitions
+- ``quotas``        quotas of users, client ids and addresses
 """

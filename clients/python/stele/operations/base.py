@@ -18,7 +18,7 @@ from ..errors import (
     error_for,
 )
 from ..wire.error_codes import ErrorCode, error_code
-from ..wire.messages import ErrorResponse, MessageError, Request, Response, decode_response
+from ..wire.messages import ErrorResponse, MessageError, MessageType, Request, Response, decode_response
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -113,6 +113,7 @@ def result_of_frame(operation: Operation[R], frame_type: int, body: bytes) -> R:
 
     Raises:
         ProtocolError: the frame does not parse, or is the response to another request.
+        UnsupportedOperationError: the broker is older than the request.
         SteleClientError: the typed error of the broker.
     """
     try:
@@ -120,6 +121,10 @@ def result_of_frame(operation: Operation[R], frame_type: int, body: bytes) -> R:
     except MessageError as error:
         raise ProtocolError(f"the broker's response does not parse: {error}") from error
     if isinstance(response, ErrorResponse):
+        if response.response_type == MessageType.ERROR and "is not a request" in response.message:
+            raise UnsupportedOperationError(
+                f"the broker does not know {type(operation).__name__} ({response.message}); upgrade the broker"
+            )
         raise error_for(response.code, response.message)
     return operation.from_frame(response)
 

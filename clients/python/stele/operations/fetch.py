@@ -10,6 +10,7 @@ from ..errors import CorruptRecordsError, OffsetOutOfRangeError, ProtocolError, 
 from ..records import FetchedRecords, Record
 from ..wire import messages as m
 from ..wire.error_codes import ErrorCode
+from ..wire.isolation_level import IsolationLevel
 from ..wire.record_batch import CorruptBatchError, check_batch, decode_records, iter_headers
 from .base import OCTET_STREAM, HttpAnswer, HttpRequest, Operation, expect, topic_path
 
@@ -24,7 +25,8 @@ class Fetch(Operation[list[FetchOutcome]]):
     """Fetch records from an offset per partition; outcomes are in the order requested.
 
     The broker answers once ``min_bytes`` are available or ``wait_ms`` has passed. Over
-    HTTP a fetch has exactly one partition.
+    HTTP a fetch has exactly one partition. Records of open and aborted transactions are
+    left out unless ``isolation`` is READ_UNCOMMITTED.
     """
 
     is_repeatable = True
@@ -32,12 +34,21 @@ class Fetch(Operation[list[FetchOutcome]]):
     wait_ms: int = 0
     min_bytes: int = 1
     max_bytes: int = FETCH_BYTES_MAX
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
 
     @property
     def wait_s(self) -> float:
         return self.wait_ms / 1000
 
     def to_frame(self) -> m.Request:
+        if self.isolation is not IsolationLevel.READ_COMMITTED:
+            return m.IsolatedFetchRequest(
+                partitions=self.partitions,
+                max_wait_ms=self.wait_ms,
+                min_bytes=self.min_bytes,
+                max_bytes=self.max_bytes,
+                isolation=self.isolation,
+            )
         return m.FetchRequest(
             partitions=self.partitions,
             max_wait_ms=self.wait_ms,
@@ -67,6 +78,7 @@ class Fetch(Operation[list[FetchOutcome]]):
         if self.wait_ms:
             params["wait_ms"] = str(self.wait_ms)
             params["min_bytes"] = str(self.min_bytes)
+        params |= isolation_params(self.isolation)
         return HttpRequest(
             method="GET",
             path=topic_path(requested.topic, "partitions", str(requested.partition), "records"),
@@ -83,7 +95,7 @@ class Fetch(Operation[list[FetchOutcome]]):
                 partition=requested.partition,
                 records=records,
                 next_offset=max(_next_offset(records, requested.offset), answer.header_int("Next-Offset")),
-                high_watermark=answer.header_int("High-Watermark"),
+                high_watermark=read_bound(answer, self.isolation),
                 log_start_offset=answer.header_int("Log-Start-Offset"),
             )
         ]
@@ -116,6 +128,19 @@ def _outcome(requested: m.FetchPartition, fetched: m.FetchedPartition) -> FetchO
         high_watermark=fetched.high_watermark,
         log_start_offset=fetched.log_start_offset,
     )
+
+
+def isolation_params(isolation: IsolationLevel) -> dict[str, str]:
+    """Return the query parameter of an isolation level; none for the default."""
+    is_default = isolation is IsolationLevel.READ_COMMITTED
+    return {} if is_default else {"isolation": isolation.name.lower()}
+
+
+def read_bound(answer: HttpAnswer, isolation: IsolationLevel) -> int:
+    """Return the offset up to which a fetch over HTTP could read."""
+    if isolation is IsolationLevel.READ_COMMITTED and "Last-Stable-Offset" in answer.headers:
+        return answer.header_int("Last-Stable-Offset")
+    return answer.header_int("High-Watermark")
 
 
 def _next_offset(records: Sequence[Record[bytes]], offset: int) -> int:
@@ -162,15 +187,24 @@ def records_of(topic: str, partition: int, offset: int, batches: bytes) -> list[
 class ListOffset(Operation[int | None]):
     """Look up an offset by ``EARLIEST_TIMESTAMP``, ``LATEST_TIMESTAMP`` or a time in ms.
 
-    For a time, it is the offset of the first record at or after it, or None.
+    For a time, it is the offset of the first record at or after it, or None. The latest offset
+    is the last stable offset, or the high watermark with READ_UNCOMMITTED.
     """
 
     is_repeatable = True
     topic: str
     partition: int
     timestamp_ms: int
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
 
     def to_frame(self) -> m.Request:
+        if self.isolation is not IsolationLevel.READ_COMMITTED:
+            return m.IsolatedListOffsetsRequest(
+                topic=self.topic,
+                partition=self.partition,
+                timestamp_ms=self.timestamp_ms,
+                isolation=self.isolation,
+            )
         return m.ListOffsetsRequest(
             topic=self.topic, partition=self.partition, timestamp_ms=self.timestamp_ms
         )
@@ -183,7 +217,7 @@ class ListOffset(Operation[int | None]):
         return HttpRequest(
             method="GET",
             path=topic_path(self.topic, "partitions", str(self.partition), "offsets"),
-            params={"at": _at(self.timestamp_ms)},
+            params={"at": _at(self.timestamp_ms)} | isolation_params(self.isolation),
         )
 
     def from_http(self, answer: HttpAnswer) -> int | None:

@@ -5,8 +5,8 @@ UTF-8 is sent as ``key``/``value``, other bytes as ``key_b64``/``value_b64``.
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Iterable
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -22,6 +22,14 @@ _encoder = msgspec.json.Encoder()
 
 def encode_ndjson(records: Iterable[OutgoingRecord]) -> bytes:
     return _encoder.encode_lines([_as_json(record) for record in records])
+
+
+def topic_record_as_json(topic: str, record: OutgoingRecord, partition: int | None) -> dict[str, Any]:
+    """Return a record that names its topic, for a transaction."""
+    line = {"topic": topic, **_as_json(record)}
+    if partition is not None:
+        line["partition"] = partition
+    return line
 
 
 def _as_json(record: OutgoingRecord) -> dict[str, Any]:
@@ -79,3 +87,24 @@ def record_as_json(record: Record[bytes]) -> dict[str, Any]:
         _put(line, "value", record.value)
     line["headers"] = _headers(record.headers)
     return line
+
+
+def record_from_json(topic: str, document: Mapping[str, Any]) -> Record[bytes]:
+    """Return the record of an HTTP response. Raises KeyError, TypeError or ValueError if it is none."""
+    return Record(
+        topic,
+        int(document["partition"]),
+        int(document["offset"]),
+        int(document["timestamp"]),
+        _bytes(document, "key"),
+        _bytes(document, "value"),
+        tuple((str(header["key"]), _bytes(header, "value")) for header in document["headers"]),
+    )
+
+
+def _bytes(document: Mapping[str, Any], name: str) -> bytes | None:
+    encoded = document.get(f"{name}_b64")
+    if encoded is not None:
+        return b64decode(encoded)
+    text = document[name]
+    return None if text is None else str(text).encode()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..records import LeasedPartition, Polled, Record
 from ..records import SkippedRecords as Skipped
@@ -13,6 +11,7 @@ from ..wire import messages as m
 from .base import HttpAnswer, HttpRequest, Operation, expect
 from .fetch import records_of
 from .groups import NoResult, group_path, json_request
+from .json_records import record_from_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,30 +95,10 @@ class Poll(Operation[Polled]):
         return Polled(
             lease=document["lease"],
             expires_at_ms=int(document["expires_at"] or 0),
-            records=[_record(record) for record in document["records"]],
+            records=[record_from_json(str(record["topic"]), record) for record in document["records"]],
             partitions=[LeasedPartition(**partition) for partition in document["partitions"]],
             skipped=[Skipped(**skipped) for skipped in document["skipped"]],
         )
-
-
-def _record(document: Mapping[str, Any]) -> Record[bytes]:
-    return Record(
-        str(document["topic"]),
-        int(document["partition"]),
-        int(document["offset"]),
-        int(document["timestamp"]),
-        _bytes(document, "key"),
-        _bytes(document, "value"),
-        tuple((str(header["key"]), _bytes(header, "value")) for header in document["headers"]),
-    )
-
-
-def _bytes(document: Mapping[str, Any], name: str) -> bytes | None:
-    encoded = document.get(f"{name}_b64")
-    if encoded is not None:
-        return b64decode(encoded)
-    text = document[name]
-    return None if text is None else str(text).encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

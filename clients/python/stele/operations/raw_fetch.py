@@ -1,4 +1,4 @@
-"""Fetches that return batches as stored, for callers that decode them."""
+"""Fetches that return batches, for callers that decode them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from ..errors import OffsetOutOfRangeError, error_for
 from ..wire import messages as m
 from ..wire.error_codes import ErrorCode
+from ..wire.isolation_level import IsolationLevel
 from .base import HttpAnswer, HttpRequest, Operation, expect
-from .fetch import Fetch
+from .fetch import Fetch, read_bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawBatches:
-    """Batches as stored in the log; the first may start before the requested offset."""
+    """Batches as stored in the log; the first may start before the requested offset.
+
+    Batches without records stand for those that the isolation level hides. ``high_watermark`` is
+    the offset up to which the fetch could read.
+    """
 
     batches: bytes
     high_watermark: int
@@ -29,12 +34,13 @@ class RawFetch(Operation[RawBatches]):
     partition: int
     offset: int
     max_bytes: int
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
 
     def _fetch(self) -> Fetch:
         partition = m.FetchPartition(
             topic=self.topic, partition=self.partition, offset=self.offset, max_bytes=self.max_bytes
         )
-        return Fetch(partitions=(partition,), max_bytes=self.max_bytes)
+        return Fetch(partitions=(partition,), max_bytes=self.max_bytes, isolation=self.isolation)
 
     def to_frame(self) -> m.Request:
         return self._fetch().to_frame()
@@ -59,6 +65,6 @@ class RawFetch(Operation[RawBatches]):
     def from_http(self, answer: HttpAnswer) -> RawBatches:
         return RawBatches(
             batches=answer.body,
-            high_watermark=answer.header_int("High-Watermark"),
+            high_watermark=read_bound(answer, self.isolation),
             log_start_offset=answer.header_int("Log-Start-Offset"),
         )

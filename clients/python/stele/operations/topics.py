@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ..errors import UnknownTopicError, error_for
-from ..records import BrokerAddress, ClusterMetadata, TopicDescription
+from ..records import BrokerAddress, ClusterMetadata, PartitionCompaction, TopicDescription
 from ..wire import messages as m
 from ..wire.error_codes import ErrorCode
 from .base import JSON, HttpAnswer, HttpRequest, Operation, expect, topic_path
@@ -34,6 +34,15 @@ def _description_from_json(
         topic=str(document["name"]),
         partitions=int(document["partition_count"]),
         configs={name: str(value) for name, value in values.items() if value is not None},
+        compaction=[
+            PartitionCompaction(
+                partition=int(state["partition"]),
+                dirty_ratio=float(state["dirty_ratio"]),
+                cleaner=str(state["cleaner"]),
+            )
+            for state in document.get("partitions") or ()
+            if state.get("cleaner") is not None
+        ],
     )
 
 

@@ -5,4 +5,5 @@
 - ``core``                          all partitions of a producer; no I/O
 - ``async_producer``, ``producer``  the producers for asyncio and for threads
 - ``chunks``                        batches whose sequences the caller numbers, for Spark and CDC
+- ``last_record``                   the last committed record of a topic that keeps a writer's progress
 """

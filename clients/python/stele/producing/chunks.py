@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..client import Client
-from ..errors import ProducerStateError, SteleClientError
+from ..errors import ProducerStateError, SteleClientError, UnsupportedOperationError
 from ..operations.base import HttpAnswer, HttpRequest, Operation, expect
 from ..operations.produce import Produce
 from ..records import OutgoingRecord
@@ -27,7 +27,10 @@ SEQUENCE_MODULUS = 2**31
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceChunk(Operation[None]):
-    """Produces one idempotent batch, without receipts."""
+    """Produces one idempotent batch, without receipts.
+
+    With a ``transactional_id`` it belongs to the transaction of that id.
+    """
 
     is_repeatable = True
     topic: str
@@ -39,6 +42,7 @@ class ProduceChunk(Operation[None]):
     producer_id: int
     producer_epoch: int
     base_sequence: int
+    transactional_id: str | None = None
 
     def to_frame(self) -> m.Request:
         batch = build_rows(
@@ -46,9 +50,19 @@ class ProduceChunk(Operation[None]):
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=self.base_sequence,
+            is_transactional=self.transactional_id is not None,
         )
         if self.compression is not Compression.NONE:
             batch = self._compressed()
+        if self.transactional_id is not None:
+            return m.TransactionalProduceRequest(
+                topic=self.topic,
+                partition=self.partition,
+                acks=self.acks,
+                timeout_ms=self.timeout_ms,
+                batches=batch,
+                transactional_id=self.transactional_id,
+            )
         return m.ProduceBatchRequest(
             topic=self.topic,
             partition=self.partition,
@@ -63,6 +77,7 @@ class ProduceChunk(Operation[None]):
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             base_sequence=self.base_sequence,
+            is_transactional=self.transactional_id is not None,
         )
         for timestamp_ms, key, value, headers in self.rows:
             builder.append(timestamp_ms=timestamp_ms, key=key, value=value, headers=headers)
@@ -84,6 +99,10 @@ class ProduceChunk(Operation[None]):
         )
 
     def to_http(self) -> HttpRequest:
+        if self.transactional_id is not None:
+            raise UnsupportedOperationError(
+                "transactional batches are written over the binary protocol only; use a stele:// URL"
+            )
         return self._produce().to_http()
 
     def from_http(self, answer: HttpAnswer) -> None:
@@ -108,9 +127,17 @@ class ChunkSender:
 
     def put(self, chunk: ProduceChunk) -> None:
         """Add a chunk; send all once ``CHUNKS_AHEAD`` are waiting. Raises as ``send`` does."""
-        self._ready.append(chunk)
-        if len(self._ready) >= CHUNKS_AHEAD:
+        self.add(chunk)
+        if self.is_full:
             self.send()
+
+    def add(self, chunk: ProduceChunk) -> None:
+        """Add a chunk, to be sent once the sender ``is_full``."""
+        self._ready.append(chunk)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._ready) >= CHUNKS_AHEAD
 
     def send(self) -> None:
         """Send all waiting chunks in order; retry while the broker is down.

@@ -1,4 +1,6 @@
-"""A Spark data source and sink without jars: ``spark.read.format("stele")`` (docs/spark.md, ADR-0015).
+"""A Spark data source and sink without jars (ADR-0015).
+
+``spark.read.format("stele")``, see docs/spark.md.
 
 PySpark finds it through the top-level package ``pyspark_stele``, installed with this one.
 Reading order:
@@ -7,6 +9,8 @@ Reading order:
 - ``schema``, ``rows``                   columns of a record; rows of a sink (``stele.wire.arrow`` decodes)
 - ``fetching``, ``planning``             calls to the broker; bounds of a read
 - ``batch_reader``, ``stream_reader``    ranges of offsets per query, per micro-batch
+- ``table_reader``                       tables of compacted topics
+- ``transactions``                       what a write commits as one
 - ``sending``, ``writer``                rows → topics, exactly once
 - ``source``                             the entry point of Spark
 - ``java``, ``pipeline``                 checks of the installation; code shared by the pipelines

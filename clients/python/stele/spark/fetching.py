@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self, TypeVar
 
+from ..calls import parse_isolation
 from ..client import Client
+from ..credentials import read_secret
 from ..errors import OffsetOutOfRangeError, SteleClientError, UnknownTopicError
 from ..operations.fetch import ListOffset
 from ..operations.raw_fetch import RawBatches, RawFetch
@@ -40,7 +42,14 @@ class Broker:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.client = Client(connection.url)
+        self._isolation = parse_isolation(connection.isolation)
+        key_file = connection.api_key_file
+        self.client = Client(
+            connection.url,
+            user=connection.user,
+            password_file=connection.password_file,
+            api_key=None if key_file is None else read_secret(key_file),
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -105,7 +114,13 @@ class Broker:
         """Return offsets by a time in ms, ``EARLIEST`` or ``LATEST``; None if none is that late."""
         names = list(names)
         operations = [
-            ListOffset(topic=n.topic, partition=n.partition, timestamp_ms=timestamp_ms) for n in names
+            ListOffset(
+                topic=n.topic,
+                partition=n.partition,
+                timestamp_ms=timestamp_ms,
+                isolation=self._isolation,
+            )
+            for n in names
         ]
         timeout_s = self.client.config.timeout_s
 
@@ -124,7 +139,7 @@ class Broker:
         return self.offsets_at([name], timestamp_ms)[name]
 
     def latest(self, names: Iterable[TopicPartition]) -> Offsets:
-        """Return the log end offsets."""
+        """Return the last stable offsets, or the log end offsets with read_uncommitted."""
         return {name: offset or 0 for name, offset in self.offsets_at(names, m.LATEST_TIMESTAMP).items()}
 
     def log_start(self, topic: str, partition: int) -> int | None:
@@ -139,6 +154,9 @@ class Broker:
     ) -> Iterator[tuple[bytes, int]]:
         """Yield ``(batches, offset to read from)`` of ``wanted``, one fetch ahead.
 
+        Batches without records stand for those that the isolation level hides, so a range without
+        a visible record is no loss.
+
         Raises:
             DataLossError: records are gone and ``fail_on_data_loss`` is set. Otherwise a
                 warning is logged, and the rest is read.
@@ -147,7 +165,11 @@ class Broker:
 
             def fetch(offset: int) -> Future[RawBatches]:
                 operation = RawFetch(
-                    topic=wanted.topic, partition=wanted.partition, offset=offset, max_bytes=fetch_bytes
+                    topic=wanted.topic,
+                    partition=wanted.partition,
+                    offset=offset,
+                    max_bytes=fetch_bytes,
+                    isolation=self._isolation,
                 )
                 return ahead.submit(self.patiently, lambda: self.client.call(operation))
 

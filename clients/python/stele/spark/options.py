@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
+from ..calls import Isolation
 from ..config import Endpoint
 
 FORMAT = "stele"
@@ -18,6 +19,8 @@ Transport = Literal["tcp", "http"]
 PartitionOffsets = Mapping[str, Mapping[int, int]]
 
 BROKER_TIMEOUT_MS = 120_000
+# The broker's default limit, STELE_TRANSACTION_MAX_TIMEOUT_MS.
+TRANSACTION_TIMEOUT_MS = 15 * 60_000
 # Measured: less costs more fetches, more exceeds the CPU cache. More is better for a distant broker.
 FETCH_BYTES = 1024 * 1024
 FETCH_BYTES_LEAST, FETCH_BYTES_MOST = 64 * 1024, 8 * 1024 * 1024
@@ -99,11 +102,17 @@ Bound = AtEnd | AtOffsets | AtTimestamp | AtTimestamps
 class Connection:
     """The broker, as reached from the driver and every executor.
 
-    ``broker_timeout_ms`` is how long calls are retried while the broker is down.
+    ``broker_timeout_ms`` is how long calls are retried while the broker is down. ``isolation``
+    is that of all reads.
     """
 
     url: str
     broker_timeout_ms: int = BROKER_TIMEOUT_MS
+    isolation: Isolation = "read_committed"
+    # Files of the driver and of each executor; without them, the login is in their environment.
+    user: str | None = None
+    password_file: str | None = None
+    api_key_file: str | None = None
 
     @property
     def transport(self) -> Transport:
@@ -112,7 +121,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Options of a read."""
+    """Options of a read; ``is_table``: the newest record per key instead of ranges of offsets."""
 
     connection: Connection
     selection: Selection
@@ -127,6 +136,7 @@ class ReadOptions:
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 15 * 60_000
     fetch_bytes: int = FETCH_BYTES
+    is_table: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +144,8 @@ class WriteOptions:
     """Options of a write.
 
     ``application_id`` None is the id of the streaming query, or a random id per batch
-    write. ``version`` is the number of a repeatable batch write.
+    write. ``version`` is the number of a repeatable batch write. ``transactional``: readers see
+    all rows of a write, or of a micro-batch, at once (ADR-0037).
     """
 
     connection: Connection
@@ -144,3 +155,5 @@ class WriteOptions:
     exactly_once: bool
     application_id: str | None
     version: int | None
+    transactional: bool
+    transaction_timeout_ms: int

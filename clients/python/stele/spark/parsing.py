@@ -10,10 +10,12 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, NoReturn, cast
 from urllib.parse import urlsplit
 
-from ..config import DEFAULT_TCP_PORT, Endpoint
+from ..calls import Isolation
+from ..config import DEFAULT_TCP_PORT, Endpoint, has_password
 from .options import (
     BROKER_TIMEOUT_MS,
     EARLIEST,
@@ -21,6 +23,7 @@ from .options import (
     FETCH_BYTES_LEAST,
     FETCH_BYTES_MOST,
     LATEST,
+    TRANSACTION_TIMEOUT_MS,
     Assign,
     AtEnd,
     AtOffsets,
@@ -42,7 +45,15 @@ _DEFAULT_HTTP_PORT = 8080
 _DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-_CONNECTION = ("kafka.bootstrap.servers", "url", "transport", "brokerTimeoutMs")
+_CONNECTION = (
+    "kafka.bootstrap.servers",
+    "url",
+    "transport",
+    "brokerTimeoutMs",
+    "user",
+    "passwordFile",
+    "apiKeyFile",
+)
 _READ = (
     *_CONNECTION,
     "subscribe",
@@ -54,26 +65,57 @@ _READ = (
     "startingOffsetsByTimestampStrategy",
     "failOnDataLoss",
     "includeHeaders",
+    "isolationLevel",
     "minPartitions",
     "maxRecordsPerPartition",
     "groupIdPrefix",
     "fetchBytes",
 )
+_WRITE = (
+    *_CONNECTION,
+    "topic",
+    "acks",
+    "compression",
+    "exactlyOnce",
+    "txnAppId",
+    "transactional",
+    "transactionTimeout",
+)
 _NAMES: dict[Use, tuple[str, ...]] = {
-    Use.BATCH_READ: (*_READ, "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
+    Use.BATCH_READ: (*_READ, "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "stele.table"),
     Use.STREAM_READ: (*_READ, "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
-    Use.BATCH_WRITE: (*_CONNECTION, "topic", "acks", "compression", "exactlyOnce", "txnAppId", "txnVersion"),
-    Use.STREAM_WRITE: (*_CONNECTION, "topic", "acks", "compression", "exactlyOnce", "txnAppId"),
+    Use.BATCH_WRITE: (*_WRITE, "txnVersion"),
+    Use.STREAM_WRITE: _WRITE,
 }
 ALL_NAMES = tuple(dict.fromkeys(name for names in _NAMES.values() for name in names))
+# Of a table, the rows are not those of a range of offsets, and each partition is one task.
+_NOT_OF_TABLES = (
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "isolationLevel",
+)
+# Spark shows options in plans, event logs and its UI.
+_SECRETS = {
+    "password": "passwordFile",
+    "apikey": "apiKeyFile",
+    "token": "apiKeyFile",
+}
 # What Spark itself puts among the options of a source or a sink.
 _SPARK_OWN = {"path", "checkpointlocation", "queryname", "outputmode"}
 # The most common settings of Kafka clients, which have no counterpart here.
 _KAFKA_HINTS = {
     "kafka.group.id": "a Stele source commits to no consumer group: leave it out",
+    "kafka.isolation.level": "write isolationLevel",
     "kafka.acks": "write acks",
     "kafka.compression.type": "write compression",
-    "kafka.security.protocol": "Stele's listeners have no TLS or SASL yet: leave it out",
+    "kafka.security.protocol": "leave it out; for TLS, write the URL as stele+tls://HOST:9009?ca_file=FILE",
     "kafka.max.partition.fetch.bytes": "write fetchBytes",
     "kafka.fetch.max.bytes": "write fetchBytes",
 }
@@ -90,8 +132,14 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         )
     # Only checked, because a read joins no group.
     given.text("groupIdPrefix")
+    isolation = given.choice("isolationLevel", ("read_committed", "read_uncommitted"))
+    connection = replace(_connection(given), isolation=cast("Isolation", isolation))
+    is_table = given.boolean("stele.table", default=False)
+    if is_table:
+        _check_table(given, connection)
     return ReadOptions(
-        connection=_connection(given),
+        connection=connection,
+        is_table=is_table,
         selection=_selection(given),
         start=_start(given),
         end=_end(given),
@@ -108,6 +156,19 @@ def parse_read_options(options: Mapping[str, str], use: Use) -> ReadOptions:
         max_trigger_delay_ms=given.duration_ms("maxTriggerDelay", default=15 * 60_000),
         fetch_bytes=given.between("fetchBytes", FETCH_BYTES, FETCH_BYTES_LEAST, FETCH_BYTES_MOST),
     )
+
+
+def _check_table(given: _Given, connection: Connection) -> None:
+    for name in _NOT_OF_TABLES:
+        if given.text(name) is not None:
+            given.refuse(
+                name,
+                "with stele.table=true the newest record of every key is read, one task per partition; leave it out",
+            )
+    if connection.transport == "http":
+        given.refuse(
+            "stele.table", "tables are read over the binary protocol; write stele://HOST:9009 as the url"
+        )
 
 
 def parse_write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
@@ -131,15 +192,43 @@ def parse_write_options(options: Mapping[str, str], use: Use) -> WriteOptions:
         given.refuse(
             "compression", "over HTTP batches are made by the broker; write stele://HOST:9009, or none"
         )
+    acks = cast("Literal['all', '1']", given.choice("acks", ("all", "1")))
+    transactional = _is_transactional(
+        given,
+        obstacles={
+            "exactlyOnce=false does not use transactions": not exactly_once,
+            "transactions are written over the binary protocol; write stele://HOST:9009 as the url": (
+                connection.transport == "http"
+            ),
+            "transactions are written with acks=all": acks != "all",
+        },
+    )
+    if transactional and use is Use.BATCH_WRITE and application_id is None:
+        given.refuse("transactional", "a batch write also needs txnAppId and txnVersion")
+    if not transactional and given.text("transactionTimeout") is not None:
+        given.refuse("transactionTimeout", "the write uses no transactions; leave it out")
     return WriteOptions(
         connection=connection,
         topic=given.text("topic"),
-        acks=cast("Literal['all', '1']", given.choice("acks", ("all", "1"))),
+        acks=acks,
         compression=compression,
         exactly_once=exactly_once,
         application_id=application_id,
         version=version,
+        transactional=transactional,
+        transaction_timeout_ms=given.duration_ms("transactionTimeout", default=TRANSACTION_TIMEOUT_MS),
     )
+
+
+def _is_transactional(given: _Given, *, obstacles: Mapping[str, bool]) -> bool:
+    """Return whether to write in transactions: by default micro-batches are, if nothing stands against it."""
+    reasons = [reason for reason, stands in obstacles.items() if stands]
+    if given.text("transactional") is None:
+        return given.use is Use.STREAM_WRITE and not reasons
+    wanted = given.boolean("transactional", default=False)
+    if wanted and reasons:
+        given.refuse("transactional", reasons[0])
+    return wanted
 
 
 class _Given:
@@ -158,6 +247,11 @@ class _Given:
         if elsewhere is not None:
             where = " and ".join(f"{use.value}" for use, names in _NAMES.items() if elsewhere in names)
             raise OptionError(f"option {elsewhere} is for {where}, not for {self.use.value}; leave it out")
+        if file_option := _SECRETS.get(name):
+            raise OptionError(
+                f"option {name} does not exist, because Spark shows options; write {file_option} with the path of a file "
+                "that each executor has, or set STELE_PASSWORD or STELE_API_KEY for driver and executors"
+            )
         if hint := _KAFKA_HINTS.get(name):
             raise OptionError(f"option {name} is one of Kafka's clients, and this is not one; {hint}")
         close = difflib.get_close_matches(name, proper, n=1, cutoff=0.75)
@@ -260,6 +354,11 @@ def _connection(given: _Given) -> Connection:
     transport = given.text("transport")
     if transport is not None:
         transport = given.choice("transport", ("tcp", "http"))
+    if "://" in text and has_password(text):
+        raise OptionError(
+            f"option {name} holds a password, and Spark shows options; write stele://USER@HOST:9009 and passwordFile, or set "
+            "STELE_PASSWORD for driver and executors"
+        )
     # Kafka programs may list several servers; there is one broker, so the first will do.
     text = text.split(",")[0].strip()
     if "://" not in text:
@@ -280,7 +379,17 @@ def _connection(given: _Given) -> Connection:
         scheme = "stele://HOST:9009" if transport == "tcp" else "http://HOST:8080"
         given.refuse("transport", f"{text} is the other one; write {scheme}, or leave transport out")
     timeout_ms = given.between("brokerTimeoutMs", BROKER_TIMEOUT_MS, 1, 24 * 3_600_000)
-    return Connection(url=text, broker_timeout_ms=timeout_ms)
+    user, password_file = given.text("user"), given.text("passwordFile")
+    api_key_file = given.text("apiKeyFile")
+    if api_key_file is not None and (user is not None or password_file is not None):
+        given.refuse("apiKeyFile", "user and passwordFile are another login; give one of the two")
+    return Connection(
+        url=text,
+        broker_timeout_ms=timeout_ms,
+        user=user,
+        password_file=password_file,
+        api_key_file=api_key_file,
+    )
 
 
 def _selection(given: _Given) -> Selection:

@@ -1,4 +1,4 @@
-"""Writes the rows of one task, idempotently and without rows that are already stored."""
+"""Writes the rows of one task: in a transaction, or idempotently and without rows that are already stored."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from hashlib import blake2b
 from types import TracebackType
 from typing import Self
 
-from ..errors import UnknownTopicError
+from ..errors import InvalidRequestError, UnknownTopicError
 from ..operations.produce import BeginProducerVersion, GetProducerState, InitProducerId
 from ..operations.raw_fetch import RawFetch
+from ..operations.transactional import WrittenTransaction
 from ..producing.chunks import CHUNK_BYTES, HEADER_ROOM_BYTES, SEQUENCE_MODULUS, ChunkSender, ProduceChunk
 from ..wire import messages as m
 from ..wire.compression import Compression
@@ -26,6 +27,7 @@ from ..wire.record_batch import (
 from .fetching import Broker, DataLossError
 from .options import WriteOptions
 from .rows import RecordHeaders, SinkRow
+from .transactions import TaskResult, TaskTransaction, abort_transaction
 
 _FETCH_BYTES = 1024 * 1024
 _KEYS_REMEMBERED = 16_384
@@ -60,11 +62,14 @@ class _Topic:
 class TopicWriter:
     """Writes the rows of one task to any number of topics; use it in a ``with`` block.
 
-    Without an identity it uses a new producer: retries within the task are harmless, but
-    another attempt of the task stores its rows again.
+    With a transaction, which begins with the first row, readers see nothing until the driver commits it;
+    after an error it is aborted. Without an identity it uses a new producer: retries within the task are
+    harmless, but another attempt of the task stores its rows again.
     """
 
-    def __init__(self, options: WriteOptions, identity: Identity | None, *, task_partition: int) -> None:
+    def __init__(
+        self, options: WriteOptions, identity: Identity | TaskTransaction | None, *, task_partition: int
+    ) -> None:
         self.written = 0
         self.repeated = 0
         self._options = options
@@ -78,8 +83,12 @@ class TopicWriter:
         self._sender = ChunkSender(
             self._broker.client, patience_s=options.connection.broker_timeout_ms / 1000
         )
+        self._id = self._epoch = -1
+        self._is_resumed = False
+        self._transaction: WrittenTransaction | None = None
         try:
-            self._begin()
+            if not isinstance(identity, TaskTransaction):
+                self._begin(identity)
         except BaseException:
             # The caller has no object to close.
             self._broker.client.close()
@@ -91,11 +100,19 @@ class TopicWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None and self._transaction is not None:
+            abort_transaction(lambda end: self._broker.client.call(end), self._transaction)
         self._broker.client.close()
 
-    def _begin(self) -> None:
-        client, identity = self._broker.client, self._identity
-        self._is_resumed = False
+    def _begin(self, identity: Identity | TaskTransaction | None) -> None:
+        client = self._broker.client
+        if isinstance(identity, TaskTransaction):
+            opened = self._broker.patiently(lambda: client.call(identity.begin()))
+            self._id, self._epoch = opened.producer_id, opened.producer_epoch
+            self._transaction = WrittenTransaction(
+                transactional_id=identity.transactional_id, producer=opened
+            )
+            return
         if identity is None:
             self._id, self._epoch = self._broker.patiently(lambda: client.call(InitProducerId()))
             return
@@ -104,6 +121,14 @@ class TopicWriter:
         self._id, self._epoch = producer.producer_id, producer.producer_epoch
         # Also true if the response to this very request was lost; recalling then finds nothing.
         self._is_resumed = producer.is_resumed
+
+    @property
+    def result(self) -> TaskResult | None:
+        """What the driver commits; None without rows, or without a transaction."""
+        if self._transaction is None:
+            return None
+        topics = tuple((name, len(topic.partitions)) for name, topic in self._topics.items())
+        return TaskResult(transaction=self._transaction, topics=topics)
 
     @property
     def strays(self) -> int:
@@ -177,6 +202,7 @@ class TopicWriter:
                 producer_id=self._id,
                 producer_epoch=self._epoch,
                 base_sequence=partition.next_sequence,
+                transactional_id=None if self._transaction is None else self._transaction.transactional_id,
             )
         )
         partition.next_sequence = (partition.next_sequence + len(partition.rows)) % SEQUENCE_MODULUS
@@ -188,6 +214,14 @@ class TopicWriter:
         client = self._broker.client
         partitions = self._broker.patiently(lambda: client.partition_count(name, auto_create=True))
         configs = self._broker.patiently(lambda: client.describe_topic(name)).configs
+        if isinstance(self._identity, TaskTransaction):
+            if configs.get("stele.storage") == "memory":
+                raise InvalidRequestError(
+                    f"topic {name!r} is in memory, so it cannot be in a transaction; write with transactional=false, or to a "
+                    "topic on disk"
+                )
+            if self._transaction is None:
+                self._begin(self._identity)
         limit = int(configs.get("max.message.bytes", CHUNK_BYTES + HEADER_ROOM_BYTES))
         topic = _Topic(
             partitions=[_Partition() for _ in range(partitions)],

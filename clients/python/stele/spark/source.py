@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from .batch_reader import BatchReader, Columns
     from .stream_reader import StreamReader
+    from .table_reader import TableReader
     from .writer import BatchWriter, StreamWriter
 
 
@@ -35,10 +36,13 @@ class SteleDataSource(DataSource):
         include = str(self.options.get("includeHeaders", "false")).strip().lower() == "true"
         return spark_schema(include_headers=include)
 
-    def reader(self, schema: StructType) -> BatchReader:
+    def reader(self, schema: StructType) -> BatchReader | TableReader:
         from .batch_reader import BatchReader
+        from .table_reader import TableReader
 
         options = parse_read_options(self.options, Use.BATCH_READ)
+        if options.is_table:
+            return TableReader(options, _columns(schema, options))
         return BatchReader(options, _columns(schema, options))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name

@@ -1,12 +1,16 @@
-"""The writers for ``df.write`` and ``df.writeStream``, exactly once (ADR-0015).
+"""The writers for ``df.write`` and ``df.writeStream``, exactly once.
 
 Spark calls ``write`` in an executor, again after a task failed, and again with the same
-rows when it repeats a micro-batch after a crash. To store each row once, every task
-writes as a *named producer*: its name is made of the query and the task's partition, its
-version is the micro-batch. For a name and version that it has seen, the broker returns
-the same producer id and epoch, and reports that they are resumed. The task then reads
-back the rows that they stored, and leaves those out. Within a task, sequences make
-retries harmless, as in any idempotent producer.
+rows when it repeats a micro-batch after a crash. There are two ways to store each row once.
+
+*In transactions* (ADR-0037, the default of streams): every attempt of a task writes in a
+transaction of its own, and ``commit`` in the driver commits those of all tasks as one.
+
+*Without* (ADR-0015): every task writes as a *named producer*: its name is made of the query
+and the task's partition, its version is the micro-batch. For a name and version that it has
+seen, the broker returns the same producer id and epoch, and reports that they are resumed.
+The task then reads back the rows that they stored, and leaves those out. Within a task,
+sequences make retries harmless, as in any idempotent producer.
 """
 
 from __future__ import annotations
@@ -20,9 +24,12 @@ from uuid import uuid4
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from ..errors import AuthorizationError
+from .fetching import Broker
 from .options import WriteOptions
 from .rows import SinkRows, require_columns
 from .sending import Identity, TopicWriter
+from .transactions import TaskResult, TaskTransaction, WriteUnit, abort_results, commit_unit
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -41,11 +48,16 @@ class WriteIdentityError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written(WriterCommitMessage):
-    """The result of a task; an earlier attempt had stored ``repeated`` rows."""
+    """The result of a task; an earlier attempt had stored ``repeated`` rows.
+
+    With transactions, ``unit`` is what the driver commits, and ``result`` what this attempt wrote of it.
+    """
 
     written: int
     repeated: int
     strays: int
+    unit: WriteUnit | None = None
+    result: TaskResult | None = None
 
 
 class _Writer:
@@ -55,25 +67,79 @@ class _Writer:
         require_columns(schema, has_topic=options.topic is not None)
         self._options = options
 
-    def _identity(self, task: TaskContext) -> Identity | None:
+    def _unit(self, task: TaskContext) -> WriteUnit | None:
+        """Return what the rows belong to; None if they cannot be told from those of another write."""
         raise NotImplementedError
+
+    def _identity(self, task: TaskContext, unit: WriteUnit | None) -> Identity | TaskTransaction | None:
+        if unit is None:
+            return None
+        partition = task.partitionId()
+        if not self._options.transactional:
+            return Identity(name=unit.producer_name(partition), version=unit.number)
+        return TaskTransaction(
+            unit=unit,
+            transactional_id=unit.task_id(partition=partition, attempt=task.attemptNumber()),
+            timeout_ms=self._options.transaction_timeout_ms,
+        )
 
     def write(self, iterator: Iterator[RecordBatch]) -> Written:
         task = TaskContext.get()
         if task is None:
             raise WriteIdentityError("rows are written outside of a Spark task; call write on a DataFrame")
         rows = SinkRows(topic=self._options.topic)
-        identity = self._identity(task)
+        unit = self._unit(task)
+        identity = self._identity(task, unit)
+        if isinstance(identity, Identity) and unit is not None and self._is_committed(unit):
+            # By a run with transactions, which Spark does not know to be complete.
+            return Written(written=0, repeated=sum(batch.num_rows for batch in iterator), strays=0)
         with TopicWriter(self._options, identity, task_partition=task.partitionId()) as writer:
             for batch in iterator:
                 has_timestamps = rows.has_timestamps(batch)
                 for row in rows.of(batch):
                     writer.add(row, match_timestamp=has_timestamps)
-            return self._summary(writer)
+            return self._summary(writer, unit)
 
-    def _summary(self, writer: TopicWriter) -> Written:
+    def _is_committed(self, unit: WriteUnit) -> bool:
+        if unit.kind == "batch" and self._options.application_id is None:
+            return False
+        with Broker(self._options.connection) as broker:
+            try:
+                return unit.is_committed(broker)
+            except AuthorizationError:
+                # Without the right to this topic, no run has written it.
+                return False
+
+    def _summary(self, writer: TopicWriter, unit: WriteUnit | None) -> Written:
         writer.flush()
-        return Written(written=writer.written, repeated=writer.repeated, strays=writer.strays)
+        return Written(
+            written=writer.written,
+            repeated=writer.repeated,
+            strays=writer.strays,
+            unit=unit,
+            result=writer.result,
+        )
+
+    def _commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        report_strays(messages)
+        results = _results(messages)
+        units = {message.unit for message in messages if isinstance(message, Written)} - {None}
+        # A unit without rows is committed by doing nothing.
+        if results:
+            (unit,) = units
+            assert unit is not None
+            commit_unit(self._options, unit, results, partitions=len(messages))
+
+    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        results = _results(messages)
+        if results:
+            abort_results(self._options, results)
+
+
+def _results(messages: list[WriterCommitMessage | None]) -> list[TaskResult]:
+    return [
+        message.result for message in messages if isinstance(message, Written) and message.result is not None
+    ]
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
@@ -84,21 +150,24 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         # Created once in the driver, so that all attempts of a task share it.
         self._job_id = str(uuid4())
 
-    def _identity(self, task: TaskContext) -> Identity | None:
+    def _unit(self, task: TaskContext) -> WriteUnit | None:
         options = self._options
         if not options.exactly_once:
             return None
         name = self._job_id if options.application_id is None else options.application_id
-        return Identity(name=f"spark-batch/{name}/{task.partitionId()}", version=options.version or 0)
+        return WriteUnit(kind="batch", application=name, query_id="", number=options.version or 0)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        report_strays(messages)
+        self._commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._abort(messages)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes the micro-batches of a streaming query, whose id is in its checkpoint."""
 
-    def _identity(self, task: TaskContext) -> Identity | None:
+    def _unit(self, task: TaskContext) -> WriteUnit | None:
         if not self._options.exactly_once:
             return None
         query_id, batch_id = task.getLocalProperty(_QUERY_ID), task.getLocalProperty(_BATCH_ID)
@@ -108,10 +177,15 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
                 f"this Spark does not pass {_QUERY_ID} and {_BATCH_ID} to its tasks, which exactly-once writes "
                 "need; use PySpark 4.3, or set exactlyOnce=false to write at least once"
             )
-        return Identity(name=f"spark-stream/{application}/{task.partitionId()}", version=int(batch_id))
+        return WriteUnit(
+            kind="stream", application=application, query_id=query_id or "", number=int(batch_id)
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        report_strays(messages)
+        self._commit(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._abort(messages)
 
 
 def report_strays(messages: list[WriterCommitMessage | None]) -> None:

@@ -4,6 +4,8 @@
 use, and again after the connection broke; callers depend on no state of it.
 
 - ``base``                           the interface, pauses between attempts, errors
+- ``tls``                            contexts and errors of TLS
+- ``scram``, ``login``               the login of a connection of the binary protocol, without I/O
 - ``tcp_async``, ``tcp_blocking``    the binary protocol
 - ``http_common``                    an operation's HTTP request; translation of httpx's errors
 - ``http_async``, ``http_blocking``  HTTP
@@ -11,7 +13,7 @@ use, and again after the connection broke; callers depend on no state of it.
 
 from __future__ import annotations
 
-from ..config import ClientConfig, Endpoint
+from ..config import ClientConfig
 from .base import AsyncTransport, BlockingTransport
 
 __all__ = ["AsyncTransport", "BlockingTransport", "open_async", "open_blocking"]
@@ -19,7 +21,7 @@ __all__ = ["AsyncTransport", "BlockingTransport", "open_async", "open_blocking"]
 
 # Imported when selected: importing httpx takes longer than a TCP exchange.
 def open_async(config: ClientConfig) -> AsyncTransport:
-    endpoint = Endpoint.parse(config.url)
+    endpoint = config.endpoint
     if endpoint.transport == "tcp":
         from .tcp_async import AsyncTcpTransport
 
@@ -30,7 +32,7 @@ def open_async(config: ClientConfig) -> AsyncTransport:
 
 
 def open_blocking(config: ClientConfig) -> BlockingTransport:
-    endpoint = Endpoint.parse(config.url)
+    endpoint = config.endpoint
     if endpoint.transport == "tcp":
         from .tcp_blocking import BlockingTcpTransport
 

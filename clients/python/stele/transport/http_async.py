@@ -11,7 +11,19 @@ from ..config import Endpoint
 from ..errors import ClosedError
 from ..operations.base import Operation
 from .base import backoff, timed_out, unavailable
-from .http_common import CALLS_MAX, CONNECTIONS, build, is_not_connected, result, timeouts, translate
+from .http_common import (
+    CALLS_MAX,
+    CONNECTIONS,
+    build,
+    is_not_connected,
+    login_header,
+    refused_by_tls,
+    result,
+    timeouts,
+    token_auth,
+    translate,
+)
+from .tls import client_context
 
 R = TypeVar("R")
 
@@ -27,7 +39,14 @@ class AsyncHttpTransport:
         self._endpoint = endpoint
         self._connect_timeout_s = connect_timeout_s
         # A proxy of the environment is not meant for a service and its broker.
-        self._client = httpx.AsyncClient(base_url=endpoint.http_url, limits=CONNECTIONS, trust_env=False)
+        self._client = httpx.AsyncClient(
+            base_url=endpoint.http_url,
+            headers=login_header(endpoint),
+            auth=token_auth(endpoint),
+            limits=CONNECTIONS,
+            trust_env=False,
+            verify=client_context(endpoint) or False,
+        )
         self._slots = asyncio.Semaphore(CALLS_MAX)
 
     async def call(self, operation: Operation[R], *, timeout_s: float) -> R:
@@ -64,7 +83,7 @@ class AsyncHttpTransport:
                     response = await self._client.send(request)
             except httpx.HTTPError as error:
                 pause_s = next(pauses)
-                if not is_not_connected(error):
+                if not is_not_connected(error) or refused_by_tls(error) is not None:
                     raise translate(self._endpoint, error, timeout_s) from error
                 if loop.time() + pause_s >= give_up_s:
                     raise unavailable(self._endpoint, error) from error

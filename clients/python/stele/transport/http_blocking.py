@@ -12,7 +12,18 @@ from ..config import Endpoint
 from ..errors import ClosedError, SteleClientError
 from ..operations.base import Operation
 from .base import backoff, unavailable
-from .http_common import CONNECTIONS, build, is_not_connected, result, timeouts, translate
+from .http_common import (
+    CONNECTIONS,
+    build,
+    is_not_connected,
+    login_header,
+    refused_by_tls,
+    result,
+    timeouts,
+    token_auth,
+    translate,
+)
+from .tls import client_context
 
 R = TypeVar("R")
 
@@ -28,7 +39,14 @@ class BlockingHttpTransport:
         self._endpoint = endpoint
         self._connect_timeout_s = connect_timeout_s
         # A proxy of the environment is not meant for a service and its broker.
-        self._client = httpx.Client(base_url=endpoint.http_url, limits=CONNECTIONS, trust_env=False)
+        self._client = httpx.Client(
+            base_url=endpoint.http_url,
+            headers=login_header(endpoint),
+            auth=token_auth(endpoint),
+            limits=CONNECTIONS,
+            trust_env=False,
+            verify=client_context(endpoint) or False,
+        )
 
     def call(self, operation: Operation[R], *, timeout_s: float) -> R:
         if self._client.is_closed:
@@ -46,7 +64,7 @@ class BlockingHttpTransport:
                 response = self._client.send(request)
             except httpx.HTTPError as error:
                 pause_s = next(pauses)
-                if not is_not_connected(error):
+                if not is_not_connected(error) or refused_by_tls(error) is not None:
                     raise translate(self._endpoint, error, timeout_s) from error
                 if time.monotonic() + pause_s >= give_up_s:
                     raise unavailable(self._endpoint, error) from error

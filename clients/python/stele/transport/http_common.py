@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Generator
+from http import HTTPStatus
 from typing import TypeVar
 
 import httpx
 
 from ..config import Endpoint
+from ..credentials import TokenSource
 from ..errors import ProtocolError, SteleClientError
 from ..operations.base import HttpAnswer, Operation, result_of_http
 from .base import lost, timed_out, unavailable
+from .login import fresh_token
+from .tls import is_about_own_certificate, refused
 
 R = TypeVar("R")
 
@@ -17,6 +24,47 @@ R = TypeVar("R")
 # connections and all waiting requests each time a request ends.
 CALLS_MAX = 32
 CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=CALLS_MAX)
+
+
+def login_header(endpoint: Endpoint) -> dict[str, str]:
+    """Return the header with which every request logs in, if there is a login that does not change."""
+    authorization = endpoint.credentials.authorization
+    return {"Authorization": authorization} if authorization else {}
+
+
+class TokenAuth(httpx.Auth):
+    """Logs in with the token of a callback, which is called again when a token was refused."""
+
+    def __init__(self, source: TokenSource) -> None:
+        self._source = source
+        self._token = ""
+
+    def sync_auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response]:
+        used = self._token = self._token or fresh_token(self._source)
+        response = yield _with_token(request, used)
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            if self._token == used:
+                self._token = fresh_token(self._source)
+            yield _with_token(request, self._token)
+
+    async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        if not self._token:
+            self._token = await asyncio.to_thread(fresh_token, self._source)
+        used = self._token
+        response = yield _with_token(request, used)
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            if self._token == used:
+                self._token = await asyncio.to_thread(fresh_token, self._source)
+            yield _with_token(request, self._token)
+
+
+def token_auth(endpoint: Endpoint) -> TokenAuth | None:
+    return None if endpoint.credentials.token is None else TokenAuth(endpoint.credentials.token)
+
+
+def _with_token(request: httpx.Request, token: str) -> httpx.Request:
+    request.headers["Authorization"] = f"Bearer {token}"
+    return request
 
 
 def build(client: httpx.Client | httpx.AsyncClient, operation: Operation[R]) -> httpx.Request:
@@ -52,7 +100,22 @@ def is_not_connected(error: httpx.HTTPError) -> bool:
     return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
 
 
+def refused_by_tls(error: httpx.HTTPError) -> ssl.SSLError | None:
+    """Return the cause if another attempt would fail as well; httpx wraps it twice, or more."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLError) and not isinstance(
+            cause, ssl.SSLEOFError | ssl.SSLZeroReturnError
+        ):
+            return cause if is_not_connected(error) or is_about_own_certificate(cause) else None
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
 def translate(endpoint: Endpoint, error: httpx.HTTPError, timeout_s: float) -> SteleClientError:
+    tls_error = refused_by_tls(error)
+    if tls_error is not None:
+        return refused(endpoint, tls_error)
     if is_not_connected(error) or isinstance(error, httpx.PoolTimeout):
         return unavailable(endpoint, error)
     if isinstance(error, httpx.TimeoutException):

@@ -8,15 +8,24 @@ which is kept for the next.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from dataclasses import dataclass
 from typing import TypeVar
 
 from ..config import Endpoint
-from ..errors import ClosedError, ProtocolError, SteleClientError
+from ..errors import (
+    ClosedError,
+    ConnectionLostError,
+    ProtocolError,
+    RequestTimedOutError,
+    SteleClientError,
+)
 from ..operations.base import Operation, result_of_frame
 from ..wire.framing import FrameError, FrameReader
 from .base import backoff, frame_of, lost, timed_out, unavailable
+from .login import LOGIN_TIMEOUT_S, RENEW_AFTER, Login
+from .tls import client_context, is_about_own_certificate, refused
 
 R = TypeVar("R")
 
@@ -51,10 +60,26 @@ class AsyncTcpTransport:
     def __init__(self, endpoint: Endpoint, *, connect_timeout_s: float) -> None:
         self._endpoint = endpoint
         self._connect_timeout_s = connect_timeout_s
-        self._calls = Pipeline(endpoint, connect_timeout_s=connect_timeout_s)
+        self._tls = client_context(endpoint)
+        self._login = Login(endpoint.credentials, endpoint) if endpoint.credentials else None
+        self._calls = self._pipeline()
         self._idle_long_polls: list[Pipeline] = []
         self._busy_long_polls: set[Pipeline] = set()
         self._is_closed = False
+
+    def _pipeline(self) -> Pipeline:
+        return Pipeline(
+            self._endpoint, connect_timeout_s=self._connect_timeout_s, tls=self._tls, login=self._login
+        )
+
+    def _long_poll(self) -> Pipeline:
+        """Return a connection for one long poll, an idle one if its session lasts for a while."""
+        while self._idle_long_polls:
+            pipeline = self._idle_long_polls.pop()
+            if not pipeline.must_renew:
+                return pipeline
+            pipeline.abort()
+        return self._pipeline()
 
     async def call(self, operation: Operation[R], *, timeout_s: float) -> R:
         if self._is_closed:
@@ -62,11 +87,7 @@ class AsyncTcpTransport:
         if operation.wait_s <= 0:
             frame_type, body = await self._calls.exchange(frame_of(operation), timeout_s=timeout_s)
             return result_of_frame(operation, frame_type, body)
-        pipeline = (
-            self._idle_long_polls.pop()
-            if self._idle_long_polls
-            else Pipeline(self._endpoint, connect_timeout_s=self._connect_timeout_s)
-        )
+        pipeline = self._long_poll()
         self._busy_long_polls.add(pipeline)
         is_reusable = False
         try:
@@ -98,9 +119,22 @@ class Pipeline(asyncio.Protocol):
     that responses are matched with.
     """
 
-    def __init__(self, endpoint: Endpoint, *, connect_timeout_s: float) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        connect_timeout_s: float,
+        tls: ssl.SSLContext | None = None,
+        login: Login | None = None,
+    ) -> None:
         self._endpoint = endpoint
+        self._login = login
+        # Nothing but the login is sent before the login has ended.
+        self._is_logged_in = login is None
+        self._renew_at_s: float | None = None
+        self._renewing: asyncio.Task[None] | None = None
         self._connect_timeout_s = connect_timeout_s
+        self._tls = tls
         self._unsent: deque[_Slot] = deque()
         self._unsent_bytes = 0
         self._unanswered: deque[_Slot] = deque()
@@ -153,13 +187,16 @@ class Pipeline(asyncio.Protocol):
         self._is_closed = True
         if self._connecting is not None:
             self._connecting.cancel()
+        if self._renewing is not None:
+            self._renewing.cancel()
         if self._transport is not None:
             self._transport.abort()
         self._fail_unsent(lost(self._endpoint, "it was closed"))
 
     async def wait_closed(self) -> None:
-        if self._connecting is not None:
-            await asyncio.wait([self._connecting])
+        for task in (self._connecting, self._renewing):
+            if task is not None:
+                await asyncio.wait([task])
         if self._disconnected is not None:
             await self._disconnected.wait()
 
@@ -197,14 +234,19 @@ class Pipeline(asyncio.Protocol):
         if self._transport is None:
             if self._connecting is None or self._connecting.done():
                 self._connecting = asyncio.get_running_loop().create_task(self._connect())
-        elif not self._is_paused and not self._is_send_due:
+        elif self._is_logged_in and not self._is_paused and not self._is_send_due:
             # One write for all calls of this iteration of the loop.
             self._is_send_due = True
             asyncio.get_running_loop().call_soon(self._send)
 
     def _send(self) -> None:
         self._is_send_due = False
-        if self._transport is None or self._is_paused:
+        if self._transport is None or self._is_paused or not self._is_logged_in:
+            return
+        if self.must_renew:
+            # Other requests wait meanwhile, because the session may be over already.
+            self._is_logged_in = False
+            self._renewing = asyncio.get_running_loop().create_task(self._renew(self._transport))
             return
         frames: list[bytes] = []
         now_s = asyncio.get_running_loop().time()
@@ -237,17 +279,92 @@ class Pipeline(asyncio.Protocol):
         for pause_s in backoff():
             try:
                 async with asyncio.timeout_at(give_up_s):
-                    await loop.create_connection(lambda: self, self._endpoint.host, self._endpoint.port)
+                    await loop.create_connection(
+                        lambda: self, self._endpoint.host, self._endpoint.port, ssl=self._tls
+                    )
             except TimeoutError:
                 pass
+            except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+                # The broker may have stopped, or have too many connections.
+                cause = error
+            except ssl.SSLError as error:
+                self._fail_unsent(refused(self._endpoint, error))
+                return
             except OSError as error:
                 cause = error
+            if self._transport is not None:
+                try:
+                    await self._log_in()
+                except ConnectionLostError as error:
+                    cause = error
+                except SteleClientError as error:
+                    self._refuse_login(error)
+                    return
             if self._transport is not None or not self._unsent:
                 return
             if loop.time() + pause_s >= give_up_s:
                 self._fail_unsent(unavailable(self._endpoint, cause))
                 return
             await asyncio.sleep(pause_s)
+
+    # ── login ──
+
+    @property
+    def must_renew(self) -> bool:
+        """Whether the session ends soon."""
+        at_s = self._renew_at_s
+        return at_s is not None and asyncio.get_running_loop().time() >= at_s
+
+    async def _log_in(self) -> None:
+        """Log the connection in, for the first time or again.
+
+        Raises:
+            ConnectionLostError, RequestTimedOutError: the connection broke, or the broker was silent.
+            SteleClientError: the broker refused the login.
+        """
+        if self._login is None:
+            return
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        attempt = self._login.begin()
+        # A token may take a while, and so does the first derivation of a key from a password.
+        frame: bytes | None = await asyncio.to_thread(attempt.first)
+        while frame is not None:
+            answer = await self._exchange_login(frame)
+            frame = await asyncio.to_thread(attempt.receive, *answer)
+        lifetime_s = attempt.lifetime_ms / 1000
+        self._renew_at_s = begun_s + lifetime_s * RENEW_AFTER if lifetime_s else None
+        self._is_logged_in = True
+        self._send()
+
+    async def _exchange_login(self, frame: bytes) -> tuple[int, bytes]:
+        """Send a frame past those that wait for the login; responses come in order."""
+        if self._transport is None:
+            raise lost(self._endpoint, "closed by the broker during the login")
+        loop = asyncio.get_running_loop()
+        slot = _Slot(b"", loop.create_future(), is_sent=True, sent_at_s=loop.time())
+        self._unanswered.append(slot)
+        self._transport.write(frame)
+        try:
+            async with asyncio.timeout(LOGIN_TIMEOUT_S):
+                return await slot.answer
+        except TimeoutError:
+            raise timed_out(self._endpoint, LOGIN_TIMEOUT_S) from None
+
+    async def _renew(self, transport: asyncio.Transport) -> None:
+        """Log in again before the session ends."""
+        try:
+            await self._log_in()
+        except SteleClientError as error:
+            if transport is self._transport:
+                self._give_up(error)
+
+    def _refuse_login(self, error: SteleClientError) -> None:
+        if isinstance(error, RequestTimedOutError):
+            # The requests of the callers have not been sent.
+            error = unavailable(self._endpoint, f"the login did not end: {error.message}")
+        self._fail_unsent(error)
+        self._give_up(error)
 
     def _fail_unsent(self, error: SteleClientError) -> None:
         while self._unsent:
@@ -264,6 +381,8 @@ class Pipeline(asyncio.Protocol):
         self._transport = transport
         self._reader = FrameReader(frame_bytes_max=ANSWER_BYTES_MAX)
         self._is_paused = False
+        self._is_logged_in = self._login is None
+        self._renew_at_s = None
         self._failure = None
         self._disconnected = asyncio.Event()
         if self._is_closed:
@@ -305,6 +424,8 @@ class Pipeline(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         error = self._failure or lost(self._endpoint, exc or "closed by the broker")
+        if isinstance(exc, ssl.SSLError) and is_about_own_certificate(exc):
+            error = refused(self._endpoint, exc)
         slots, self._unanswered = self._unanswered, deque()
         for slot in slots:
             if not slot.answer.done():

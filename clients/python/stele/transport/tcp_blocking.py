@@ -7,6 +7,7 @@ thread does not run. A connection serves one call at a time, and is kept for the
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections import deque
@@ -14,10 +15,19 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from ..config import Endpoint
-from ..errors import ClosedError, ProtocolError, SteleClientError
+from ..errors import (
+    BrokerUnavailableError,
+    ClosedError,
+    ConnectionLostError,
+    ProtocolError,
+    RequestTimedOutError,
+    SteleClientError,
+)
 from ..operations.base import Operation, result_of_frame
 from ..wire.framing import FrameError, FrameReader
 from .base import backoff, frame_of, lost, timed_out, unavailable
+from .login import LOGIN_TIMEOUT_S, RENEW_AFTER, Login
+from .tls import client_context, is_about_own_certificate, refused
 
 R = TypeVar("R")
 
@@ -38,6 +48,8 @@ class BlockingTcpTransport:
     def __init__(self, endpoint: Endpoint, *, connect_timeout_s: float) -> None:
         self._endpoint = endpoint
         self._connect_timeout_s = connect_timeout_s
+        self._tls = client_context(endpoint)
+        self._login = Login(endpoint.credentials, endpoint) if endpoint.credentials else None
         self._lock = threading.Lock()
         self._idle: deque[_Connection] = deque()
         self._busy: set[_Connection] = set()
@@ -111,13 +123,40 @@ class BlockingTcpTransport:
                 connection = self._idle.pop()
                 self._busy.add(connection)
             # A request on a connection that the broker closed would have an unknown outcome.
-            if connection.is_usable():
+            if connection.is_usable() and self._renew(connection, deadline_s):
                 return connection
             self._give_back(connection, is_reusable=False)
         connection = self._connect(min(deadline_s, time.monotonic() + self._connect_timeout_s))
         with self._lock:
             self._busy.add(connection)
+        self._log_in(connection, deadline_s)
         return connection
+
+    def _renew(self, connection: _Connection, deadline_s: float) -> bool:
+        """Log in again if the session ends soon; return whether the connection can be used."""
+        if connection.renew_at_s is None or time.monotonic() < connection.renew_at_s:
+            return True
+        try:
+            self._log_in(connection, deadline_s)
+        except BrokerUnavailableError:
+            return False
+        return True
+
+    def _log_in(self, connection: _Connection, deadline_s: float) -> None:
+        """Log in, or give the connection up and raise."""
+        if self._login is None:
+            return
+        now_s = time.monotonic()
+        is_done = False
+        try:
+            connection.log_in(self._login, min(deadline_s, now_s + LOGIN_TIMEOUT_S))
+            is_done = True
+        except (ConnectionLostError, RequestTimedOutError) as error:
+            # The request of the caller has not been sent.
+            raise unavailable(self._endpoint, f"the login did not end: {error.message}") from error
+        finally:
+            if not is_done:
+                self._give_back(connection, is_reusable=False)
 
     def _give_back(self, connection: _Connection, *, is_reusable: bool) -> None:
         with self._lock:
@@ -131,7 +170,12 @@ class BlockingTcpTransport:
         cause: object = "no connection in time"
         for pause_s in backoff():
             try:
-                return _Connection(self._endpoint, max(give_up_s - time.monotonic(), 0.001))
+                return _Connection(self._endpoint, max(give_up_s - time.monotonic(), 0.001), self._tls)
+            except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+                # The broker may have stopped, or have too many connections.
+                cause = error
+            except ssl.SSLError as error:
+                raise refused(self._endpoint, error) from error
             except OSError as error:
                 cause = error
             if self._is_closed or time.monotonic() + pause_s >= give_up_s:
@@ -143,19 +187,37 @@ class BlockingTcpTransport:
 class _Connection:
     """A connected socket, used by one thread at a time."""
 
-    def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
+    def __init__(self, endpoint: Endpoint, timeout_s: float, tls: ssl.SSLContext | None) -> None:
         self._endpoint = endpoint
         self._socket = socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            # On an error, this closes the socket.
+            self._socket = tls.wrap_socket(self._socket, server_hostname=endpoint.host)
         self._reader = FrameReader(frame_bytes_max=ANSWER_BYTES_MAX)
         self._frames: deque[tuple[int, bytes]] = deque()
+        # When the session should be renewed; None without a limit.
+        self.renew_at_s: float | None = None
+
+    def log_in(self, login: Login, deadline_s: float) -> None:
+        """Log in, for the first time or again. Raises AuthenticationError and as ``receive`` does."""
+        begun_s = time.monotonic()
+        timeout_s = deadline_s - begun_s
+        attempt = login.begin()
+        frame: bytes | None = attempt.first()
+        while frame is not None:
+            self.send(frame, deadline_s, timeout_s)
+            frame = attempt.receive(*self.receive(deadline_s, timeout_s))
+        lifetime_s = attempt.lifetime_ms / 1000
+        self.renew_at_s = begun_s + lifetime_s * RENEW_AFTER if lifetime_s else None
 
     def is_usable(self) -> bool:
         """Return whether the broker has kept it open; costs one system call."""
         try:
             self._socket.settimeout(0)
-            self._socket.recv(1, socket.MSG_PEEK)
-        except (BlockingIOError, TimeoutError):
+            # TLS cannot peek, and need not: nothing but the end of the stream may be there.
+            self._socket.recv(1, 0 if isinstance(self._socket, ssl.SSLSocket) else socket.MSG_PEEK)
+        except (BlockingIOError, TimeoutError, ssl.SSLWantReadError):
             return True
         except OSError:
             return False
@@ -179,6 +241,8 @@ class _Connection:
             except TimeoutError:
                 raise timed_out(self._endpoint, timeout_s) from None
             except OSError as error:
+                if isinstance(error, ssl.SSLError) and is_about_own_certificate(error):
+                    raise refused(self._endpoint, error) from error
                 raise lost(self._endpoint, error) from error
             if not data:
                 raise lost(self._endpoint, "closed by the broker")

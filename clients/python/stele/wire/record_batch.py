@@ -302,10 +302,10 @@ class BatchBuilder:
     """Builds one batch of records.
 
     Offsets are relative to the base offset, which the broker assigns. ``size`` is the
-    uncompressed size so far, in bytes.
+    uncompressed size so far, in bytes. Control batches are for the broker (``control_record``).
     """
 
-    __slots__ = ("_append", "_builder", "_codec", "count")
+    __slots__ = ("_append", "_builder", "_codec", "_is_control", "count")
 
     def __init__(
         self,
@@ -314,10 +314,13 @@ class BatchBuilder:
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = -1,
         base_sequence: int = -1,
+        is_transactional: bool = False,
+        is_control: bool = False,
     ) -> None:
         self._codec = compression
+        self._is_control = is_control
         self._builder = _codec().DefaultRecordBatchBuilder(
-            2, 0, 0, producer_id, producer_epoch, base_sequence, _NO_LIMIT
+            2, 0, is_transactional, producer_id, producer_epoch, base_sequence, _NO_LIMIT
         )
         self._append = self._builder.append
         self.count = 0
@@ -351,6 +354,8 @@ class BatchBuilder:
         batch: bytearray = self._builder.build()
         if self._codec is not Compression.NONE:
             batch = _compressed(batch, self._codec)
+        if self._is_control:
+            _add_attributes(batch, _CONTROL)
         return batch
 
 
@@ -359,10 +364,14 @@ def _compressed(batch: bytearray, codec: Compression) -> bytearray:
     out = bytearray(batch[:HEADER_BYTES])
     out += body
     struct.pack_into(">i", out, 8, len(out) - LOG_OVERHEAD_BYTES)
-    attributes = int.from_bytes(out[21:23], "big") | codec
-    struct.pack_into(">h", out, 21, attributes)
-    _CRC.pack_into(out, 17, crc32c.crc32c(memoryview(out)[CRC_START:]))
+    _add_attributes(out, codec)
     return out
+
+
+def _add_attributes(batch: bytearray, bits: int) -> None:
+    """Set ``bits`` in the attributes, and the CRC that covers them."""
+    struct.pack_into(">h", batch, CRC_START, int.from_bytes(batch[21:23], "big") | bits)
+    _CRC.pack_into(batch, 17, crc32c.crc32c(memoryview(batch)[CRC_START:]))
 
 
 def build_values(values: Iterable[bytes], timestamp_ms: int) -> bytearray:
@@ -380,13 +389,14 @@ def build_rows(
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    is_transactional: bool = False,
 ) -> bytearray:
     """Build an uncompressed batch of rows ``(timestamp in ms, key, value, headers)``.
 
     It does less work per record than ``BatchBuilder``.
     """
     builder = _codec().DefaultRecordBatchBuilder(
-        2, 0, 0, producer_id, producer_epoch, base_sequence, _NO_LIMIT
+        2, 0, is_transactional, producer_id, producer_epoch, base_sequence, _NO_LIMIT
     )
     append = builder.append
     for index, (timestamp_ms, key, value, headers) in enumerate(rows):

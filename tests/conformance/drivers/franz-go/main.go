@@ -28,33 +28,37 @@ var codecs = map[string]kgo.CompressionCodec{
 var acks = map[string]kgo.Acks{"0": kgo.NoAck(), "1": kgo.LeaderAck(), "all": kgo.AllISRAcks()}
 
 type client struct {
-	bootstrap string
-	admin     *kadm.Client
-	members   map[string]*member
+	// Of every client: the broker, and how to log in.
+	options []kgo.Opt
+	admin   *kadm.Client
+	members map[string]*member
+	// Transactional producers by the tests' names of them.
+	transactional map[string]*kgo.Client
 }
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: franz-go BOOTSTRAP")
-		os.Exit(2)
+	bootstrap, login := driver.Arguments()
+	c := &client{
+		options:       append(security(login), kgo.SeedBrokers(bootstrap)),
+		members:       map[string]*member{},
+		transactional: map[string]*kgo.Client{},
 	}
-	bootstrap := os.Args[1]
-	admin, err := kgo.NewClient(
-		kgo.SeedBrokers(bootstrap),
+	admin, err := c.open(
 		// kadm answers from metadata up to this old (5 s by default), and would
 		// not see what another client has just made or taken away.
-		kgo.MetadataMinAge(10*time.Millisecond),
+		kgo.MetadataMinAge(10 * time.Millisecond),
 	)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	defer admin.Close()
-	c := &client{bootstrap: bootstrap, admin: kadm.NewClient(admin), members: map[string]*member{}}
+	c.admin = kadm.NewClient(admin)
 	driver.Serve("franz-go", "github.com/twmb/franz-go", nil, map[string]driver.Handler{
 		"produce":        c.produce,
 		"produce_keyed":  c.produceKeyed,
 		"fetch":          c.fetch,
+		"transact":       c.transact,
 		"offsets":        c.offsets,
 		"join":           c.join,
 		"assignment":     c.assignment,
@@ -89,7 +93,7 @@ func nameOf(err error) string {
 }
 
 func (c *client) open(options ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append(options, kgo.SeedBrokers(c.bootstrap))...)
+	return kgo.NewClient(append(options, c.options...)...)
 }
 
 func (c *client) produce(ctx context.Context, command *driver.Command) (any, error) {
@@ -177,6 +181,12 @@ func (c *client) fetch(ctx context.Context, command *driver.Command) (any, error
 	}
 	if command.AnswerMaxBytes > 0 {
 		options = append(options, kgo.BrokerMaxReadBytes(command.AnswerMaxBytes))
+	}
+	switch command.Isolation {
+	case "committed":
+		options = append(options, kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	case "uncommitted":
+		options = append(options, kgo.FetchIsolationLevel(kgo.ReadUncommitted()))
 	}
 	consumer, err := c.open(options...)
 	if err != nil {

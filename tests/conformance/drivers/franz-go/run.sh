@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-# run.sh BOOTSTRAP: the franz-go driver on standard input and output; install.sh comes first.
+# run.sh BOOTSTRAP [LOGIN]: the franz-go driver on standard input and output; install.sh comes first.
 exec "$(dirname "$0")/../../../../.conformance/franz-go/driver" "$@"

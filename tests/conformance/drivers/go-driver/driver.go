@@ -143,6 +143,13 @@ type Command struct {
 	PartitionMaxBytes int32 `json:"partition_max_bytes"`
 	AnswerMaxBytes    int32 `json:"answer_max_bytes"`
 
+	Isolation       string `json:"isolation"`
+	Producer        string `json:"producer"`
+	TransactionalID string `json:"transactional_id"`
+	Source          string `json:"source"`
+	Begins          bool   `json:"begins"`
+	End             string `json:"end"`
+
 	Member     string   `json:"member"`
 	Group      string   `json:"group"`
 	InstanceID string   `json:"instance_id"`

@@ -9,11 +9,14 @@ import { registerCodecs } from './codecs.js'
 import { Failure, nameOf } from './failure.js'
 import * as members from './members.js'
 import * as records from './records.js'
+import { security } from './security.js'
+import * as transactions from './transactions.js'
 
 const withClient = {
   produce: records.produce,
   produce_keyed: records.produceKeyed,
   fetch: records.fetch,
+  transact: transactions.transact,
   join: members.join,
   assignment: members.assignment,
   poll: members.poll,
@@ -37,15 +40,20 @@ const withAdmin = {
 // After its time an operation may still say what it has; then it is given up.
 const GRACE_MS = 1000
 
-const [bootstrap] = process.argv.slice(2)
+const [bootstrap, loginFile] = process.argv.slice(2)
 if (!bootstrap) {
-  console.error('usage: kafkajs BOOTSTRAP')
+  console.error('usage: kafkajs BOOTSTRAP [LOGIN]')
   process.exit(2)
 }
 
 // Its own logger writes to standard output.
 const logCreator = () => ({ namespace, label, log }) => console.error(label, namespace, log.message, log.error ?? '')
-const kafka = new kafkajs.Kafka({ brokers: [bootstrap], logLevel: kafkajs.logLevel.WARN, logCreator })
+const kafka = new kafkajs.Kafka({
+  brokers: [bootstrap],
+  logLevel: kafkajs.logLevel.WARN,
+  logCreator,
+  ...security(loginFile)
+})
 
 // A background task of the library that fails is no reason to end.
 process.on('unhandledRejection', error => console.error(error))
@@ -97,4 +105,5 @@ for await (const line of createInterface({ input: process.stdin })) {
     reply({ id: command.id, error: nameOf(error) || error.name, message: error.message })
   }
 }
+await transactions.closeAll()
 await members.leaveAll()

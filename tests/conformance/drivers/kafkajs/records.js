@@ -34,7 +34,7 @@ export function toRecord (topic, partition, message) {
   }
 }
 
-function toMessage (record) {
+export function toMessage (record) {
   const message = { partition: record.partition, key: toBuffer(record.key), value: toBuffer(record.value) }
   if (record.timestamp != null) message.timestamp = String(record.timestamp)
   if (record.headers?.length) {
@@ -92,6 +92,7 @@ export async function fetch (kafka, command, signal) {
   const limits = {}
   if (command.max_bytes) limits.maxBytes = command.max_bytes
   if (command.partition_max_bytes) limits.maxBytesPerPartition = command.partition_max_bytes
+  if (command.isolation) limits.readUncommitted = command.isolation === 'uncommitted'
   const consumer = kafka.consumer({ groupId: `fetch-${randomUUID()}`, maxWaitTimeInMs: 500, ...limits })
   await consumer.connect()
   try {

@@ -8,8 +8,10 @@ from typing import Any
 
 import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.helpers import create_ssl_context
 from aiokafka.structs import OffsetAndMetadata
 from driver_protocol import (
     HEARTBEAT_INTERVAL_MS,
@@ -17,6 +19,7 @@ from driver_protocol import (
     SESSION_TIMEOUT_DEFAULT_MS,
     Command,
     Deadline,
+    Login,
     PythonDriver,
     RecordJson,
     Refused,
@@ -63,6 +66,26 @@ def _record(message: Any, *, with_topic: bool = False) -> RecordJson:
     )
 
 
+class _TokenProvider(AbstractTokenProvider):
+    def __init__(self, login: Login) -> None:
+        self._login = login
+
+    # Its base has no types, and a body that returns nothing.
+    async def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._login.token()
+
+
+def _security(login: Login) -> dict[str, Any]:
+    security = {
+        "security_protocol": "SASL_SSL",
+        "ssl_context": create_ssl_context(cafile=login.ca_file),
+        "sasl_mechanism": login.mechanism,
+    }
+    if login.token_file:
+        return {**security, "sasl_oauth_token_provider": _TokenProvider(login)}
+    return {**security, "sasl_plain_username": login.user, "sasl_plain_password": login.password}
+
+
 class AiokafkaDriver(PythonDriver):
     """Its event loop runs in a thread of its own, so that members live while no command is carried out."""
 
@@ -70,12 +93,16 @@ class AiokafkaDriver(PythonDriver):
     version = aiokafka.__version__
     unsupported = ("delete_group",)
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(bootstrap)
+    def __init__(self, bootstrap: str, login: Login | None = None) -> None:
+        super().__init__(bootstrap, login)
+        self._config: dict[str, Any] = {"bootstrap_servers": bootstrap}
+        if login is not None:
+            self._config |= _security(login)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="aiokafka", daemon=True).start()
         self._admin_made: Any = None
         self._members: dict[str, _Member] = {}
+        self._transactional: dict[str, Any] = {}
 
     def do(self, command: Command) -> Any:
         async def call() -> Any:
@@ -90,6 +117,8 @@ class AiokafkaDriver(PythonDriver):
         async def stop() -> None:
             for member in self._members.values():
                 await member.consumer.stop()
+            for producer in self._transactional.values():
+                await producer.stop()
             if self._admin_made is not None:
                 await self._admin_made.close()
 
@@ -101,7 +130,7 @@ class AiokafkaDriver(PythonDriver):
 
     async def _admin(self) -> Any:
         if self._admin_made is None:
-            admin: Any = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+            admin: Any = AIOKafkaAdminClient(**self._config)
             await admin.start()
             self._admin_made = admin
         return self._admin_made
@@ -110,7 +139,7 @@ class AiokafkaDriver(PythonDriver):
 
     async def op_produce(self, command: Command) -> Any:
         producer: Any = AIOKafkaProducer(
-            bootstrap_servers=self.bootstrap,
+            **self._config,
             acks="all" if command["acks"] == "all" else int(command["acks"]),
             enable_idempotence=command["idempotent"],
             compression_type=None if command["codec"] == "none" else command["codec"],
@@ -136,7 +165,7 @@ class AiokafkaDriver(PythonDriver):
         return {"offsets": [-1 if receipt is None else receipt.offset for receipt in receipts]}
 
     async def op_produce_keyed(self, command: Command) -> Any:
-        producer: Any = AIOKafkaProducer(bootstrap_servers=self.bootstrap)
+        producer: Any = AIOKafkaProducer(**self._config)
         await producer.start()
         try:
             keys = [from_b64(key) for key in command["keys"]]
@@ -149,7 +178,9 @@ class AiokafkaDriver(PythonDriver):
         places = [TopicPartition(command["topic"], number) for number in partitions_of(command)]
         deadline = deadline_of(command)
         limits = limits_of(command, all_bytes="fetch_max_bytes", partition_bytes="max_partition_fetch_bytes")
-        consumer: Any = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=None, **limits)
+        if "isolation" in command:
+            limits["isolation_level"] = f"read_{command['isolation']}"
+        consumer: Any = AIOKafkaConsumer(**self._config, group_id=None, **limits)
         await consumer.start()
         try:
             consumer.assign(places)
@@ -171,7 +202,7 @@ class AiokafkaDriver(PythonDriver):
 
     async def op_offsets(self, command: Command) -> Any:
         place = TopicPartition(command["topic"], command["partition"])
-        consumer: Any = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=None)
+        consumer: Any = AIOKafkaConsumer(**self._config, group_id=None)
         await consumer.start()
         try:
             if command["at"] == "earliest":
@@ -183,11 +214,39 @@ class AiokafkaDriver(PythonDriver):
         finally:
             await consumer.stop()
 
+    # ── transactions ──
+
+    async def op_transact(self, command: Command) -> Any:
+        async with asyncio.timeout(deadline_of(command).left_s):
+            producer = self._transactional.get(command["producer"])
+            is_new = producer is None
+            if producer is None:
+                producer = AIOKafkaProducer(**self._config, transactional_id=command["transactional_id"])
+                await producer.start()
+                self._transactional[command["producer"]] = producer
+            if is_new or command["begins"]:
+                await producer.begin_transaction()
+            for record in command["records"]:
+                await producer.send_and_wait(
+                    command["topic"],
+                    value=from_b64(record["value"]),
+                    key=from_b64(record["key"]),
+                    partition=record["partition"],
+                )
+            if "offset" in command:
+                offsets = {TopicPartition(command["source"], 0): OffsetAndMetadata(command["offset"], "")}
+                await producer.send_offsets_to_transaction(offsets, command["group"])
+            if command["end"] == "commit":
+                await producer.commit_transaction()
+            elif command["end"] == "abort":
+                await producer.abort_transaction()
+        return {}
+
     # ── groups ──
 
     async def op_join(self, command: Command) -> Any:
         consumer: Any = AIOKafkaConsumer(
-            bootstrap_servers=self.bootstrap,
+            **self._config,
             group_id=command["group"],
             group_instance_id=command.get("instance_id"),
             session_timeout_ms=command.get("session_timeout_ms", SESSION_TIMEOUT_DEFAULT_MS),

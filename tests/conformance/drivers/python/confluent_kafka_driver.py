@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition, admin
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition, admin
 from driver_protocol import (
     HEARTBEAT_INTERVAL_MS,
     POLL_DEFAULT_MS,
@@ -14,10 +14,12 @@ from driver_protocol import (
     Command,
     Deadline,
     Header,
+    Login,
     PythonDriver,
     RecordJson,
     Refused,
     deadline_of,
+    expiry_of,
     from_b64,
     headers_of,
     librdkafka_limits,
@@ -63,11 +65,32 @@ class ConfluentKafkaDriver(PythonDriver):
     client = "confluent-kafka"
     version = f"{confluent_kafka.__version__}"
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(bootstrap)
-        self._config = {"bootstrap.servers": bootstrap}
+    def __init__(self, bootstrap: str, login: Login | None = None) -> None:
+        super().__init__(bootstrap, login)
+        self._config: dict[str, Any] = {"bootstrap.servers": bootstrap, "error_cb": self._on_error}
+        self._refused_login: Any = None
+        if login is not None:
+            self._config |= login.librdkafka
+            if login.token_file:
+
+                def token(_: str) -> tuple[str, float]:
+                    read = login.token()
+                    return read, expiry_of(read)
+
+                self._config["oauth_cb"] = token
         self._admin_made: Any = None
         self._members: dict[str, _Member] = {}
+        self._transactional: dict[str, Producer] = {}
+
+    def _on_error(self, error: Any) -> None:
+        if error.code() == KafkaError._AUTHENTICATION:
+            self._refused_login = error
+
+    def _check_login(self) -> None:
+        """The client goes on trying after a refused login; its application hears of it in the callback."""
+        error, self._refused_login = self._refused_login, None
+        if error is not None:
+            raise KafkaException(error)
 
     @property
     def _admin(self) -> Any:
@@ -169,13 +192,16 @@ class ConfluentKafkaDriver(PythonDriver):
         offset = _OFFSETS[wanted] if isinstance(wanted, str) else int(wanted)
         deadline = deadline_of(command)
         limits = {name: str(limit) for name, limit in librdkafka_limits(command).items()}
-        consumer = Consumer({**self._config, "group.id": "none", "enable.auto.commit": False, **limits})
+        if "isolation" in command:
+            limits["isolation.level"] = f"read_{command['isolation']}"
+        consumer = Consumer({**self._config, "group.id": "fetch-none", "enable.auto.commit": False, **limits})
         try:
             consumer.assign([TopicPartition(command["topic"], n, offset) for n in partitions_of(command)])
             records: list[RecordJson] = []
             while len(records) < command["count"]:
                 deadline.check(f"{command['count'] - len(records)} more records")
                 message = consumer.poll(_POLL_S)
+                self._check_login()
                 if message is not None:
                     records.append(_record(_checked(message)))
             return {"records": records}
@@ -193,6 +219,39 @@ class ConfluentKafkaDriver(PythonDriver):
         place = TopicPartition(command["topic"], command["partition"])
         future = self._admin.list_offsets({place: spec}, request_timeout=deadline_of(command).left_s)[place]
         return {"offset": future.result().offset}
+
+    # ── transactions ──
+
+    def op_transact(self, command: Command) -> Any:
+        timeout_s = deadline_of(command).left_s
+        producer = self._transactional.get(command["producer"])
+        if producer is None:
+            producer = Producer({**self._config, "transactional.id": command["transactional_id"]})
+            producer.init_transactions(timeout_s)
+            self._transactional[command["producer"]] = producer
+            producer.begin_transaction()
+        elif command["begins"]:
+            producer.begin_transaction()
+        for record in command["records"]:
+            producer.produce(
+                command["topic"],
+                value=from_b64(record["value"]),
+                key=from_b64(record["key"]),
+                partition=record["partition"],
+            )
+        producer.flush(timeout_s)
+        if "offset" in command:
+            consumer = Consumer({**self._config, "group.id": command["group"]})
+            place = TopicPartition(command["source"], 0, command["offset"])
+            try:
+                producer.send_offsets_to_transaction([place], consumer.consumer_group_metadata(), timeout_s)
+            finally:
+                consumer.close()
+        if command["end"] == "commit":
+            producer.commit_transaction(timeout_s)
+        elif command["end"] == "abort":
+            producer.abort_transaction(timeout_s)
+        return {}
 
     # ── groups ──
 

@@ -11,6 +11,8 @@ import json
 import sys
 import time
 import traceback
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 TIMEOUT_DEFAULT_MS = 30_000
@@ -41,6 +43,9 @@ ERROR_NAMES = {
     25: "UNKNOWN_MEMBER_ID",
     26: "INVALID_SESSION_TIMEOUT",
     27: "REBALANCE_IN_PROGRESS",
+    29: "TOPIC_AUTHORIZATION_FAILED",
+    30: "GROUP_AUTHORIZATION_FAILED",
+    31: "CLUSTER_AUTHORIZATION_FAILED",
     32: "INVALID_TIMESTAMP",
     35: "UNSUPPORTED_VERSION",
     36: "TOPIC_ALREADY_EXISTS",
@@ -48,6 +53,7 @@ ERROR_NAMES = {
     38: "INVALID_REPLICATION_FACTOR",
     40: "INVALID_CONFIG",
     42: "INVALID_REQUEST",
+    58: "SASL_AUTHENTICATION_FAILED",
     68: "NON_EMPTY_GROUP",
     69: "GROUP_ID_NOT_FOUND",
     82: "FENCED_INSTANCE_ID",
@@ -158,6 +164,38 @@ def record_json(
     return record
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """How the client logs in, over TLS; a token is read from its file whenever the client needs one."""
+
+    ca_file: str
+    mechanism: str
+    user: str = ""
+    password: str = ""
+    token_file: str = ""
+
+    def token(self) -> str:
+        return Path(self.token_file).read_text().strip()
+
+    @property
+    def librdkafka(self) -> dict[str, str]:
+        """The properties of librdkafka, except for the callback that fetches tokens."""
+        properties = {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": self.ca_file,
+            "sasl.mechanism": self.mechanism,
+        }
+        if not self.token_file:
+            properties |= {"sasl.username": self.user, "sasl.password": self.password}
+        return properties
+
+
+def expiry_of(token: str) -> int:
+    """The claim ``exp`` of a JWT, in seconds since 1970."""
+    payload = token.split(".")[1]
+    return int(json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["exp"])
+
+
 class PythonDriver:
     """The base of a driver: ``op_<name>`` methods take a command and return its result."""
 
@@ -165,8 +203,9 @@ class PythonDriver:
     version: str
     unsupported: tuple[str, ...] = ()
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, login: Login | None = None) -> None:
         self.bootstrap = bootstrap
+        self.login = login
 
     def close(self) -> None:
         """Leaves what it joined."""
@@ -203,4 +242,6 @@ class PythonDriver:
 
 
 def main(driver: type[PythonDriver]) -> None:
-    driver(sys.argv[1]).run()
+    bootstrap, *login_files = sys.argv[1:]
+    logins = [Login(**json.loads(Path(file).read_text())) for file in login_files]
+    driver(bootstrap, *logins).run()

@@ -11,6 +11,7 @@ from driver_protocol import (
     SESSION_TIMEOUT_DEFAULT_MS,
     Command,
     Deadline,
+    Login,
     PythonDriver,
     RecordJson,
     Refused,
@@ -25,6 +26,7 @@ from driver_protocol import (
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka import errors as kafka_errors
 from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.structs import OffsetAndMetadata, TopicPartition
 from kafka.version import __version__ as kafka_version
 
@@ -32,12 +34,15 @@ _POLL_MS = 100
 # A member's poll that ends while its rebalance is under way leaves it joining twice, and then with every
 # poll anew (with Apache Kafka as well). The others hear of a rebalance by their next heartbeat.
 _MEMBER_POLL_MS = 2 * HEARTBEAT_INTERVAL_MS
+# On a busy machine a rebalance outlasts that, so a poll that ended within one is followed by a longer one.
+_LONGEST_MEMBER_POLL_MS = 32 * HEARTBEAT_INTERVAL_MS
 
 
 class _Member:
     def __init__(self, consumer: Any) -> None:
         self.consumer = consumer
         self.was_assigned = False
+        self.poll_ms = _MEMBER_POLL_MS
         self.met: list[Any] = []
 
 
@@ -64,25 +69,52 @@ def _record(message: Any, *, with_topic: bool = False) -> RecordJson:
     )
 
 
+class _TokenProvider(AbstractTokenProvider):
+    def __init__(self, login: Login) -> None:
+        super().__init__()
+        self._login = login
+
+    # Its base has no types, and a body that returns nothing.
+    def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._login.token()
+
+
+def _security(login: Login) -> dict[str, Any]:
+    security = {
+        "security_protocol": "SASL_SSL",
+        "ssl_cafile": login.ca_file,
+        "sasl_mechanism": login.mechanism,
+    }
+    if login.token_file:
+        return {**security, "sasl_oauth_token_provider": _TokenProvider(login)}
+    return {**security, "sasl_plain_username": login.user, "sasl_plain_password": login.password}
+
+
 class KafkaPythonDriver(PythonDriver):
     client = "kafka-python"
     version = kafka_version
     unsupported = ("null header values",)
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(bootstrap)
+    def __init__(self, bootstrap: str, login: Login | None = None) -> None:
+        super().__init__(bootstrap, login)
+        self._config: dict[str, Any] = {"bootstrap_servers": bootstrap}
+        if login is not None:
+            self._config |= _security(login)
         self._admin_made: Any = None
         self._members: dict[str, _Member] = {}
+        self._transactional: dict[str, Any] = {}
 
     @property
     def _admin(self) -> Any:
         if self._admin_made is None:
-            self._admin_made = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+            self._admin_made = KafkaAdminClient(**self._config)
         return self._admin_made
 
     def close(self) -> None:
         for member in self._members.values():
             member.consumer.close()
+        for producer in self._transactional.values():
+            producer.close(timeout=1)
         if self._admin_made is not None:
             self._admin_made.close()
 
@@ -94,7 +126,7 @@ class KafkaPythonDriver(PythonDriver):
 
     def op_produce(self, command: Command) -> Any:
         producer: Any = KafkaProducer(
-            bootstrap_servers=self.bootstrap,
+            **self._config,
             acks="all" if command["acks"] == "all" else int(command["acks"]),
             enable_idempotence=command["idempotent"],
             compression_type=None if command["codec"] == "none" else command["codec"],
@@ -120,7 +152,7 @@ class KafkaPythonDriver(PythonDriver):
         return {"offsets": offsets}
 
     def op_produce_keyed(self, command: Command) -> Any:
-        producer: Any = KafkaProducer(bootstrap_servers=self.bootstrap)
+        producer: Any = KafkaProducer(**self._config)
         deadline = deadline_of(command)
         try:
             keys = [from_b64(key) for key in command["keys"]]
@@ -138,7 +170,11 @@ class KafkaPythonDriver(PythonDriver):
             partition_bytes="max_partition_fetch_bytes",
             answer_bytes="receive_message_max_bytes",
         )
-        consumer: Any = KafkaConsumer(bootstrap_servers=self.bootstrap, group_id=None, **limits)
+        if "isolation" in command:
+            limits["isolation_level"] = f"read_{command['isolation']}"
+        # It goes on trying after a refused login, until then.
+        limits["bootstrap_timeout_ms"] = int(deadline.left_s * 1000)
+        consumer: Any = KafkaConsumer(**self._config, group_id=None, **limits)
         try:
             consumer.assign(places)
             if command["offset"] == "earliest":
@@ -159,7 +195,7 @@ class KafkaPythonDriver(PythonDriver):
 
     def op_offsets(self, command: Command) -> Any:
         place = TopicPartition(command["topic"], command["partition"])
-        consumer: Any = KafkaConsumer(bootstrap_servers=self.bootstrap, group_id=None)
+        consumer: Any = KafkaConsumer(**self._config, group_id=None)
         try:
             if command["at"] == "earliest":
                 return {"offset": consumer.beginning_offsets([place])[place]}
@@ -170,11 +206,43 @@ class KafkaPythonDriver(PythonDriver):
         finally:
             consumer.close()
 
+    # ── transactions ──
+
+    def op_transact(self, command: Command) -> Any:
+        deadline = deadline_of(command)
+        producer = self._transactional.get(command["producer"])
+        is_new = producer is None
+        if producer is None:
+            producer = KafkaProducer(**self._config, transactional_id=command["transactional_id"])
+            producer.init_transactions()
+            self._transactional[command["producer"]] = producer
+        if is_new or command["begins"]:
+            producer.begin_transaction()
+        futures = [
+            producer.send(
+                command["topic"],
+                value=from_b64(record["value"]),
+                key=from_b64(record["key"]),
+                partition=record["partition"],
+            )
+            for record in command["records"]
+        ]
+        for future in futures:
+            future.get(deadline.left_s)
+        if "offset" in command:
+            offsets = {TopicPartition(command["source"], 0): OffsetAndMetadata(command["offset"], "", -1)}
+            producer.send_offsets_to_transaction(offsets, command["group"])
+        if command["end"] == "commit":
+            producer.commit_transaction()
+        elif command["end"] == "abort":
+            producer.abort_transaction()
+        return {}
+
     # ── groups ──
 
     def op_join(self, command: Command) -> Any:
         consumer: Any = KafkaConsumer(
-            bootstrap_servers=self.bootstrap,
+            **self._config,
             group_id=command["group"],
             group_instance_id=command.get("instance_id"),
             session_timeout_ms=command.get("session_timeout_ms", SESSION_TIMEOUT_DEFAULT_MS),
@@ -192,12 +260,15 @@ class KafkaPythonDriver(PythonDriver):
         deadline = deadline_of(command)
         while not member.was_assigned:
             deadline.check("an assignment")
-            self._meet(member, _MEMBER_POLL_MS)
+            self._meet(member)
         return self._assignment(member)
 
-    def _meet(self, member: _Member, timeout_ms: float) -> None:
-        for messages in member.consumer.poll(timeout_ms).values():
+    def _meet(self, member: _Member) -> None:
+        for messages in member.consumer.poll(member.poll_ms).values():
             member.met += messages
+        is_rebalancing = member.consumer._coordinator.need_rejoin()
+        longer_ms = min(2 * member.poll_ms, _LONGEST_MEMBER_POLL_MS)
+        member.poll_ms = longer_ms if is_rebalancing else _MEMBER_POLL_MS
 
     def _assignment(self, member: _Member) -> Any:
         return {"assignment": [[place.topic, place.partition] for place in member.consumer.assignment()]}
@@ -206,14 +277,14 @@ class KafkaPythonDriver(PythonDriver):
         member = self._members[command["member"]]
         deadline = Deadline(command.get("poll_ms", POLL_DEFAULT_MS))
         while not deadline.is_over:
-            self._meet(member, _MEMBER_POLL_MS)
+            self._meet(member)
         return self._assignment(member)
 
     def op_poll(self, command: Command) -> Any:
         member = self._members[command["member"]]
         deadline = deadline_of(command)
         while len(member.met) < command["count"] and not deadline.is_over:
-            self._meet(member, _MEMBER_POLL_MS)
+            self._meet(member)
         met, member.met = member.met[: command["count"]], member.met[command["count"] :]
         return {"records": [_record(message, with_topic=True) for message in met]}
 

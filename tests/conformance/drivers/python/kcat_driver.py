@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import tempfile
 import threading
 import time
 from typing import IO, Any, cast
@@ -20,6 +21,7 @@ from driver_protocol import (
     Command,
     Deadline,
     Header,
+    Login,
     PythonDriver,
     RecordJson,
     Refused,
@@ -37,6 +39,10 @@ _BETWEEN_RECORDS, _AFTER_KEY = "\x1e\x1eR", "\x1e\x1eK"
 _FORMAT = "%t %p %o %T %K %S\\n%h\\n%k%s"
 _REBALANCED = re.compile(r"% Group .* rebalanced \(memberid .*?\): (assigned|revoked):(.*)")
 _PLACE = re.compile(r"(\S+) \[(\d+)\]")
+# Since when librdkafka logs in again before its session ends; kcat ends when its connections are closed.
+_LOGS_IN_AGAIN = (2, 2, 0)
+# Before, it sends its nonce of SCRAM twice, which RFC 5802 has the server refuse.
+_SENDS_ITS_NONCE_ONCE = (2, 6, 1)
 _LEAVE_TIMEOUT_S = 20
 _LOOK_S = 0.05
 
@@ -45,6 +51,10 @@ def _version() -> str:
     told = subprocess.run(["kcat", "-V"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"Version (\S+) .*librdkafka (\S+)", told)
     return f"{found[1]} (librdkafka {found[2]})" if found else "unknown"
+
+
+def _librdkafka(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version.partition("librdkafka")[2]))
 
 
 def _headers(line: bytes) -> list[Header]:
@@ -111,6 +121,7 @@ class _Member:
 class KcatDriver(PythonDriver):
     client = "kcat"
     unsupported = (
+        "transactions",
         "setting timestamps",
         "no timestamp",
         "null header values",
@@ -123,11 +134,23 @@ class KcatDriver(PythonDriver):
         "delete",
         "delete records",
         "groups admin",
+        "OAUTHBEARER",
     )
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(bootstrap)
+    def __init__(self, bootstrap: str, login: Login | None = None) -> None:
+        super().__init__(bootstrap, login)
+        properties = {} if login is None else login.librdkafka
+        self._program = [
+            "kcat",
+            "-b",
+            bootstrap,
+            *(f"-X{name}={value}" for name, value in properties.items()),
+        ]
         self.version = _version()
+        if _librdkafka(self.version) < _SENDS_ITS_NONCE_ONCE:
+            self.unsupported = (*self.unsupported, "SCRAM")
+        if _librdkafka(self.version) < _LOGS_IN_AGAIN:
+            self.unsupported = (*self.unsupported, "re-authentication")
         self._members: dict[str, _Member] = {}
 
     def close(self) -> None:
@@ -137,7 +160,7 @@ class KcatDriver(PythonDriver):
     def _kcat(self, command: Command, *arguments: str, given: bytes | None = None) -> bytes:
         try:
             done = subprocess.run(
-                ["kcat", "-b", self.bootstrap, *arguments],
+                [*self._program, *arguments],
                 # An input of its own: the driver's holds the next commands.
                 input=given or b"",
                 capture_output=True,
@@ -190,6 +213,10 @@ class KcatDriver(PythonDriver):
         return {"partitions": [int(found[key]) for key in keys]}
 
     def op_fetch(self, command: Command) -> Any:
+        with tempfile.TemporaryFile() as said:
+            return self._fetch(command, said)
+
+    def _fetch(self, command: Command, said: IO[bytes]) -> Any:
         offset = {"earliest": "beginning", "latest": "end"}.get(command["offset"], str(command["offset"]))
         place = ["-C", "-t", command["topic"], "-o", offset]
         # kcat reads one partition, or all of a topic.
@@ -198,9 +225,7 @@ class KcatDriver(PythonDriver):
         limits = [f"-X{name}={limit}" for name, limit in librdkafka_limits(command).items()]
         process = subprocess.Popen(
             [
-                "kcat",
-                "-b",
-                self.bootstrap,
+                *self._program,
                 *place,
                 *limits,
                 "-c",
@@ -212,6 +237,7 @@ class KcatDriver(PythonDriver):
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
+            stderr=said,
         )
         watch = threading.Timer(deadline_of(command).left_s, process.kill)
         watch.start()
@@ -220,6 +246,9 @@ class KcatDriver(PythonDriver):
             while record := _read_record(cast("IO[bytes]", process.stdout)):
                 records.append(record)
         watch.cancel()
+        said.seek(0)
+        if process.returncode > 0:
+            raise Refused("KCAT", said.read().decode(errors="replace"))
         if process.returncode or len(records) < command["count"]:
             raise Refused("TIMEOUT", f"{len(records)} records came; kcat ended with {process.returncode}")
         return {"records": records}
@@ -242,8 +271,7 @@ class KcatDriver(PythonDriver):
             settings["group.instance.id"] = command["instance_id"]
         options = [word for name, value in settings.items() for word in ("-X", f"{name}={value}")]
         member = _Member(
-            ["kcat", "-b", self.bootstrap, "-G", command["group"], "-u", "-f", _FORMAT, *options]
-            + command["topics"]
+            [*self._program, "-G", command["group"], "-u", "-f", _FORMAT, *options, *command["topics"]]
         )
         self._members[command["member"]] = member
         if not member.was_assigned.wait(deadline_of(command).left_s):

@@ -64,6 +64,7 @@ var names = map[sarama.KError]string{
 	sarama.ErrGroupSubscribedToTopic:          "GROUP_SUBSCRIBED_TO_TOPIC",
 	sarama.ErrInvalidRecord:                   "INVALID_RECORD",
 	sarama.ErrUnstableOffsetCommit:            "UNSTABLE_OFFSET_COMMIT",
+	sarama.ErrSASLAuthenticationFailed:        "SASL_AUTHENTICATION_FAILED",
 	sarama.ErrProducerFenced:                  "PRODUCER_FENCED",
 }
 

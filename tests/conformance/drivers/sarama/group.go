@@ -36,7 +36,7 @@ func (c *client) join(ctx context.Context, command *driver.Command) (any, error)
 	if c.members[command.Member] != nil {
 		return nil, &driver.Failure{Name: "MEMBER_EXISTS", Text: command.Member}
 	}
-	config := newConfig()
+	config := c.newConfig()
 	config.Consumer.Return.Errors = true
 	config.Consumer.Offsets.AutoCommit.Enable = false
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest

@@ -5,9 +5,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"time"
 
@@ -32,68 +30,87 @@ var acks = map[string]sarama.RequiredAcks{
 
 type client struct {
 	bootstrap []string
+	login     *driver.Login // nil for none
 	metadata  sarama.Client
 	admin     sarama.ClusterAdmin
 	members   map[string]*member
+	// Transactional producers by the tests' names of them.
+	transactional map[string]sarama.SyncProducer
 }
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: sarama BOOTSTRAP")
-		os.Exit(2)
+	bootstrap, login := driver.Arguments()
+	c := &client{
+		bootstrap:     []string{bootstrap},
+		login:         login,
+		members:       map[string]*member{},
+		transactional: map[string]sarama.SyncProducer{},
 	}
-	c, err := open(os.Args[1])
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	defer c.admin.Close()
 	driver.Serve("sarama", "github.com/IBM/sarama", []string{"no timestamp"}, map[string]driver.Handler{
 		"produce":        limited(c.produce),
 		"produce_keyed":  limited(c.produceKeyed),
 		"fetch":          c.fetch,
-		"offsets":        limited(c.offsets),
+		"transact":       limited(c.transact),
+		"offsets":        c.administered(c.offsets),
 		"join":           c.join,
 		"assignment":     c.assignment,
 		"poll":           c.poll,
 		"commit":         limited(c.commit),
 		"leave":          limited(c.leave),
-		"committed":      limited(c.committed),
-		"create_topic":   limited(c.createTopic),
-		"describe_topic": limited(c.describeTopic),
-		"alter_topic":    limited(c.alterTopic),
-		"add_partitions": limited(c.addPartitions),
-		"delete_topic":   limited(c.deleteTopic),
-		"list_topics":    limited(c.listTopics),
-		"delete_records": limited(c.deleteRecords),
-		"list_groups":    limited(c.listGroups),
-		"describe_group": limited(c.describeGroup),
-		"delete_group":   limited(c.deleteGroup),
+		"committed":      c.administered(c.committed),
+		"create_topic":   c.administered(c.createTopic),
+		"describe_topic": c.administered(c.describeTopic),
+		"alter_topic":    c.administered(c.alterTopic),
+		"add_partitions": c.administered(c.addPartitions),
+		"delete_topic":   c.administered(c.deleteTopic),
+		"list_topics":    c.administered(c.listTopics),
+		"delete_records": c.administered(c.deleteRecords),
+		"list_groups":    c.administered(c.listGroups),
+		"describe_group": c.administered(c.describeGroup),
+		"delete_group":   c.administered(c.deleteGroup),
 	}, nameOf)
 	for _, m := range c.members {
 		_ = m.close()
+	}
+	if c.admin != nil {
+		_ = c.admin.Close()
 	}
 }
 
 // newConfig has the defaults, but for the version: the default one is that of
 // years ago, and a broker's newer versions would go unused.
-func newConfig() *sarama.Config {
+func (c *client) newConfig() *sarama.Config {
 	config := sarama.NewConfig()
 	config.Version = sarama.MaxVersion
+	secure(config, c.login)
 	return config
 }
 
-func open(bootstrap string) (*client, error) {
-	c := &client{bootstrap: []string{bootstrap}, members: map[string]*member{}}
-	config := newConfig()
+// administered connects for the first command that needs it: this client fails
+// as it is made if the broker does not let it in.
+func (c *client) administered(handler driver.Handler) driver.Handler {
+	return limited(func(ctx context.Context, command *driver.Command) (any, error) {
+		if err := c.connect(); err != nil {
+			return nil, err
+		}
+		return handler(ctx, command)
+	})
+}
+
+func (c *client) connect() error {
+	if c.admin != nil {
+		return nil
+	}
+	config := c.newConfig()
 	// To ask about a topic is not to make it.
 	config.Metadata.AllowAutoTopicCreation = false
-	var err error
-	if c.metadata, err = sarama.NewClient(c.bootstrap, config); err != nil {
-		return nil, err
+	metadata, err := sarama.NewClient(c.bootstrap, config)
+	if err != nil {
+		return err
 	}
+	c.metadata = metadata
 	c.admin, err = sarama.NewClusterAdminFromClient(c.metadata)
-	return c, err
+	return err
 }
 
 // limited ends the wait for a handler when its time is over; the calls of this
@@ -119,7 +136,7 @@ func limited(handler driver.Handler) driver.Handler {
 }
 
 func (c *client) produce(_ context.Context, command *driver.Command) (any, error) {
-	config := newConfig()
+	config := c.newConfig()
 	config.Producer.Partitioner = sarama.NewManualPartitioner
 	config.Producer.Compression = codecs[command.Codec]
 	if command.Acks != "" {
@@ -166,7 +183,7 @@ func (c *client) produceKeyed(_ context.Context, command *driver.Command) (any, 
 	for i, key := range command.Keys {
 		messages[i] = &sarama.ProducerMessage{Topic: command.Topic, Key: encoder(key), Value: encoder(key)}
 	}
-	if err := c.send(newConfig(), messages); err != nil {
+	if err := c.send(c.newConfig(), messages); err != nil {
 		return nil, err
 	}
 	partitions := make([]int32, len(messages))
@@ -200,8 +217,14 @@ func (c *client) fetch(ctx context.Context, command *driver.Command) (any, error
 	case "latest":
 		offset = sarama.OffsetNewest
 	}
-	config := newConfig()
+	config := c.newConfig()
 	config.Consumer.Return.Errors = true
+	switch command.Isolation {
+	case "committed":
+		config.Consumer.IsolationLevel = sarama.ReadCommitted
+	case "uncommitted":
+		config.Consumer.IsolationLevel = sarama.ReadUncommitted
+	}
 	if command.MaxBytes > 0 {
 		config.Consumer.Fetch.MaxBytes = command.MaxBytes
 	}

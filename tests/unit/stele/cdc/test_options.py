@@ -8,7 +8,7 @@ import pytest
 from stele.cdc.connection import describe_dsn
 from stele.cdc.errors import CdcError
 from stele.cdc.events import Position
-from stele.cdc.options import CdcOptionError, CdcOptions
+from stele.cdc.options import CdcOptionError, CdcOptions, TransactionMode
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,33 @@ def test_positions_are_ordered_as_the_stream_is_and_survive_text() -> None:
     positions = [Position(5, 1, 0), Position(5, 1, 1), Position(5, 0x10, 0), Position(0x10, 2, 0)]
     assert sorted(positions) == positions
     assert [Position.parse(str(position)) for position in positions] == positions
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_new", "was", "broker", "expected"),
+    [
+        ("auto", True, None, "stele://h:9009", True),
+        ("auto", True, None, "stele+tls://h:9009", True),
+        ("auto", True, None, "http://h:8080", False),
+        ("auto", False, None, "stele://h:9009", False),
+        ("auto", False, True, "stele://h:9009", True),
+        ("auto", False, False, "stele://h:9009", False),
+        ("on", False, None, "stele://h:9009", True),
+        ("off", True, None, "stele://h:9009", False),
+    ],
+)
+def test_a_connector_writes_transactions_if_it_is_new_or_did_so_before(
+    mode: TransactionMode, is_new: bool, was: bool | None, broker: str, expected: bool
+) -> None:
+    options = CdcOptions(dsn="postgresql://h/d", tables=("t",), transactions=mode, broker=broker)
+    assert options.is_transactional(is_new=is_new, was_transactional=was) is expected
+
+
+@pytest.mark.parametrize(
+    "given", [{"storage": "memory"}, {"broker": "http://h:8080"}], ids=["memory", "http"]
+)
+def test_transactions_need_a_log_and_the_binary_protocol(given: dict[str, Any]) -> None:
+    with pytest.raises(CdcOptionError, match="--transactions off"):
+        CdcOptions(dsn="postgresql://h/d", tables=("t",), transactions="on", **given)
+    options = CdcOptions(dsn="postgresql://h/d", tables=("t",), **given)
+    assert not options.is_transactional(is_new=True, was_transactional=None)

@@ -95,6 +95,22 @@ def test_a_writer_is_exactly_once_by_default() -> None:
     assert write(Use.STREAM_WRITE, txnAppId="job").application_id == "job"
 
 
+def test_streams_are_transactional_unless_something_stands_against_it() -> None:
+    parsed = write(Use.STREAM_WRITE)
+    assert (parsed.transactional, parsed.transaction_timeout_ms) == (True, 900_000)
+    for options in (
+        {"transactional": "false"},
+        {"exactlyOnce": "false"},
+        {"acks": "1"},
+        {"url": "http://b:1"},
+    ):
+        assert write(Use.STREAM_WRITE, **options).transactional is False, options
+    assert write().transactional is False
+    assert write(txnAppId="job", txnVersion="3").transactional is False
+    assert write(txnAppId="job", txnVersion="3", transactional="true").transactional is True
+    assert write(Use.STREAM_WRITE, transactionTimeout="30s").transaction_timeout_ms == 30_000
+
+
 WRONG_READS = [
     (Use.BATCH_READ, {"subcribe": "t"}, "subcribe does not exist.*did you mean subscribe"),
     (Use.BATCH_READ, {"frobnicate": "1"}, "frobnicate does not exist.*there are kafka.bootstrap.servers"),
@@ -165,6 +181,15 @@ def test_missing_required_options_are_errors(given: dict[str, str], words: str) 
         (Use.STREAM_WRITE, {"txnVersion": "1"}, "is for write, not for writeStream"),
         (Use.STREAM_WRITE, {"txnAppId": "a", "exactlyOnce": "false"}, "leave one of the two out"),
         (Use.STREAM_WRITE, {"txnAppId": "a" * 201}, "longer than 200"),
+        (Use.STREAM_WRITE, {"transactional": "true", "acks": "1"}, "written with acks=all"),
+        (
+            Use.STREAM_WRITE,
+            {"transactional": "true", "url": "http://b"},
+            "over the binary protocol; write stele",
+        ),
+        (Use.STREAM_WRITE, {"transactional": "true", "exactlyOnce": "false"}, "does not use transactions"),
+        (Use.BATCH_WRITE, {"transactional": "true"}, "also needs txnAppId and txnVersion"),
+        (Use.BATCH_WRITE, {"transactionTimeout": "1m"}, "uses no transactions; leave it out"),
         (Use.STREAM_WRITE, {"subscribe": "a"}, "is for spark.read and spark.readStream"),
     ],
 )
@@ -181,3 +206,49 @@ def test_every_option_is_in_the_documents_and_no_other() -> None:
     page = (Path(__file__).resolve().parents[4] / "docs" / "spark.md").read_text()
     rows = re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE)
     assert sorted(rows) == sorted(p.ALL_NAMES)
+
+
+def test_a_table_is_read_in_batches_over_the_binary_protocol() -> None:
+    assert not read().is_table
+    assert p.parse_read_options({**READ, "stele.table": "true"}, Use.BATCH_READ).is_table
+    with pytest.raises(OptionError, match=r"stele\.table is for spark\.read, not for spark\.readStream"):
+        p.parse_read_options({**READ, "stele.table": "true"}, Use.STREAM_READ)
+    with pytest.raises(OptionError, match=r"stele\.table .*write stele://HOST:9009"):
+        p.parse_read_options({"url": "http://b", "subscribe": "t", "stele.table": "true"}, Use.BATCH_READ)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("startingOffsets", "earliest"),
+        ("endingOffsets", "latest"),
+        ("startingTimestamp", "1"),
+        ("endingTimestamp", "1"),
+        ("minPartitions", "2"),
+        ("maxRecordsPerPartition", "2"),
+    ],
+)
+def test_a_table_has_no_offsets_and_no_splits(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match=rf"option {name} .*stele\.table=true"):
+        p.parse_read_options({**READ, "stele.table": "true", name: value}, Use.BATCH_READ)
+
+
+@pytest.mark.parametrize("name", ["password", "apiKey", "token"])
+def test_secrets_are_not_options_because_spark_shows_those(name: str) -> None:
+    with pytest.raises(OptionError, match="Spark shows options") as refused:
+        p.parse_read_options({**READ, name: "s3cret"}, Use.BATCH_READ)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_password_in_the_url_is_refused_and_not_shown() -> None:
+    with pytest.raises(OptionError, match="passwordFile") as refused:
+        read(url="stele://alice:s3cret@broker:9009")
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_login_is_a_user_and_files() -> None:
+    connection = read(user="alice", passwordFile="/etc/stele/password").connection
+    assert (connection.user, connection.password_file) == ("alice", "/etc/stele/password")
+    assert write(apiKeyFile="/etc/stele/key").connection.api_key_file == "/etc/stele/key"
+    with pytest.raises(OptionError, match="give one of the two"):
+        read(user="alice", apiKeyFile="/etc/stele/key")

@@ -55,7 +55,7 @@ def marker(*, base_offset: int = 10, attributes: int = 0x30, base_timestamp: int
 @CODECS
 def test_a_batch_of_which_all_stays_is_the_very_same_bytes(keys: KeyMap, codec: Compression) -> None:
     raw = batch([Keyed(b"a"), Keyed(b"b")], 10, compression=codec)
-    keys.put(b"a", 10)
+    keys.put_all([b"a"], [10], [])
     assert remains(keys, raw) == Remains(data=raw, record_count=2, is_same=True)
 
 
@@ -72,7 +72,7 @@ def test_a_rebuilt_batch_keeps_what_others_rely_on(keys: KeyMap, codec: Compress
         leader_epoch=5,
     )
     for key, last in ((b"a", 20), (b"b", 11), (b"c", 12), (b"d", 20)):
-        keys.put(key, last)
+        keys.put_all([key], [last], [])
     found = remains(keys, raw)
     old, new = rb.read_header(raw), rb.read_header(found.data)
     assert found.record_count == new.record_count == 2
@@ -94,7 +94,7 @@ def test_a_rebuilt_batch_keeps_what_others_rely_on(keys: KeyMap, codec: Compress
 
 
 def test_records_after_the_mapped_range_stay(keys: KeyMap) -> None:
-    keys.put(b"a", 11)
+    keys.put_all([b"a"], [11], [])
     raw = batch([Keyed(b"a"), Keyed(b"a"), Keyed(b"a"), Keyed(None)], 10)
     assert [record.offset for record in records_of(remains(keys, raw, mapped_end=12).data)] == [11, 12, 13]
 
@@ -171,7 +171,7 @@ class TestTombstones:
         assert remains(keys, found.data, now_ms=NOW_MS + 9 * DAY_MS).is_same
 
     def test_one_that_a_later_record_overwrites_goes_at_once(self, keys: KeyMap) -> None:
-        keys.put(b"b", 20)
+        keys.put_all([b"b"], [20], [])
         found = remains(keys, self.RAW)
         assert records_of(found.data) == [Stored(10, b"a", b"1", NOW_MS - 7, ())]
         assert not rb.read_header(found.data).attributes & DELETE_HORIZON
@@ -233,6 +233,6 @@ def test_absurd_times_are_kept_as_readers_read_them(
     fields = (0, 49 + len(body), 0, 2, 0, 0, count - 1, base_ms, 0, -1, -1, -1, count)
     raw = with_new_crc(rb.HEADER.pack(*fields) + body)
     with KeyMap(10_000) as key_map:
-        key_map.put(b"0", 500)
+        key_map.put_all([b"0"], [500], [])
         found = remains(key_map, raw)
     assert records_of(found.data) == records_of(raw)[1:]

@@ -176,8 +176,7 @@ def test_more_keys_than_fit_into_the_map_take_several_passes(
         with KeyMap(0) as smallest:
             # The smallest map has three slots and takes two keys; take one more from it at times.
             taken = max(0, smallest.capacity - keys_max)
-            for number in range(taken):
-                smallest.put(b"taken %d" % number, 0)
+            smallest.put_all([b"taken %d" % number for number in range(taken)], [0] * taken, [])
             mapped_end = partition.clean(keys=smallest, first_dirty=first_dirty)
         assert mapped_end > first_dirty
         # A reader between two passes sees the last record of each key.
@@ -186,6 +185,22 @@ def test_more_keys_than_fit_into_the_map_take_several_passes(
         }
         first_dirty, passes = mapped_end, passes + 1
     assert partition.records() == compacted(before)
+
+
+@RELAXED
+@given(SEGMENTS, st.integers(0, 40), st.integers(0, 10))
+def test_how_many_dirty_records_are_remembered_changes_no_byte(
+    segments: list[list[Drawn]], dirty_bytes: int, first_dirty: int
+) -> None:
+    """``dirty_bytes`` decides by which of two ways a record is judged; ``first_dirty`` may be inside a batch."""
+    logs: list[dict[int, bytes]] = []
+    for remembered in (0, dirty_bytes):
+        partition = partition_of(segments)
+        partition.clean(
+            dirty_bytes=remembered, first_dirty=min(first_dirty, partition.facts()[-1].base_offset)
+        )
+        logs.append({base: partition.log(base) for base in partition.base_offsets()})
+    assert logs[0] == logs[1]
 
 
 @RELAXED

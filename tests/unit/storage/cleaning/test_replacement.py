@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -16,16 +15,11 @@ from app.storage.files import write_file
 from tests.support.compaction import CleanedPartition, Keyed, Stored, batch, compacted
 from tests.support.simulated_files import SimulatedFiles
 
+pytestmark = pytest.mark.usefixtures("without_logs")
+
 DIRECTORY = Path("/orders-0")
 # Logs and cleaned logs are far below 512 bytes, so a lost sector is a lost file; several seeds for each call.
 SEEDS = 5
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def partition_on(files: SimulatedFiles) -> CleanedPartition[SimulatedFiles]:

@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from app.broker.admission import Admission
+from app.network.admission import Admission
+from app.security.policy import ListenerSecurity
 from app.settings import Settings
 from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.dispatch import Served
@@ -37,7 +38,10 @@ def request_for(resources: int) -> bytes:
 
 async def ask(frame: bytes) -> bytes:
     """The response to ``frame`` from a connection whose broker is asked for nothing."""
-    listener = cast("KafkaListener", SimpleNamespace(broker=SimpleNamespace(configs=None)))
+    broker = SimpleNamespace(configs=None, quotas=SimpleNamespace(is_active=False))
+    listener = cast(
+        "KafkaListener", SimpleNamespace(broker=broker, security=ListenerSecurity(listener="kafka"))
+    )
     settings = Settings()
     server = TcpServer(
         "kafka",
@@ -45,7 +49,7 @@ async def ask(frame: bytes) -> bytes:
         admission=Admission("kafka", connections_max=1, open_files_max=1 << 20),
     )
     listening = socket.create_server(("127.0.0.1", 0))
-    await server.start(listening)
+    server.start(listening)
     try:
         reader, writer = await asyncio.open_connection(*listening.getsockname())
         writer.write(frame)

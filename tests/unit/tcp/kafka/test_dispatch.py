@@ -26,9 +26,13 @@ NEEDED = {
     "Java 4.3": [(0, 13), (1, 18), (2, 11), (3, 13), (8, 10), (9, 10), (10, 6), (11, 9), (12, 4), (13, 5), (14, 5),
                  (15, 6), (16, 5), (18, 4), (19, 7), (20, 6), (21, 2), (22, 5), (23, 4), (32, 4), (33, 2), (35, 5),
                  (37, 3), (42, 2), (44, 1), (47, 0), (60, 2), (61, 0), (75, 0)],
+    # The first versions of old clients, and the last ones of Java 4.3.
+    "transactional producers": [(10, 1), (22, 0), (24, 0), (25, 0), (26, 0), (28, 0),
+                                (10, 6), (22, 5), (24, 3), (25, 4), (26, 5), (28, 5)],
+    "kafka-transactions": [(27, 1), (27, 2), (61, 0), (65, 0), (66, 0), (66, 2)],
 }  # fmt: skip
 # Clients send telemetry when they see it; the others are requests between brokers.
-NEVER_SAID = [4, 5, 6, 7, 27, 52, 56, 58, 62, 67, 71, 72, 82, 83, 84, 85, 86, 87]
+NEVER_SAID = [4, 5, 6, 7, 52, 56, 58, 62, 67, 71, 72, 82, 83, 84, 85, 86, 87]
 # Administrators' tools ask for these in a version of their own choice, or take their absence for a broker
 # that is not ready yet; version guessers look for the APIs of SASL and transactions (17, 24 to 26, 28, 36).
 # What cannot be done is refused in the answer (ADR-0021).
@@ -84,7 +88,9 @@ def test_a_change_continues_after_its_client_has_disconnected() -> None:
     changing = {row.api.name for row in SERVED.values() if row.changes}
     assert changing == {
         "Produce", "OffsetCommit", "OffsetDelete", "CreateTopics", "DeleteTopics", "DeleteRecords",
-        "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs", "DeleteGroups",
+        "CreatePartitions", "AlterConfigs", "AlterClientQuotas", "CreateAcls", "DeleteAcls",
+        "AlterUserScramCredentials", "IncrementalAlterConfigs", "DeleteGroups",
+        "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "WriteTxnMarkers",
     }  # fmt: skip
 
 
@@ -102,10 +108,17 @@ def test_api_versions_is_the_table() -> None:
     assert said == sorted((key, *row.api.versions) for key, row in SERVED.items())
 
 
-def test_no_feature_is_listed_as_finalized() -> None:
-    # transaction.version=2 among them would make clients speak of transactions in another way (KIP-890).
-    answer = api_versions_of(4, client_software_name="c", client_software_version="1")
-    assert (answer.supported_features, answer.finalized_features) == ((), ())
+@pytest.mark.parametrize("version", [3, 4])
+def test_clients_find_the_transactions_of_kip_890(version: int) -> None:
+    answer = api_versions_of(version, client_software_name="c", client_software_version="1")
+    # Java and franz-go use what is finalized only with an epoch of 0 or more.
+    assert answer.finalized_features_epoch == 0
+    assert [
+        (one.name, one.min_version_level, one.max_version_level) for one in answer.finalized_features
+    ] == [("transaction.version", 2, 2)]
+    # Before v4 clients fail at a feature that is supported from 0 on (KAFKA-17011).
+    supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
+    assert supported == ([("transaction.version", 0, 2)] if version == 4 else [])
 
 
 def test_the_response_to_an_unknown_version_lists_only_api_versions() -> None:

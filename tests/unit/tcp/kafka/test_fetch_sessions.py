@@ -9,8 +9,9 @@ from itertools import count
 
 import pytest
 from stele.wire.error_codes import ErrorCode
+from stele.wire.isolation_level import IsolationLevel
 
-from app.storage.engine import TopicPartition
+from app.storage.topic_partition import TopicPartition
 from app.tcp.kafka.fetch_sessions import (
     EVICTION_MS,
     FINAL_EPOCH,
@@ -30,6 +31,7 @@ class ToyWatch:
     """A watch that the test controls."""
 
     def __init__(self) -> None:
+        self.isolation = IsolationLevel.READ_UNCOMMITTED
         self.names: set[TopicPartition] = set()
         self.changed: list[TopicPartition] = []
         self.interruptions = 0

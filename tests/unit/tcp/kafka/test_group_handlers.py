@@ -31,6 +31,7 @@ def context_of(version: int) -> Context:
     listener = KafkaListener(
         broker=cast("Any", None),
         groups=cast("Any", _ClosedGroups()),
+        transactions=cast("Any", None),
         fetch_sessions=cast("Any", None),
         host="h",
         port=1,

@@ -13,8 +13,8 @@ from typing import Any, cast
 import pytest
 from stele.wire.error_codes import ErrorCode
 
-from app.broker.admission import Admission
 from app.broker.produce import Acks
+from app.network.admission import Admission
 from app.tcp.kafka.connection import KafkaConnection
 from app.tcp.kafka.dispatch import SERVED
 from app.tcp.kafka.handlers.context import Context, KafkaListener
@@ -312,7 +312,7 @@ async def serving(listener: KafkaListener, events: Events) -> AsyncGenerator[tup
         admission=Admission("kafka", connections_max=10, open_files_max=1 << 20),
     )
     listening = socket.create_server(("127.0.0.1", 0))
-    await server.start(listening)
+    server.start(listening)
     try:
         yield listening.getsockname()
     finally:

@@ -152,10 +152,10 @@ def test_a_decoder_takes_memory_by_the_size_of_its_input_and_not_by_what_that_cl
 
 
 def crowded(cls: type, version: int, count: int) -> Any:
-    """A message whose outer arrays have ``count`` of the smallest elements each."""
+    """A message whose outer arrays have the smallest element ``count`` times each."""
     return cls(
         **{
-            one.name: [_smallest(one.type.element, version) for _ in range(count)]
+            one.name: [_smallest(one.type.element, version)] * count
             if one.type.kind == "array"
             else _least(one, version)
             for one in fields_of(cls)

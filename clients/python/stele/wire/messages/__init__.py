@@ -1,6 +1,6 @@
 """The messages of the binary protocol.
 
-ADR-0009 has types 01 to 06; ADR-0010, ADR-0015 and ADR-0017 the others.
+ADR-0009 has types 01 to 06; ADR-0010, ADR-0015, ADR-0017 and ADR-0033 the others.
 
 Each message is declared once, as a frozen dataclass whose annotations are its
 fields in wire order, and registered by its frame type::
@@ -40,6 +40,10 @@ from .fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    IsolatedFetchRequest,
+    IsolatedFetchResponse,
+    IsolatedListOffsetsRequest,
+    IsolatedListOffsetsResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
@@ -75,6 +79,7 @@ from .leases import (
     PollResponse,
     SkippedPartition,
 )
+from .logins import AuthenticateRequest, AuthenticateResponse
 from .produce import (
     ACKS_ALL,
     ANY_PARTITION,
@@ -100,6 +105,14 @@ from .simple import (
     ProduceResponse,
     encode_produce_responses,
 )
+from .tables import (
+    ALL_PARTITIONS,
+    CURRENT_END,
+    LookUpKeyRequest,
+    LookUpKeyResponse,
+    TableFetchRequest,
+    TableFetchResponse,
+)
 from .topics import (
     DEFAULT_PARTITIONS,
     AlterTopicRequest,
@@ -116,11 +129,24 @@ from .topics import (
     PartitionMetadata,
     TopicMetadata,
 )
+from .transactions import (
+    CommitTransactionsRequest,
+    CommitTransactionsResponse,
+    EndTransactionRequest,
+    EndTransactionResponse,
+    InitTransactionsRequest,
+    InitTransactionsResponse,
+    OpenTransaction,
+    TransactionalProduceRequest,
+    TransactionalProduceResponse,
+)
 
 __all__ = [
     "ACKS_ALL",
+    "ALL_PARTITIONS",
     "ANY_NUMBER",
     "ANY_PARTITION",
+    "CURRENT_END",
     "DEFAULT_PARTITIONS",
     "EARLIEST_TIMESTAMP",
     "LAST_ADR_0009_TYPE",
@@ -132,11 +158,15 @@ __all__ = [
     "AckResponse",
     "AlterTopicRequest",
     "AlterTopicResponse",
+    "AuthenticateRequest",
+    "AuthenticateResponse",
     "BrokerEndpoint",
     "ClaimRequest",
     "ClaimResponse",
     "CommitRequest",
     "CommitResponse",
+    "CommitTransactionsRequest",
+    "CommitTransactionsResponse",
     "CommittedRequest",
     "CommittedResponse",
     "ConsumeRequest",
@@ -148,6 +178,8 @@ __all__ = [
     "DescribeTopicRequest",
     "DescribeTopicResponse",
     "Durability",
+    "EndTransactionRequest",
+    "EndTransactionResponse",
     "ErrorCode",
     "ErrorResponse",
     "ExtendRequest",
@@ -164,12 +196,20 @@ __all__ = [
     "HeartbeatResponse",
     "InitProducerIdRequest",
     "InitProducerIdResponse",
+    "InitTransactionsRequest",
+    "InitTransactionsResponse",
+    "IsolatedFetchRequest",
+    "IsolatedFetchResponse",
+    "IsolatedListOffsetsRequest",
+    "IsolatedListOffsetsResponse",
     "JoinGroupRequest",
     "JoinGroupResponse",
     "LeaveGroupRequest",
     "LeaveGroupResponse",
     "ListOffsetsRequest",
     "ListOffsetsResponse",
+    "LookUpKeyRequest",
+    "LookUpKeyResponse",
     "Message",
     "MessageError",
     "MessageType",
@@ -179,6 +219,7 @@ __all__ = [
     "NackResponse",
     "NamedProducerRequest",
     "NamedProducerResponse",
+    "OpenTransaction",
     "OwnerFetchRequest",
     "OwnerFetchResponse",
     "PartitionMetadata",
@@ -196,7 +237,11 @@ __all__ = [
     "Request",
     "Response",
     "SkippedPartition",
+    "TableFetchRequest",
+    "TableFetchResponse",
     "TopicMetadata",
+    "TransactionalProduceRequest",
+    "TransactionalProduceResponse",
     "decode_request",
     "decode_response",
     "encode_produce_responses",

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from ..error_codes import ErrorCode
-from ..schema import Int32, Int64, Label, frozen_message
+from ..isolation_level import IsolationLevel
+from ..schema import Int8, Int32, Int64, Label, frozen_message
 from .base import Batches, Code, Request, Response, message
 from .frame_types import MessageType
 from .produce import UNKNOWN_OFFSET
@@ -29,7 +30,7 @@ class FetchRequest(Request):
 
     Answered once ``min_bytes`` are available or ``max_wait_ms`` has passed, or at once on
     an error. The first batch is returned even if it is larger than ``max_bytes``, and
-    may start before ``offset``.
+    may start before ``offset``. The isolation level is READ_COMMITTED.
     """
 
     max_wait_ms: Int32 = 0
@@ -40,7 +41,11 @@ class FetchRequest(Request):
 
 @frozen_message
 class FetchedPartition:
-    """The batches of a partition, or an error ``code`` other than 0 with its ``message``."""
+    """The batches of a partition, or an error ``code`` other than 0 with its ``message``.
+
+    ``high_watermark`` is the end of what the isolation level lets the request read: the last
+    stable offset with READ_COMMITTED. Batches without records stand for those that it hides.
+    """
 
     topic: str
     partition: Int32
@@ -60,7 +65,10 @@ class FetchResponse(Response):
 
 @message(MessageType.LIST_OFFSETS_REQUEST)
 class ListOffsetsRequest(Request):
-    """Look up an offset; ``timestamp_ms`` is ms since the epoch, -1 latest or -2 earliest."""
+    """Look up an offset; ``timestamp_ms`` is ms since the epoch, -1 latest or -2 earliest.
+
+    The isolation level is READ_COMMITTED: latest is the last stable offset.
+    """
 
     topic: str
     partition: Int32
@@ -74,3 +82,30 @@ class ListOffsetsResponse(Response):
     offset: Int64
     timestamp_ms: Int64
     leader_epoch: Int32
+
+
+# ── with another isolation level ──
+
+
+@message(MessageType.ISOLATED_FETCH_REQUEST)
+class IsolatedFetchRequest(FetchRequest):
+    """A fetch with a chosen isolation level, a number of ``IsolationLevel``."""
+
+    isolation: Int8 = IsolationLevel.READ_UNCOMMITTED
+
+
+@message(MessageType.ISOLATED_FETCH_RESPONSE)
+class IsolatedFetchResponse(FetchResponse):
+    """As the response to a fetch."""
+
+
+@message(MessageType.ISOLATED_LIST_OFFSETS_REQUEST)
+class IsolatedListOffsetsRequest(ListOffsetsRequest):
+    """A look-up of an offset with a chosen isolation level."""
+
+    isolation: Int8 = IsolationLevel.READ_UNCOMMITTED
+
+
+@message(MessageType.ISOLATED_LIST_OFFSETS_RESPONSE)
+class IsolatedListOffsetsResponse(ListOffsetsResponse):
+    """As the response to a look-up."""

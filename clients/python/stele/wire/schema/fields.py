@@ -9,6 +9,7 @@ import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from reprlib import recursive_repr
 from typing import Annotated, Any, TypeVar, cast, dataclass_transform, overload
 
 Buffer = bytes | bytearray | memoryview
@@ -103,8 +104,26 @@ def at(
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(at,))
 def message(cls: type[_T]) -> type[_T]:
-    """Declare a message class: a slotted, keyword-only dataclass."""
-    return dataclass(slots=True, kw_only=True)(cls)
+    """Declare a message class: a slotted, keyword-only dataclass.
+
+    There are hundreds, made at every start, so they share the methods that a dataclass would
+    generate for each.
+    """
+    made: Any = dataclass(slots=True, kw_only=True, eq=False, repr=False)(cls)
+    made.__eq__, made.__repr__, made.__hash__ = _equals, _shown, None
+    return made
+
+
+def _equals(this: Any, other: object) -> bool:
+    if other.__class__ is not this.__class__:
+        return NotImplemented
+    return all(getattr(this, one.name) == getattr(other, one.name) for one in fields(this))
+
+
+@recursive_repr()
+def _shown(this: Any) -> str:
+    values = ", ".join(f"{one.name}={getattr(this, one.name)!r}" for one in fields(this))
+    return f"{this.__class__.__qualname__}({values})"
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(at,))

@@ -9,7 +9,6 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
-import org.apache.kafka.clients.admin.AdminClientConfig;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.ConsumerGroupDescription;
@@ -28,8 +27,8 @@ import org.apache.kafka.common.config.ConfigResource;
 final class Administration implements AutoCloseable {
     private final Admin admin;
 
-    Administration(String bootstrap) {
-        admin = Admin.create(Map.of(AdminClientConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrap));
+    Administration(Connection connection) {
+        admin = Admin.create(Map.copyOf(connection.properties()));
     }
 
     JsonObject offsets(Command command) throws Exception {

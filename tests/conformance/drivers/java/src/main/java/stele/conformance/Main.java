@@ -23,10 +23,11 @@ public final class Main {
     private static final Gson JSON = new GsonBuilder().serializeNulls().disableHtmlEscaping().create();
 
     public static void main(String[] arguments) throws IOException {
-        if (arguments.length != 1) {
-            System.err.println("usage: java BOOTSTRAP");
+        if (arguments.length != 1 && arguments.length != 2) {
+            System.err.println("usage: java BOOTSTRAP [LOGIN]");
             System.exit(2);
         }
+        Connection connection = Connection.of(arguments);
         PrintStream out = new PrintStream(new FileOutputStream(FileDescriptor.out), true, StandardCharsets.UTF_8);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
 
@@ -38,15 +39,16 @@ public final class Main {
         greeting.add("unsupported", unsupported);
         out.println(JSON.toJson(greeting));
 
-        Records records = new Records(arguments[0]);
-        try (Members members = new Members(arguments[0]);
-                Administration administration = new Administration(arguments[0])) {
+        Records records = new Records(connection);
+        try (Members members = new Members(connection);
+                Transactions transactions = new Transactions(connection);
+                Administration administration = new Administration(connection)) {
             for (String line = in.readLine(); line != null; line = in.readLine()) {
                 Command command = new Command(JsonParser.parseString(line).getAsJsonObject());
                 JsonObject answer = new JsonObject();
                 answer.add("id", command.json().get("id"));
                 try {
-                    answer.add("result", execute(command, records, members, administration));
+                    answer.add("result", execute(command, records, transactions, members, administration));
                 } catch (Exception e) {
                     Throwable cause = causeOf(e);
                     answer.addProperty("error", nameOf(cause));
@@ -67,11 +69,17 @@ public final class Main {
     }
 
     private static JsonObject execute(
-            Command command, Records records, Members members, Administration administration) throws Exception {
+            Command command,
+            Records records,
+            Transactions transactions,
+            Members members,
+            Administration administration)
+            throws Exception {
         return switch (command.text("op")) {
             case "produce" -> records.produce(command);
             case "produce_keyed" -> records.produceKeyed(command);
             case "fetch" -> records.fetch(command);
+            case "transact" -> transactions.transact(command);
             case "join" -> members.join(command);
             case "assignment" -> members.assignment(command);
             case "poll" -> members.poll(command);

@@ -26,11 +26,11 @@ import org.apache.kafka.common.TopicPartition;
 final class Members implements AutoCloseable {
     private static final Duration SLICE = Duration.ofMillis(100);
 
-    private final String bootstrap;
+    private final Connection connection;
     private final Map<String, Member> members = new LinkedHashMap<>();
 
-    Members(String bootstrap) {
-        this.bootstrap = bootstrap;
+    Members(Connection connection) {
+        this.connection = connection;
     }
 
     /** Heartbeats go on in the background of the client; rebalances happen while it polls. */
@@ -88,7 +88,7 @@ final class Members implements AutoCloseable {
         if (command.has("instance_id")) {
             settings.put(ConsumerConfig.GROUP_INSTANCE_ID_CONFIG, command.text("instance_id"));
         }
-        Member member = new Member(Records.consumer(bootstrap, settings));
+        Member member = new Member(Records.consumer(connection, settings));
         try {
             member.consumer.subscribe(command.texts("topics"), member);
             while (!member.assigned) {

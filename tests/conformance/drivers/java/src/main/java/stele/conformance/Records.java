@@ -25,10 +25,10 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /** Producing and fetching, without a group. */
 final class Records {
-    private final String bootstrap;
+    private final Connection connection;
 
-    Records(String bootstrap) {
-        this.bootstrap = bootstrap;
+    Records(Connection connection) {
+        this.connection = connection;
     }
 
     JsonObject produce(Command command) throws Exception {
@@ -46,7 +46,7 @@ final class Records {
         return Command.object("offsets", offsets);
     }
 
-    private static ProducerRecord<byte[], byte[]> producerRecord(String topic, JsonObject json) {
+    static ProducerRecord<byte[], byte[]> producerRecord(String topic, JsonObject json) {
         JsonElement timestamp = json.get("timestamp");
         ProducerRecord<byte[], byte[]> record = new ProducerRecord<>(
                 topic,
@@ -77,7 +77,7 @@ final class Records {
     private List<RecordMetadata> send(
             Command command, Properties settings, List<ProducerRecord<byte[], byte[]>> records) throws Exception {
         Deadline deadline = command.deadline();
-        settings.put(ProducerConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrap);
+        settings.putAll(connection.properties());
         // How long `send` itself waits, for example for a topic to appear.
         settings.put(ProducerConfig.MAX_BLOCK_MS_CONFIG, command.timeout().toMillis());
         Producer<byte[], byte[]> producer =
@@ -101,7 +101,7 @@ final class Records {
         Deadline deadline = command.deadline();
         int count = command.number("count");
         JsonArray records = new JsonArray();
-        try (Consumer<byte[], byte[]> consumer = consumer(bootstrap, limits(command))) {
+        try (Consumer<byte[], byte[]> consumer = consumer(connection, limits(command))) {
             List<TopicPartition> assignment = command.topicPartitions();
             consumer.assign(assignment);
             if (!command.isWord("offset")) {
@@ -133,12 +133,15 @@ final class Records {
         if (command.has("partition_max_bytes")) {
             settings.put(ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG, command.number("partition_max_bytes"));
         }
+        if (command.has("isolation")) {
+            settings.put(ConsumerConfig.ISOLATION_LEVEL_CONFIG, "read_" + command.text("isolation"));
+        }
         return settings;
     }
 
     /** A consumer with these settings; auto-commit is off, and no offset is made up where there is none. */
-    static Consumer<byte[], byte[]> consumer(String bootstrap, Properties settings) {
-        settings.put(ConsumerConfig.BOOTSTRAP_SERVERS_CONFIG, bootstrap);
+    static Consumer<byte[], byte[]> consumer(Connection connection, Properties settings) {
+        settings.putAll(connection.properties());
         settings.put(ConsumerConfig.ENABLE_AUTO_COMMIT_CONFIG, false);
         settings.putIfAbsent(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "none");
         return new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());

@@ -1,0 +1,101 @@
+"""Check the rights of a request between routing and its route, and again while the response streams."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..errors import AuthorizationError
+from ..security.authorizer import Access
+from .errors import HttpError, error_response
+from .rights import NEEDS, Need, access_of
+
+logger = logging.getLogger(__name__)
+
+
+class _Withdrawn(Exception):
+    """The client lost the right to the response that it is being sent."""
+
+
+def needs_of(methods: set[str] | None, path: str) -> tuple[Need, ...] | None:
+    """Return the needs of a route, None if they are not declared."""
+    named = sorted((methods or set()) - {"HEAD"})
+    return NEEDS.get((named[0], path)) if len(named) == 1 else None
+
+
+def _check(access: Access, request: Request, needs: tuple[Need, ...] | None) -> None:
+    if needs is None:
+        raise HttpError(403, "this route declares no rights, so nobody may use it")
+    for need in needs:
+        need.check(access, request)
+
+
+class GuardedRoute(APIRoute):
+    """Route whose needs are in ``rights``."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        needs = needs_of(self.methods, self.path)
+
+        async def guarded(request: Request) -> Response:
+            access = access_of(request)
+            if access is None:
+                return await handle(request)
+            _check(access, request, needs)
+            response = await handle(request)
+            # Only a plain response is sent in one piece.
+            return response if type(response) is Response else _Watched(response, access, request, needs)
+
+        return guarded
+
+
+class _Watched(Response):
+    """A response that breaks off when its client loses the right to it."""
+
+    def __init__(
+        self, response: Response, access: Access, request: Request, needs: tuple[Need, ...] | None
+    ) -> None:
+        super().__init__()
+        self._response = response
+        self._access = access
+        self._request = request
+        self._needs = needs
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_watched(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                try:
+                    _check(self._access, self._request, self._needs)
+                except AuthorizationError as error:
+                    raise _Withdrawn(str(error)) from error
+            await send(message)
+
+        try:
+            await self._response(scope, receive, send_watched)
+        except _Withdrawn as reason:
+            # uvicorn closes the connection, because the answer has no end.
+            logger.info("an answer was broken off: %s", reason)
+
+
+def guarded_app(app: ASGIApp, methods: set[str] | None, path: str) -> ASGIApp:
+    """Return ``app``, which serves one route that FastAPI knows nothing of, behind a check of its needs."""
+    needs = needs_of(methods, path)
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        access = access_of(request)
+        if access is not None:
+            try:
+                _check(access, request, needs)
+            except AuthorizationError as error:
+                await error_response(error)(scope, receive, send)
+                return
+        await app(scope, receive, send)
+
+    return guarded

@@ -1,0 +1,172 @@
+"""Read compacted topics by key, and as tables, over HTTP."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from urllib.parse import unquote_to_bytes
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+from stele.wire.error_codes import ErrorCode
+from stele.wire.isolation_level import IsolationLevel
+
+from ...broker.broker import Broker
+from ...errors import InvalidRequest, UnknownPartition
+from ...query.filters import Filter
+from ...query.table import TableSnapshot
+from ...work_budget import pause_among_partitions
+from ..encoded_slash import EncodedSlashRoute
+from ..errors import HttpError
+from ..event_ids import parse_event_id
+from ..openapi import tables as openapi
+from ..record_json import encode
+from ..requests import INT32_MAX, integer_parameter, isolation_of, negotiate
+from ..showing import parse_values_of, preview_of
+from ..state import api_state, broker_of
+from ..stream_slots import SlottedStream
+from ..table_streams import table_events, table_lines
+from ..tail_streams import Shown, events
+
+router = APIRouter(tags=["tables"], route_class=EncodedSlashRoute)
+
+_JSON, _NDJSON = "application/json", "application/x-ndjson"
+_SSE, _OCTETS = "text/event-stream", "application/octet-stream"
+_STREAM_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+# So that a client can tell a missing key from a missing topic.
+_NO_KEY = int(ErrorCode.RESOURCE_NOT_FOUND)
+# Of a key in the message of an error.
+_KEY_SHOWN_BYTES = 60
+
+
+@router.get("/v1/topics/{topic}/keys/{key:path}", openapi_extra=openapi.GET_KEY, summary="Get a key")
+async def get_key(request: Request) -> Response:
+    """Return the newest committed record of a key of a compacted topic.
+
+    The key is the rest of the path, percent-encoded, as any bytes; with `encoding=base64` it is base64. All partitions
+    are looked at unless one is given, because producers assign keys in different ways; the newest timestamp wins.
+    With `Accept: application/octet-stream` the answer is the value alone, and the headers `Partition`, `Offset` and
+    `Timestamp` have the rest. A key that was deleted gets 404 with the `partition` and `offset` of its tombstone.
+    """
+    broker = broker_of(request)
+    topic = broker.topic(request.path_params["topic"]).name
+    key = _key(request)
+    _require_committed(request)
+    partition = _partition(request, broker, topic)
+    media_type = negotiate(request, (_JSON, _OCTETS))
+    show = preview_of(request, parse_values=parse_values_of(request))
+    found = await broker.newest_record(topic, key, partition=partition)
+    shown_key = key[:_KEY_SHOWN_BYTES].decode(errors="backslashreplace")
+    if found is None:
+        raise HttpError(
+            404, f"topic {topic!r} has no record of the key {shown_key!r}", topic=topic, kafka_code=_NO_KEY
+        )
+    record = found.record
+    if record.value is None:
+        raise HttpError(
+            404,
+            f"the key {shown_key!r} of topic {topic!r} was deleted by the tombstone at offset {record.offset} "
+            f"of partition {found.partition}",
+            topic=topic,
+            kafka_code=_NO_KEY,
+            partition=found.partition,
+            offset=record.offset,
+        )
+    headers = {
+        "Partition": str(found.partition),
+        "Offset": str(record.offset),
+        "Timestamp": str(record.timestamp),
+        "Cache-Control": "no-store",
+    }
+    if media_type == _OCTETS:
+        headers["X-Content-Type-Options"] = "nosniff"
+        return Response(record.value, media_type=_OCTETS, headers=headers)
+    return Response(encode(show(found.partition, record)), media_type=_JSON, headers=headers)
+
+
+def _require_committed(request: Request) -> None:
+    if isolation_of(request) is not IsolationLevel.READ_COMMITTED:
+        raise InvalidRequest(
+            "isolation is 'read_uncommitted'; keys and tables have only committed records, leave isolation out"
+        )
+
+
+def _key(request: Request) -> bytes:
+    """Return the key in the path, from its bytes as they were sent: they need not be UTF-8."""
+    raw: bytes = request.scope["raw_path"]
+    # /v1/topics/TOPIC/keys/KEY
+    key = unquote_to_bytes(raw.split(b"?", 1)[0].split(b"/", 5)[5])
+    encoding = request.query_params.get("encoding")
+    if encoding is None:
+        return key
+    if encoding != "base64":
+        raise InvalidRequest(f"encoding is {encoding[:40]!r}; give base64, or leave it out")
+    try:
+        return base64.b64decode(key.replace(b"-", b"+").replace(b"_", b"/"), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRequest(f"the key is not valid base64: {error}") from error
+
+
+def _partition(request: Request, broker: Broker, topic: str) -> int | None:
+    if "partition" not in request.query_params:
+        return None
+    partition = integer_parameter(request, "partition", 0, maximum=INT32_MAX)
+    partitions = broker.topic(topic).partitions
+    if partition >= partitions:
+        raise UnknownPartition(topic, partition, partitions=partitions)
+    return partition
+
+
+@router.get("/v1/topics/{topic}/table", openapi_extra=openapi.TABLE, summary="Read a table")
+async def table(request: Request) -> Response:
+    """Return the newest committed record per key of a compacted topic, without deleted keys.
+
+    NDJSON has a record per line, and a last line `{"end":…}` with the `positions` from which the changes follow. With
+    `Accept: text/event-stream` the changes follow in the same answer, after the event `end-of-snapshot`. Its id and
+    those after it resume the changes as `Last-Event-ID`; an answer that is cut before it starts again with
+    `start-of-snapshot`. Records after the first `positions` may be among those of the table: apply all in order, where
+    a later record replaces an earlier one of its key, and a null value deletes it.
+    """
+    state = api_state(request)
+    broker = state.broker
+    topic = broker.topic(request.path_params["topic"])
+    _require_committed(request)
+    only = _partition(request, broker, topic.name)
+    partitions = list(range(topic.partitions)) if only is None else [only]
+    media_type = negotiate(request, (_NDJSON, _SSE))
+    shown = Shown(Filter(), preview_of(request, parse_values=parse_values_of(request)), 0)
+    if media_type == _SSE:
+        positions = await _resumed(request, broker, topic.name, partitions)
+        if positions is not None:
+            body = events(broker, topic.name, positions, only=only, shown=shown)
+            return SlottedStream(body, None, media_type=_SSE, headers=_STREAM_HEADERS)
+    snapshot = TableSnapshot(broker, topic.name, partitions)
+    if media_type == _NDJSON:
+        body = table_lines(broker, snapshot, shown)
+        return SlottedStream(body, state.table_slots, media_type=_NDJSON, headers=_STREAM_HEADERS)
+    body = table_events(
+        broker, topic.name, snapshot, only=only, shown=shown, on_end=lambda: stream.give_back()
+    )
+    stream = SlottedStream(body, state.table_slots, media_type=_SSE, headers=_STREAM_HEADERS)
+    return stream
+
+
+async def _resumed(
+    request: Request, broker: Broker, topic: str, partitions: list[int]
+) -> dict[int, int] | None:
+    """Return where the changes go on after ``Last-Event-ID``; None if the table must be read first."""
+    last = request.headers.get("last-event-id")
+    if not last:
+        return None
+    seen = parse_event_id(last, partitions=broker.topic(topic).partitions)
+    positions: dict[int, int] = {}
+    for number, partition in enumerate(partitions, 1):
+        # A partition without an event was empty, or has been added since.
+        positions[partition] = seen.get(partition, -1) + 1
+        state = broker.log_state(topic, partition)
+        if not state.log_start_offset <= positions[partition] <= state.high_watermark:
+            # Changes were deleted, or the log has lost its end.
+            return None
+        await pause_among_partitions(number)
+    return positions

@@ -1,0 +1,68 @@
+"""A rate over sliding samples, with the arithmetic of Apache Kafka's ``Rate`` and ``SampledStat``.
+
+The rate is the sum of all samples per time since the oldest of them began. All samples
+but one count as full from the start, so that the first requests of a client do not look
+like a high rate. Pure: every call gets the time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How many samples are kept, and how long each of them is."""
+
+    samples: int = 11
+    sample_ms: int = 1000
+
+    @property
+    def total_ms(self) -> int:
+        return self.samples * self.sample_ms
+
+    @property
+    def full_ms(self) -> int:
+        """The samples that count as full; in this time a client may use what its rate allows at once."""
+        return max(1, self.samples - 1) * self.sample_ms
+
+
+class SampledRate:
+    """The amounts of the last samples."""
+
+    __slots__ = ("_samples", "_window")
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        # [begun at ms, amount]
+        self._samples: deque[list[float]] = deque()
+
+    def record(self, amount: float, now_ms: int) -> None:
+        self._forget(now_ms)
+        samples = self._samples
+        if not samples or now_ms - samples[-1][0] >= self._window.sample_ms:
+            samples.append([now_ms, 0.0])
+        samples[-1][1] += amount
+
+    def per_s(self, now_ms: int) -> float:
+        self._forget(now_ms)
+        return sum(amount for _, amount in self._samples) * 1000 / self.elapsed_ms(now_ms)
+
+    def elapsed_ms(self, now_ms: int) -> float:
+        """Return the time that the rate is taken over."""
+        window = self._window
+        elapsed_ms = now_ms - self._samples[0][0] if self._samples else 0
+        full = elapsed_ms // window.sample_ms
+        least = max(1, window.samples - 1)
+        return elapsed_ms + max(0, least - full) * window.sample_ms
+
+    def delay_ms(self, limit_per_s: float, now_ms: int) -> float:
+        """Return how long to wait until the rate is at its limit; 0.0 if it is not above it."""
+        above = self.per_s(now_ms) - limit_per_s
+        return above / limit_per_s * self.elapsed_ms(now_ms) if above > 0 else 0.0
+
+    def _forget(self, now_ms: int) -> None:
+        samples = self._samples
+        while samples and now_ms - samples[0][0] >= self._window.total_ms:
+            samples.popleft()

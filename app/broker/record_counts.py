@@ -1,0 +1,42 @@
+"""How many records of a batch lie at or after an offset, and which offset follows them.
+
+The header of a batch without holes tells both. Of a batch that compaction has taken records
+from it tells only the number: such a batch is decoded if it is not wanted as a whole.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+from stele.wire import record_batch as rb
+
+from ..errors import CorruptLog
+from ..work_budget import WorkBudget
+from .fetch import Fetched, batch_in_turns
+
+
+async def count_records(
+    fetched: Fetched, header: rb.BatchHeader, offset: int, wanted: int
+) -> tuple[int, int]:
+    """Count the records of one batch at or after ``offset``, up to ``wanted`` (at least 1).
+
+    Returns the number, and the offset to continue from after them: that after the batch
+    unless it has more. Whoever decodes a batch whose records do not parse reports it; here
+    those before the first such record count.
+    """
+    if header.record_count == header.last_offset_delta + 1:
+        first_offset = max(offset, header.base_offset)
+        count = min(header.next_offset - first_offset, wanted)
+        return count, first_offset + count
+    if header.record_count <= wanted and offset <= header.base_offset:
+        return header.record_count, header.next_offset
+    count = 0
+    try:
+        async with aclosing(batch_in_turns(fetched, header, offset, WorkBudget())) as slices:
+            async for records in slices:
+                if count + len(records) >= wanted:
+                    return wanted, records[wanted - count - 1].offset + 1
+                count += len(records)
+    except CorruptLog:
+        pass
+    return count, header.next_offset

@@ -1,0 +1,58 @@
+"""What the broker asks of transactions when a transactional batch arrives.
+
+The coordinator lies above the broker and implements the gate. The broker calls it in the turn
+of the event loop in which it appends the batch, so no transaction can end in between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from stele.wire.control_record import EndTransactionMarker
+from stele.wire.record_batch import BatchHeader
+
+from ..storage.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionalProduce:
+    """The transactional id of a produce request.
+
+    ``adds_partitions``: a batch for a partition that is not in the transaction adds it, and begins
+    the transaction with the first (KIP-890, Produce v12); otherwise it must have been added before.
+    ``is_abortable_known``: the client understands ``TransactionAbortable`` (Produce v11).
+    """
+
+    transactional_id: str
+    adds_partitions: bool
+    is_abortable_known: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkerOrder:
+    """A marker to append to one partition. ``producer_epoch`` may be higher than that of the batches."""
+
+    topic_partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    marker: EndTransactionMarker
+
+
+class TransactionGate(Protocol):
+    def admit(
+        self, produce: TransactionalProduce, topic_partition: TopicPartition, header: BatchHeader
+    ) -> None:
+        """Allow a transactional batch, which is appended before the event loop runs anything else.
+
+        Raises:
+            InvalidTransactionState, TransactionAbortable: the partition is not in the transaction.
+            UnknownProducerMapping: the transactional id is unknown, or has another producer id.
+            ProducerFenced: its epoch is not the current one.
+            ConcurrentTransactions: the transaction is ending.
+        """
+        ...
+
+    def is_open(self, producer_id: int, topic_partition: TopicPartition) -> bool:
+        """Return whether a transaction of the producer is open that holds the partition."""
+        ...

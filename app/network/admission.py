@@ -1,0 +1,115 @@
+"""Admits connections within a listener's limit and the limit on open files.
+
+Connections and logs share the process's limit on open files. Once it is reached, a log
+cannot open its next segment, which stops the log directory. Connections are therefore
+refused earlier. A new socket gets the lowest free file descriptor, which shows how many
+files are open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import resource
+import time
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+
+# The share of open files that connections leave to the logs.
+_RESERVED_SHARE = 8
+_RESERVED_MIN = 64
+# Where the system has no limit.
+_OPEN_FILES_MAX = 1 << 20
+# Connections that are admitted between two checks of the number of open files.
+_LOOK_EVERY = 16
+_LOG_EVERY_S = 10.0
+
+
+def raise_open_files_limit() -> int:
+    """Raise the soft limit on open files to the hard one; return the effective one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _OPEN_FILES_MAX if soft == resource.RLIM_INFINITY else soft
+
+
+def open_files_for_connections(limit: int) -> int:
+    """Return how many files may be open when a connection is admitted under ``limit``."""
+    return max(1, limit - max(_RESERVED_MIN, limit // _RESERVED_SHARE))
+
+
+class Admission:
+    """Decides which connections one listener accepts; counts and logs refusals."""
+
+    def __init__(
+        self,
+        listener: str,
+        *,
+        connections_max: int,
+        open_files_max: int,
+        per_address_max: int | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.refused = 0
+        self._listener = listener
+        self._connections_max = connections_max
+        self._per_address_max = per_address_max
+        self._open_files_max = open_files_max
+        self._clock_s = clock_s
+        self._admitted = 0
+        self._of_address: dict[str, int] = {}
+        self._until_look = 0
+        self._is_scarce = False
+        self._unlogged = 0
+        self._logged_s = -_LOG_EVERY_S
+
+    def admit(self, host: str, file_number: int) -> str | None:
+        """Admit a connection from ``host``, or return why it is refused.
+
+        ``file_number`` is that of its socket. ``leave`` undoes an admission.
+        """
+        of_address = self._of_address.get(host, 0)
+        if self._admitted >= self._connections_max:
+            reason = "too many connections; close one, or raise connections_max"
+        elif self._per_address_max is not None and of_address >= self._per_address_max:
+            reason = "too many connections from this address; close one, or raise connections_per_address_max"
+        elif self._has_scarce_files(file_number):
+            reason = "too many open files; raise the broker's limit of open files (ulimit -n)"
+        else:
+            self._admitted += 1
+            self._of_address[host] = of_address + 1
+            return None
+        self.refused += 1
+        self._unlogged += 1
+        now_s = self._clock_s()
+        if now_s - self._logged_s >= _LOG_EVERY_S:
+            logger.warning(
+                "%s: refused %d connections, the last from %s, with %d open: %s",
+                self._listener,
+                self._unlogged,
+                host,
+                self._admitted,
+                reason,
+            )
+            self._unlogged, self._logged_s = 0, now_s
+        return reason
+
+    def leave(self, host: str) -> None:
+        """Make room for another connection, because one from ``host`` that was admitted is closed."""
+        self._admitted -= 1
+        left = self._of_address[host] - 1
+        if left:
+            self._of_address[host] = left
+        else:
+            del self._of_address[host]
+
+    def _has_scarce_files(self, file_number: int) -> bool:
+        self._until_look -= 1
+        if self._is_scarce or self._until_look <= 0:
+            self._until_look = _LOOK_EVERY
+            self._is_scarce = file_number >= self._open_files_max
+        return self._is_scarce

@@ -1,0 +1,8 @@
+"""Connections to PostgreSQL, and the schema of what brokers share in it. Reading order:
+
+- ``migrations``  the numbered SQL files, and how a database gets from one version to the next
+- ``pool``        connections with the settings that every session needs, and threads that use them
+
+The layers above have the SQL. This package needs the extra ``cluster``; only a broker with
+shared storage imports it.
+"""

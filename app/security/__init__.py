@@ -1,0 +1,24 @@
+"""Who a peer is, what it may do, and how connections are encrypted. Reading order:
+
+- ``certificate``         reads the validity of a certificate
+- ``distinguished_name``  writes the subject of a certificate as one line of text (RFC 4514)
+- ``principal_mapping``   turns that text into the name of a principal, by Kafka's rules
+- ``tls``                 the certificate, key and client CAs of one listener, and how they are replaced
+- ``tls_settings``        the TLS of a listener, from the settings
+- ``tls_reload``          notices changed files, and reloads them
+- ``principal``           who a peer is, and the login that says so
+- ``scram``               SCRAM credentials, messages and proofs (RFC 5802)
+- ``sasl``                the SASL mechanisms as exchanges without I/O
+- ``login_throttle``      slows failed logins down
+- ``credentials``         users and API keys, in memory and in the catalog
+- ``jwt_keys``, ``jwt_tokens``   the keys of a token issuer; what a token must have
+- ``audit``               one line per login, change and denied request
+- ``authenticator``       checks what clients present, for all listeners
+- ``acl``                 access rules and filters of them, in Kafka's terms
+- ``acl_text``            rules as names, for JSON and the command line
+- ``acl_index``           decides by rules: a pure function
+- ``acls``                the rules in force, in memory and in the catalog
+- ``authorizer``          what a principal may do; remembers decisions until rules change
+- ``policy``              which listener asks for a login; what is refused at a start
+- ``service``, ``offline``   puts these together; users, keys and rules without a broker
+"""

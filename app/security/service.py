@@ -1,0 +1,161 @@
+"""Put the parts of authentication together, from the settings, over the catalog's file."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from pathlib import Path
+
+from ..clock import Clock
+from ..cluster.sqlite_acls import SqliteAclStore
+from ..cluster.sqlite_credentials import SqliteCredentialStore
+from ..settings import Settings
+from .acls import Acls
+from .authenticator import Authenticator
+from .authorizer import Authorizer
+from .credentials import Credentials
+from .jwt_keys import JwtKeys
+from .jwt_tokens import JwtOptions, JwtValidator
+from .policy import (
+    LISTENERS,
+    ListenerSecurity,
+    UnsafeSettings,
+    checks_acls,
+    mechanisms_of,
+    mode_of,
+    super_users_of,
+)
+from .tls import warn_if_readable
+from .tls_settings import ListenerName
+
+logger = logging.getLogger(__name__)
+
+
+class Security:
+    """Users, keys, logins and access rules of one broker."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        credentials: Credentials,
+        authenticator: Authenticator,
+        authorizer: Authorizer | None,
+        keys: JwtKeys | None,
+    ) -> None:
+        self._settings = settings
+        self.credentials = credentials
+        self.authenticator = authenticator
+        self.authorizer = authorizer
+        self._keys = keys
+
+    def listener(self, name: ListenerName) -> ListenerSecurity:
+        settings = self._settings
+        return ListenerSecurity(
+            listener=name,
+            mode=mode_of(settings, name),
+            authenticator=self.authenticator,
+            credentials=self.credentials,
+            login_timeout_ms=settings.login_timeout_ms,
+            session_ms_max=settings.connections_max_reauth_ms,
+            may_reveal=settings.allow_plaintext_passwords,
+            guards_users=any(mode_of(settings, listener) != "none" for listener in LISTENERS),
+            authorizer=self.authorizer,
+        )
+
+    def cdc_key(self) -> str:
+        """Return a key for the broker's own CDC connector, empty if the binary listener has no logins."""
+        if mode_of(self._settings, "binary") == "none":
+            return ""
+        return self.credentials.internal_key("cdc", now_ms=self.authenticator.now_ms())
+
+    async def close(self) -> None:
+        if self._keys is not None:
+            await self._keys.close()
+        self.authenticator.close()
+        if self.authorizer is not None:
+            await self.authorizer.acls.close()
+        await self.credentials.close()
+
+
+def check_login_settings(settings: Settings) -> None:
+    """Refuse settings of logins that are incomplete, or that lock out a part of the broker.
+
+    Raises:
+        UnsafeSettings: they are; for example, the keys of an issuer alone would let in all of its tokens.
+    """
+    has_cdc_login = settings.cdc_dsn is not None and mode_of(settings, "binary") != "none"
+    if has_cdc_login and not {"PLAIN", "OAUTHBEARER"} & set(mechanisms_of(settings)):
+        raise UnsafeSettings(
+            "the broker's CDC connector logs in with an API key; add PLAIN to STELE_SASL_MECHANISMS, "
+            "or run the connector on its own (stele cdc)"
+        )
+    super_users_of(settings)
+    if settings.oauth_jwks is None:
+        if "OAUTHBEARER" in mechanisms_of(settings):
+            raise UnsafeSettings("OAUTHBEARER needs the keys of the issuer of tokens; set STELE_OAUTH_JWKS")
+        return
+    for name in ("oauth_issuer", "oauth_audience"):
+        if not getattr(settings, name):
+            raise UnsafeSettings(
+                f"tokens are accepted from one issuer, for one audience; set STELE_{name.upper()}"
+            )
+    if importlib.util.find_spec("jwt") is None or importlib.util.find_spec("cryptography") is None:
+        raise UnsafeSettings("tokens need the extra oauth: pip install 'stele-broker[oauth]'")
+
+
+async def open_security(settings: Settings, catalog: Path, clock: Clock) -> Security:
+    """Open users, keys and logins. The catalog has been opened before.
+
+    Raises:
+        UnsafeSettings: the keys of the issuer of tokens are neither a file nor at an https URL.
+    """
+    keys = tokens = None
+    if settings.oauth_jwks is not None:
+        try:
+            keys = JwtKeys(settings.oauth_jwks, clock=clock)
+        except ValueError as error:
+            raise UnsafeSettings(str(error)) from error
+        tokens = JwtValidator(
+            keys,
+            JwtOptions(
+                issuer=settings.oauth_issuer or "",
+                audience=settings.oauth_audience or "",
+                principal_claim=settings.oauth_principal_claim,
+            ),
+        )
+        await keys.start()
+    credentials = Credentials(SqliteCredentialStore(catalog))
+    await credentials.open()
+    warn_if_readable(catalog)
+    authenticator = Authenticator(
+        credentials,
+        clock=clock,
+        mechanisms=mechanisms_of(settings),
+        tokens=tokens,
+        free_failures=settings.login_failures_free,
+    )
+    authorizer: Authorizer | None = None
+    if checks_acls(settings):
+        acls = Acls(SqliteAclStore(catalog))
+        await acls.open()
+        super_users = super_users_of(settings)
+        authorizer = Authorizer(
+            acls,
+            clock=clock,
+            super_users=super_users,
+            allows_without_acl=settings.allow_everyone_if_no_acl_found,
+        )
+        if not acls.all() and not super_users and not settings.allow_everyone_if_no_acl_found:
+            logger.warning(
+                "access rules decide, and there are none: nobody may do anything; set STELE_SUPER_USERS=User:NAME, or "
+                "stop the broker and run: stele acls add --admin User:NAME --data-dir %s",
+                catalog.parent,
+            )
+    is_needed = any(mode_of(settings, name) == "required" for name in ("http", "binary", "kafka"))
+    if is_needed and credentials.is_empty() and tokens is None:
+        logger.warning(
+            "logins are required, and there are no users and no API keys; stop the broker and create the first user "
+            "with: stele user add NAME --data-dir %s",
+            catalog.parent,
+        )
+    return Security(settings, credentials, authenticator, authorizer, keys)

@@ -1,0 +1,46 @@
+"""Turn the settings into the TLS of one listener."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from ..settings import Settings
+from .principal_mapping import InvalidMappingRules, PrincipalMapping
+from .tls import InvalidTlsFiles, ListenerTls, TlsOptions
+
+ListenerName = Literal["http", "binary", "kafka"]
+
+
+def listener_tls(settings: Settings, listener: ListenerName) -> ListenerTls | None:
+    """Load the TLS of ``listener``; None if it has none.
+
+    Raises:
+        InvalidTlsFiles: a file cannot be used, or the settings contradict each other.
+    """
+
+    def setting(name: str) -> Any:
+        own = getattr(settings, f"{listener}_tls_{name}")
+        return getattr(settings, f"tls_{name}") if own is None else own
+
+    is_enabled = getattr(settings, f"{listener}_tls_enable")
+    certificate_file, key_file = setting("certificate_file"), setting("key_file")
+    if is_enabled is False or (is_enabled is None and certificate_file is None and key_file is None):
+        return None
+    if certificate_file is None or key_file is None:
+        missing = "tls_certificate_file" if certificate_file is None else "tls_key_file"
+        raise InvalidTlsFiles(f"{listener}: TLS needs a certificate and its key; set {missing}")
+    try:
+        mapping = PrincipalMapping(settings.tls_principal_mapping_rules)
+    except InvalidMappingRules as error:
+        raise InvalidTlsFiles(str(error)) from error
+    options = TlsOptions(
+        certificate_file=certificate_file,
+        key_file=key_file,
+        client_ca_file=setting("client_ca_file"),
+        client_auth=setting("client_auth"),
+        mapping=mapping,
+    )
+    try:
+        return ListenerTls(options)
+    except InvalidTlsFiles as error:
+        raise InvalidTlsFiles(f"{listener}: {error}") from error

@@ -1,0 +1,47 @@
+"""One sync of a partition: the files that it covers, and the segments that it seals."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .files import DISK_FULL, File, Files, write_file
+from .partition_files import ABORTED_TRANSACTIONS
+from .segment import Segment
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class FlushWork:
+    """What one sync of a partition must cover; made on the loop, run in a thread."""
+
+    end_offset: int
+    files: list[File] = field(default_factory=list[File])
+    seals: list[Segment] = field(default_factory=list[Segment])
+    sealed: list[Segment] = field(default_factory=list[Segment])
+    directory: Path | None = None
+    file_system: Files | None = None
+    # The list of segments with aborted transactions, if one that is sealed now is among them.
+    aborted_list: bytes | None = None
+
+    def run(self) -> None:
+        """Raises ``OSError``: then nothing may be called synced."""
+        for segment in self.seals:
+            try:
+                segment.write_indexes()
+                if self.aborted_list is not None and segment.aborted:
+                    list_path = segment.path.with_name(ABORTED_TRANSACTIONS)
+                    write_file(segment.files, list_path, self.aborted_list)
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                # The records can be synced all the same; the next flush tries the indexes again.
+                logger.warning("%s: no space for its indexes yet", segment.path)
+            else:
+                self.sealed.append(segment)
+        for file in self.files:
+            file.sync()
+        if self.directory is not None and self.file_system is not None:
+            self.file_system.sync_dir(self.directory)

@@ -1,0 +1,94 @@
+"""The keys of a segment, read from its log; for threads.
+
+Corrupt ranges are skipped and noted: what is known of a key is then what the rest of
+the log says. A batch with a right CRC whose records do not parse has no keys, because
+no reader gets a record of it. Nor have the batches of aborted transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from stele.wire import record_batch as rb
+
+from ...errors import CorruptLog
+from ..cleaning.cleaned_segment import read_batches
+from ..cleaning.cleaning_pass import Pacing
+from ..cleaning.record_bounds import BatchRecords, RecordBounds
+from ..cleaning.transactions import NOTHING_ABORTED, AbortedBatches
+from ..segment import Segment
+from ..segment_loader import examine
+from ..segment_reader import position_of
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPart:
+    """The first ``log_bytes`` of a segment, which end at ``next_offset``: what is in it at some moment.
+
+    ``aborted`` tells which of its batches belong to aborted transactions; no transaction is open in it.
+    """
+
+    segment: Segment
+    log_bytes: int
+    next_offset: int
+    aborted: AbortedBatches = NOTHING_ABORTED
+
+    @classmethod
+    def of(cls, segment: Segment) -> SegmentPart:
+        """All that is in ``segment`` now; for the event loop."""
+        return cls(segment, segment.size, segment.next_offset)
+
+    def before(self, offset: int) -> SegmentPart:
+        """Return the part before the batch at ``offset``; for threads. Raises ``CorruptLog``, ``OSError``."""
+        if self.next_offset <= offset:
+            return self
+        return replace(self, log_bytes=position_of(self.segment, offset), next_offset=offset)
+
+
+def keyed_records(
+    part: SegmentPart, pace: Pacing, *, from_position: int = 0
+) -> Iterator[tuple[int, list[RecordBounds]]]:
+    """Yield slices of records as ``(base offset of their batch, bounds)``, in the order of offsets.
+
+    ``from_position`` is where a batch begins. After a corrupt range that was not known
+    it raises; call it again to go around it.
+
+    Raises:
+        CorruptLog: there is a corrupt range, which the segment knows from now on.
+        OSError: the log cannot be read.
+    """
+    segment = part.segment
+    position, base_offset = from_position, segment.base_offset
+    file = segment.open_own()
+    try:
+        for damage in [*segment.corrupt_ranges, None]:
+            end = part.log_bytes if damage is None else min(damage.position, part.log_bytes)
+            if position < end:
+                for batch, header in read_batches(file, base_offset=base_offset, start=position, end=end):
+                    pace(header.size)
+                    if header.is_control or not header.record_count or header in part.aborted:
+                        continue
+                    try:
+                        records = BatchRecords(batch, header, lambda: pace(0))
+                    except rb.CorruptBatchError:
+                        continue
+                    for bounds in records:
+                        yield header.base_offset, bounds
+            if damage is not None and damage.end_position > position:
+                position, base_offset = damage.end_position, damage.next_offset
+    except CorruptLog as error:
+        known = len(segment.corrupt_ranges)
+        examine(segment)
+        if len(segment.corrupt_ranges) == known:
+            # It cannot be gone around.
+            raise CorruptLog(
+                path=error.path,
+                position=error.position,
+                offset=error.offset,
+                next_offset=part.next_offset,
+                reason=error.reason,
+            ) from error
+        raise
+    finally:
+        file.close()

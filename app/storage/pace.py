@@ -1,0 +1,57 @@
+"""How long work in a thread makes room for the event loop, and how it ends early.
+
+The interpreter runs one thread at a time. A thread that computes would hold up the
+loop for milliseconds at every switch, so it pauses after every millisecond of work.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from ..clock import Clock
+from .byte_rate import ByteRate
+
+# Work between two pauses, and how long a pause is: with 1 ms the loop of a busy broker wakes within 3 ms.
+_WORK_S = 0.001
+_PAUSE_S = 0.000_2
+
+
+class WorkAborted(Exception):
+    """Nobody needs the result any more: the partition is deleted, or the broker shuts down."""
+
+
+class Pace:
+    """Called between small amounts of work with the bytes read or written since the last call.
+
+    It pauses, keeps to the byte rate if there is one, and raises ``WorkAborted`` once
+    ``aborted`` is set.
+    """
+
+    def __init__(
+        self,
+        aborted: threading.Event,
+        *,
+        clock: Clock | None = None,
+        bytes_per_s: float | None = None,
+        shares_interpreter: bool = True,
+    ) -> None:
+        """``bytes_per_s`` needs a ``clock``; without ``shares_interpreter`` there are no pauses for a loop."""
+        self._aborted = aborted
+        self._shares_interpreter = shares_interpreter
+        self._clock = clock
+        self._rate: ByteRate | None = None
+        if clock is not None and bytes_per_s is not None:
+            self._rate = ByteRate(bytes_per_s, now_ms=clock.monotonic_ms())
+        self._paused_s = time.perf_counter()
+
+    def __call__(self, size: int) -> None:
+        if self._aborted.is_set():
+            raise WorkAborted
+        if self._rate is not None and self._clock is not None and size:
+            delay_ms = self._rate.delay_ms(size, now_ms=self._clock.monotonic_ms())
+            if delay_ms and self._aborted.wait(delay_ms / 1000):
+                raise WorkAborted
+        if self._shares_interpreter and time.perf_counter() - self._paused_s >= _WORK_S:
+            time.sleep(_PAUSE_S)
+            self._paused_s = time.perf_counter()

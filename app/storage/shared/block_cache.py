@@ -1,0 +1,177 @@
+"""Blocks of objects in memory: one load per block, however many readers want it.
+
+Objects never change, so a block is right for as long as it is kept. Blocks have 1 MiB, except the
+last one of an object. Missing blocks that follow each other are loaded with one request. A load goes
+on when the reader that began it is cancelled, because others may wait for it too.
+
+::
+
+    read(object, 300 KiB … 2.5 MiB)     block 0 in memory   block 1, 2 missing
+                                              │                  │
+                                              └───────┬──────────┘ one GET of 1 … 3 MiB
+                                                 joined bytes
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+BLOCK_BYTES = 1 << 20
+# One request loads no more, so that the first reader does not wait long for what a later one wants.
+_BLOCKS_PER_LOAD = 8
+
+
+@dataclass(slots=True)
+class CacheCounts:
+    """``hits`` and ``misses`` count blocks, ``loads`` requests to the store and ``loaded_bytes`` their bytes."""
+
+    hits: int = 0
+    misses: int = 0
+    loads: int = 0
+    loaded_bytes: int = 0
+
+
+class BlockCache(Generic[Key]):
+    """At most ``bytes_max`` bytes of blocks; the block that was not read for longest goes first.
+
+    ``load(key, start, end)`` returns exactly those bytes of an object. At most ``loads_max`` of them run
+    at a time. Errors of ``load`` reach every reader that waits for the bytes, and are not remembered.
+    """
+
+    def __init__(
+        self,
+        load: Callable[[Key, int, int], Awaitable[bytes]],
+        *,
+        bytes_max: int,
+        loads_max: int,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        self._load = load
+        self._bytes_max = bytes_max
+        self._block_bytes = block_bytes
+        self._blocks: OrderedDict[tuple[Key, int], bytes] = OrderedDict()
+        self._loading: dict[tuple[Key, int], asyncio.Future[bytes]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._slots = asyncio.Semaphore(loads_max)
+        self._loads_max = loads_max
+        self.size_bytes = 0
+        self.counts = CacheCounts()
+
+    def put(self, key: Key, data: bytes) -> None:
+        """Keep a whole object, which was just written: its readers are often near."""
+        for number in range(self._block_of(len(data) - 1) + 1):
+            start = number * self._block_bytes
+            self._keep((key, number), data[start : start + self._block_bytes])
+
+    def forget(self, key: Key, object_bytes: int) -> None:
+        """Drop the blocks of an object."""
+        for number in range(self._block_of(object_bytes - 1) + 1):
+            block = self._blocks.pop((key, number), None)
+            if block is not None:
+                self.size_bytes -= len(block)
+
+    async def read(self, key: Key, object_bytes: int, start: int, length: int) -> bytes:
+        """Return ``length`` bytes of an object from ``start`` on; raises what ``load`` raises."""
+        if length <= 0:
+            return b""
+        first, last = self._block_of(start), self._block_of(start + length - 1)
+        waiting = self._begin(key, object_bytes, first, last)
+        parts: list[bytes] = []
+        for block in waiting:
+            # Others may wait for the same future, which a cancelled reader must not cancel.
+            parts.append(await asyncio.shield(block) if isinstance(block, asyncio.Future) else block)
+        begin = start - first * self._block_bytes
+        if len(parts) == 1:
+            return parts[0] if begin == 0 and length == len(parts[0]) else parts[0][begin : begin + length]
+        parts[0] = parts[0][begin:]
+        parts[-1] = parts[-1][: start + length - last * self._block_bytes]
+        return b"".join(parts)
+
+    def read_ahead(self, key: Key, object_bytes: int, position: int, blocks: int) -> None:
+        """Begin to load up to ``blocks`` blocks from ``position`` on, unless loads are waiting already."""
+        first = self._block_of(position)
+        last = min(first + blocks - 1, self._block_of(object_bytes - 1))
+        if position < object_bytes and len(self._tasks) < self._loads_max:
+            self._begin(key, object_bytes, first, last)
+
+    async def close(self) -> None:
+        """Cancel what is being loaded."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin(
+        self, key: Key, object_bytes: int, first: int, last: int
+    ) -> list[bytes | asyncio.Future[bytes]]:
+        """Return each block from ``first`` to ``last``, or the future that will have it."""
+        blocks: list[bytes | asyncio.Future[bytes]] = []
+        missing: list[int] = []
+        for number in range(first, last + 1):
+            block = self._blocks.get((key, number))
+            if block is not None:
+                self._blocks.move_to_end((key, number))
+                self.counts.hits += 1
+                blocks.append(block)
+                continue
+            self.counts.misses += 1
+            future = self._loading.get((key, number))
+            if future is None:
+                if missing and (missing[-1] + 1 != number or len(missing) == _BLOCKS_PER_LOAD):
+                    self._start_load(key, object_bytes, missing)
+                    missing = []
+                missing.append(number)
+                future = asyncio.get_running_loop().create_future()
+                self._loading[key, number] = future
+            blocks.append(future)
+        if missing:
+            self._start_load(key, object_bytes, missing)
+        return blocks
+
+    def _start_load(self, key: Key, object_bytes: int, numbers: list[int]) -> None:
+        task = asyncio.get_running_loop().create_task(self._load_blocks(key, object_bytes, numbers))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _load_blocks(self, key: Key, object_bytes: int, numbers: list[int]) -> None:
+        futures = [self._loading[key, number] for number in numbers]
+        start = numbers[0] * self._block_bytes
+        end = min((numbers[-1] + 1) * self._block_bytes, object_bytes)
+        try:
+            async with self._slots:
+                data = await self._load(key, start, end)
+        except BaseException as error:
+            for number, future in zip(numbers, futures, strict=True):
+                del self._loading[key, number]
+                if isinstance(error, Exception):
+                    future.set_exception(error)
+                    # Nobody need wait for a block that was read ahead.
+                    future.exception()
+                else:
+                    future.cancel()
+            if not isinstance(error, Exception):
+                raise
+            return
+        self.counts.loads += 1
+        self.counts.loaded_bytes += len(data)
+        for index, (number, future) in enumerate(zip(numbers, futures, strict=True)):
+            block = data[index * self._block_bytes : (index + 1) * self._block_bytes]
+            del self._loading[key, number]
+            self._keep((key, number), block)
+            future.set_result(block)
+
+    def _block_of(self, position: int) -> int:
+        return position // self._block_bytes
+
+    def _keep(self, key: tuple[Key, int], block: bytes) -> None:
+        before = self._blocks.pop(key, None)
+        self.size_bytes += len(block) - (len(before) if before is not None else 0)
+        self._blocks[key] = block
+        while self.size_bytes > self._bytes_max:
+            _, oldest = self._blocks.popitem(last=False)
+            self.size_bytes -= len(oldest)

@@ -1,0 +1,484 @@
+"""The engine that brokers share: bytes in an object store, offsets in PostgreSQL (ADR-0040).
+
+A broker keeps nothing of its own. Its appends are packed into objects, and one transaction gives all
+batches of an object their offsets; then they are acknowledged, and every broker can read them. The parts:
+
+- ``write_buffer``  appends until their object is full, or ``linger_ms`` old
+- ``committer``     objects stored in parallel, committed in order
+- ``reader``        plans of reads, and the ``block_cache``
+- ``log_ends``      what other brokers appended
+- ``upkeep``        retention, merging, garbage collection
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+from uuid import UUID
+
+from stele.wire.isolation_level import IsolationLevel
+from stele.wire.messages import Durability
+from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader, set_log_append_time, settle_create_time
+
+from ...clock import Clock
+from ...errors import InvalidConfig, InvalidRequest, StorageError, StorageUnavailable, UnknownTopic
+from ..disk_views import DiskViews
+from ..engine import (
+    AppendTicket,
+    CompactionCounts,
+    EngineStart,
+    LogState,
+    PartitionCompaction,
+    PartitionFetch,
+    PartitionRead,
+    PartitionSpec,
+)
+from ..keys.newest_offsets import NewestOffsets
+from ..sequences import ProducerView
+from ..topic_config import TopicConfig
+from ..topic_partition import TopicPartition
+from ..waiters import Waiters
+from .block_cache import BlockCache
+from .committer import CommitOptions, Committer
+from .log_ends import LogEnds
+from .meta import Meta, MetaUnavailable, ObjectRef, ProducerRow, StoreKind
+from .object_keys import WRITTEN, ObjectKeys
+from .objects import ByteRange, ObjectStore
+from .reader import SharedReader
+from .shared_log import LEADER_EPOCH, SharedLog
+from .upkeep import Upkeep, UpkeepOptions
+from .write_buffer import QueuedAppend, Rotation, WriteBuffer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedOptions:
+    """Sizes in bytes, times in ms.
+
+    An object is written when it has ``object_bytes``, or ``linger_ms`` after its first append. Above
+    ``buffered_bytes_max`` of appends that are not committed, more are refused. ``loads_max`` requests to the
+    object store serve readers at a time.
+    """
+
+    linger_ms: int = 250
+    object_bytes: int = 8 << 20
+    buffered_bytes_max: int = 256 << 20
+    cache_bytes_max: int = 512 << 20
+    loads_max: int = 16
+    read_ahead_blocks: int = 4
+    poll_interval_ms: int = 50
+    idle_poll_interval_ms: int = 1000
+    commit: CommitOptions = field(default_factory=CommitOptions)
+    upkeep: UpkeepOptions = field(default_factory=UpkeepOptions)
+
+
+class SharedEngine:
+    """Implements ``LogEngine`` for one broker of several, or for a single one that keeps nothing.
+
+    ``incarnation`` is chosen anew by each start.
+    """
+
+    # Tests put mistakes in their place, which the simulation must notice.
+    committer_class = Committer
+    log_ends_class = LogEnds
+
+    def __init__(
+        self,
+        meta: Meta,
+        stores: Mapping[StoreKind, ObjectStore],
+        *,
+        incarnation: UUID,
+        clock: Clock,
+        options: SharedOptions,
+    ) -> None:
+        self._meta = meta
+        self._stores = stores
+        self._incarnation = incarnation
+        self._clock = clock
+        self._options = options
+        self._logs: dict[TopicPartition, SharedLog] = {}
+        self._waiters = Waiters()
+        self._sync_observers: list[Callable[[float], None]] = []
+        self._is_closing = False
+        self._linger: asyncio.TimerHandle | None = None
+        self._buffer = WriteBuffer(
+            object_bytes=options.object_bytes, buffered_bytes_max=options.buffered_bytes_max
+        )
+        self._cache = BlockCache(self._load, bytes_max=options.cache_bytes_max, loads_max=options.loads_max)
+        self._committer = self.committer_class(
+            meta=meta,
+            stores=stores,
+            keys=ObjectKeys(WRITTEN, incarnation),
+            uploader=incarnation,
+            clock=clock,
+            options=options.commit,
+            on_ended=self._ended,
+            on_committed=self._grown,
+            keep=self._cache.put,
+        )
+        self._ends = self.log_ends_class(
+            meta=meta,
+            logs=self._logs,
+            waiters=self._waiters,
+            on_grown=self._grown,
+            on_start_moved=self._start_moved,
+            poll_interval_ms=options.poll_interval_ms,
+            idle_poll_interval_ms=options.idle_poll_interval_ms,
+        )
+        self._reader = SharedReader(
+            meta=meta,
+            logs=self._logs,
+            cache=self._cache,
+            clock=clock,
+            refresh=self._ends.refresh,
+            read_ahead_blocks=options.read_ahead_blocks,
+        )
+        self._upkeep = Upkeep(
+            meta=meta,
+            stores=stores,
+            logs=self._logs,
+            committer=self._committer,
+            incarnation=incarnation,
+            options=options.upkeep,
+            on_start_moved=self._start_moved,
+        )
+
+    # ── life ──
+
+    async def open(self) -> EngineStart:
+        try:
+            # Before the first object: without it, this broker's objects would look like those of a dead one.
+            await self._upkeep.heartbeat()
+        except MetaUnavailable as error:
+            raise _unavailable("the start", error) from error
+        self._committer.start()
+        return EngineStart(is_new=False, was_clean=True)
+
+    async def start(self) -> None:
+        self._ends.start()
+        self._upkeep.start()
+
+    async def close(self) -> None:
+        self._is_closing = True
+        self._waiters.wake_all()
+        self._rotate()
+        await self._committer.drain()
+        await self._upkeep.close()
+        await self._ends.close()
+        await self._committer.close()
+        await self._cache.close()
+
+    @property
+    def failure(self) -> StorageError | None:
+        return None
+
+    def observe_syncs(self, observer: Callable[[float], None]) -> None:
+        self._sync_observers.append(observer)
+
+    def observe_appends(self, observer: Callable[[TopicPartition], None]) -> None:
+        self._waiters.observe_appends(observer)
+
+    # ── partitions ──
+
+    async def create(self, specs: Sequence[PartitionSpec]) -> None:
+        by_topic: dict[UUID, list[PartitionSpec]] = {}
+        for spec in specs:
+            by_topic.setdefault(spec.topic_id, []).append(spec)
+        for topic_id, of_topic in by_topic.items():
+            partitions = max(spec.topic_partition.partition for spec in of_topic) + 1
+            try:
+                rows = await self._meta.create_logs(topic_id, partitions)
+            except MetaUnavailable as error:
+                raise _unavailable("creating partitions", error) from error
+            by_partition = {row.partition_id.partition: row for row in rows}
+            for spec in of_topic:
+                name = spec.topic_partition
+                self._logs[name] = SharedLog(name, spec.config, by_partition[name.partition])
+
+    def check_config(self, config: TopicConfig) -> None:
+        if config.is_compacted:
+            raise InvalidConfig(
+                "cleanup.policy",
+                config.cleanup_policy,
+                "shared storage does not support compaction yet; use delete",
+            )
+        if config.storage == "memory":
+            raise InvalidConfig(
+                "stele.storage",
+                config.storage,
+                "brokers with shared storage have no topics in memory; use disk",
+            )
+
+    def configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
+        self._logs[topic_partition].config = config
+
+    async def drop(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """See ``LogEngine.drop``; the topic is deleted with all its partitions."""
+        self._rotate()
+        await self._committer.drain()
+        topic_ids: dict[UUID, None] = {}
+        for name in topic_partitions:
+            log = self._logs.pop(name, None)
+            if log is not None:
+                log.is_dropped = True
+                topic_ids[log.partition_id.topic_id] = None
+            self._waiters.wake(name)
+        for topic_id in topic_ids:
+            try:
+                await self._meta.delete_logs(topic_id)
+            except MetaUnavailable as error:
+                raise _unavailable("deleting partitions", error) from error
+
+    # ── append ──
+
+    def append(
+        self,
+        topic_partition: TopicPartition,
+        batches: bytearray | memoryview,
+        headers: list[BatchHeader],
+        *,
+        sync: bool,
+        needs_state: bool = False,
+        admit: Callable[[BatchHeader], None] | None = None,
+        sync_later: bool = False,
+    ) -> AppendTicket:
+        log = self._logs.get(topic_partition)
+        if log is None:
+            raise UnknownTopic(topic_partition.topic)
+        if any(header.is_transactional or header.is_control for header in headers):
+            raise InvalidRequest("shared storage does not support transactions yet; produce without them")
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ticket = AppendTicket(durability=Durability.REPLICATED, future=future)
+        append = QueuedAppend(
+            log=log,
+            batches=batches,
+            headers=headers,
+            ticket=ticket,
+            future=future,
+            log_append_time_ms=self._stamp(log.config, batches, headers),
+        )
+        if self._is_closing or not self._buffer.has_room(append.buffered_bytes):
+            self._committer.refused(log, headers[0])
+            reason = "the broker is closing" if self._is_closing else _full(self._buffer.buffered_bytes)
+            raise StorageUnavailable(f"the append to {topic_partition}", reason)
+        self._buffer.add(append)
+        # An append whose caller does not wait (acks=0) may fail without anybody asking.
+        future.add_done_callback(_retrieve)
+        if self._buffer.is_full:
+            self._rotate()
+        elif self._linger is None:
+            self._linger = asyncio.get_running_loop().call_later(
+                self._options.linger_ms / 1000, self._linger_over
+            )
+        return ticket
+
+    def _stamp(self, config: TopicConfig, batches: bytearray | memoryview, headers: list[BatchHeader]) -> int:
+        if config.message_timestamp_type == "CreateTime":
+            for header in headers:
+                settle_create_time(batches, header)
+            return NO_TIMESTAMP
+        now_ms = self._clock.now_ms()
+        for header in headers:
+            set_log_append_time(batches, header, now_ms)
+        return now_ms
+
+    def _linger_over(self) -> None:
+        """Write what was appended, unless so many objects are on their way that waiting makes fewer."""
+        self._linger = None
+        if self._committer.in_flight < self._options.commit.uploads_max:
+            self._rotate()
+
+    def _rotate(self) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+            self._linger = None
+        rotation = self._buffer.take()
+        if rotation is not None:
+            self._committer.submit(rotation)
+
+    def _ended(self, rotation: Rotation) -> None:
+        self._buffer.release(rotation)
+        if self._linger is None and not self._buffer.is_empty:
+            # Its time was over while too many were on their way.
+            self._rotate()
+
+    def _grown(self, log: SharedLog, size: int) -> None:
+        self._waiters.appended(log.topic_partition, size)
+
+    def _start_moved(self, log: SharedLog) -> None:
+        self._waiters.changed(log.topic_partition)
+
+    def sync(self, topic_partition: TopicPartition, ticket: AppendTicket) -> None:
+        """Do nothing: a ticket is done only when its records are durable."""
+
+    async def flush(self, topic_partitions: Sequence[TopicPartition] | None = None) -> None:
+        begun_s = time.perf_counter()
+        self._rotate()
+        await self._committer.drain()
+        for observer in self._sync_observers:
+            observer(time.perf_counter() - begun_s)
+
+    # ── read ──
+
+    async def read(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead]:
+        return await self._reader.read(requests, max_bytes)
+
+    async def _load(self, ref: ObjectRef, start: int, end: int) -> bytes:
+        (data,) = await self._stores[ref.store].get_ranges(ref.key, [ByteRange(start, end)])
+        return data
+
+    async def wait(
+        self,
+        positions: Mapping[TopicPartition, int],
+        min_bytes: int,
+        timeout_ms: int,
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> None:
+        for name, offset in positions.items():
+            log = self._logs.get(name)
+            if log is None or log.next_offset > offset:
+                return
+        if not self._is_closing:
+            await self._waiters.wait(
+                positions, min_bytes=min_bytes, timeout_ms=timeout_ms, isolation=isolation
+            )
+
+    @property
+    def waiters(self) -> Waiters:
+        return self._waiters
+
+    def wake_all(self) -> None:
+        self._waiters.wake_all()
+
+    async def refresh(self, topic_partitions: Collection[TopicPartition]) -> bool:
+        return await self._ends.refresh(topic_partitions)
+
+    def state(self, topic_partition: TopicPartition) -> LogState:
+        return self._logs[topic_partition].state()
+
+    def leader_epoch(self, topic_partition: TopicPartition) -> int:
+        return LEADER_EPOCH
+
+    async def offset_for_time(
+        self, topic_partition: TopicPartition, timestamp_ms: int
+    ) -> tuple[int, int, int]:
+        record = await self._reader.offset_for_time(self._logs[topic_partition], timestamp_ms)
+        return (-1, NO_TIMESTAMP, LEADER_EPOCH) if record is None else (*record, LEADER_EPOCH)
+
+    async def max_timestamp(self, topic_partition: TopicPartition) -> int:
+        try:
+            run = await self._meta.newest_run(self._logs[topic_partition].log_id)
+        except MetaUnavailable as error:
+            raise _unavailable("finding the newest timestamp", error) from error
+        return NO_TIMESTAMP if run is None else run.max_timestamp
+
+    async def producers(self, topic_partition: TopicPartition) -> list[ProducerView]:
+        try:
+            rows = await self._meta.producers(self._logs[topic_partition].log_id)
+        except MetaUnavailable as error:
+            raise _unavailable("listing producers", error) from error
+        return [_view(row) for row in rows]
+
+    async def producer(self, topic_partition: TopicPartition, producer_id: int) -> ProducerView | None:
+        views = await self.producers(topic_partition)
+        return next((view for view in views if view.producer_id == producer_id), None)
+
+    def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:
+        """Return the epoch that was asked for and the log end: no log ever loses its end."""
+        return epoch, self._logs[topic_partition].next_offset
+
+    @property
+    def disk_views(self) -> DiskViews | None:
+        return None
+
+    # ── deletion ──
+
+    async def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> int:
+        log = self._logs[topic_partition]
+        try:
+            row = await self._meta.delete_records(log.log_id, before_offset)
+        except MetaUnavailable as error:
+            raise _unavailable("deleting records", error) from error
+        if row is None:
+            raise UnknownTopic(topic_partition.topic)
+        log.update(row)
+        self._start_moved(log)
+        return log.log_start_offset
+
+    async def enforce_retention(self) -> int:
+        return await self._upkeep.enforce_retention()
+
+    def log(self, topic_partition: TopicPartition) -> SharedLog:
+        """Return what this broker knows of a log."""
+        return self._logs[topic_partition]
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Return the bytes of appends that are not committed yet."""
+        return self._buffer.buffered_bytes
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """The background work, of which each part can be called by itself."""
+        return self._upkeep
+
+    # ── compaction, of which there is none ──
+
+    async def compact(self) -> int:
+        return 0
+
+    @property
+    def compaction(self) -> CompactionCounts:
+        return CompactionCounts()
+
+    def partition_compaction(self, topic_partition: TopicPartition) -> PartitionCompaction | None:
+        return None
+
+    async def newest_offset(
+        self, topic_partition: TopicPartition, key: bytes, *, is_doubted: bool = False
+    ) -> int:
+        _refuse_keys(topic_partition)
+
+    async def newest_offsets(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:
+        _refuse_keys(topic_partition)
+
+    def compacted_until(self, topic_partition: TopicPartition) -> int:
+        return 0
+
+
+def _refuse_keys(topic_partition: TopicPartition) -> NoReturn:
+    raise InvalidRequest(
+        f"{topic_partition} cannot be read by key: shared storage does not support compacted topics yet"
+    )
+
+
+def _full(buffered_bytes: int) -> str:
+    return f"{buffered_bytes} bytes of earlier appends wait for it"
+
+
+def _retrieve(future: asyncio.Future[None]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
+def _unavailable(what: str, error: MetaUnavailable) -> StorageUnavailable:
+    return StorageUnavailable(what, str(error))
+
+
+def _view(row: ProducerRow) -> ProducerView:
+    last = row.batches[-1] if row.batches else None
+    if last is None:
+        last_sequence = last_offset = -1
+    else:
+        base_sequence, last_sequence, base_offset = last
+        last_offset = base_offset + (last_sequence - base_sequence) % 2**31
+    return ProducerView(
+        producer_id=row.producer_id,
+        epoch=row.epoch,
+        last_sequence=last_sequence,
+        last_offset=last_offset,
+        last_timestamp_ms=row.last_timestamp_ms,
+    )

@@ -1,0 +1,395 @@
+"""The interface of the metadata of the shared engine: which bytes of which object have which offsets.
+
+Every call is one transaction. The methods are coroutines: the implementation over PostgreSQL runs
+each in a thread of its own pool, so that its CPU time does not delay the event loop, and a caller that is
+cancelled does not interrupt the transaction. Times are judged by the clock of the metadata alone:
+callers give ages, never times of day.
+
+An object is *committed* by the transaction that gives its batches their offsets, and only then do its
+bytes count. It can be *fenced* instead, if its uploader seems dead: then it can never be committed. It is
+*dead* when no run names it any longer; its bytes are deleted later, when no reader can want them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from stele.wire.record_batch import BatchHeader
+
+from ...errors import SteleError
+from .objects import Buffer
+
+# A transaction deletes at most so many runs, because it holds the row lock of its log.
+RUNS_DELETED_MAX = 2000
+# A read plan has at most so many runs of one log.
+RUNS_READ_MAX = 1000
+# One call purges, sweeps, lists or forgets at most so many rows.
+ROWS_MAX = 1000
+
+
+class MetaUnavailable(Exception):
+    """The database cannot be reached, or did not do the transaction in time.
+
+    After ``commit_objects`` it means that the transaction did not happen. After any other call it may have
+    happened; all of them can be repeated.
+    """
+
+
+class CommitUnknown(Exception):
+    """The answer to COMMIT is missing, so the transaction may have happened, or may still happen.
+
+    ``answer`` is what ``commit_objects`` returns if it did. Repeat the call with the same objects and this
+    answer; until that has an answer, commit nothing else, or the order of appends is lost.
+    """
+
+    def __init__(self, answer: CommitAnswer) -> None:
+        super().__init__("the database did not answer COMMIT")
+        self.answer = answer
+
+
+class ObjectFenced(Exception):
+    """Another broker has fenced these objects: nothing was committed; upload the bytes under new keys."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        super().__init__(f"fenced by another broker: {', '.join(keys)}")
+        self.keys = tuple(keys)
+
+
+class StoreKind(Enum):
+    """Where the bytes of an object are; the values are stored."""
+
+    OBJECTS = 0
+    INLINE = 1
+
+
+class ObjectRef(NamedTuple):
+    key: str
+    store: StoreKind
+
+
+class PartitionId(NamedTuple):
+    """A partition, by the id of its topic: a topic that is deleted and created again has another id."""
+
+    topic_id: UUID
+    partition: int
+
+
+# ── logs ──
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRow:
+    """The log of a partition, now. All records up to ``next_offset`` are committed and may be read.
+
+    ``size_bytes`` counts the batches. ``unmerged_bytes`` of them are in objects of many partitions, all
+    from ``merged_until`` on.
+    """
+
+    log_id: int
+    partition_id: PartitionId
+    log_start: int
+    next_offset: int
+    size_bytes: int
+    unmerged_bytes: int
+    merged_until: int
+
+    def moved_start(self, before_offset: int) -> LogRow:
+        """Return the log after DeleteRecords: its start rises to ``before_offset``, at most to its end."""
+        return replace(self, log_start=max(self.log_start, min(before_offset, self.next_offset)))
+
+
+# ── commit (T1) ──
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunWrite:
+    """Batches of one log that follow each other in an object, from ``position`` on.
+
+    Their base offsets are not known yet; ``headers`` have all else that the commit needs.
+    """
+
+    log_id: int
+    position: int
+    headers: Sequence[BatchHeader]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectWrite:
+    """An object to commit. With ``inline`` its bytes are stored by the same transaction, otherwise they are uploaded.
+
+    ``uploader`` is the incarnation of the broker.
+    """
+
+    key: str
+    uploader: UUID
+    size: int
+    runs: Sequence[RunWrite]
+    inline: Buffer | None = None
+
+    @property
+    def store(self) -> StoreKind:
+        return StoreKind.OBJECTS if self.inline is None else StoreKind.INLINE
+
+
+class BatchPlace(NamedTuple):
+    """What became of one batch.
+
+    It has offsets from ``base_offset`` on: new ones, or with ``is_duplicate`` those of the first time. With
+    ``error`` it was refused, and ``base_offset`` is -1.
+    """
+
+    base_offset: int
+    is_duplicate: bool = False
+    error: SteleError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlace:
+    """What became of one run: an entry per batch, and the log after the whole transaction.
+
+    ``log`` is None and ``places`` is empty if the log was deleted.
+    """
+
+    places: Sequence[BatchPlace]
+    log: LogRow | None
+
+
+# For each object, for each of its runs.
+CommitAnswer = Sequence[Sequence[RunPlace]]
+
+
+# ── reads (T2) ──
+
+
+class RunRead(NamedTuple):
+    """Batches that follow each other in an object and have consecutive offsets.
+
+    The first has ``base_offset``; those in the object mean nothing, except in merged objects.
+    ``sparse_index`` is that of a merged run, empty otherwise.
+    """
+
+    base_offset: int
+    last_offset: int
+    object: ObjectRef
+    position: int
+    length: int
+    max_timestamp: int
+    is_merged: bool
+    sparse_index: bytes = b""
+
+
+class RunsWanted(NamedTuple):
+    """The runs of a log from the one with ``offset`` on, until they have ``max_bytes``; at least one."""
+
+    log_id: int
+    offset: int
+    max_bytes: int
+
+
+class RunsFound(NamedTuple):
+    """``runs`` is empty if ``offset`` is not between log start and log end."""
+
+    log: LogRow
+    runs: Sequence[RunRead]
+
+
+# ── producers ──
+
+
+class ProducerRow(NamedTuple):
+    """What a log knows of a producer; ``batches`` have base sequence, last sequence and base offset, oldest first."""
+
+    producer_id: int
+    epoch: int
+    is_whole: bool
+    batches: tuple[tuple[int, int, int], ...]
+    last_timestamp_ms: int
+
+
+# ── upkeep (T3–T5) ──
+
+
+class Retained(NamedTuple):
+    """What retention did. ``has_more``: it stopped at ``RUNS_DELETED_MAX``; call again."""
+
+    log_start: int
+    runs_deleted: int
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergePlan:
+    """Runs of one log that follow each other without a gap, to be copied into one object."""
+
+    log: LogRow
+    runs: Sequence[RunRead]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedObject:
+    """The object of a merge; ``sparse_index`` is kept in its row and given to readers.
+
+    With ``inline`` its bytes are stored by the commit of the merge, otherwise they are uploaded.
+    """
+
+    key: str
+    uploader: UUID
+    size: int
+    position: int
+    length: int
+    sparse_index: bytes
+    inline: Buffer | None = None
+
+    @property
+    def store(self) -> StoreKind:
+        return StoreKind.OBJECTS if self.inline is None else StoreKind.INLINE
+
+
+class Meta(Protocol):
+    """Any call may raise ``MetaUnavailable``."""
+
+    # ── logs ──
+
+    async def create_logs(self, topic_id: UUID, partitions: int) -> list[LogRow]:
+        """Return the logs of a topic's partitions 0 to ``partitions`` - 1; make those that are missing."""
+        ...
+
+    async def delete_logs(self, topic_id: UUID) -> None:
+        """Delete the logs of a topic: commits and reads do not find them any more. Their rows are purged later."""
+        ...
+
+    async def log_rows(self, log_ids: Sequence[int]) -> dict[int, LogRow]:
+        """Return the logs as of now, with all earlier commits; those that were deleted are missing.
+
+        One query: the poll for news of other brokers, and the refresh of an end.
+        """
+        ...
+
+    # ── T1 ──
+
+    async def commit_objects(
+        self, objects: Sequence[ObjectWrite], *, computed: CommitAnswer | None = None
+    ) -> CommitAnswer:
+        """Give the batches of these objects their offsets, all or none, in order; return what became of each.
+
+        A batch that is refused or a duplicate takes no offsets, and splits its run. After ``CommitUnknown``
+        the same objects are given again, with its answer as ``computed``: it is returned if they are committed,
+        otherwise they are committed now.
+
+        Raises:
+            CommitUnknown: it is not known whether they are committed.
+            ObjectFenced: some are fenced; none is committed, and none ever will be under these keys.
+        """
+        ...
+
+    # ── T2 ──
+
+    async def runs(self, wanted: Sequence[RunsWanted]) -> dict[int, RunsFound]:
+        """Plan reads of several logs, each at most once; those that were deleted are missing.
+
+        A plan has at most ``RUNS_READ_MAX`` runs of a log.
+        """
+        ...
+
+    async def run_at_time(self, log_id: int, timestamp: int) -> RunRead | None:
+        """Return the first run with a record of ``timestamp`` or later."""
+        ...
+
+    async def newest_run(self, log_id: int) -> RunRead | None:
+        """Return the first run that has the newest timestamp of a log."""
+        ...
+
+    # ── producers ──
+
+    async def producers(self, log_id: int) -> list[ProducerRow]:
+        """Return the producers that a log knows, by id."""
+        ...
+
+    async def expire_producers(self, idle_s: float) -> int:
+        """Forget producers whose last batch is older; at most ``ROWS_MAX``. Return how many."""
+        ...
+
+    # ── T4: retention, DeleteRecords, deletion of topics ──
+
+    async def delete_records(self, log_id: int, before_offset: int) -> LogRow | None:
+        """Raise the log start to ``before_offset``, at most to the log end; None if the log was deleted.
+
+        It holds when this returns. Runs before it are deleted here and by ``retain``.
+        """
+        ...
+
+    async def retain(
+        self, log_id: int, *, retention_s: float | None, retention_bytes: int | None
+    ) -> Retained | None:
+        """Delete the oldest runs: those before the log start, those all of whose records are older than
+        ``retention_s``, and those without which the log still has ``retention_bytes``. None: no limit.
+
+        Return None if the log was deleted.
+        """
+        ...
+
+    async def purge(self) -> int:
+        """Delete up to ``ROWS_MAX`` runs of deleted logs, and logs without runs. Return how many rows; 0: done."""
+        ...
+
+    # ── T5: merging ──
+
+    async def plan_merge(
+        self, *, claim_s: float, min_bytes: int, min_age_s: float, max_bytes: int
+    ) -> MergePlan | None:
+        """Claim a log that needs merging and return its oldest unmerged runs, up to ``max_bytes``.
+
+        It needs merging with ``min_bytes`` unmerged bytes, or if they are older than ``min_age_s``. The claim keeps
+        others from the same work for ``claim_s``; nothing else rests on it. None: no log needs merging.
+        """
+        ...
+
+    async def commit_merge(self, plan: MergePlan, merged: MergedObject) -> bool:
+        """Put the merged object in the place of the plan's runs, if they are all still there.
+
+        If not, return False: the object is fenced, and its bytes are deleted with the dead objects.
+        """
+        ...
+
+    # ── T3 and garbage collection ──
+
+    async def heartbeat(self, uploader: UUID) -> None:
+        """Note that an incarnation is alive. It must, before it uploads its first object."""
+        ...
+
+    async def silent_uploaders(self, silent_s: float) -> list[UUID]:
+        """Return incarnations without a heartbeat for so long, at most ``ROWS_MAX``: list their objects, then ``fence`` them."""
+        ...
+
+    async def forget_uploader(self, uploader: UUID) -> None:
+        """Forget an incarnation, all of whose objects were listed and fenced."""
+        ...
+
+    async def fence(self, uploader: UUID, keys: Sequence[str]) -> list[str]:
+        """Fence those of these objects that are not committed; return all of them that are fenced: their bytes may go."""
+        ...
+
+    async def sweep(self) -> int:
+        """Look at up to ``ROWS_MAX`` objects that lost a run; those without any become dead. Return how many it looked at."""
+        ...
+
+    async def dead_objects(self, dead_s: float) -> list[ObjectRef]:
+        """Return objects that are dead or fenced for so long and still have bytes, at most ``ROWS_MAX``."""
+        ...
+
+    async def bytes_deleted(self, keys: Sequence[str]) -> None:
+        """Note that the bytes of dead or fenced objects are deleted."""
+        ...
+
+    async def forget_objects(self, dead_s: float) -> int:
+        """Forget objects that are dead or fenced for so long and have no bytes, at most ``ROWS_MAX``. Return how many.
+
+        Until then a late commit of them is refused, so it must be longer than any broker holds an object.
+        """
+        ...
+
+    async def close(self) -> None: ...

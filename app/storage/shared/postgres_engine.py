@@ -1,0 +1,93 @@
+"""The shared engine over PostgreSQL and the object store that the settings name.
+
+The data directory holds no records. It is locked all the same, because the catalog and the groups of the
+broker are in it.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from uuid import uuid4
+
+from ...clock import Clock
+from ...errors import StorageUnavailable
+from ...postgres.migrations import SchemaMismatch
+from ...postgres.pool import PostgresPool, PostgresUnavailable
+from ..data_dir import DataDir
+from ..engine import EngineStart
+from ..files import Files
+from .engine import SharedEngine, SharedOptions
+from .meta import StoreKind
+from .object_stores import open_object_store
+from .objects import ObjectStore
+from .postgres_inline import PostgresInlineStore
+from .postgres_meta import PostgresMeta
+
+logger = logging.getLogger(__name__)
+
+# The value of the setting that means PostgreSQL itself.
+INLINE = "inline"
+# PostgreSQL takes small objects better than large ones, and there is no price per request.
+_INLINE_LINGER_MS = 5
+_INLINE_OBJECT_BYTES = 1 << 20
+_LINGER_MS = 250
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedStorage:
+    """What the settings say of shared storage; ``linger_ms`` None means one that suits the store."""
+
+    postgres_url: str
+    object_store: str
+    linger_ms: int | None
+
+
+class PostgresEngine(SharedEngine):
+    """A shared engine that owns its connections.
+
+    Raises:
+        ValueError: the URL of PostgreSQL or of the object store is invalid; the text says why.
+    """
+
+    def __init__(
+        self, files: Files, path: Path, *, storage: SharedStorage, clock: Clock, options: SharedOptions
+    ) -> None:
+        self._data_dir = DataDir(files, path)
+        self._pool = PostgresPool(storage.postgres_url)
+        stores: dict[StoreKind, ObjectStore] = {StoreKind.INLINE: PostgresInlineStore(self._pool)}
+        linger_ms, object_bytes = _LINGER_MS, options.object_bytes
+        if storage.object_store == INLINE:
+            linger_ms, object_bytes = _INLINE_LINGER_MS, min(object_bytes, _INLINE_OBJECT_BYTES)
+        else:
+            store = stores[StoreKind.OBJECTS] = open_object_store(storage.object_store)
+            if not store.is_durable:
+                logger.warning(
+                    "the object store %s does not sync: a loss of power can take acknowledged records",
+                    storage.object_store,
+                )
+        super().__init__(
+            PostgresMeta(self._pool),
+            stores,
+            incarnation=uuid4(),
+            clock=clock,
+            options=replace(
+                options,
+                linger_ms=linger_ms if storage.linger_ms is None else storage.linger_ms,
+                object_bytes=object_bytes,
+            ),
+        )
+
+    async def open(self) -> EngineStart:
+        self._data_dir.take()
+        try:
+            await self._pool.open()
+            return await super().open()
+        except (PostgresUnavailable, SchemaMismatch) as error:
+            raise StorageUnavailable("the start", str(error)) from error
+
+    async def close(self) -> None:
+        await super().close()
+        await self._pool.close()
+        self._data_dir.release(clean=True)

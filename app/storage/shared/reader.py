@@ -1,0 +1,330 @@
+"""Reads of a shared engine: plan the runs, load their bytes, cut out whole batches.
+
+A consumer that follows the end of a log reads runs that this broker knows, from the block cache. Other
+reads ask the metadata for a plan first, with one query for all partitions of a request. A run may be
+merged or deleted between plan and load; its bytes stay for minutes, and if they are gone all the same,
+the reader plans once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from stele.wire import record_batch as rb
+from stele.wire.isolation_level import IsolationLevel
+
+from ...clock import Clock
+from ...errors import CorruptLog, OffsetOutOfRange, SteleError, StorageUnavailable, UnknownTopic
+from ...work_budget import WorkBudget
+from ..engine import PartitionFetch, PartitionRead
+from ..topic_partition import TopicPartition
+from .block_cache import BlockCache
+from .meta import Meta, MetaUnavailable, ObjectRef, RunRead, RunsFound, RunsWanted
+from .object_keys import size_of
+from .objects import ObjectNotFound, ObjectStoreError
+from .run_batches import CorruptRunError, cut
+from .shared_log import SharedLog
+from .sparse_index import INTERVAL_BYTES, find
+
+# A plan for less would make readers with a small limit plan for each batch.
+_PLAN_BYTES_MIN = 256 << 10
+# What one step of a search by time loads.
+_SEARCH_BYTES = 1 << 20
+
+
+class SharedReader:
+    """Reads open logs by offset and by time.
+
+    ``refresh`` brings the ends of logs up to date. A sequential reader of a merged object has the next
+    ``read_ahead_blocks`` blocks loaded before it asks for them.
+    """
+
+    def __init__(
+        self,
+        *,
+        meta: Meta,
+        logs: Mapping[TopicPartition, SharedLog],
+        cache: BlockCache[ObjectRef],
+        clock: Clock,
+        refresh: Callable[[Collection[TopicPartition]], Awaitable[bool]],
+        read_ahead_blocks: int,
+    ) -> None:
+        self._meta = meta
+        self._logs = logs
+        self._cache = cache
+        self._clock = clock
+        self._refresh = refresh
+        self._read_ahead_blocks = read_ahead_blocks
+
+    # ── by offset ──
+
+    async def read(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead]:
+        """See ``LogEngine.read``."""
+        past_end = {
+            request.topic_partition
+            for request in requests
+            if (log := self._logs.get(request.topic_partition)) is not None
+            and request.offset > log.next_offset
+        }
+        failure: SteleError | None = None
+        try:
+            if past_end:
+                # Another broker may have appended: only the metadata knows that an offset is out of range.
+                await self._refresh(past_end)
+            plans = await self._plan(requests, max_bytes)
+        except (MetaUnavailable, StorageUnavailable) as unavailable:
+            failure, plans = _unavailable(unavailable), {}
+        reads: list[PartitionRead] = []
+        left, is_empty = max_bytes, True
+        for index, request in enumerate(requests):
+            log = self._logs.get(request.topic_partition)
+            batches: bytes | bytearray = b""
+            error: SteleError | None = None
+            if log is None:
+                error = UnknownTopic(request.topic)
+            elif not log.log_start_offset <= request.offset <= log.next_offset:
+                error = failure if request.offset > log.next_offset else None
+                error = error or _out_of_range(log, request.offset)
+            elif request.offset < log.next_offset and (is_empty or left >= rb.HEADER_BYTES):
+                limit = min(request.max_bytes, left)
+                try:
+                    if failure is not None and index not in plans:
+                        raise failure
+                    batches = await self._read_log(
+                        log, request.offset, plans.get(index, ()), limit, at_least_one=is_empty
+                    )
+                except SteleError as refused:
+                    error = refused
+            if batches:
+                is_empty = False
+                left = max(0, left - len(batches))
+            reads.append(_partition_read(request, log, batches, error))
+        return reads
+
+    async def _plan(self, requests: Sequence[PartitionFetch], max_bytes: int) -> dict[int, Sequence[RunRead]]:
+        """Return the runs for each request, by its index, that has records to read."""
+        plans: dict[int, Sequence[RunRead]] = {}
+        # The metadata plans each log once per query, but a request may name a partition twice.
+        rounds: list[dict[int, tuple[int, RunsWanted]]] = []
+        by_id: dict[int, SharedLog] = {}
+        for index, request in enumerate(requests):
+            log = self._logs.get(request.topic_partition)
+            if log is None or not log.log_start_offset <= request.offset < log.next_offset:
+                continue
+            size = max(min(request.max_bytes, max_bytes), _PLAN_BYTES_MIN)
+            recent = log.recent_runs(request.offset, size, self._clock.monotonic_ms())
+            if recent:
+                plans[index] = recent
+                continue
+            by_id[log.log_id] = log
+            free = next((wanted for wanted in rounds if log.log_id not in wanted), None)
+            if free is None:
+                rounds.append(free := {})
+            free[log.log_id] = (index, RunsWanted(log.log_id, request.offset, size))
+        for wanted in rounds:
+            found = await self._meta.runs([entry for _, entry in wanted.values()])
+            for log_id, (index, _) in wanted.items():
+                plans[index] = self._planned(by_id[log_id], found.get(log_id))
+        return plans
+
+    def _planned(self, log: SharedLog, found: RunsFound | None) -> Sequence[RunRead]:
+        if found is None:
+            return ()
+        log.update(found.log)
+        return found.runs
+
+    async def _read_log(
+        self, log: SharedLog, offset: int, runs: Sequence[RunRead], max_bytes: int, *, at_least_one: bool
+    ) -> bytes | bytearray:
+        """Read runs; plan them once more if an object is gone.
+
+        Raises:
+            OffsetOutOfRange: the records were deleted meanwhile.
+            CorruptLog, StorageUnavailable: see there.
+        """
+        try:
+            return await self._read_runs(log, offset, runs, max_bytes, at_least_one=at_least_one)
+        except ObjectNotFound:
+            log.forget_runs()
+        try:
+            found = await self._meta.runs([RunsWanted(log.log_id, offset, max(max_bytes, _PLAN_BYTES_MIN))])
+            runs = self._planned(log, found.get(log.log_id))
+            if offset < log.log_start_offset:
+                raise _out_of_range(log, offset)
+            return await self._read_runs(log, offset, runs, max_bytes, at_least_one=at_least_one)
+        except MetaUnavailable as error:
+            raise _unavailable(error) from error
+        except ObjectNotFound as error:
+            raise _corrupt(runs[0], 0, f"object {error.key} does not exist", offset) from error
+
+    async def _read_runs(
+        self, log: SharedLog, offset: int, runs: Sequence[RunRead], max_bytes: int, *, at_least_one: bool
+    ) -> bytes | bytearray:
+        batches: bytearray | None = None
+        for run in runs:
+            if run.base_offset > offset:
+                if batches is None and run.base_offset > max(offset, log.log_start_offset):
+                    raise _corrupt(run, 0, "a run before it is missing", offset)
+                break
+            if run.last_offset < offset:
+                continue
+            left = max_bytes - (0 if batches is None else len(batches))
+            part, is_whole = await self._read_run(
+                run, offset, left, at_least_one=at_least_one and not batches
+            )
+            if batches is None:
+                batches = part
+            else:
+                batches += part
+            if not is_whole or len(batches) >= max_bytes:
+                break
+            offset = run.last_offset + 1
+        return b"" if batches is None else batches
+
+    async def _read_run(
+        self, run: RunRead, offset: int, max_bytes: int, *, at_least_one: bool
+    ) -> tuple[bytearray, bool]:
+        """Return batches of one run, and whether they reach its end.
+
+        Raises:
+            ObjectNotFound: the object is gone.
+            CorruptLog, StorageUnavailable: see there.
+        """
+        relative, start = find(run.sparse_index, offset - run.base_offset)
+        object_bytes = size_of(run.object.key)
+        budget = WorkBudget()
+        batches = bytearray()
+        base_offset, position = run.base_offset + relative, start
+        wanted = max(max_bytes, rb.HEADER_BYTES) + (INTERVAL_BYTES if run.sparse_index else 0)
+        while position < run.length:
+            length = min(wanted, run.length - position)
+            data = await self._load(run, object_bytes, position, length)
+            try:
+                part = cut(
+                    data,
+                    base_offset,
+                    from_offset=offset,
+                    max_bytes=max_bytes - len(batches),
+                    at_least_one=at_least_one and not batches,
+                )
+            except CorruptRunError as error:
+                raise _corrupt(run, position + error.position, error.reason, offset) from error
+            batches += part.batches
+            position, base_offset = position + part.position, part.next_offset
+            if part.position < len(data) and not part.needed_bytes:
+                return batches, False
+            if part.needed_bytes > run.length - position > 0:
+                raise _corrupt(run, position, "the run ends inside a batch", offset)
+            wanted = max(part.needed_bytes, max_bytes - len(batches), rb.HEADER_BYTES)
+            await budget.spend(len(part.batches))
+        if base_offset != run.last_offset + 1:
+            raise _corrupt(run, 0, f"the run ends before offset {base_offset}", offset)
+        return batches, True
+
+    async def _load(self, run: RunRead, object_bytes: int, position: int, length: int) -> bytes:
+        at = run.position + position
+        try:
+            data = await self._cache.read(run.object, object_bytes, at, length)
+        except ObjectNotFound:
+            raise
+        except (ObjectStoreError, TimeoutError) as error:
+            raise _unavailable(error) from error
+        if run.is_merged and self._read_ahead_blocks:
+            self._cache.read_ahead(run.object, object_bytes, at + length, self._read_ahead_blocks)
+        return data
+
+    # ── by time ──
+
+    async def offset_for_time(self, log: SharedLog, timestamp_ms: int) -> tuple[int, int] | None:
+        """Return offset and time of the first record at or after ``timestamp_ms``; None if there is none.
+
+        Raises:
+            CorruptLog, StorageUnavailable: see there.
+        """
+        try:
+            run = await self._meta.run_at_time(log.log_id, timestamp_ms)
+            while run is not None:
+                record = await self._search(log, run, timestamp_ms)
+                if record is not None:
+                    return record
+                # The records that are late enough are deleted, or the header of their batch is wrong.
+                run = await self._next_run_at_time(log, run.last_offset + 1, timestamp_ms)
+        except MetaUnavailable as error:
+            raise _unavailable(error) from error
+        return None
+
+    async def _next_run_at_time(self, log: SharedLog, offset: int, timestamp_ms: int) -> RunRead | None:
+        while True:
+            found = (await self._meta.runs([RunsWanted(log.log_id, offset, 1 << 40)])).get(log.log_id)
+            if found is None or not found.runs:
+                return None
+            for run in found.runs:
+                if run.max_timestamp >= timestamp_ms:
+                    return run
+            offset = found.runs[-1].last_offset + 1
+
+    async def _search(self, log: SharedLog, run: RunRead, timestamp_ms: int) -> tuple[int, int] | None:
+        offset = max(run.base_offset, log.log_start_offset)
+        while offset <= run.last_offset:
+            batches = await self._read_log(log, offset, [run], _SEARCH_BYTES, at_least_one=True)
+            budget = WorkBudget()
+            for header in rb.iter_headers(batches):
+                offset = header.next_offset
+                if header.max_timestamp < timestamp_ms:
+                    continue
+                batch = memoryview(batches)[header.position : header.position + header.size]
+                try:
+                    record = rb.first_record(
+                        bytes(batch), from_offset=log.log_start_offset, timestamp_ms=timestamp_ms
+                    )
+                except rb.CorruptBatchError as error:
+                    raise _corrupt(run, error.position, error.reason, header.base_offset) from error
+                if record is not None:
+                    return record.offset, record.timestamp
+                await budget.spend(header.size, header.record_count)
+            if not batches:
+                break
+        return None
+
+
+def _partition_read(
+    request: PartitionFetch, log: SharedLog | None, batches: bytes | bytearray, error: SteleError | None
+) -> PartitionRead:
+    if log is None:
+        return PartitionRead(topic=request.topic, partition=request.partition, error=error)
+    return PartitionRead(
+        topic=request.topic,
+        partition=request.partition,
+        error=error,
+        high_watermark=log.next_offset,
+        last_stable_offset=log.next_offset,
+        log_start_offset=log.log_start_offset,
+        aborted=() if request.isolation is IsolationLevel.READ_COMMITTED else None,
+        batches=batches,
+    )
+
+
+def _out_of_range(log: SharedLog, offset: int) -> OffsetOutOfRange:
+    topic, partition = log.topic_partition
+    return OffsetOutOfRange(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.next_offset,
+    )
+
+
+def _unavailable(error: Exception) -> StorageUnavailable:
+    return error if isinstance(error, StorageUnavailable) else StorageUnavailable("the read", str(error))
+
+
+def _corrupt(run: RunRead, position: int, reason: str, offset: int) -> CorruptLog:
+    return CorruptLog(
+        path=Path(run.object.key),
+        position=run.position + position,
+        offset=offset,
+        next_offset=run.last_offset + 1,
+        reason=reason,
+    )

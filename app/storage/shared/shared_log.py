@@ -1,0 +1,102 @@
+"""What one broker knows of the log of a partition: its offsets, and its newest runs.
+
+Other brokers append to the same log, so what is known here may be behind the metadata, never ahead of
+it. Offsets only rise. The newest runs are kept for consumers that follow the end of the log: reading
+them needs no query. They are forgotten after a while, because a run may be merged or deleted meanwhile;
+the bytes of an object stay for longer than that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from ..engine import LogState
+from ..topic_config import TopicConfig
+from ..topic_partition import TopicPartition
+from .meta import LogRow, PartitionId, RunRead
+
+# Kafka clients take an absent epoch from every broker; a number would have to rise with each change of leader.
+LEADER_EPOCH = -1
+# Runs that are kept per log; older ones are found by a query.
+_RECENT_RUNS = 256
+# Far shorter than the time for which the bytes of a dead object are kept.
+RECENT_MS = 60_000
+
+
+class _Recent(NamedTuple):
+    run: RunRead
+    noted_ms: int
+
+
+class SharedLog:
+    """The log of one open partition. Identity, not value, distinguishes two of them."""
+
+    def __init__(self, topic_partition: TopicPartition, config: TopicConfig, row: LogRow) -> None:
+        self.topic_partition = topic_partition
+        self.config = config
+        self.log_id = row.log_id
+        self.partition_id: PartitionId = row.partition_id
+        self.log_start_offset = row.log_start
+        self.next_offset = row.next_offset
+        self.size_bytes = row.size_bytes
+        self.is_dropped = False
+        self._recent: deque[_Recent] = deque(maxlen=_RECENT_RUNS)
+
+    def update(self, row: LogRow) -> bool:
+        """Take over what the metadata says; return whether the end moved.
+
+        Answers may come in another order than the metadata gave them, so older ones change nothing.
+        """
+        has_grown = row.next_offset > self.next_offset
+        if row.next_offset >= self.next_offset and row.log_start >= self.log_start_offset:
+            self.size_bytes = row.size_bytes
+        self.next_offset = max(self.next_offset, row.next_offset)
+        self.log_start_offset = max(self.log_start_offset, row.log_start)
+        return has_grown
+
+    def state(self) -> LogState:
+        """Return the state; everything up to the end is committed, and so readable and durable."""
+        return LogState(
+            log_start_offset=self.log_start_offset,
+            last_stable_offset=self.next_offset,
+            high_watermark=self.next_offset,
+            log_end_offset=self.next_offset,
+            leader_epoch=LEADER_EPOCH,
+            size_bytes=self.size_bytes,
+            recovery_point=self.next_offset,
+        )
+
+    # ── the newest runs ──
+
+    def note_run(self, run: RunRead, now_ms: int) -> None:
+        """Note a run that was committed. After one of another broker is missing, only later ones are kept."""
+        if self._recent and self._recent[-1].run.last_offset + 1 != run.base_offset:
+            if run.base_offset <= self._recent[-1].run.last_offset:
+                return
+            self._recent.clear()
+        self._recent.append(_Recent(run, now_ms))
+
+    def forget_runs(self) -> None:
+        """Forget the newest runs: one of them was not found."""
+        self._recent.clear()
+
+    def recent_runs(self, offset: int, max_bytes: int, now_ms: int) -> Sequence[RunRead]:
+        """Return known runs from the one with ``offset`` on, until they have ``max_bytes``; maybe none."""
+        recent = self._recent
+        while recent and now_ms - recent[0].noted_ms > RECENT_MS:
+            recent.popleft()
+        first = bisect_right(recent, offset, key=lambda entry: entry.run.base_offset) - 1
+        if first < 0 or recent[first].run.last_offset < offset:
+            return ()
+        runs: list[RunRead] = []
+        size = 0
+        for entry in islice(recent, first, None):
+            runs.append(entry.run)
+            size += entry.run.length
+            if size >= max_bytes:
+                break
+        return runs

@@ -1,0 +1,296 @@
+"""Background work on shared storage: retention, merging, and the deletion of what nobody needs.
+
+Every broker does all of it; the metadata keeps two of them from doing the same merge, and every step may
+be repeated or given up at any point. Nothing here is needed for a correct answer to a client, only to keep
+metadata and objects few.
+
+- *retention* deletes the oldest runs of logs
+- *merging* copies small runs of one log into one object, in which readers find long stretches
+- *garbage collection* deletes the bytes of objects without runs, after every reader has finished with them
+- *orphans* are objects of brokers that died before they committed them
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import crc32c
+
+from ...errors import StorageError
+from ..topic_partition import TopicPartition
+from .committer import Committer
+from .meta import MergedObject, MergePlan, Meta, MetaUnavailable, ObjectRef, RunRead, StoreKind
+from .object_format import ObjectRun, footer_bytes, header_bytes
+from .object_keys import MERGED, WRITTEN, ObjectKeys, prefix_of
+from .objects import DELETE_MAX, ByteRange, ObjectStore, ObjectStoreError
+from .run_batches import CorruptRunError, index_run
+from .shared_log import SharedLog
+
+logger = logging.getLogger(__name__)
+
+# Requests to the store at a time while a merge loads its runs.
+_LOADS = 4
+# PostgreSQL takes no larger objects in reasonable time.
+_INLINE_MERGED_BYTES_MAX = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpkeepOptions:
+    """Times in ms. ``is_enabled`` is False for tests that call each part themselves.
+
+    A log is merged with ``merge_min_bytes`` unmerged bytes, or when they are ``merge_min_age_ms`` old; a
+    merged object has up to ``merged_bytes_max``. Bytes of dead objects are deleted after ``dead_ms``, their
+    rows forgotten after ``forget_ms``. A broker that was silent for ``silent_ms`` is dead.
+    """
+
+    is_enabled: bool = True
+    retention_interval_ms: int = 300_000
+    merge_interval_ms: int = 5_000
+    sweep_interval_ms: int = 30_000
+    heartbeat_interval_ms: int = 10_000
+    merge_min_bytes: int = 32 << 20
+    merge_min_age_ms: int = 600_000
+    merged_bytes_max: int = 64 << 20
+    merge_claim_ms: int = 60_000
+    dead_ms: int = 900_000
+    forget_ms: int = 7 * 24 * 3_600_000
+    silent_ms: int = 3_600_000
+    producer_expiration_ms: int = 24 * 3_600_000
+
+
+class Upkeep:
+    """The background work of one broker."""
+
+    def __init__(
+        self,
+        *,
+        meta: Meta,
+        stores: Mapping[StoreKind, ObjectStore],
+        logs: Mapping[TopicPartition, SharedLog],
+        committer: Committer,
+        incarnation: UUID,
+        options: UpkeepOptions,
+        on_start_moved: Callable[[SharedLog], None],
+    ) -> None:
+        self._meta = meta
+        self._stores = stores
+        self._logs = logs
+        self._committer = committer
+        self._incarnation = incarnation
+        self._options = options
+        self._on_start_moved = on_start_moved
+        self._keys = ObjectKeys(MERGED, incarnation)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin the background work."""
+        options = self._options
+        self._every(options.heartbeat_interval_ms, self.heartbeat)
+        if not options.is_enabled:
+            return
+        self._every(options.retention_interval_ms, self.enforce_retention)
+        self._every(options.merge_interval_ms, self.merge_all)
+        self._every(options.sweep_interval_ms, self.collect_garbage)
+
+    async def close(self) -> None:
+        """Stop at once: everything can be given up at any point."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    def _every(self, interval_ms: int, work: Callable[[], Awaitable[object]]) -> None:
+        async def run() -> None:
+            while True:
+                await asyncio.sleep(interval_ms / 1000)
+                try:
+                    await work()
+                except (MetaUnavailable, ObjectStoreError, StorageError) as error:
+                    logger.info("%s is tried again in %d ms: %s", work.__name__, interval_ms, error)
+                except Exception:  # the edge of a task: the next try may succeed
+                    logger.exception("%s failed", work.__name__)
+
+        self._tasks.append(asyncio.create_task(run()))
+
+    async def heartbeat(self) -> None:
+        """Let the other brokers know that the objects of this one are not orphans."""
+        await self._meta.heartbeat(self._incarnation)
+
+    # ── retention ──
+
+    async def enforce_retention(self) -> int:
+        """Delete what the configurations of open logs no longer keep; return the number of runs."""
+        deleted = 0
+        for log in list(self._logs.values()):
+            config = log.config
+            retention_s = config.retention_ms / 1000 if config.retention_ms >= 0 else None
+            retention_bytes = config.retention_bytes if config.retention_bytes >= 0 else None
+            if retention_s is None and retention_bytes is None:
+                continue
+            has_more = True
+            while has_more and not log.is_dropped:
+                retained = await self._meta.retain(
+                    log.log_id, retention_s=retention_s, retention_bytes=retention_bytes
+                )
+                if retained is None:
+                    break
+                deleted += retained.runs_deleted
+                has_more = retained.has_more
+                if retained.log_start > log.log_start_offset:
+                    rows = await self._meta.log_rows([log.log_id])
+                    if log.log_id in rows:
+                        log.update(rows[log.log_id])
+                    self._on_start_moved(log)
+        return deleted
+
+    # ── merging ──
+
+    async def merge_all(self) -> int:
+        """Merge logs until none needs it; return the number of merges."""
+        merges = 0
+        while await self.merge_one() is not None:
+            merges += 1
+        return merges
+
+    async def merge_one(self) -> bool | None:
+        """Merge runs of one log; return whether that took effect, None if no log needs it."""
+        options = self._options
+        store = self._stores.get(StoreKind.OBJECTS)
+        max_bytes = options.merged_bytes_max
+        if store is None:
+            max_bytes = min(max_bytes, _INLINE_MERGED_BYTES_MAX)
+        plan = await self._meta.plan_merge(
+            claim_s=options.merge_claim_ms / 1000,
+            min_bytes=options.merge_min_bytes,
+            min_age_s=options.merge_min_age_ms / 1000,
+            max_bytes=max_bytes,
+        )
+        if plan is None:
+            return None
+        try:
+            run = bytearray().join(await self._load_runs(plan.runs))
+            sparse_index, data = await asyncio.get_running_loop().run_in_executor(
+                None, merged_object, plan, run
+            )
+        except CorruptRunError as error:
+            logger.error("the runs of log %d are not merged: %s", plan.log.log_id, error)
+            return False
+        except ObjectStoreError as error:
+            logger.warning("the runs of log %d are not merged: %s", plan.log.log_id, error)
+            return False
+        key = self._keys.next(len(data))
+        merged = MergedObject(
+            key=key,
+            uploader=self._incarnation,
+            size=len(data),
+            position=len(header_bytes()),
+            length=len(run),
+            sparse_index=sparse_index,
+            inline=data if store is None else None,
+        )
+        if store is None:
+            return await self._meta.commit_merge(plan, merged)
+        try:
+            await store.put(key, data)
+            return await self._meta.commit_merge(plan, merged)
+        except (ObjectStoreError, MetaUnavailable):
+            # If it was committed all the same, it cannot be fenced, and stays.
+            self._committer.abandoned.append(key)
+            raise
+
+    async def _load_runs(self, runs: Sequence[RunRead]) -> list[bytes]:
+        """Load runs past the block cache, which is for readers; one request per object and stretch of runs."""
+        slots = asyncio.Semaphore(_LOADS)
+
+        async def load(run: RunRead) -> bytes:
+            async with slots:
+                store = self._stores[run.object.store]
+                at = ByteRange(run.position, run.position + run.length)
+                (data,) = await store.get_ranges(run.object.key, [at])
+                return data
+
+        return await asyncio.gather(*map(load, runs))
+
+    # ── garbage collection and orphans ──
+
+    async def collect_garbage(self) -> int:
+        """Purge deleted logs, find dead objects and delete their bytes; return how many objects those had."""
+        options = self._options
+        await self._fence_abandoned()
+        while await self._meta.purge():
+            pass
+        while await self._meta.sweep():
+            pass
+        await self._fence_orphans()
+        deleted = 0
+        while dead := await self._meta.dead_objects(options.dead_ms / 1000):
+            await self._delete_bytes(dead)
+            deleted += len(dead)
+        await self._meta.forget_objects(options.forget_ms / 1000)
+        await self._meta.expire_producers(options.producer_expiration_ms / 1000)
+        return deleted
+
+    async def _fence_abandoned(self) -> None:
+        """Fence objects of this broker that were perhaps stored and will not be committed."""
+        keys = list(self._committer.abandoned)
+        if keys:
+            await self._meta.fence(self._incarnation, keys)
+            self._committer.abandoned = [key for key in self._committer.abandoned if key not in keys]
+
+    async def _fence_orphans(self) -> None:
+        store = self._stores.get(StoreKind.OBJECTS)
+        for uploader in await self._meta.silent_uploaders(self._options.silent_ms / 1000):
+            if uploader == self._incarnation:
+                continue
+            for kind in (WRITTEN, MERGED):
+                after = ""
+                while store is not None and (
+                    page := await store.list_page(prefix_of(kind, uploader), after=after)
+                ):
+                    await self._meta.fence(uploader, [stored.key for stored in page])
+                    after = page[-1].key
+            await self._meta.forget_uploader(uploader)
+
+    async def _delete_bytes(self, dead: Sequence[ObjectRef]) -> None:
+        for kind in StoreKind:
+            keys = [ref.key for ref in dead if ref.store is kind]
+            store = self._stores.get(kind)
+            for first in range(0, len(keys), DELETE_MAX):
+                part = keys[first : first + DELETE_MAX]
+                # All brokers have the same stores, so objects of another one were fenced before they had bytes.
+                if store is not None:
+                    await store.delete(part)
+                await self._meta.bytes_deleted(part)
+
+
+def merged_object(plan: MergePlan, run: bytearray) -> tuple[bytes, bytes]:
+    """Return the sparse index of merged runs and their object; offsets are written into ``run``. For threads.
+
+    Raises:
+        CorruptRunError: a batch is damaged, or the runs have other offsets than the plan says.
+    """
+    base_offset, end_offset = plan.runs[0].base_offset, plan.runs[-1].last_offset + 1
+    sparse_index, next_offset = index_run(run, base_offset)
+    if next_offset != end_offset:
+        raise CorruptRunError(f"the batches end at offset {next_offset}, not {end_offset}", position=len(run))
+    header = header_bytes()
+    partition_id = plan.log.partition_id
+    footer = footer_bytes(
+        [
+            ObjectRun(
+                topic_id=partition_id.topic_id,
+                partition=partition_id.partition,
+                position=len(header),
+                length=len(run),
+                offset_count=end_offset - base_offset,
+                max_timestamp_ms=max(planned.max_timestamp for planned in plan.runs),
+                crc=crc32c.crc32c(run),
+                base_offset=base_offset,
+            )
+        ]
+    )
+    return sparse_index, b"".join((header, run, footer))

@@ -1,0 +1,74 @@
+"""What upkeep decides: which runs retention deletes, and which runs a merge takes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .meta import RUNS_DELETED_MAX, LogRow, RunRead
+
+# A read plan of a small budget looks at so many runs more than runs of so many bytes fill it with.
+_READ_AT_LEAST = 16
+_READ_BYTES_EACH = 4096
+
+
+def runs_read_max(max_bytes: int, limit: int) -> int:
+    """Return how many runs a read plan looks at; smaller runs do not fill its budget, and the reader asks again."""
+    return min(limit, _READ_AT_LEAST + max_bytes // _READ_BYTES_EACH)
+
+
+def expired_runs(
+    log: LogRow,
+    oldest: Sequence[RunRead],
+    *,
+    now_ms: int,
+    retention_s: float | None,
+    retention_bytes: int | None,
+) -> int:
+    """Return how many of the ``oldest`` runs of a log retention deletes, at most ``RUNS_DELETED_MAX``.
+
+    Like Kafka with segments: the first run that must stay ends the search, and a log keeps at least
+    ``retention_bytes``.
+    """
+    size_bytes = log.size_bytes
+    for count, run in enumerate(oldest[:RUNS_DELETED_MAX]):
+        is_before = run.last_offset < log.log_start
+        is_old = retention_s is not None and run.max_timestamp < now_ms - retention_s * 1000
+        is_too_much = retention_bytes is not None and size_bytes - run.length >= retention_bytes
+        if not (is_before or is_old or is_too_much):
+            return count
+        size_bytes -= run.length
+    return min(len(oldest), RUNS_DELETED_MAX)
+
+
+def without_runs(log: LogRow, deleted: Sequence[RunRead]) -> LogRow:
+    """Return a log whose oldest runs are deleted."""
+    if not deleted:
+        return log
+    return replace(
+        log,
+        log_start=max(log.log_start, deleted[-1].last_offset + 1),
+        size_bytes=log.size_bytes - sum(run.length for run in deleted),
+        unmerged_bytes=log.unmerged_bytes - sum(run.length for run in deleted if not run.is_merged),
+    )
+
+
+def runs_to_merge(unmerged: Sequence[RunRead], max_bytes: int) -> Sequence[RunRead]:
+    """Return the first runs that have ``max_bytes`` at most; at least one."""
+    total = 0
+    for count, run in enumerate(unmerged):
+        total += run.length
+        if total > max_bytes and count:
+            return unmerged[:count]
+    return unmerged
+
+
+def merged_log(log: LogRow, taken: Sequence[RunRead], length: int) -> LogRow:
+    """Return a log in which one merged run of ``length`` bytes stands for ``taken``."""
+    before = sum(run.length for run in taken)
+    return replace(
+        log,
+        size_bytes=log.size_bytes - before + length,
+        unmerged_bytes=log.unmerged_bytes - before,
+        merged_until=max(log.merged_until, taken[-1].last_offset + 1),
+    )

@@ -1,0 +1,163 @@
+"""Appends that wait for their object, and how they are packed into one.
+
+A broker has one buffer for all partitions. A *rotation* takes what is in it and packs it into one
+object: the appends of each partition follow each other, in the order of the calls. Bytes count as
+buffered until the rotation has ended, with or without success, so that a slow store or a slow
+database cannot fill the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import crc32c
+from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
+
+from ..engine import AppendTicket
+from .object_format import Buffer, ObjectRun, SequenceExtent, footer_bytes, header_bytes
+from .shared_log import SharedLog
+
+# What an append takes besides its batches: its headers, its ticket, its part of the footer.
+_APPEND_OVERHEAD_BYTES = 512
+
+
+@dataclass(slots=True, kw_only=True)
+class QueuedAppend:
+    """One append that waits for its commit.
+
+    ``position`` is that of its first batch in the object, once it is packed. ``future`` ends when the
+    append is committed, or with the error that prevents it.
+    """
+
+    log: SharedLog
+    batches: Buffer
+    headers: list[BatchHeader]
+    ticket: AppendTicket
+    future: asyncio.Future[None]
+    log_append_time_ms: int
+    position: int = -1
+
+    @property
+    def offset_count(self) -> int:
+        return sum(header.last_offset_delta + 1 for header in self.headers)
+
+    @property
+    def size(self) -> int:
+        return len(self.batches)
+
+    @property
+    def buffered_bytes(self) -> int:
+        return len(self.batches) + _APPEND_OVERHEAD_BYTES
+
+
+class PackedObject(NamedTuple):
+    data: bytes
+    runs: list[ObjectRun]
+
+
+@dataclass(slots=True)
+class Rotation:
+    """The appends of one object, by partition. ``number`` counts the rotations of a broker, from 0."""
+
+    number: int
+    by_log: dict[SharedLog, list[QueuedAppend]] = field(default_factory=dict[SharedLog, list[QueuedAppend]])
+    buffered_bytes: int = 0
+
+    @property
+    def appends(self) -> list[QueuedAppend]:
+        return [append for appends in self.by_log.values() for append in appends]
+
+    def pack(self) -> PackedObject:
+        """Return the object; afterwards every append knows its position."""
+        parts: list[Buffer] = [header_bytes()]
+        position = len(parts[0])
+        runs: list[ObjectRun] = []
+        for log, appends in self.by_log.items():
+            start = position
+            for append in appends:
+                append.position = position
+                parts.append(append.batches)
+                position += append.size
+            runs.append(_run_of(log, appends, start, position - start))
+        parts.append(footer_bytes(runs))
+        return PackedObject(b"".join(parts), runs)
+
+
+def _run_of(log: SharedLog, appends: Sequence[QueuedAppend], position: int, length: int) -> ObjectRun:
+    crc, offsets, newest_ms = 0, 0, NO_TIMESTAMP
+    sequences: list[SequenceExtent] = []
+    for append in appends:
+        crc = crc32c.crc32c(append.batches, crc)
+        for header in append.headers:
+            if header.has_producer_id:
+                sequences.append(
+                    SequenceExtent(
+                        offsets,
+                        header.producer_id,
+                        header.producer_epoch,
+                        header.base_sequence,
+                        header.last_offset_delta + 1,
+                    )
+                )
+            offsets += header.last_offset_delta + 1
+            newest_ms = max(newest_ms, header.max_timestamp)
+    return ObjectRun(
+        topic_id=log.partition_id.topic_id,
+        partition=log.partition_id.partition,
+        position=position,
+        length=length,
+        offset_count=offsets,
+        max_timestamp_ms=newest_ms,
+        crc=crc,
+        sequences=tuple(sequences),
+    )
+
+
+class WriteBuffer:
+    """The appends since the last rotation, and the count of all bytes that are not committed yet."""
+
+    def __init__(self, *, object_bytes: int, buffered_bytes_max: int) -> None:
+        self._object_bytes = object_bytes
+        self._buffered_bytes_max = buffered_bytes_max
+        self._next_number = 0
+        self._rotation: Rotation | None = None
+        # Of all rotations that have not ended, and of the one that is being filled.
+        self.buffered_bytes = 0
+
+    def has_room(self, size: int) -> bool:
+        """Return whether an append of ``size`` bytes is within the bound.
+
+        A single append always is when nothing is buffered, so that none is refused for ever.
+        """
+        return not self.buffered_bytes or self.buffered_bytes + size <= self._buffered_bytes_max
+
+    def add(self, append: QueuedAppend) -> None:
+        """Add an append; the caller has checked ``has_room``."""
+        if self._rotation is None:
+            self._rotation = Rotation(self._next_number)
+            self._next_number += 1
+        self._rotation.by_log.setdefault(append.log, []).append(append)
+        self._rotation.buffered_bytes += append.buffered_bytes
+        self.buffered_bytes += append.buffered_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing was added since the last rotation."""
+        return self._rotation is None
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the object that is being filled is large enough to be written at once."""
+        return self._rotation is not None and self._rotation.buffered_bytes >= self._object_bytes
+
+    def take(self) -> Rotation | None:
+        """Return what was added since the last rotation; None if that is nothing."""
+        rotation, self._rotation = self._rotation, None
+        return rotation
+
+    def release(self, rotation: Rotation) -> None:
+        """Note that a rotation has ended."""
+        self.buffered_bytes -= rotation.buffered_bytes

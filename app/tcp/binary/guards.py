@@ -1,0 +1,183 @@
+"""What a client of the binary listener must be allowed to do, per message. One without a row is refused.
+
+Whether something exists is never looked at before the right. METADATA and FETCH of
+several topics are refused topic by topic, in their handlers. AUTHENTICATE needs no right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from stele.wire import messages as m
+
+from ...groups.lease import Lease
+from ...security.acl import (
+    ALTER_CONFIGS_TOPIC,
+    ALTER_TOPIC,
+    CREATE_CLUSTER,
+    CREATE_TOPIC,
+    DELETE_TOPIC,
+    DESCRIBE_CONFIGS_TOPIC,
+    DESCRIBE_GROUP,
+    DESCRIBE_TOPIC,
+    IDEMPOTENT_WRITE_CLUSTER,
+    READ_GROUP,
+    READ_TOPIC,
+    WRITE_TOPIC,
+    WRITE_TRANSACTIONAL_ID,
+    Action,
+)
+from ...security.authorizer import Access
+from .handlers.context import BinaryListener
+
+# Raises AuthorizationError.
+Check = Callable[[BinaryListener, Access, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """The rights that a message needs, and the check of them."""
+
+    rights: tuple[Action, ...]
+    check: Check
+
+
+def check_produce(listener: BinaryListener, access: Access, topic: str) -> None:
+    """Check the right to write to ``topic``, and to create it if that is what the write would do."""
+    access.require(WRITE_TOPIC, topic)
+    broker = listener.broker
+    if not broker.has_topic(topic) and broker.settings.auto_create_topics_enable:
+        access.require_create(topic)
+
+
+def _topic(action: Action) -> Guard:
+    return Guard((action,), lambda listener, access, request: access.require(action, request.topic))
+
+
+def _group(action: Action, topic_action: Action | None = None) -> Guard:
+    def check(listener: BinaryListener, access: Access, request: Any) -> None:
+        access.require(action, request.group)
+        if topic_action is not None:
+            access.require(topic_action, request.topic)
+
+    return Guard((action,) if topic_action is None else (action, topic_action), check)
+
+
+def _check_topics(listener: BinaryListener, access: Access, request: Any) -> None:
+    access.require(READ_GROUP, request.group)
+    for topic in request.topics:
+        access.require(READ_TOPIC, topic)
+
+
+def _check_lease(listener: BinaryListener, access: Access, request: Any) -> None:
+    """Check all that the lease holds, because anybody can make one up."""
+    access.require(READ_GROUP, request.group)
+    for part in Lease.of_token(request.group, request.lease).partitions:
+        access.require(READ_TOPIC, part.topic)
+
+
+def _check_alter(listener: BinaryListener, access: Access, request: m.AlterTopicRequest) -> None:
+    access.require(DESCRIBE_TOPIC, request.topic)
+    if request.partitions != m.DEFAULT_PARTITIONS:
+        access.require(ALTER_TOPIC, request.topic)
+    if request.configs or request.partitions == m.DEFAULT_PARTITIONS:
+        access.require(ALTER_CONFIGS_TOPIC, request.topic)
+
+
+_LEASE = Guard((READ_GROUP, READ_TOPIC), _check_lease)
+_TOPICS = Guard((READ_GROUP, READ_TOPIC), _check_topics)
+_OWNED = _group(READ_GROUP, READ_TOPIC)
+_SOMEWHERE = Guard(
+    (IDEMPOTENT_WRITE_CLUSTER, WRITE_TOPIC),
+    lambda listener, access, request: access.require_write_somewhere(),
+)
+
+
+def _check_transactional_produce(
+    listener: BinaryListener, access: Access, request: m.TransactionalProduceRequest
+) -> None:
+    access.require(WRITE_TRANSACTIONAL_ID, request.transactional_id)
+    check_produce(listener, access, request.topic)
+
+
+def _check_commit(listener: BinaryListener, access: Access, request: m.CommitTransactionsRequest) -> None:
+    for transaction in request.transactions:
+        access.require(WRITE_TRANSACTIONAL_ID, transaction.transactional_id)
+
+
+_TRANSACTION = Guard(
+    (WRITE_TRANSACTIONAL_ID,),
+    lambda listener, access, request: access.require(WRITE_TRANSACTIONAL_ID, request.transactional_id),
+)
+
+GUARDS: dict[type[m.Request], Guard] = {
+    m.ProduceRequest: Guard(
+        (WRITE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER),
+        lambda listener, access, request: check_produce(listener, access, request.topic),
+    ),
+    m.ProduceBatchRequest: Guard(
+        (WRITE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER),
+        lambda listener, access, request: check_produce(listener, access, request.topic),
+    ),
+    m.ConsumeRequest: _topic(READ_TOPIC),
+    m.FlushRequest: _SOMEWHERE,
+    # By topic, in the handler.
+    m.MetadataRequest: Guard(
+        (DESCRIBE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER), lambda listener, access, request: None
+    ),
+    m.FetchRequest: Guard((READ_TOPIC,), lambda listener, access, request: None),
+    m.IsolatedFetchRequest: Guard((READ_TOPIC,), lambda listener, access, request: None),
+    m.ListOffsetsRequest: _topic(DESCRIBE_TOPIC),
+    m.IsolatedListOffsetsRequest: _topic(DESCRIBE_TOPIC),
+    m.CreateTopicRequest: Guard(
+        (CREATE_TOPIC, CREATE_CLUSTER),
+        lambda listener, access, request: access.require_create(request.topic),
+    ),
+    m.DeleteTopicRequest: _topic(DELETE_TOPIC),
+    # The handler leaves configurations out without DESCRIBE_CONFIGS.
+    m.DescribeTopicRequest: Guard(
+        (DESCRIBE_TOPIC, DESCRIBE_CONFIGS_TOPIC),
+        lambda listener, access, request: access.require(DESCRIBE_TOPIC, request.topic),
+    ),
+    m.AlterTopicRequest: Guard((DESCRIBE_TOPIC, ALTER_TOPIC, ALTER_CONFIGS_TOPIC), _check_alter),
+    m.InitProducerIdRequest: _SOMEWHERE,
+    m.FlushTopicRequest: _topic(WRITE_TOPIC),
+    m.NamedProducerRequest: Guard(
+        (WRITE_TRANSACTIONAL_ID,),
+        lambda listener, access, request: access.require(WRITE_TRANSACTIONAL_ID, request.name),
+    ),
+    m.ProducerStateRequest: Guard(
+        (WRITE_TOPIC, READ_TOPIC),
+        lambda listener, access, request: access.require_producer_state(request.topic),
+    ),
+    m.JoinGroupRequest: _TOPICS,
+    m.HeartbeatRequest: _group(READ_GROUP),
+    m.LeaveGroupRequest: _group(READ_GROUP),
+    m.ClaimRequest: _OWNED,
+    m.ReleaseRequest: _OWNED,
+    m.CommitRequest: _OWNED,
+    m.CommittedRequest: _group(DESCRIBE_GROUP, DESCRIBE_TOPIC),
+    m.OwnerFetchRequest: _OWNED,
+    m.PollRequest: _TOPICS,
+    m.AckRequest: _LEASE,
+    m.NackRequest: _LEASE,
+    m.ExtendRequest: _LEASE,
+    m.LookUpKeyRequest: _topic(READ_TOPIC),
+    m.TableFetchRequest: _topic(READ_TOPIC),
+    m.InitTransactionsRequest: _TRANSACTION,
+    m.TransactionalProduceRequest: Guard(
+        (WRITE_TRANSACTIONAL_ID, WRITE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER), _check_transactional_produce
+    ),
+    m.EndTransactionRequest: _TRANSACTION,
+    # The handler checks the transactions that it finds by their prefix.
+    m.CommitTransactionsRequest: Guard((WRITE_TRANSACTIONAL_ID,), _check_commit),
+}
+
+
+def check(listener: BinaryListener, request: m.Request) -> None:
+    """Raise AuthorizationError if the client may not send ``request``."""
+    access = listener.access
+    if access is not None:
+        GUARDS[type(request)].check(listener, access, request)

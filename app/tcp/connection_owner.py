@@ -1,0 +1,32 @@
+"""What a connection needs of its listener: limits, admission, and a watch over its deadlines."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from .deadlines import Deadlines
+from .flow_control import FlowLimits
+
+OwnedConnection = TypeVar("OwnedConnection", contravariant=True)
+
+
+class ConnectionLimits(FlowLimits, Protocol):
+    """The settings a connection obeys; see ``settings`` for the reasons."""
+
+    @property
+    def frame_timeout_ms(self) -> int: ...
+    @property
+    def idle_timeout_ms(self) -> int: ...
+
+
+class ConnectionRegistry(Protocol[OwnedConnection]):
+    """The listener of a connection: admits it, counts it, and watches its deadlines."""
+
+    @property
+    def deadlines(self) -> Deadlines: ...
+
+    def opened(self, connection: OwnedConnection) -> str | None:
+        """Return None to admit the connection, otherwise the reason with which it is refused."""
+        ...
+
+    def closed(self, connection: OwnedConnection) -> None: ...

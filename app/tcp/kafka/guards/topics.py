@@ -1,0 +1,359 @@
+"""Guards of APIs that list, create and delete topics, and that write and read records."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, cast
+
+from stele.wire.error_codes import ErrorCode
+from stele.wire.schema import NO_UUID
+
+from ....broker.topics import INTERNAL_TOPICS
+from ....security.acl import (
+    CREATE_CLUSTER,
+    CREATE_TOPIC,
+    DELETE_TOPIC,
+    DESCRIBE_CONFIGS_CLUSTER,
+    DESCRIBE_CONFIGS_GROUP,
+    DESCRIBE_CONFIGS_TOPIC,
+    DESCRIBE_TOPIC,
+    READ_TOPIC,
+    WRITE_TOPIC,
+    WRITE_TRANSACTIONAL_ID,
+    Action,
+    ResourceType,
+)
+from ....security.authorizer import Access
+from ..handlers import authorized
+from ..handlers.configs import ResourceType as ConfigResourceType
+from ..handlers.context import Answer, Context, NoResponse
+from ..schemas.create_topics import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from ..schemas.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicState
+from ..schemas.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseTopic,
+)
+from ..schemas.fetch import FetchResponse, PartitionData
+from ..schemas.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from ..schemas.produce import ProduceRequest, ProduceResponse
+from .refusals import access_of, code_of, refused, then, with_code
+from .rights import Guard, Handle, Parts, name_of, split, with_more
+
+_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_TEXT = "Topic authorization failed."
+_FIRST_METADATA_WITH_CHOICE = 4
+_FIRST_METADATA_WITH_NULL = 1
+
+
+# ── records ──
+
+_PRODUCED = Parts(
+    field="topic_data",
+    name="name",
+    answers="responses",
+    answer_name="name",
+    partitions="partition_data",
+    index="index",
+    answer_partitions="partition_responses",
+    answer_index="index",
+)
+
+
+def _check_produce(context: Context, request: ProduceRequest, handle: Handle) -> Answer:
+    access = access_of(context)
+    code, transactional_id = _REFUSED, request.transactional_id
+    if transactional_id is None and _may_produce_to_all(context, access, request):
+        return handle(context, request)
+    if transactional_id is not None and not access.allows(WRITE_TRANSACTIONAL_ID, transactional_id):
+        allowed, denied = list[Any](), list(request.topic_data)
+        code = code_of(WRITE_TRANSACTIONAL_ID)
+    else:
+        allowed, denied = split(
+            context, request.topic_data, "name", lambda name: _may_produce(context, access, name)
+        )
+    if not denied:
+        return handle(context, request)
+    answer = handle(context, replace(request, topic_data=allowed))
+    if request.acks == 0:
+        return _unanswered(answer, WRITE_TOPIC.error(str(access.principal), denied[0].name))
+    refusals = [_PRODUCED.refuse(ProduceResponse, topic, code) for topic in denied]
+    return then(answer, lambda response: with_more(response, "responses", refusals))
+
+
+def _may_produce_to_all(context: Context, access: Access, request: ProduceRequest) -> bool:
+    """Return whether nothing is refused; for requests with one topic, as most are, the shortest way."""
+    has_topic = context.broker.has_topic
+    for topic in request.topic_data:
+        name = topic.name or name_of(context, topic, "name")
+        if not name or not has_topic(name) or not access.allows(WRITE_TOPIC, name):
+            return False
+    return True
+
+
+def _may_produce(context: Context, access: Access, topic: str) -> bool:
+    if not access.allows(WRITE_TOPIC, topic):
+        return False
+    broker = context.broker
+    is_made = broker.settings.auto_create_topics_enable and topic and not broker.has_topic(topic)
+    return not is_made or topic in INTERNAL_TOPICS or access.may_create(topic)
+
+
+def _unanswered(answer: Answer, failure: Any) -> Answer:
+    """Return the outcome of a produce without a response, which closes the connection."""
+    if not isinstance(answer, Coroutine):
+        return NoResponse(failure)
+
+    async def later() -> NoResponse:
+        await cast("Coroutine[Any, Any, Any]", answer)
+        return NoResponse(failure)
+
+    return later()
+
+
+PRODUCE = Guard((WRITE_TOPIC, WRITE_TRANSACTIONAL_ID, CREATE_TOPIC, CREATE_CLUSTER), _check_produce)
+
+
+def _check_fetch(context: Context, request: Any, handle: Handle) -> Answer:
+    """Check again when the records are there: a fetch waits for them. The handler has checked before."""
+    access = access_of(context)
+    if request.max_wait_ms <= 0:
+        return handle(context, request)
+
+    def checked(response: FetchResponse) -> FetchResponse:
+        for topic in response.responses:
+            if topic.topic and not access.sees(READ_TOPIC, topic.topic):
+                topic.partitions = [
+                    with_code(
+                        PartitionData,
+                        _REFUSED,
+                        partition_index=partition.partition_index,
+                        high_watermark=-1,
+                        records=b"",
+                    )
+                    for partition in topic.partitions
+                ]
+        return response
+
+    return then(handle(context, request), checked)
+
+
+FETCH = Guard((READ_TOPIC,), _check_fetch)
+
+
+# ── which topics there are ──
+
+
+def _check_metadata(context: Context, request: MetadataRequest, handle: Handle) -> Answer:
+    access = access_of(context)
+    wants_all = request.topics is None or (context.version < _FIRST_METADATA_WITH_NULL and not request.topics)
+    denied: list[MetadataRequestTopic] = []
+    if not wants_all:
+        creates = context.version < _FIRST_METADATA_WITH_CHOICE or request.allow_auto_topic_creation
+        allowed: list[MetadataRequestTopic] = []
+        for topic in request.topics or ():
+            is_allowed = _may_look(context, access, topic, creates=creates)
+            (allowed if is_allowed else denied).append(topic)
+        request = replace(request, topics=allowed)
+        if context.version < _FIRST_METADATA_WITH_NULL:
+            # In v0 an empty list means all topics.
+            context = replace(context, version=_FIRST_METADATA_WITH_NULL)
+
+    def seen(response: MetadataResponse) -> MetadataResponse:
+        topics = [
+            topic
+            for topic in response.topics
+            if not wants_all or topic.name is None or access.sees(DESCRIBE_TOPIC, topic.name)
+        ]
+        for topic in topics:
+            if topic.topic_authorized_operations != authorized.NOT_ASKED and topic.name is not None:
+                topic.topic_authorized_operations = access.operations(ResourceType.TOPIC, topic.name)
+        return replace(
+            response,
+            topics=[*topics, *map(_not_described, denied)],
+            cluster_authorized_operations=on_cluster_bits(access, response.cluster_authorized_operations),
+        )
+
+    return then(handle(context, request), seen)
+
+
+def _may_look(context: Context, access: Access, topic: MetadataRequestTopic, *, creates: bool) -> bool:
+    name = name_of(context, topic, "name") if topic.name is None else topic.name
+    if name is None:
+        return True
+    if not access.allows(DESCRIBE_TOPIC, name):
+        return False
+    broker = context.broker
+    is_made = (
+        creates
+        and topic.name is not None
+        and broker.settings.auto_create_topics_enable
+        and name not in INTERNAL_TOPICS
+        and not broker.has_topic(name)
+    )
+    return not is_made or access.may_create(name)
+
+
+def _not_described(topic: MetadataRequestTopic) -> MetadataResponseTopic:
+    # By name without the id, by id without the name: neither tells of the other.
+    return refused(
+        MetadataResponseTopic,
+        DESCRIBE_TOPIC,
+        name=topic.name,
+        topic_id=topic.topic_id if topic.name is None else NO_UUID,
+    )
+
+
+def on_cluster_bits(access: Access, asked: int) -> int:
+    """Return the operations of the client on the cluster, if they were asked for."""
+    return (
+        asked if asked == authorized.NOT_ASKED else access.operations(ResourceType.CLUSTER, "kafka-cluster")
+    )
+
+
+METADATA = Guard((DESCRIBE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER), _check_metadata)
+
+
+def _check_describe_cluster(context: Context, request: Any, handle: Handle) -> Answer:
+    access = access_of(context)
+    return then(
+        handle(context, request),
+        lambda response: replace(
+            response,
+            cluster_authorized_operations=on_cluster_bits(access, response.cluster_authorized_operations),
+        ),
+    )
+
+
+# Every client needs the addresses of the brokers.
+DESCRIBE_CLUSTER = Guard((), _check_describe_cluster)
+
+
+def _check_describe_topic_partitions(
+    context: Context, request: DescribeTopicPartitionsRequest, handle: Handle
+) -> Answer:
+    access = access_of(context)
+    wants_all = not request.topics
+    allowed, denied = split(context, request.topics, "name", lambda name: access.allows(DESCRIBE_TOPIC, name))
+    refusals = [
+        refused(DescribeTopicPartitionsResponseTopic, DESCRIBE_TOPIC, name=topic.name) for topic in denied
+    ]
+    if denied and not allowed:
+        return DescribeTopicPartitionsResponse(topics=refusals)
+
+    def seen(response: DescribeTopicPartitionsResponse) -> DescribeTopicPartitionsResponse:
+        topics = [
+            topic
+            for topic in response.topics
+            if not wants_all or topic.name is None or access.sees(DESCRIBE_TOPIC, topic.name)
+        ]
+        for topic in topics:
+            topic.topic_authorized_operations = access.operations(ResourceType.TOPIC, topic.name or "")
+        following = response.next_cursor
+        if following is not None and wants_all and not access.sees(DESCRIBE_TOPIC, following.topic_name):
+            # The name of the next page's first topic must not be told; the next visible one stands for it.
+            following = _next_visible(context, access, following)
+        return replace(response, topics=[*topics, *refusals], next_cursor=following)
+
+    return then(handle(context, replace(request, topics=allowed)), seen)
+
+
+def _next_visible(context: Context, access: Access, cursor: Any) -> Any:
+    names = sorted(topic.name for topic in context.broker.readable_topics())
+    visible = (name for name in names if name > cursor.topic_name and access.sees(DESCRIBE_TOPIC, name))
+    name = next(visible, None)
+    return None if name is None else replace(cursor, topic_name=name, partition_index=0)
+
+
+DESCRIBE_TOPIC_PARTITIONS = Guard((DESCRIBE_TOPIC,), _check_describe_topic_partitions)
+
+
+# ── creation and deletion ──
+
+
+def _check_create_topics(context: Context, request: CreateTopicsRequest, handle: Handle) -> Answer:
+    access = access_of(context)
+    allowed, denied = split(context, request.topics, "name", access.may_create)
+    names = dict.fromkeys(topic.name for topic in denied)
+    refusals = [with_code(CreatableTopicResult, _REFUSED, name=name, error_message=_TEXT) for name in names]
+
+    def seen(response: CreateTopicsResponse) -> CreateTopicsResponse:
+        for topic in response.topics:
+            if not topic.error_code and not access.sees(DESCRIBE_CONFIGS_TOPIC, topic.name):
+                topic.topic_config_error_code = _REFUSED
+                topic.num_partitions = topic.replication_factor = -1
+                topic.configs = ()
+        return with_more(response, "topics", refusals)
+
+    return then(handle(context, replace(request, topics=allowed)), seen)
+
+
+CREATE_TOPICS = Guard((CREATE_TOPIC, CREATE_CLUSTER, DESCRIBE_CONFIGS_TOPIC), _check_create_topics)
+
+
+def _check_delete_topics(context: Context, request: DeleteTopicsRequest, handle: Handle) -> Answer:
+    access = access_of(context)
+    by_name = [DeleteTopicState(name=name) for name in request.topic_names]
+    allowed, denied = split(
+        context, [*request.topics, *by_name], "name", lambda name: access.allows(DELETE_TOPIC, name)
+    )
+    if not denied:
+        return handle(context, request)
+    refusals = [_not_deleted(context, access, topic) for topic in denied]
+
+    def mixed(response: Any) -> Any:
+        # Not in the order of the request, which would tell which of the others exist.
+        responses = [*response.responses, *refusals]
+        random.shuffle(responses)
+        return replace(response, responses=responses)
+
+    return then(handle(context, replace(request, topics=allowed, topic_names=())), mixed)
+
+
+def _not_deleted(context: Context, access: Access, topic: DeleteTopicState) -> DeletableTopicResult:
+    name = name_of(context, topic, "name")
+    is_seen = topic.name is not None or (name is not None and access.sees(DESCRIBE_TOPIC, name))
+    return DeletableTopicResult(
+        name=name if is_seen else None, topic_id=topic.topic_id, error_code=_REFUSED, error_message=_TEXT
+    )
+
+
+DELETE_TOPICS = Guard((DELETE_TOPIC, DESCRIBE_TOPIC), _check_delete_topics)
+
+
+# ── configurations ──
+
+
+def on_configs(response: type, answers: str, of_topic: Action, of_group: Action, of_cluster: Action) -> Guard:
+    """Return the guard of an API for configurations of topics, groups and the cluster."""
+    actions = {ConfigResourceType.TOPIC: of_topic, ConfigResourceType.GROUP: of_group}
+    parts = Parts(field="resources", name="resource_name", answers=answers, answer_name="resource_name")
+
+    def check(context: Context, request: Any, handle: Handle) -> Answer:
+        access = access_of(context)
+        allowed: list[Any] = []
+        refusals: list[Any] = []
+        for resource in request.resources:
+            action = actions.get(resource.resource_type, of_cluster)
+            name = "kafka-cluster" if action is of_cluster else resource.resource_name
+            if access.allows(action, name):
+                allowed.append(resource)
+            else:
+                refusal = parts.refuse(response, resource, code_of(action))
+                refusals.append(replace(refusal, resource_type=resource.resource_type))
+        if not refusals:
+            return handle(context, request)
+        answer = handle(context, replace(request, resources=allowed))
+        return then(answer, lambda done: with_more(done, answers, refusals))
+
+    return Guard((of_topic, of_group, of_cluster), check)
+
+
+DESCRIBE_CONFIGS_RIGHTS = (DESCRIBE_CONFIGS_TOPIC, DESCRIBE_CONFIGS_GROUP, DESCRIBE_CONFIGS_CLUSTER)

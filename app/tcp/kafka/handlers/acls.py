@@ -1,0 +1,154 @@
+"""DescribeAcls, CreateAcls, DeleteAcls: the access rules of the broker (KIP-140)."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from stele.wire.error_codes import ErrorCode
+
+from ....cluster.acls import AclRecord
+from ....errors import AuthorizationDisabled, SteleError
+from ....security.acl import Acl, AclFilter
+from ....security.acls import Acls
+from ....security.audit import Peer, log_change
+from ..schemas.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from ..schemas.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from ..schemas.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+from .context import Context, describe_error
+
+
+def _acls_of(context: Context) -> Acls:
+    authorizer = context.listener.security.authorizer
+    if authorizer is None:
+        raise AuthorizationDisabled
+    return authorizer.acls
+
+
+def _log(context: Context, operation: str, acl: Acl) -> None:
+    peer = Peer("kafka", context.peer, context.client_host)
+    log_change(peer, principal=str(context.principal), operation=operation, resource=str(acl))
+
+
+def _filter(request: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    return AclFilter.of(
+        resource_type=request.resource_type_filter,
+        resource_name=request.resource_name_filter,
+        pattern_type=request.pattern_type_filter,
+        principal=request.principal_filter,
+        host=request.host_filter,
+        operation=request.operation,
+        permission=request.permission_type,
+    )
+
+
+def describe_acls(context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    try:
+        found = _acls_of(context).find(_filter(request))
+    except SteleError as error:
+        code, message = describe_error(error)
+        return DescribeAclsResponse(error_code=code, error_message=message, resources=())
+    return DescribeAclsResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        resources=[
+            DescribeAclsResource(
+                resource_type=kind,
+                pattern_type=pattern,
+                resource_name=name,
+                acls=[
+                    AclDescription(
+                        principal=acl.principal,
+                        host=acl.host,
+                        operation=acl.operation,
+                        permission_type=acl.permission,
+                    )
+                    for acl in acls
+                ],
+            )
+            for (kind, pattern, name), acls in groupby(found, key=lambda acl: acl.record[:3])
+        ],
+    )
+
+
+async def create_acls(context: Context, request: CreateAclsRequest) -> CreateAclsResponse:
+    """Add the valid rules together; the others are refused one by one."""
+    results: list[AclCreationResult] = []
+    valid: list[Acl] = []
+    for creation in request.creations:
+        code, message = ErrorCode.NONE, None
+        try:
+            _acls_of(context)
+            valid.append(_created(creation))
+        except SteleError as error:
+            code, message = describe_error(error)
+        results.append(AclCreationResult(error_code=code, error_message=message))
+    if valid:
+        try:
+            await _acls_of(context).add(valid)
+        except SteleError as error:
+            code, message = describe_error(error)
+            results = [
+                one if one.error_code else AclCreationResult(error_code=code, error_message=message)
+                for one in results
+            ]
+        else:
+            for acl in valid:
+                _log(context, "create-acl", acl)
+    return CreateAclsResponse(results=results)
+
+
+def _created(creation: AclCreation) -> Acl:
+    return Acl.of(
+        AclRecord(
+            creation.resource_type,
+            creation.resource_pattern_type,
+            creation.resource_name,
+            creation.principal,
+            creation.host,
+            creation.operation,
+            creation.permission_type,
+        )
+    )
+
+
+async def delete_acls(context: Context, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    return DeleteAclsResponse(filter_results=[await _delete(context, wanted) for wanted in request.filters])
+
+
+async def _delete(context: Context, wanted: DeleteAclsFilter) -> DeleteAclsFilterResult:
+    try:
+        removed = await _acls_of(context).remove(_filter(wanted))
+    except SteleError as error:
+        code, message = describe_error(error)
+        return DeleteAclsFilterResult(error_code=code, error_message=message, matching_acls=())
+    for acl in removed:
+        _log(context, "delete-acl", acl)
+    return DeleteAclsFilterResult(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        matching_acls=[
+            DeleteAclsMatchingAcl(
+                error_code=ErrorCode.NONE,
+                error_message=None,
+                resource_type=acl.resource_type,
+                resource_name=acl.resource_name,
+                pattern_type=acl.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission,
+            )
+            for acl in removed
+        ],
+    )

@@ -1,0 +1,178 @@
+"""DescribeTransactions, ListTransactions, WriteTxnMarkers: what administrators see and abort (KIP-664)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stele.wire.error_codes import ErrorCode
+
+from ....errors import CoordinatorFenced, InvalidRequest, SteleError
+from ....linear_regex import InvalidPattern, LinearRegex
+from ....security.audit import Peer, log_change
+from ....storage.topic_partition import TopicPartition
+from ....transactions.messages import TransactionDescription
+from ....transactions.states import TransactionState
+from ....work_budget import WorkBudget
+from ...errors import error_code_of
+from ..schemas import list_transactions as listing
+from ..schemas.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+)
+from ..schemas.describe_transactions import TransactionState as DescribedTransaction
+from ..schemas.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from .context import Context
+
+_NONE = -1
+_STATES = frozenset(state.value for state in TransactionState)
+# States of Kafka that no transaction has here; tools may ask for them.
+_KNOWN_STATES = _STATES | {"Dead", "PrepareEpochFence"}
+
+
+async def describe_transactions(
+    context: Context, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    budget = WorkBudget()
+    described: list[DescribedTransaction] = []
+    for transactional_id in dict.fromkeys(request.transactional_ids):
+        state = _describe(context, transactional_id)
+        described.append(state)
+        await budget.visit(1 + sum(len(topic.partitions) for topic in state.topics))
+    return DescribeTransactionsResponse(transaction_states=described)
+
+
+def _describe(context: Context, transactional_id: str) -> DescribedTransaction:
+    try:
+        if not transactional_id:
+            raise InvalidRequest("a transactional id must not be empty")
+        found = context.transactions.describe(transactional_id)
+    except SteleError as error:
+        return DescribedTransaction(
+            error_code=error_code_of(error),
+            transactional_id=transactional_id,
+            transaction_state="",
+            transaction_timeout_ms=0,
+            transaction_start_time_ms=0,
+            producer_id=0,
+            producer_epoch=0,
+            topics=(),
+        )
+    return DescribedTransaction(
+        error_code=ErrorCode.NONE,
+        transactional_id=transactional_id,
+        transaction_state=found.state.value,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.started_at_ms,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        topics=_by_topic(found),
+    )
+
+
+def _by_topic(found: TransactionDescription) -> list[TopicData]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in found.partitions:
+        topics.setdefault(topic, []).append(partition)
+    return [TopicData(topic=topic, partitions=partitions) for topic, partitions in topics.items()]
+
+
+async def list_transactions(
+    context: Context, request: listing.ListTransactionsRequest
+) -> listing.ListTransactionsResponse:
+    """List transactional ids; each filter of the request must match."""
+    unknown = [state for state in dict.fromkeys(request.state_filters) if state not in _KNOWN_STATES]
+    known = [state for state in request.state_filters if state in _STATES]
+    try:
+        pattern = LinearRegex(request.transactional_id_pattern) if request.transactional_id_pattern else None
+    except InvalidPattern:
+        return _listed(ErrorCode.INVALID_REGULAR_EXPRESSION, (), unknown)
+    if request.state_filters and not known:
+        return _listed(ErrorCode.NONE, (), unknown)
+    try:
+        found = context.transactions.list(
+            states=known,
+            producer_ids=frozenset(request.producer_id_filters),
+            min_duration_ms=max(_NONE, request.duration_filter),
+        )
+    except SteleError as error:
+        return _listed(error_code_of(error), (), unknown)
+    budget = WorkBudget()
+    states: list[listing.TransactionState] = []
+    for transaction in found:
+        await budget.visit()
+        if pattern is None or pattern.matches(transaction.transactional_id):
+            states.append(
+                listing.TransactionState(
+                    transactional_id=transaction.transactional_id,
+                    producer_id=transaction.producer_id,
+                    transaction_state=transaction.state.value,
+                )
+            )
+    return _listed(ErrorCode.NONE, states, unknown)
+
+
+def _listed(
+    code: ErrorCode, states: Sequence[listing.TransactionState], unknown: Sequence[str]
+) -> listing.ListTransactionsResponse:
+    return listing.ListTransactionsResponse(
+        error_code=code, unknown_state_filters=unknown, transaction_states=states
+    )
+
+
+async def write_txn_markers(context: Context, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    """Abort what producers have open in partitions; only the coordinator commits."""
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            WritableTxnMarkerPartitionResult(
+                                partition_index=partition,
+                                error_code=await _abort(
+                                    context, marker, TopicPartition(topic.name, partition)
+                                ),
+                            )
+                            for partition in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+async def _abort(context: Context, marker: WritableTxnMarker, topic_partition: TopicPartition) -> ErrorCode:
+    if marker.transaction_result:
+        return ErrorCode.INVALID_REQUEST
+    try:
+        await context.transactions.abort_partition(
+            topic_partition,
+            producer_id=marker.producer_id,
+            epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+        )
+    except CoordinatorFenced:
+        # Of transactions, and not of groups.
+        return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    except SteleError as error:
+        return error_code_of(error)
+    log_change(
+        Peer("kafka", context.peer, context.client_host),
+        principal=str(context.principal),
+        operation="abort-transaction",
+        resource=f"Topic:{topic_partition.topic} partition {topic_partition.partition}, producer {marker.producer_id}",
+    )
+    return ErrorCode.NONE

@@ -1,0 +1,167 @@
+"""SCRAM credentials of users (KIP-554): described without secrets, stored and deleted."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from stele.wire.error_codes import ErrorCode
+
+from ....errors import InvalidCredential, SteleError, UnknownCredential
+from ....security.audit import Peer, log_change
+from ....security.credentials import Credentials, check_user_name
+from ....security.scram import (
+    ScramCredential,
+    ScramMechanism,
+    credential_of,
+    mechanism_number,
+    mechanism_of_number,
+)
+from ..schemas.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialUpsertion,
+)
+from ..schemas.describe_user_scram_credentials import (
+    CredentialInfo,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+from .context import Context, describe_error
+
+_TWICE = "the request names the user more than once"
+_NO_STORE = "this listener stores no users"
+_NOT_ENCRYPTED = (
+    "passwords cannot be changed over an unencrypted connection; connect with TLS or over loopback"
+)
+
+_ANONYMOUS = "log in to list and change users; otherwise any client could take over the account of another"
+
+# A change of one user: a credential to store, or the mechanism whose credential is deleted.
+_Change = ScramCredential | ScramMechanism
+
+
+def _is_kept_from_users(context: Context) -> bool:
+    # With access rules, these have decided already.
+    return (
+        context.access is None and context.listener.security.guards_users and context.principal.is_anonymous
+    )
+
+
+def describe_user_scram_credentials(
+    context: Context, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """Return mechanisms and iterations of the named users, or of all if none are named."""
+    if _is_kept_from_users(context):
+        return DescribeUserScramCredentialsResponse(
+            error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=_ANONYMOUS, results=[]
+        )
+    credentials = context.listener.security.credentials
+    users = {} if credentials is None else credentials.users()
+    names = Counter(user.name for user in request.users or ()) or Counter(list(users))
+
+    def result(name: str, times: int) -> DescribeUserScramCredentialsResult:
+        code, message = ErrorCode.NONE, None
+        if times > 1:
+            code, message = ErrorCode.DUPLICATE_RESOURCE, _TWICE
+        elif name not in users:
+            code, message = describe_error(UnknownCredential("user", name))
+        known = () if code else users[name]
+        return DescribeUserScramCredentialsResult(
+            user=name,
+            error_code=code,
+            error_message=message,
+            credential_infos=[
+                CredentialInfo(mechanism=mechanism_number(one.mechanism), iterations=one.iterations)
+                for one in known
+            ],
+        )
+
+    return DescribeUserScramCredentialsResponse(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        results=[result(name, times) for name, times in names.items()],
+    )
+
+
+async def alter_user_scram_credentials(
+    context: Context, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    """Store and delete credentials; the first error of a user leaves all of that user's as they were."""
+    credentials = context.listener.security.credentials
+    errors: dict[str, tuple[ErrorCode, str | None]] = {}
+    changes: dict[str, list[_Change]] = {}
+    seen = Counter((entry.name, entry.mechanism) for entry in (*request.deletions, *request.upsertions))
+    for entry in (*request.deletions, *request.upsertions):
+        name = entry.name
+        try:
+            mechanism = mechanism_of_number(entry.mechanism)
+            if mechanism is None:
+                raise _Refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "the mechanism is unknown; use 1 or 2")
+            if seen[name, entry.mechanism] > 1:
+                raise _Refused(ErrorCode.DUPLICATE_RESOURCE, _TWICE)
+            if credentials is None:
+                raise _Refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM, _NO_STORE)
+            if _is_kept_from_users(context):
+                raise _Refused(ErrorCode.SASL_AUTHENTICATION_FAILED, _ANONYMOUS)
+            changes.setdefault(name, []).append(_change(context, credentials, mechanism, entry))
+        except _Refused as refused:
+            errors.setdefault(name, (refused.code, refused.message))
+        except SteleError as error:
+            errors.setdefault(name, describe_error(error))
+    names = dict.fromkeys(entry.name for entry in (*request.deletions, *request.upsertions))
+    for name in names:
+        if name not in errors and credentials is not None:
+            errors[name] = await _apply(context, credentials, name, changes[name])
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(
+                user=name, error_code=errors[name][0], error_message=errors[name][1]
+            )
+            for name in names
+        ]
+    )
+
+
+class _Refused(Exception):
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def _change(context: Context, credentials: Credentials, mechanism: ScramMechanism, entry: object) -> _Change:
+    """Check one entry of the request. Raises SteleError or _Refused."""
+    if not isinstance(entry, ScramCredentialUpsertion):
+        name = str(getattr(entry, "name", ""))
+        if all(stored.mechanism != mechanism for stored in credentials.users().get(name, ())):
+            raise UnknownCredential("user", name)
+        return mechanism
+    check_user_name(entry.name)
+    if not context.may_carry_secrets:
+        raise _Refused(ErrorCode.INVALID_REQUEST, _NOT_ENCRYPTED)
+    try:
+        return credential_of(
+            mechanism, bytes(entry.salted_password), salt=bytes(entry.salt), iterations=entry.iterations
+        )
+    except ValueError as error:
+        raise InvalidCredential(entry.name, str(error)) from error
+
+
+async def _apply(
+    context: Context, credentials: Credentials, name: str, changes: list[_Change]
+) -> tuple[ErrorCode, str | None]:
+    peer = Peer("kafka", context.peer, context.client_host)
+    try:
+        for change in changes:
+            if isinstance(change, ScramCredential):
+                await credentials.set_scram(name, change)
+                operation = "set-password"
+            else:
+                await credentials.delete_scram(name, change)
+                operation = "delete-user"
+            log_change(peer, principal=str(context.principal), operation=operation, resource=f"User:{name}")
+    except SteleError as error:
+        return describe_error(error)
+    return ErrorCode.NONE, None

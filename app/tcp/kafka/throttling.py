@@ -1,0 +1,89 @@
+"""Charge a request of the Kafka protocol to quotas (KIP-13, KIP-124, KIP-219).
+
+The response is sent at once and says how long its client has to wait. The connection is not
+read from for as long, so that clients that ignore this are slowed as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, cast
+
+from ...broker.quotas.limits import QuotaKey
+from ...broker.quotas.machine import QuotaClient
+from ...broker.quotas.timed import HeldTime
+from ..deferred_response import DeferredResponse
+from ..quota_delays import QuotaDelays
+from .dispatch import Served
+from .handlers.context import Answer, Context, NoResponse
+from .schemas import fetch, produce
+from .schemas.fetch import FetchRequest, FetchResponse
+
+
+class ThrottledRequest:
+    """One request on its way through its handler."""
+
+    def __init__(self, delays: QuotaDelays, client: QuotaClient) -> None:
+        self._delays = delays
+        self._client = client
+        self._delay_ms = 0
+        self._held = HeldTime(delays.quotas.clock_s) if delays.quotas.times_requests else None
+
+    def handle(self, served: Served, context: Context, request: Any, frame_bytes: int) -> Answer:
+        """Call the handler; ``frame_bytes`` is the size of the request."""
+        if served.api.key == fetch.API.key:
+            self._limit_fetch(request)
+        held = self._held
+        answer: Answer
+        if held is None:
+            answer = served.handle(context, request)
+        else:
+            answer = held.call(lambda: served.handle(context, request))
+        if served.api.key == produce.API.key:
+            # Now, because the next request may begin before this one is answered.
+            self._delay_ms = self._delays.charge(QuotaKey.PRODUCE, self._client, frame_bytes)
+        return self._wrapped(answer)
+
+    def _limit_fetch(self, request: FetchRequest) -> None:
+        at_once_max = self._delays.quotas.at_once_max(QuotaKey.CONSUME, self._client)
+        if at_once_max is not None:
+            request.max_bytes = min(request.max_bytes, at_once_max)
+
+    def _wrapped(self, answer: Answer) -> Answer:
+        if isinstance(answer, DeferredResponse):
+            deferred = cast("DeferredResponse[Any]", answer)
+            make = deferred.make
+
+            def finished(has_ended: bool) -> Any:
+                return self._finished(make(has_ended))
+
+            return replace(deferred, make=finished)
+        if isinstance(answer, Coroutine):
+            return self._awaited(cast("Coroutine[Any, Any, Any]", answer))
+        return self._finished(answer)
+
+    async def _awaited(self, work: Coroutine[Any, Any, Any]) -> Any:
+        answer = await (work if self._held is None else self._held.run(work))
+        return self._wrapped(answer)
+
+    def _finished(self, response: Any) -> Any:
+        """Charge what is known at the end, and tell the client how long it has to wait."""
+        delay_ms = self._delay_ms
+        if isinstance(response, FetchResponse):
+            # A fetch that comes too early is answered without records, and waits.
+            delay_ms = self._delays.delay(response.throttle_time_ms)
+            size = _records_bytes(response)
+            if size:
+                delay_ms = self._delays.charge(QuotaKey.CONSUME, self._client, size)
+        if self._held is not None:
+            delay_ms = max(delay_ms, self._delays.charge_time(self._client, self._held.seconds))
+        if delay_ms and not isinstance(response, NoResponse) and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = delay_ms
+        return response
+
+
+def _records_bytes(response: FetchResponse) -> int:
+    return sum(
+        len(partition.records or b"") for topic in response.responses for partition in topic.partitions
+    )

@@ -1,0 +1,348 @@
+"""The end of a transaction, in the order in which it must become durable (ADR-0029).
+
+::
+
+    plan ─▶ data of all partitions synced ─▶ outcome, next epoch, offsets: one transaction of the store
+         ─▶ offsets applied, markers appended, state complete: one turn of the event loop ─▶ answer
+         ─▶ later: markers synced ─▶ outcome deleted
+
+Transactions that end together take each step together (ADR-0037), so all of them end or none.
+
+Before the outcome is stored, a failure leaves the transaction open. After it, the outcome stands: markers
+that cannot be appended are tried again, and the next start appends those that a crash prevented.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Sequence
+from contextvars import Context
+from dataclasses import dataclass
+
+from stele.wire.control_record import EndTransactionMarker, MarkerType
+
+from ..broker.broker import Broker
+from ..broker.transaction_gate import MarkerOrder
+from ..cluster.group_store import StoreChange
+from ..cluster.transaction_store import DeleteOutcome, OutcomePartition, OutcomeRecord
+from ..errors import ConcurrentTransactions, SteleError, TopicError
+from ..groups.coordinator import GroupCoordinator
+from ..groups.messages import OffsetsOfTransaction
+from ..groups.parking import answer
+from ..groups.timers import Scheduler, Timer
+from ..storage.topic_partition import TopicPartition
+from .messages import ProducerIdentity
+from .plans import EndPlan
+from .transaction import Transaction
+from .transaction_table import TransactionTable
+
+logger = logging.getLogger(__name__)
+
+# Markers are synced soon in the background; a sync for each transaction would double the syncs.
+_FORGET_AFTER_MS = 1000
+# Markers that could not be appended, because the disk is full, are tried again after so long.
+_RETRY_AFTER_MS = 1000
+
+
+def marker_orders(broker: Broker, outcome: OutcomeRecord, *, coordinator_epoch: int) -> list[MarkerOrder]:
+    """Return the markers of ``outcome`` that are missing in the logs.
+
+    A partition whose log has a later transaction of the producer open has its marker; one that was
+    deleted needs none.
+    """
+    marker = EndTransactionMarker(
+        type=MarkerType.COMMIT if outcome.is_commit else MarkerType.ABORT, coordinator_epoch=coordinator_epoch
+    )
+    return [
+        MarkerOrder(
+            topic_partition=TopicPartition(partition.topic, partition.partition),
+            producer_id=outcome.producer_id,
+            producer_epoch=outcome.producer_epoch,
+            marker=marker,
+        )
+        for partition in outcome.partitions
+        if _is_marker_missing(broker, outcome.producer_id, partition)
+    ]
+
+
+def _is_marker_missing(broker: Broker, producer_id: int, partition: OutcomePartition) -> bool:
+    try:
+        if broker.topic(partition.topic).topic_id != partition.topic_id:
+            return False
+        open_here = broker.open_transactions(TopicPartition(partition.topic, partition.partition))
+    except TopicError:
+        return False
+    return any(
+        transaction.producer_id == producer_id and transaction.first_offset < partition.end_offset
+        for transaction in open_here
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """A transaction that is ending; ``future`` is what its caller waits for."""
+
+    transaction: Transaction
+    plan: EndPlan
+    future: asyncio.Future[ProducerIdentity]
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What is stored of the end of a transaction."""
+
+    ending: _Ending
+    outcome: OutcomeRecord | None
+    offsets: OffsetsOfTransaction
+
+
+class Endings:
+    """Ends transactions. ``committed``, ``aborted`` count those that ended."""
+
+    def __init__(self, *, broker: Broker, groups: GroupCoordinator, table: TransactionTable) -> None:
+        self._broker = broker
+        self._groups = groups
+        self._table = table
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._next_number = 1
+        # By transactional id: the outcome is stored, and markers are missing.
+        self._unmarked: dict[str, OutcomeRecord] = {}
+        # The markers are appended, and may not be synced.
+        self._unsynced: list[OutcomeRecord] = []
+        self._forgetting: Timer | None = None
+        self._retrying: Timer | None = None
+        self.committed = 0
+        self.aborted = 0
+
+    # ── life ──
+
+    def open(self, scheduler: Scheduler, *, next_number: int) -> None:
+        """Begin; outcomes get numbers from ``next_number`` on."""
+        self._next_number = next_number
+        self._forgetting = Timer(scheduler, self._forget_later)
+        self._retrying = Timer(scheduler, self._retry)
+
+    async def close(self) -> None:
+        """Wait for the transactions that are ending. The next start deletes outcomes that are left."""
+        for timer in (self._forgetting, self._retrying):
+            if timer is not None:
+                timer.stop()
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # ── ending a transaction ──
+
+    def start(
+        self, transaction: Transaction, plan: EndPlan, *, also: Sequence[StoreChange] = ()
+    ) -> asyncio.Future[ProducerIdentity]:
+        """End a transaction as planned. The future completes when readers see the end.
+
+        ``also`` is stored together with the outcome.
+
+        It goes on if the caller drops the future. Raises ``GroupStoreFailed``, ``StorageError`` from it.
+        """
+        (future,) = self.start_together([(transaction, plan)], also=also)
+        return future
+
+    def start_together(
+        self, plans: Sequence[tuple[Transaction, EndPlan]], *, also: Sequence[StoreChange] = ()
+    ) -> list[asyncio.Future[ProducerIdentity]]:
+        """End transactions as planned, all or none of them; return a future for each, as ``start`` does."""
+        loop = asyncio.get_running_loop()
+        endings = [_Ending(transaction, plan, loop.create_future()) for transaction, plan in plans]
+        for ending in endings:
+            self._table.changed(ending.transaction)
+        self._run(self._end(endings, also))
+        return [ending.future for ending in endings]
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, context=Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _end(self, endings: Sequence[_Ending], also: Sequence[StoreChange]) -> None:
+        partitions = {partition for ending in endings for partition in ending.plan.partitions}
+        try:
+            await self._broker.sync(self._existing(partitions))
+        except SteleError as error:
+            self._cancel(endings, error)
+            return
+        except BaseException:
+            # The loop is stopping: the transactions stay open.
+            self._cancel(endings, ConcurrentTransactions(endings[0].transaction.transactional_id))
+            raise
+        decided = [
+            _Decided(
+                ending,
+                self._outcome(ending.transaction, ending.plan),
+                self._groups.end_offsets(ending.plan.producer.producer_id, commit=ending.plan.is_commit),
+            )
+            for ending in endings
+        ]
+        changes: list[StoreChange] = [*also]
+        for end in decided:
+            changes += [end.ending.plan.record, *end.offsets.changes]
+            if end.outcome is not None:
+                changes.append(end.outcome)
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def written(error: SteleError | None) -> None:
+            try:
+                if error is not None:
+                    self._cancel(endings, error)
+                else:
+                    self._finish(decided)
+            finally:
+                if not stored.done():
+                    stored.set_result(None)
+
+        self._groups.table.persist(changes, written)
+        await stored
+
+    def _existing(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        existing: list[TopicPartition] = []
+        for topic_partition in sorted(partitions):
+            try:
+                self._broker.topic(topic_partition.topic)
+            except TopicError:
+                continue
+            existing.append(topic_partition)
+        return existing
+
+    def _outcome(self, transaction: Transaction, plan: EndPlan) -> OutcomeRecord | None:
+        """Return the outcome for the partitions that have data of the transaction; None without any."""
+        partitions = [
+            OutcomePartition(
+                topic=name.topic,
+                topic_id=self._broker.topic(name.topic).topic_id,
+                partition=name.partition,
+                end_offset=self._broker.log_state(name.topic, name.partition).log_end_offset,
+            )
+            for name in self._existing(plan.partitions)
+            if any(
+                opened.producer_id == plan.producer.producer_id
+                for opened in self._broker.open_transactions(name)
+            )
+        ]
+        if not partitions:
+            return None
+        number, self._next_number = self._next_number, self._next_number + 1
+        return OutcomeRecord(
+            number=number,
+            transactional_id=transaction.transactional_id,
+            producer_id=plan.producer.producer_id,
+            producer_epoch=plan.marker_epoch,
+            is_commit=plan.is_commit,
+            partitions=tuple(partitions),
+        )
+
+    def _cancel(self, endings: Iterable[_Ending], error: SteleError) -> None:
+        for ending in endings:
+            transaction = ending.transaction
+            logger.error("the transaction of %r could not be ended: %s", transaction.transactional_id, error)
+            transaction.cancel(ending.plan)
+            self._table.changed(transaction)
+            answer(ending.future, error)
+
+    def _finish(self, decided: Sequence[_Decided]) -> None:
+        """Make stored outcomes visible, in one turn of the event loop."""
+        for end in decided:
+            end.offsets.apply()
+            if end.ending.plan.is_commit:
+                self.committed += 1
+            else:
+                self.aborted += 1
+        outcomes = [end.outcome for end in decided if end.outcome is not None]
+        try:
+            self._append_markers(outcomes)
+        except SteleError as error:
+            for outcome in outcomes:
+                logger.error(
+                    "markers of the transaction of %r are missing, and are tried again: %s",
+                    outcome.transactional_id,
+                    error,
+                )
+                self._unmarked[outcome.transactional_id] = outcome
+            self._start(self._retrying, _RETRY_AFTER_MS)
+            for end in decided:
+                if end.outcome is None:
+                    self._complete(end.ending.transaction)
+                answer(end.ending.future, error)
+            return
+        for end in decided:
+            self._complete(end.ending.transaction)
+            answer(end.ending.future, end.ending.plan.next_producer)
+
+    def _append_markers(self, outcomes: Sequence[OutcomeRecord]) -> None:
+        if not outcomes:
+            return
+        self._broker.append_markers(
+            [
+                order
+                for outcome in outcomes
+                for order in marker_orders(self._broker, outcome, coordinator_epoch=self._groups.epoch)
+            ]
+        )
+        self._unsynced += outcomes
+        self._start(self._forgetting, _FORGET_AFTER_MS)
+
+    def _complete(self, transaction: Transaction) -> None:
+        transaction.complete()
+        self._table.changed(transaction)
+
+    @staticmethod
+    def _start(timer: Timer | None, after_ms: int) -> None:
+        if timer is not None and not timer.is_running:
+            timer.start(after_ms)
+
+    # ── afterwards ──
+
+    def _retry(self) -> None:
+        for transactional_id, outcome in list(self._unmarked.items()):
+            try:
+                self._append_markers([outcome])
+            except SteleError:
+                # It was logged when it was tried first.
+                self._start(self._retrying, _RETRY_AFTER_MS)
+                continue
+            del self._unmarked[transactional_id]
+            transaction = self._table.find(transactional_id)
+            if transaction is not None and transaction.ending is not None:
+                self._complete(transaction)
+
+    def unmarked(self, transaction: Transaction) -> list[TopicPartition]:
+        """Return the partitions of an ending transaction that have no marker yet."""
+        outcome = self._unmarked.get(transaction.transactional_id)
+        if outcome is None:
+            return sorted(transaction.partitions)
+        orders = marker_orders(self._broker, outcome, coordinator_epoch=self._groups.epoch)
+        return sorted(order.topic_partition for order in orders)
+
+    def _forget_later(self) -> None:
+        self._run(self.forget_outcomes())
+
+    async def forget_outcomes(self) -> None:
+        """Delete the outcomes whose markers are synced by the end of this call."""
+        outcomes, self._unsynced = self._unsynced, []
+        names = {
+            TopicPartition(partition.topic, partition.partition)
+            for outcome in outcomes
+            for partition in outcome.partitions
+        }
+        try:
+            await self._broker.sync(self._existing(names))
+        except SteleError as error:
+            # The log accepts nothing any more; the next start reads the outcomes.
+            logger.error("outcomes of %d transactions are kept: %s", len(outcomes), error)
+            return
+        deleted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def written(error: SteleError | None) -> None:
+            # The store has logged an error; the next start finds the outcomes and deletes them.
+            if not deleted.done():
+                deleted.set_result(None)
+
+        changes = [DeleteOutcome(number=outcome.number) for outcome in outcomes]
+        self._groups.table.persist(changes, written)
+        await deleted

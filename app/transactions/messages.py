@@ -1,0 +1,62 @@
+"""What calls of the coordinator take and return, in Kafka's words and no protocol's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..storage.topic_partition import TopicPartition
+from .states import TransactionState
+
+# There is no open transaction.
+NOT_STARTED = -1
+
+
+class ProducerIdentity(NamedTuple):
+    """What tells a producer from an earlier one with the same transactional id."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionListing:
+    """``started_at_ms`` is as in ``TransactionDescription``."""
+
+    transactional_id: str
+    producer_id: int
+    state: TransactionState
+    started_at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionDescription:
+    """``started_at_ms`` is since the Unix epoch, ``NOT_STARTED`` if no transaction is open.
+
+    ``partitions`` are those of the open transaction, sorted; while it ends, those without a marker.
+    """
+
+    transactional_id: str
+    state: TransactionState
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_at_ms: int
+    partitions: Sequence[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionCounts:
+    """``open`` counts transactions now, ``oldest_ms`` is how long the oldest of them has been open; 0 if none is.
+
+    ``committed``, ``aborted`` and ``timed_out`` count those that ended since the start; those that timed out
+    are aborted too. ``ids`` counts the transactional ids that are known.
+    """
+
+    ids: int
+    open: int
+    oldest_ms: int
+    committed: int
+    aborted: int
+    timed_out: int

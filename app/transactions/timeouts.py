@@ -1,0 +1,114 @@
+"""What ends without a request: transactions that take too long, and transactional ids nobody uses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from itertools import islice
+
+from ..clock import Clock, PatientClock
+from ..cluster.transaction_store import DeleteTransaction
+from ..errors import SteleError
+from ..groups.coordinator import GroupCoordinator
+from ..groups.timers import Scheduler, Timer
+from ..settings import Settings
+from .endings import Endings
+from .plans import Moment
+from .states import TransactionState
+from .transaction import Transaction
+from .transaction_table import TransactionTable
+
+logger = logging.getLogger(__name__)
+
+# Deleted in one transaction of the store; those that are left expire with the next check.
+_EXPIRED_AT_ONCE = 1000
+
+
+class Timeouts:
+    """Checks the transactions of ``table`` from time to time. ``timed_out`` counts those that took too long."""
+
+    def __init__(
+        self,
+        *,
+        groups: GroupCoordinator,
+        table: TransactionTable,
+        endings: Endings,
+        clock: Clock,
+        settings: Settings,
+        now: Callable[[], Moment],
+    ) -> None:
+        self._groups = groups
+        self._table = table
+        self._endings = endings
+        self._settings = settings
+        self._now = now
+        # A wall clock that jumps ahead expires nothing.
+        self._patient = PatientClock(clock)
+        self._timers: list[Timer] = []
+        self.timed_out = 0
+
+    def start(self, scheduler: Scheduler) -> None:
+        """Check until ``stop``."""
+        self._repeat(scheduler, self._settings.transaction_check_interval_ms, self.abort_overdue)
+        self._repeat(
+            scheduler, self._settings.transactional_id_expiration_check_interval_ms, self.expire_unused
+        )
+
+    def stop(self) -> None:
+        for timer in self._timers:
+            timer.stop()
+
+    def _repeat(self, scheduler: Scheduler, interval_ms: int, check: Callable[[], None]) -> None:
+        def ring() -> None:
+            timer.start(interval_ms)
+            check()
+
+        timer = Timer(scheduler, ring)
+        timer.start(interval_ms)
+        self._timers.append(timer)
+
+    def abort_overdue(self) -> None:
+        """Abort transactions that are open for longer than their timeout, and fence their producers."""
+        now = self._now()
+        overdue = [
+            transaction
+            for transaction in self._table.open
+            if transaction.state is TransactionState.ONGOING
+            and transaction.pending is None
+            and transaction.deadline_ms < now.monotonic_ms
+        ]
+        for transaction in overdue:
+            logger.warning(
+                "the transaction of %r is aborted: it was open for longer than its timeout of %d ms",
+                transaction.transactional_id,
+                transaction.timeout_ms,
+            )
+            self.timed_out += 1
+            self._endings.start(transaction, transaction.abort(now=now))
+
+    def expire_unused(self) -> None:
+        """Forget ids that no producer has used for ``transactional_id_expiration_ms``."""
+        before_ms = self._patient.now_ms() - self._settings.transactional_id_expiration_ms
+        unused = (
+            transaction
+            for transaction in self._table
+            if transaction.updated_at_ms < before_ms and transaction.is_idle
+        )
+        expired = list(islice(unused, _EXPIRED_AT_ONCE))
+        if not expired:
+            return
+        for transaction in expired:
+            transaction.expire()
+        self._groups.table.persist(
+            [DeleteTransaction(transactional_id=transaction.transactional_id) for transaction in expired],
+            lambda error: self._expired(expired, error),
+        )
+
+    def _expired(self, expired: list[Transaction], error: SteleError | None) -> None:
+        for transaction in expired:
+            if error is None:
+                self._table.remove(transaction)
+            else:
+                transaction.cancel_expiry()
+        if error is None:
+            logger.info("%d transactional ids expired", len(expired))

@@ -1,0 +1,135 @@
+"""Write records into an open transaction, and settle leases and offsets with it.
+
+For listeners whose clients send records, not batches: the broker numbers the records, from what the
+log knows of the producer, so nothing is lost here in a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stele.wire.record_batch import Row, build_rows
+
+from ..broker.broker import Broker
+from ..broker.produce import Acks, PendingProduce, Produced
+from ..broker.transaction_gate import TransactionalProduce
+from ..errors import ProducerFenced, TransactionFenced
+from ..groups.lease_manager import LeaseManager
+from ..groups.messages import CommitRequest, Results
+from ..storage.sequences import SEQUENCE_MODULUS
+from ..storage.topic_partition import TopicPartition
+from .coordinator import TransactionCoordinator
+from .messages import ProducerIdentity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseToSettle:
+    group: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowBatch:
+    """Records for one partition that fit into one batch."""
+
+    topic_partition: TopicPartition
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlements:
+    """What a transaction settles: leases, and offsets without membership, one request per group."""
+
+    leases: Sequence[LeaseToSettle] = ()
+    offsets: Sequence[CommitRequest] = ()
+
+
+class TransactionWrites:
+    def __init__(self, *, broker: Broker, leases: LeaseManager, transactions: TransactionCoordinator) -> None:
+        self._broker = broker
+        self._leases = leases
+        self._transactions = transactions
+
+    async def append(
+        self,
+        transactional_id: str,
+        producer: ProducerIdentity,
+        batches: Sequence[RowBatch],
+        *,
+        timeout_ms: int,
+    ) -> list[Produced]:
+        """Append batches in order; return a receipt for each. They are synced when the transaction ends.
+
+        The topics exist, and accept the records. After an error some batches may have been appended: the
+        transaction must be aborted.
+
+        Raises:
+            TransactionFenced: another producer has begun.
+            UnknownProducerMapping, ConcurrentTransactions: see there.
+            OutOfOrderSequence: another request wrote to the same transaction at the same time.
+            InvalidBatch, InvalidRequest, StorageError, RequestTimedOut: the records were not accepted.
+        """
+        transaction = TransactionalProduce(transactional_id=transactional_id, adds_partitions=True)
+        next_sequences: dict[TopicPartition, int] = {}
+        pending: list[PendingProduce] = []
+        for batch in batches:
+            partition = batch.topic_partition
+            sequence = next_sequences.get(partition)
+            if sequence is None:
+                sequence = await self._next_sequence(partition, producer)
+            next_sequences[partition] = (sequence + len(batch.rows)) % SEQUENCE_MODULUS
+            try:
+                pending.append(
+                    self._broker.produce(
+                        partition.topic,
+                        partition.partition,
+                        build_rows(
+                            batch.rows,
+                            producer_id=producer.producer_id,
+                            producer_epoch=producer.epoch,
+                            base_sequence=sequence,
+                            is_transactional=True,
+                        ),
+                        acks=Acks.LEADER,
+                        transaction=transaction,
+                    )
+                )
+            except ProducerFenced as error:
+                raise TransactionFenced(
+                    transactional_id, epoch=producer.epoch, current_epoch=error.current_epoch
+                ) from error
+        return [await produce.wait(timeout_ms) for produce in pending]
+
+    async def _next_sequence(self, partition: TopicPartition, producer: ProducerIdentity) -> int:
+        view = await self._broker.producer(partition.topic, partition.partition, producer.producer_id)
+        if view is None or view.epoch != producer.epoch:
+            return 0
+        return (view.last_sequence + 1) % SEQUENCE_MODULUS
+
+    async def settle(
+        self, transactional_id: str, producer: ProducerIdentity, settlements: Settlements
+    ) -> None:
+        """Settle leases and commit offsets when the transaction commits.
+
+        After an error some may have been staged: the transaction must be aborted.
+
+        Raises:
+            LeaseFenced: the records of a lease were given to another client.
+            TransactionFenced, UnknownProducerMapping, ConcurrentTransactions: see there.
+            SteleError: as ``LeaseManager.stage_acknowledgement`` and ``GroupCoordinator.commit``.
+        """
+
+        async def stage(request: CommitRequest) -> Results:
+            return await self._transactions.commit_offsets(
+                transactional_id, producer, request, adds_group=True
+            )
+
+        for lease in settlements.leases:
+            await self._leases.stage_acknowledgement(
+                lease.group, lease.token, producer_id=producer.producer_id, stage=stage
+            )
+        for request in settlements.offsets:
+            for error in await stage(request):
+                if error is not None:
+                    raise error

@@ -1,0 +1,172 @@
+"""``stele transactions``: list, describe and abort transactions, find those that hang."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from ..operations import transaction_admin as operations
+from ..records import TopicPartition
+from .common import connected, http_url, http_url_option
+
+_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
+_OPEN = ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+
+@click.group()
+def transactions() -> None:
+    """List, describe and abort transactions."""
+
+
+@transactions.command("list")
+@click.option("--open", "is_open", is_flag=True, help="Only transactions that are open.")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(_STATES),
+    help="Only ids in this state. May be repeated.",
+)
+@click.option(
+    "--open-longer-than",
+    "seconds",
+    type=click.FloatRange(min=0, max=1e12),
+    metavar="SECONDS",
+    help="Only transactions that have been open for longer.",
+)
+@click.option(
+    "--pattern", default="", metavar="REGEX", help="Only ids that match a regular expression as a whole."
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=1000,
+    show_default=True,
+    help="Print at most this many.",
+)
+@http_url_option
+def list_transactions(
+    is_open: bool, states: tuple[str, ...], seconds: float | None, pattern: str, limit: int, url: str | None
+) -> None:
+    """List transactional ids with their states, the transaction that has been open for longest first."""
+    operation = operations.ListTransactions(
+        states=states + (_OPEN if is_open else ()),
+        min_duration_ms=-1 if seconds is None else int(seconds * 1000),
+        pattern=pattern,
+        limit=limit,
+    )
+    with connected(http_url(url)) as client:
+        listed, total = client.call(operation)
+    rows = [(one.transactional_id, one.state, str(one.producer_id), _age(one.open_ms)) for one in listed]
+    _table(("transactional id", "state", "producer", "open for"), rows)
+    _more(len(listed), total)
+
+
+@transactions.command()
+@click.argument("transactional_id")
+@http_url_option
+def describe(transactional_id: str, url: str | None) -> None:
+    """Show the producer and the partitions of the open transaction of TRANSACTIONAL_ID."""
+    with connected(http_url(url)) as client:
+        described = client.call(operations.DescribeTransaction(transactional_id=transactional_id))
+    opened = "" if described.open_ms is None else f", open for {_age(described.open_ms)}"
+    click.echo(
+        f"{described.transactional_id}: {described.state}{opened}, timeout {_age(described.timeout_ms)}, "
+        f"producer {described.producer_id} epoch {described.producer_epoch}"
+    )
+    if described.partitions:
+        rows = [
+            (
+                str(one.partition),
+                "-" if one.first_offset is None else str(one.first_offset),
+                "yes" if one.holds_back else "no",
+            )
+            for one in described.partitions
+        ]
+        _table(("partition", "first offset", "holds back readers"), rows)
+
+
+@transactions.command()
+@click.argument("transactional_id", required=False)
+@click.option("--topic", metavar="TOPIC", help="Abort what a producer has open in a partition of TOPIC.")
+@click.option("--partition", type=click.IntRange(0, 2**31 - 1), help="The partition of TOPIC.")
+@click.option("--producer-id", type=click.IntRange(0, 2**63 - 1), help="The producer to abort there.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@http_url_option
+def abort(
+    transactional_id: str | None,
+    topic: str | None,
+    partition: int | None,
+    producer_id: int | None,
+    yes: bool,
+    url: str | None,
+) -> None:
+    """Abort the open transaction of TRANSACTIONAL_ID, and fence its producer.
+
+    A transaction that hangs has no known id: name its partition and producer, as `stele transactions hanging`
+    lists them.
+    """
+    operation: operations.AbortTransaction | operations.AbortInPartition
+    in_partition = (topic, partition, producer_id)
+    if transactional_id is not None and in_partition == (None, None, None):
+        operation = operations.AbortTransaction(transactional_id=transactional_id)
+        name = f"the transaction of {transactional_id}"
+    elif transactional_id is None and topic is not None and partition is not None and producer_id is not None:
+        where = TopicPartition(topic, partition)
+        operation = operations.AbortInPartition(partition=where, producer_id=producer_id)
+        name = f"the transaction of producer {producer_id} in {where}"
+    else:
+        raise click.UsageError("pass a transactional id, or --topic, --partition and --producer-id")
+    if not yes:
+        click.confirm(f"Abort {name}? Its records are lost, and its producer is fenced.", abort=True)
+    with connected(http_url(url)) as client:
+        client.call(operation)
+    click.echo(f"aborted {name}")
+
+
+@transactions.command()
+@click.option("--all", "is_all", is_flag=True, help="Also transactions that the coordinator knows.")
+@click.option("--topic", metavar="TOPIC", help="Only those in partitions of TOPIC.")
+@http_url_option
+def hanging(is_all: bool, topic: str | None, url: str | None) -> None:
+    """List transactions that are open in a partition and that no coordinator will end."""
+    operation = operations.ListOpenTransactions(hanging=not is_all, topic=topic)
+    with connected(http_url(url)) as client:
+        listed, total = client.call(operation)
+    if not listed:
+        click.echo("no transaction is open" if is_all else "no transaction hangs")
+        return
+    rows = [
+        (
+            str(one.partition),
+            str(one.producer_id),
+            str(one.first_offset),
+            _age(one.open_ms),
+            "yes" if one.holds_back else "no",
+            one.transactional_id or "-",
+        )
+        for one in listed
+    ]
+    head = ("partition", "producer", "first offset", "open for", "holds back readers", "transactional id")
+    _table(head, rows)
+    _more(len(listed), total)
+
+
+def _age(ms: int | None) -> str:
+    return "-" if ms is None else f"{ms / 1000:,.1f} s"
+
+
+def _more(shown: int, total: int) -> None:
+    if total > shown:
+        click.echo(f"{total - shown:,} more")
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    for first, *rest in (head, *rows):
+        cells = [
+            f"{first:<{widths[0]}}",
+            *(f"{text:>{width}}" for text, width in zip(rest, widths[1:], strict=True)),
+        ]
+        click.echo("  " + "  ".join(cells))

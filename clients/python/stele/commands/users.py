@@ -1,0 +1,210 @@
+"""``stele user`` and ``stele key``: users and API keys of a running broker, or of a data directory without one.
+
+With ``--url`` they call the HTTP API; otherwise they open the data directory. A password never comes from the command line, where every user of the machine can read it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from .common import config_of, refuse_password, user_option
+from .online_users import OnlineUsers, UserStore
+from .server import offline_security
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PASSWORD_VARIABLE = "STELE_PASSWORD"  # noqa: S105 (the name of it)
+_NEW_PASSWORD_VARIABLE = "STELE_NEW_PASSWORD"  # noqa: S105
+_DAY_MS = 86_400_000
+
+_data_dir = click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("data"),
+    envvar="STELE_DATA_DIR",
+    metavar="DIR",
+    help="Data directory of the broker, which must not run; not with --url.  [env var: STELE_DATA_DIR; default: data]",
+)
+_password_file = click.option(
+    "--password-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Read the password of the user NAME from the first line of FILE, which only its owner may read.",
+)
+
+
+def _store_options(command: F) -> F:
+    """Add the options that say whose users: ``--url`` or ``--data-dir``."""
+    url = click.option(
+        "--url",
+        metavar="URL",
+        help="Change the users of the broker with this HTTP listener, such as https://admin@HOST:8080; log in with "
+        "STELE_PASSWORD_FILE, STELE_PASSWORD or STELE_API_KEY.",
+    )
+    return url(user_option(_data_dir(command)))
+
+
+@click.group()
+def user() -> None:
+    """Add, list and delete users."""
+
+
+@user.command("add")
+@click.argument("name")
+@_password_file
+@_store_options
+def add_user(name: str, password_file: Path | None, data_dir: Path, url: str | None) -> None:
+    """Create the user NAME.
+
+    The password comes from --password-file, otherwise from the variable STELE_PASSWORD
+    (STELE_NEW_PASSWORD with --url, where the other one is of the login), otherwise from a prompt, or from standard input if that is no terminal.
+    """
+    password = _password(password_file, is_online=url is not None)
+    with _store(url, data_dir) as store:
+        store.add_user(name, password)
+    click.echo(f"added user {name}")
+
+
+@user.command("passwd")
+@click.argument("name")
+@_password_file
+@_store_options
+def set_password(name: str, password_file: Path | None, data_dir: Path, url: str | None) -> None:
+    """Replace the password of the user NAME; it comes from the same places as for `add`."""
+    password = _password(password_file, is_online=url is not None)
+    with _store(url, data_dir) as store:
+        store.set_password(name, password)
+    click.echo(f"changed the password of user {name}")
+
+
+@user.command("list")
+@_store_options
+def list_users(data_dir: Path, url: str | None) -> None:
+    """List all users with their SCRAM mechanisms."""
+    with _store(url, data_dir) as store:
+        for name, mechanisms in store.users().items():
+            click.echo(f"{name}  {', '.join(mechanisms)}")
+
+
+@user.command("delete")
+@click.argument("name")
+@_store_options
+def delete_user(name: str, data_dir: Path, url: str | None) -> None:
+    """Delete the user NAME and its API keys."""
+    with _store(url, data_dir) as store:
+        store.delete_user(name)
+    click.echo(f"deleted user {name}")
+
+
+@click.group()
+def key() -> None:
+    """Create, list and delete API keys."""
+
+
+@key.command("create")
+@click.argument("user_name", metavar="USER")
+@click.option("--description", default="", metavar="TEXT", help="What the key is for.")
+@click.option(
+    "--expires-days", type=click.IntRange(min=1, max=36_500), metavar="N", help="Days until it expires."
+)
+@_store_options
+def create_key(
+    user_name: str, description: str, expires_days: int | None, data_dir: Path, url: str | None
+) -> None:
+    """Create an API key that acts as USER, and print it. It cannot be shown again."""
+    lifetime_ms = None if expires_days is None else expires_days * _DAY_MS
+    with _store(url, data_dir) as store:
+        click.echo(store.create_key(user_name, description, lifetime_ms))
+
+
+@key.command("list")
+@_store_options
+def list_keys(data_dir: Path, url: str | None) -> None:
+    """List the ids, users and expiries of all API keys."""
+    with _store(url, data_dir) as store:
+        for record in store.api_keys():
+            click.echo(
+                f"{record.key_id}  {record.principal}  {_expiry(record.expires_at_ms)}  {record.description}"
+            )
+
+
+@key.command("delete")
+@click.argument("key_id", metavar="ID")
+@_store_options
+def delete_key(key_id: str, data_dir: Path, url: str | None) -> None:
+    """Delete the API key with this ID."""
+    with _store(url, data_dir) as store:
+        store.delete_key(key_id)
+    click.echo(f"deleted API key {key_id}")
+
+
+@contextmanager
+def _store(url: str | None, data_dir: Path) -> Generator[UserStore]:
+    """Yield the users; their errors end the command with a message."""
+    if url is not None:
+        refuse_password(url)
+        with OnlineUsers(config_of(url)) as online:
+            yield online
+        return
+    with offline_security() as offline:
+        yield _OfflineUsers(offline, data_dir)
+
+
+class _OfflineUsers:
+    """The users of a data directory whose broker does not run."""
+
+    def __init__(self, functions: Any, data_dir: Path) -> None:
+        self._functions = functions
+        self._data_dir = data_dir
+
+    def add_user(self, name: str, password: str) -> None:
+        self._functions.add_user(self._data_dir, name, password)
+
+    def set_password(self, name: str, password: str) -> None:
+        self._functions.set_password(self._data_dir, name, password)
+
+    def delete_user(self, name: str) -> None:
+        self._functions.delete_user(self._data_dir, name)
+
+    def users(self) -> dict[str, list[str]]:
+        return self._functions.users(self._data_dir)
+
+    def create_key(self, user: str, description: str, lifetime_ms: int | None) -> str:
+        return self._functions.create_key(self._data_dir, user, description, lifetime_ms)
+
+    def delete_key(self, key_id: str) -> None:
+        self._functions.delete_key(self._data_dir, key_id)
+
+    def api_keys(self) -> list[Any]:
+        return self._functions.api_keys(self._data_dir)
+
+
+def _password(file: Path | None, *, is_online: bool) -> str:
+    if file is not None:
+        if file.stat().st_mode & 0o077:
+            raise click.ClickException(f"{file} can be read by others; run: chmod 600 {file}")
+        return _first_line(file.read_text())
+    from_environment = os.environ.get(_NEW_PASSWORD_VARIABLE if is_online else _PASSWORD_VARIABLE)
+    if from_environment:
+        return from_environment
+    if sys.stdin.isatty():
+        return str(click.prompt("Password", hide_input=True, confirmation_prompt=True))
+    return _first_line(sys.stdin.read())
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0].removesuffix("\r")
+
+
+def _expiry(at_ms: int | None) -> str:
+    if at_ms is None:
+        return "never expires"
+    return f"expires {datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d}"

@@ -1,0 +1,261 @@
+"""The transactions of a write: one per task, committed as one by the driver (ADR-0037).
+
+::
+
+    task    ─▶ begins with an id of its query, partition and attempt ─▶ rows ─▶ commit message
+    driver  ─▶ begins with an id of the query, which fences other drivers
+            ─▶ is this unit already committed? ─▶ records its number ─▶ commits tasks and record as one
+
+An attempt whose message does not reach the driver is never committed. The number is in a topic of the
+query, so a unit is committed once, whoever repeats it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Literal, cast
+from urllib.parse import quote
+
+from ..errors import ProducerStateError, SteleClientError
+from ..operations.produce import BeginProducerVersion, GetProducerState
+from ..operations.transactional import (
+    CommitTransactions,
+    EndTransaction,
+    InitTransactions,
+    WrittenTransaction,
+)
+from ..producing.chunks import ChunkSender, ProduceChunk
+from ..producing.last_record import last_committed_value
+from ..wire.compression import Compression
+from .fetching import Broker
+from .options import WriteOptions
+
+logger = logging.getLogger("stele.spark")
+
+# The newest record counts; what is older may go.
+COMMITS_CONFIGS = {
+    "retention.ms": "-1",
+    "retention.bytes": str(16 * 1024 * 1024),
+    "segment.bytes": "4194304",
+}
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_RECORD_KEY = b"commit"
+
+
+class CommitError(RuntimeError):
+    """A micro-batch, or a batch write, cannot be committed; none of its rows are visible."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteUnit:
+    """What is written exactly once: a micro-batch, or a batch write with a version.
+
+    ``query_id`` is empty for batch writes. ``number`` grows from one unit of an application to the next.
+    """
+
+    kind: Literal["stream", "batch"]
+    application: str
+    query_id: str
+    number: int
+
+    @property
+    def prefix(self) -> str:
+        """What the transactional ids of all tasks start with, and no others."""
+        return f"spark-{self.kind}/{quote(self.application, safe='')}/"
+
+    def task_id(self, *, partition: int, attempt: int) -> str:
+        return f"{self.prefix}{partition}/{attempt}"
+
+    @property
+    def driver_id(self) -> str:
+        return f"{self.prefix}driver"
+
+    def producer_name(self, partition: int) -> str:
+        """Return the name of the producer of a task that writes without transactions."""
+        return f"spark-{self.kind}/{self.application}/{partition}"
+
+    @property
+    def topic(self) -> str:
+        """The topic that records which units are committed."""
+        name = self.application
+        if _TOPIC_NAME.fullmatch(name) is None:
+            name = blake2b(name.encode(), digest_size=16).hexdigest()
+        return f"__spark_commits.{self.kind}.{name}"
+
+    def __str__(self) -> str:
+        if self.kind == "stream":
+            return f"micro-batch {self.number} of query {self.application}"
+        return f"txnVersion {self.number} of txnAppId {self.application}"
+
+    def encode(self) -> bytes:
+        return json.dumps({"number": self.number, "query_id": self.query_id}).encode()
+
+    def is_committed(self, broker: Broker) -> bool:
+        """Return whether the unit is committed. Raises as ``check``, and SteleClientError."""
+        return self.check(self.last_committed(broker))
+
+    def last_committed(self, broker: Broker) -> tuple[int, str] | None:
+        """Return number and query id of the unit that was committed last. Raises SteleClientError."""
+        value = broker.patiently(lambda: last_committed_value(broker.client, self.topic))
+        if value is None:
+            return None
+        document = cast("dict[str, Any]", json.loads(value))
+        return int(document["number"]), str(document["query_id"])
+
+    def check(self, last: tuple[int, str] | None) -> bool:
+        """Return whether the unit is the one that was committed last.
+
+        Raises:
+            CommitError: a later unit is, or one of another query with the same application.
+        """
+        if last is None or self.number > last[0]:
+            return False
+        number, query_id = last
+        if number > self.number or query_id != self.query_id:
+            other = "" if query_id == self.query_id else f" of another checkpoint (query {query_id})"
+            raise CommitError(
+                f"{self} cannot be written, because number {number}{other} is committed under the same name: a new "
+                "checkpoint begins at 0 again; set another txnAppId"
+            )
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTransaction:
+    """The transaction of one attempt of a task."""
+
+    unit: WriteUnit
+    transactional_id: str
+    timeout_ms: int
+
+    def begin(self) -> InitTransactions:
+        return InitTransactions(transactional_id=self.transactional_id, timeout_ms=self.timeout_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """What an attempt has written; ``topics`` are names with their partitions."""
+
+    transaction: WrittenTransaction
+    topics: tuple[tuple[str, int], ...]
+
+
+def commit_unit(
+    options: WriteOptions, unit: WriteUnit, results: Sequence[TaskResult], *, partitions: int
+) -> bool:
+    """Commit what the tasks have written, unless the unit is committed already; return whether it was not.
+
+    ``partitions`` is the number of tasks, also of those that had no rows.
+
+    Raises:
+        CommitError: nothing was committed.
+        SteleClientError: the broker did not answer in time. The unit may be committed; repeat it.
+    """
+    with Broker(options.connection) as broker:
+        try:
+            return _commit(broker, options, unit, results, partitions=partitions)
+        except CommitError:
+            _abort(broker, results)
+            raise
+
+
+def _commit(
+    broker: Broker, options: WriteOptions, unit: WriteUnit, results: Sequence[TaskResult], *, partitions: int
+) -> bool:
+    client = broker.client
+    begin = InitTransactions(transactional_id=unit.driver_id, timeout_ms=options.transaction_timeout_ms)
+    # Another driver that was about to commit cannot do so any more, and what it has committed is visible.
+    producer = broker.patiently(lambda: client.call(begin))
+    last = unit.last_committed(broker)
+    if unit.check(last):
+        logger.info("%s was committed before, so it is left out", unit)
+        _abort(broker, results)
+        return False
+    if last is None:
+        _check_never_begun_without(broker, unit, results, partitions=partitions)
+        broker.patiently(lambda: client.ensure_topic(unit.topic, partitions=1, configs=COMMITS_CONFIGS))
+    sender = ChunkSender(client, patience_s=options.connection.broker_timeout_ms / 1000)
+    record = ProduceChunk(
+        topic=unit.topic,
+        partition=0,
+        rows=[(time.time_ns() // 1_000_000, _RECORD_KEY, unit.encode(), [])],
+        # The commit syncs it.
+        acks=1,
+        timeout_ms=int(client.config.timeout_s * 1000),
+        compression=Compression.NONE,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=0,
+        transactional_id=unit.driver_id,
+    )
+    own = WrittenTransaction(transactional_id=unit.driver_id, producer=producer)
+    commit = CommitTransactions(
+        transactions=[*(result.transaction for result in results), own], abandoned_prefix=unit.prefix
+    )
+    try:
+        sender.put(record)
+        sender.send()
+        broker.patiently(lambda: client.call(commit))
+    except ProducerStateError as error:
+        raise CommitError(
+            f"{unit} was not committed, and none of its rows are visible ({error}). Either another run of the query "
+            f"has begun, or it took more than {options.transaction_timeout_ms} ms from the first row to the commit: then "
+            "make micro-batches smaller, or raise transactionTimeout and STELE_TRANSACTION_MAX_TIMEOUT_MS of the broker"
+        ) from error
+    return True
+
+
+def abort_results(options: WriteOptions, results: Sequence[TaskResult]) -> None:
+    """Abort what tasks have written for a unit that failed; if that fails, the broker does after the timeout."""
+    with Broker(options.connection) as broker:
+        _abort(broker, results)
+
+
+def _abort(broker: Broker, results: Sequence[TaskResult]) -> None:
+    for result in results:
+        if not abort_transaction(lambda end: broker.client.call(end), result.transaction):
+            return
+
+
+def abort_transaction(call: Callable[[EndTransaction], object], written: WrittenTransaction) -> bool:
+    """Abort with one attempt; return whether the broker has answered."""
+    end = EndTransaction(
+        transactional_id=written.transactional_id, producer=written.producer, is_commit=False
+    )
+    try:
+        call(end)
+    except SteleClientError as error:
+        # Somebody else has ended it, or the next attempt with this id or the timeout will.
+        logger.info("transaction %r was not aborted: %s", written.transactional_id, error)
+        return not error.retriable
+    return True
+
+
+def _check_never_begun_without(
+    broker: Broker, unit: WriteUnit, results: Sequence[TaskResult], *, partitions: int
+) -> None:
+    """Check that no rows of the unit were written without transactions, by an earlier run of the query.
+
+    Raises CommitError, SteleClientError.
+    """
+    topics = {topic for result in results for topic in result.topics}
+    for partition in range(partitions):
+        begin = BeginProducerVersion(name=unit.producer_name(partition), version=unit.number)
+        producer = broker.patiently(lambda begin=begin: broker.client.call(begin))
+        if not producer.is_resumed:
+            continue
+        for topic, count in sorted(topics):
+            for number in range(count):
+                get = GetProducerState(topic=topic, partition=number, producer_id=producer.producer_id)
+                state = broker.patiently(lambda get=get: broker.client.call(get))
+                if state.producer_epoch == producer.producer_epoch and state.last_sequence >= 0:
+                    raise CommitError(
+                        f"rows of {unit} were written without transactions before the query was stopped; run it with "
+                        "transactional=false until this is complete, then without the option again"
+                    )

@@ -1,0 +1,5 @@
+"""The table of a compacted topic as a mapping that follows its changes.
+
+- ``core``                  records, positions and changes, without I/O
+- ``table``, ``async_table``  the mappings
+"""

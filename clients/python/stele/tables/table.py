@@ -1,0 +1,310 @@
+"""The blocking table, the counterpart of ``async_table``."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar, Unpack
+
+from ..config import ClientConfig
+from ..errors import ClosedError, RequestTimedOutError, SteleClientError
+from ..operations.base import Operation
+from ..operations.tables import TableFetch
+from ..records import TopicDescription
+from ..serializers import Deserializer
+from ..transport.base import BlockingTransport
+from .core import Change, PendingChanges, TableCore, TableOptions, TableSettings, Target
+
+K = TypeVar("K")
+V = TypeVar("V")
+R = TypeVar("R")
+
+# Over HTTP a thread ends only with its long poll; nobody has to wait for that.
+_JOIN_S = 0.5
+
+
+class Caller(Protocol):
+    """The part of ``Client`` that a table uses; a protocol, because ``client`` imports this module."""
+
+    @property
+    def config(self) -> ClientConfig: ...
+    @property
+    def transport(self) -> BlockingTransport: ...
+    def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R: ...
+    def describe_topic(self, topic: str) -> TopicDescription: ...
+    def list_offset(self, topic: str, partition: int = 0) -> int | None: ...
+    def close(self) -> None: ...
+
+
+class Table(TableCore[K, V]):
+    """The table of a compacted topic as a mapping; created by ``Client.table``.
+
+    ::
+
+        with client.table("users", key=str_deserializer, value=json_deserializer) as users:
+            users["ada"]
+
+    The block loads the table; then daemon threads follow its changes, over outages of the
+    broker, until ``close``. Any number of threads may read it. While the broker is down it
+    has the last values. Without ``follow`` there are no threads.
+
+    The whole table is in memory, so choose topics or ``partitions`` that fit.
+    """
+
+    def __init__(
+        self,
+        client: Caller,
+        topic: str,
+        *,
+        key: Deserializer[K],
+        value: Deserializer[V],
+        **settings: Unpack[TableSettings],
+    ) -> None:
+        """Use ``client`` for this table alone; ``close`` closes it. See ``TableOptions``.
+
+        Raises:
+            ValueError: a setting has an invalid value.
+        """
+        super().__init__(
+            topic,
+            key=key,
+            value=value,
+            options=TableOptions(**settings),
+            fetches_many=client.transport.fetches_many,
+        )
+        self._client = client
+        self._updated = threading.Condition()
+        self._starting = threading.Lock()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Load the table and begin to follow it; the first access does this too.
+
+        Raises:
+            UnknownTopicError: the topic does not exist.
+            InvalidRequestError: the topic is not compacted.
+            SteleClientError: another error of the broker, or an outage of ``outage_timeout_s``.
+        """
+        with self._starting:
+            if self._is_loaded or self._is_closed:
+                return
+            described = self._client.describe_topic(self.topic)
+            partitions = self.options.partitions
+            if partitions is None:
+                partitions = range(described.partitions)
+            elif isinstance(partitions, int):
+                partitions = (partitions,)
+            retention_ms = int(described.configs.get("delete.retention.ms", "0"))
+            with self._updated:
+                self.assign(partitions, delete_retention_ms=retention_ms)
+            for group in self.groups():
+                self._advance(group, lambda group=group: self.is_loaded(group))
+            self._is_loaded = True
+            if self.options.follow:
+                for group in self.groups():
+                    thread = threading.Thread(
+                        target=self._follow, args=(group,), name=f"stele-table-{self.topic}", daemon=True
+                    )
+                    self._threads.append(thread)
+                    thread.start()
+
+    def close(self) -> None:
+        """Stop following, and close the connection; the table cannot be used any longer."""
+        with self._updated:
+            self._is_closed = True
+            self._updated.notify_all()
+        self._client.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(_JOIN_S)
+
+    def _check(self) -> None:
+        if not self._is_loaded and not self._is_closed:
+            self.start()
+        super()._check()
+
+    # ── following ──
+
+    def _step(self, group: Sequence[int], *, wait_ms: int, is_patient: bool = False) -> None:
+        """Execute one request, and apply its result; pause after a failure that may pass."""
+        with self._updated:
+            operation = self.next_operation(group, wait_ms=wait_ms)
+        try:
+            if isinstance(operation, TableFetch):
+                page = self._client.call(operation)
+                with self._updated:
+                    self.accept_page(operation, page, time.time())
+                    self._updated.notify_all()
+            else:
+                outcomes = self._client.call(operation)
+                with self._updated:
+                    self._updated.notify_all()
+                    self.accept_fetch(operation, outcomes, time.time())
+        except SteleClientError as error:
+            if self._is_closed:
+                raise ClosedError("table") from error
+            with self._updated:
+                pause_s = self.pause_s_after(operation, error, None if is_patient else time.monotonic())
+                if is_patient:
+                    self._updated.wait_for(lambda: self._is_closed, pause_s)
+                    return
+            time.sleep(pause_s)
+
+    def _advance(
+        self, group: Sequence[int], is_done: Callable[[], bool], *, deadline_s: float | None = None
+    ) -> None:
+        """Execute requests until ``is_done``. Raises RequestTimedOutError at the deadline."""
+        while not is_done():
+            wait_ms = 0
+            if deadline_s is not None:
+                left_s = deadline_s - time.monotonic()
+                if left_s <= 0:
+                    raise _timed_out(self.topic)
+                wait_ms = min(self.options.wait_ms, int(left_s * 1000))
+            self._step(group, wait_ms=wait_ms)
+
+    def _follow(self, group: Sequence[int]) -> None:
+        try:
+            while not self._is_closed:
+                self._step(group, wait_ms=self.options.wait_ms, is_patient=True)
+        except ClosedError:
+            return
+        except SteleClientError as error:
+            with self._updated:
+                self.fail(error)
+                self._updated.notify_all()
+
+    # ── waiting ──
+
+    def wait_until(self, target: Target | None = None, *, timeout_s: float | None = None) -> None:
+        """Wait until the table has all changes before ``target``.
+
+        ``target``: receipts of records, so that a writer reads its own writes; positions by
+        partition, such as those of another table; None for the end of the log now.
+        ``timeout_s`` None waits as long as a call of the client may take.
+
+        Raises:
+            RequestTimedOutError: the table is not there in time.
+            ValueError: a receipt has no offset, or is of another topic or partition.
+            SteleClientError: the table can no longer follow its topic.
+        """
+        self._check()
+        positions = self._ends() if target is None else self.target_of(target)
+        timeout_s = self._client.config.timeout_s if timeout_s is None else timeout_s
+        if not self.options.follow:
+            deadline_s = time.monotonic() + timeout_s
+            for group in self.groups():
+                wanted = {partition: positions[partition] for partition in group if partition in positions}
+                self._advance(group, lambda wanted=wanted: self.is_at(wanted), deadline_s=deadline_s)
+            return
+        with self._updated:
+            is_over = self._updated.wait_for(
+                lambda: self._is_closed or self._failure is not None or self.is_at(positions), timeout_s
+            )
+        self._check()
+        if not is_over:
+            raise _timed_out(self.topic)
+
+    def refresh(self) -> None:
+        """Wait until the table has all changes before the end of the log now. See ``wait_until``."""
+        self.wait_until()
+
+    def _ends(self) -> Mapping[int, int]:
+        return {
+            partition: self._client.list_offset(self.topic, partition) or 0 for partition in self.positions
+        }
+
+    def changes(self) -> TableChanges[K, V]:
+        """Return an iterator of the changes from now on."""
+        self._check()
+        with self._updated:
+            return TableChanges(self, self.subscribe())
+
+    def next_change(self, pending: PendingChanges[K, V], timeout_s: float | None) -> Change[K, V] | None:
+        """Wait for a change; None if none came in time, or the table was closed."""
+        with self._updated:
+            change: Change[K, V] | None = None
+
+            def is_over() -> bool:
+                nonlocal change
+                change = pending.take()
+                return change is not None or self._is_closed or self._failure is not None
+
+            self._updated.wait_for(is_over, timeout_s)
+            if change is None and self._failure is not None and not self._is_closed:
+                raise self._failure.twin()
+            return change
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def end_changes(self, pending: PendingChanges[K, V]) -> None:
+        with self._updated:
+            self.unsubscribe(pending)
+
+
+class TableChanges(Generic[K, V]):
+    """Iterates over the changes of a table, until the table is closed.
+
+    An iterator that is slower than the changes gets the newest change per key. Use
+    ``close``, or a with block, to end it earlier.
+    """
+
+    def __init__(self, table: Table[K, V], pending: PendingChanges[K, V]) -> None:
+        self._table = table
+        self._pending = pending
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._table.end_changes(self._pending)
+
+    def __iter__(self) -> Iterator[Change[K, V]]:
+        return self
+
+    def __next__(self) -> Change[K, V]:
+        """Wait for the next change.
+
+        Raises:
+            DeserializationError: the deserializer rejected the value; iterating goes on.
+            SteleClientError: the table can no longer follow its topic, or too many keys changed
+                before their changes were taken.
+        """
+        change = None if self._is_closed else self._table.next_change(self._pending, None)
+        if change is None:
+            raise StopIteration
+        return change
+
+    def poll(self, timeout_s: float = 1.0) -> Change[K, V] | None:
+        """Return the next change; None if none came in time. Raises as iterating."""
+        return None if self._is_closed else self._table.next_change(self._pending, timeout_s)
+
+
+def _timed_out(topic: str) -> RequestTimedOutError:
+    return RequestTimedOutError(
+        f"the table of {topic!r} did not get the awaited changes in time; raise timeout_s, or check the broker"
+    )

@@ -1,0 +1,156 @@
+"""The asyncio transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
+
+from ..config import ClientConfig
+from ..errors import SteleClientError
+from ..grouping.async_group import AsyncBatch
+from ..operations.base import Operation
+from ..operations.transactions import BeginTransaction, EndTransaction, ProducerToken
+from ..records import HeadersLike, NewRecord, RecordMetadata, Timestamp, TopicPartition
+from ..transport.base import retry_pause_s
+from .core import TransactionCore
+
+R = TypeVar("R")
+
+logger = logging.getLogger(__name__)
+
+
+class AsyncCaller(Protocol):
+    """The part of ``AsyncClient`` that a transaction uses.
+
+    A protocol, because ``async_client`` imports this module.
+    """
+
+    @property
+    def config(self) -> ClientConfig: ...
+    async def call(self, operation: Operation[R], *, timeout_s: float | None = None) -> R: ...
+
+
+class AsyncTransaction(TransactionCore):
+    """Records, leases and offsets that are committed together; created by ``AsyncClient.transaction``.
+
+    Leaving the block commits; an exception aborts, and a lease that was acknowledged in the block is
+    given back. After an error of a call inside the block nothing more is accepted: leave the block
+    with it, and run the block again.
+    """
+
+    def __init__(self, client: AsyncCaller, transactional_id: str, *, timeout_s: float) -> None:
+        super().__init__(transactional_id, timeout_s)
+        self._client = client
+
+    async def __aenter__(self) -> Self:
+        """Begin: fence earlier producers with the id.
+
+        Raises:
+            UnsupportedOperationError: the URL is not an ``http://`` or ``https://`` URL.
+            SteleClientError: the broker does not accept the id or the timeout.
+        """
+        self._token = await self._until_done(self._begin())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None and not self._is_ended:
+            await self.commit()
+            return
+        try:
+            await self.abort()
+        except SteleClientError as failure:
+            # The exception of the block is the one to report; the broker aborts after the timeout.
+            logger.warning("transaction %r was not aborted: %s", self.transactional_id, failure)
+
+    async def produce(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        *,
+        key: bytes | str | None = None,
+        headers: HeadersLike = (),
+        partition: int | None = None,
+        timestamp: Timestamp | None = None,
+    ) -> RecordMetadata:
+        """Store one record, which readers see after the commit; return its receipt."""
+        record = NewRecord(value, key=key, headers=headers, partition=partition, timestamp=timestamp)
+        (receipt,) = await self.produce_many(topic, [record])
+        return receipt
+
+    async def produce_many(
+        self, topic: str, records: Iterable[NewRecord | bytes | str]
+    ) -> list[RecordMetadata]:
+        """Store records in one request; return receipts in the order given.
+
+        Raises:
+            TransactionFencedError: another producer has begun with the transactional id.
+            SteleClientError: the transaction must be aborted.
+        """
+        operation = self._produce(topic, records)
+        return [] if operation is None else await self._step(operation)
+
+    async def ack(self, batch: AsyncBatch) -> None:
+        """Acknowledge a batch when the transaction commits; if it aborts, the records are redelivered.
+
+        The lease does not expire until then, and a ``with`` block of the batch does not acknowledge it.
+
+        Raises:
+            LeaseLostError: the records were given to another reader; the transaction must be aborted.
+        """
+        operation = self._ack(batch)
+        try:
+            await self._step(operation)
+        except SteleClientError:
+            batch.is_in_transaction = False
+            raise
+
+    async def commit_offset(self, group: str, partition: TopicPartition, offset: int) -> None:
+        """Commit the offset of the next record to read for a group, when the transaction commits."""
+        await self._step(self._commit_offset(group, partition, offset))
+
+    async def commit(self) -> None:
+        """Commit; the end of the block does this.
+
+        Repeated while the broker is down, for at most the client's ``timeout_s``.
+
+        Raises:
+            TransactionFencedError: nothing was committed.
+            SteleClientError: see ``is_outcome_unknown``: if it is set, the transaction may be committed.
+        """
+        operation = self._end(is_commit=True)
+        if operation is not None:
+            await self._until_done(operation)
+
+    async def abort(self) -> None:
+        """Abort; an exception in the block does this."""
+        operation = self._end(is_commit=False)
+        if operation is not None:
+            await self._until_done(operation)
+
+    async def _step(self, operation: Operation[R]) -> R:
+        try:
+            return await self._client.call(operation)
+        except SteleClientError as error:
+            self._failure = error
+            raise
+
+    async def _until_done(self, operation: BeginTransaction | EndTransaction) -> ProducerToken:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._client.config.timeout_s
+        failures = 0
+        is_outcome_unknown = False
+        while True:
+            try:
+                return await self._client.call(operation)
+            except SteleClientError as error:
+                is_outcome_unknown = is_outcome_unknown or error.is_outcome_unknown
+                if not error.retriable or loop.time() > deadline_s:
+                    error.is_outcome_unknown = is_outcome_unknown and error.retriable
+                    raise
+                failures += 1
+            await asyncio.sleep(retry_pause_s(failures))

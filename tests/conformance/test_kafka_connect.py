@@ -1,0 +1,304 @@
+"""Kafka Connect in distributed mode keeps its connectors and offsets in Stele over kills; its sources write exactly once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from stele import Client
+from stele.testing import BrokerProcess
+
+from load.apache_kafka import free_ports
+from tests.conformance.clients import CONNECT
+from tests.conformance.programs import (
+    JAVA,
+    SMALL_SEGMENTS,
+    Program,
+    RecordProperty,
+    cleaned_until,
+    compacting_broker,
+    home_of,
+    jar_version,
+    records_of,
+    removed_records,
+    running,
+)
+from tests.conformance.support import eventually
+
+WORKER = "org.apache.kafka.connect.cli.ConnectDistributed"
+SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
+SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+TOPIC = "lines"
+INTERNAL = {"config": "connect-configs", "offset": "connect-offsets", "status": "connect-status"}
+CONNECTORS = {"source": SOURCE, "sink": SINK}
+LINES_AT_ONCE = 200
+
+
+class Worker:
+    """A Connect worker with one source that reads a file and one sink that writes a file.
+
+    ``exactly_once``: sources write records and offsets in transactions.
+    """
+
+    def __init__(self, home: Path, directory: Path, bootstrap: str, *, exactly_once: bool = False) -> None:
+        (port,) = free_ports("127.0.0.1", 1)
+        url = f"http://127.0.0.1:{port}"
+        properties = {
+            "bootstrap.servers": bootstrap,
+            "group.id": "connect-cluster",
+            "listeners": url,
+            "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+            "value.converter": "org.apache.kafka.connect.storage.StringConverter",
+            # The file connectors are on the class path, and found by their manifests.
+            "plugin.discovery": "service_load",
+            "offset.flush.interval.ms": "500",
+            # A killed worker is missed after this, and its tasks are given to the next at once.
+            "session.timeout.ms": "6000",
+            "heartbeat.interval.ms": "500",
+            "consumer.session.timeout.ms": "6000",
+            "consumer.heartbeat.interval.ms": "500",
+            "scheduled.rebalance.max.delay.ms": "0",
+        }
+        if exactly_once:
+            properties["exactly.once.source.support"] = "enabled"
+        for kind, topic in INTERNAL.items():
+            properties |= {f"{kind}.storage.topic": topic, f"{kind}.storage.replication.factor": "1"}
+            properties |= {f"{kind}.storage.{name}": value for name, value in SMALL_SEGMENTS.items()}
+        configuration = directory / "worker.properties"
+        configuration.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+        self.program = Program(
+            [*JAVA, "-Dlog4j2.level=WARN", "-cp", f"{home / 'lib'}/*", WORKER, str(configuration)],
+            directory / "worker.log",
+        )
+        self.input = directory / "input.txt"
+        self.output = directory / "output.txt"
+        self._http = httpx.Client(base_url=url, timeout=90)
+        self._written = 0
+
+    def close(self) -> None:
+        self._http.close()
+
+    # ── files ──
+
+    def write_lines(self, count: int = LINES_AT_ONCE) -> None:
+        with self.input.open("a") as file:
+            for number in range(self._written, self._written + count):
+                file.write(f"line {number}\n")
+        self._written += count
+
+    @property
+    def written(self) -> list[str]:
+        return [f"line {number}" for number in range(self._written)]
+
+    @property
+    def delivered(self) -> list[str]:
+        return self.output.read_text().splitlines() if self.output.exists() else []
+
+    def await_delivery(self) -> None:
+        """Return when the sink has written the last line of the input."""
+        last = f"line {self._written - 1}"
+        self.eventually(lambda: last in self.delivered, f"{last!r} is delivered")
+
+    # ── the REST interface ──
+
+    def get(self, path: str) -> Any:
+        """The document at ``path``, None while the worker cannot tell."""
+        try:
+            answer = self._http.get(path)
+        except httpx.TransportError:
+            return None
+        return answer.json() if answer.status_code == 200 else None
+
+    def configure(self, name: str, **changes: str) -> dict[str, str]:
+        """Create or change a connector, and return its configuration."""
+        file = self.input if name == "source" else self.output
+        config = {"connector.class": CONNECTORS[name], "tasks.max": "1", "file": str(file), **changes}
+        if name == "source":
+            config |= {"topic": TOPIC, "topic.creation.default.partitions": "1"}
+            config["topic.creation.default.replication.factor"] = "1"
+        else:
+            config["topics"] = TOPIC
+
+        def accepted() -> bool:
+            try:
+                answer = self._http.put(f"/connectors/{name}/config", json=config)
+            except httpx.TransportError:
+                # It is starting.
+                return False
+            # A worker that is just rebalancing answers 409, one that has not read its topics 404 or 500.
+            assert answer.status_code in (200, 201, 404, 409, 500), answer.text
+            return answer.status_code in (200, 201)
+
+        self.eventually(accepted, f"{name} is configured")
+        return config
+
+    def source_position(self) -> int:
+        """How far into the input file the offsets topic says that the source has read."""
+        stored: Any = self.get("/connectors/source/offsets")
+        return max((entry["offset"]["position"] for entry in stored["offsets"]), default=0) if stored else 0
+
+    def await_running(self, names: Iterable[str] = CONNECTORS) -> None:
+        """Return when the worker runs the connectors with their tasks."""
+
+        def is_running() -> bool:
+            states = [self.get(f"/connectors/{name}/status") for name in names]
+            return all(
+                state is not None
+                and state["connector"]["state"] == "RUNNING"
+                and [task["state"] for task in state["tasks"]] == ["RUNNING"]
+                for state in states
+            )
+
+        self.eventually(is_running, "connectors and tasks run")
+
+    def eventually(self, condition: Callable[[], bool], what: str) -> None:
+        def is_so() -> bool:
+            self.program.need_running()
+            return condition()
+
+        eventually(is_so, what)
+
+
+def values_in(broker: BrokerProcess, topic: str) -> list[str]:
+    with Client(broker.binary_url) as client:
+        end = client.list_offset(topic) or 0
+        return [(value or b"").decode() for _, value in records_of(client, topic, 0, start=0, end=end)]
+
+
+def check_order(lines: list[str], wanted: list[str]) -> None:
+    """Fail if a line is missing or late. What was not committed before a kill is there again, in order."""
+    assert list(dict.fromkeys(lines)) == wanted
+
+
+@pytest.mark.program("kafka-connect")
+def test_connectors_and_offsets_outlast_kills_and_compaction(
+    tmp_path: Path, record_property: RecordProperty
+) -> None:
+    home = home_of(CONNECT)
+    record_property("version", jar_version(home, "connect-runtime"))
+    with (
+        compacting_broker(tmp_path / "data") as broker,
+        closing(Worker(home, tmp_path, broker.kafka_bootstrap)) as worker,
+        running(worker.program),
+    ):
+        worker.configure("source")
+        worker.configure("sink")
+        worker.write_lines()
+        worker.await_running()
+        worker.await_delivery()
+        worker.eventually(lambda: worker.source_position() > 0, "the source's offset is stored")
+        described = {topic: described_configs(broker, topic) for topic in INTERNAL.values()}
+        assert {configs["cleanup.policy"] for configs in described.values()} == {"compact"}
+
+        # Both are killed while lines are on their way.
+        stored = worker.source_position()
+        worker.write_lines()
+        worker.program.kill()
+        worker.write_lines()
+        worker.program.start()
+        worker.eventually(lambda: worker.source_position() >= stored, "the source's offset is there again")
+        worker.write_lines()
+        broker.kill()
+        worker.write_lines()
+        broker.start()
+        worker.await_delivery()
+
+        # Changes of the connectors and new offsets, until a pass removed records from each internal topic.
+        numbers = itertools.count(100)
+        config: dict[str, str] = {}
+
+        def all_are_compacted() -> bool:
+            nonlocal config
+            if all(cleaned_until(broker, topic) for topic in INTERNAL.values()) and all(
+                removed_records(broker, topic) for topic in INTERNAL.values()
+            ):
+                return True
+            config = worker.configure("source", **{"batch.size": str(next(numbers))})
+            worker.write_lines(1)
+            worker.await_delivery()
+            return False
+
+        worker.eventually(all_are_compacted, "the internal topics are compacted")
+        stored = worker.source_position()
+
+        # All that a worker knows now, it reads from compacted topics.
+        worker.program.kill()
+        broker.kill()
+        broker.start()
+        worker.program.start()
+        worker.await_running()
+        assert sorted(worker.get("/connectors")) == sorted(CONNECTORS)
+        assert worker.get("/connectors/source")["config"] == {"name": "source", **config}
+        assert worker.source_position() >= stored
+        worker.write_lines()
+        worker.await_delivery()
+
+        # Two kills of the worker: each time the source goes back to its offset, and leaves out nothing from there.
+        values = values_in(broker, TOPIC)
+        check_order(values, worker.written)
+        numbers_read = [int(value.removeprefix("line ")) for value in values]
+        assert all(after <= before + 1 for before, after in itertools.pairwise(numbers_read))
+        assert values.count("line 0") == 1, "no task started at the beginning again"
+        check_order(worker.delivered, worker.written)
+
+
+def described_configs(broker: BrokerProcess, topic: str) -> dict[str, Any]:
+    answer = httpx.get(f"{broker.http_url}/v1/topics/{topic}")
+    assert answer.status_code == 200, answer.text
+    configs: dict[str, Any] = answer.json()["configs"]
+    return configs
+
+
+@pytest.mark.program("kafka-connect")
+def test_a_source_writes_each_line_exactly_once_over_kills(
+    tmp_path: Path, record_property: RecordProperty
+) -> None:
+    """With ``exactly.once.source.support``, worker and broker are killed between the transactions of a file."""
+    home = home_of(CONNECT)
+    record_property("version", jar_version(home, "connect-runtime"))
+    with (
+        compacting_broker(tmp_path / "data") as broker,
+        closing(Worker(home, tmp_path, broker.kafka_bootstrap, exactly_once=True)) as worker,
+        running(worker.program),
+    ):
+        with Client(broker.binary_url) as client:
+            client.create_topic(TOPIC, partitions=1)
+        worker.configure("source", **{"exactly.once.support": "required"})
+        worker.write_lines()
+        worker.await_running(["source"])
+        worker.eventually(lambda: values_in(broker, TOPIC) == worker.written, "the first lines are there")
+        for victim in (worker.program, broker, worker.program):
+            worker.eventually(lambda: writes_in_transaction(worker, broker), "a transaction is open")
+            victim.kill()
+            victim.start()
+            worker.write_lines()
+            worker.await_running(["source"])
+            worker.eventually(
+                lambda: len(values_in(broker, TOPIC)) >= len(worker.written), "all lines are there"
+            )
+        assert values_in(broker, TOPIC) == worker.written
+        with Client(broker.binary_url) as client:
+            end = client.list_offset(TOPIC) or 0
+            stored: list[bytes | None] = []
+            offset = 0
+            while offset < end:
+                page = client.fetch(TOPIC, 0, offset, isolation="read_uncommitted")
+                stored += [record.value for record in page.records]
+                offset = page.next_offset
+        assert len(stored) > len(worker.written), (
+            "no kill fell into a transaction: this run has proved nothing"
+        )
+
+
+def writes_in_transaction(worker: Worker, broker: BrokerProcess) -> bool:
+    """Whether lines are stored that are not committed; otherwise give the source a few more."""
+    with Client(broker.binary_url) as client:
+        if (client.list_offset(TOPIC, isolation="read_uncommitted") or 0) > (client.list_offset(TOPIC) or 0):
+            return True
+    worker.write_lines(20)
+    return False

@@ -1,0 +1,70 @@
+"""S3 servers do what every object store must do, through obstore."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from app.storage.shared.object_stores import open_object_store
+from app.storage.shared.objects import ByteRange, ObjectStore, ObjectStoreError
+from tests.support.object_store_contract import LongListingContract, ObjectStoreContract
+from tests.support.s3_servers import moto, seaweedfs, use_test_credentials
+
+
+@pytest.fixture(scope="module", autouse=True)
+def credentials() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        use_test_credentials(patch)
+        yield
+
+
+@pytest.fixture(scope="module")
+def moto_url() -> Iterator[str]:
+    with moto() as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def seaweedfs_url() -> Iterator[str]:
+    with seaweedfs() as url:
+        yield url
+
+
+class TestMoto(ObjectStoreContract):
+    @pytest.fixture
+    def store(self, moto_url: str) -> ObjectStore:
+        return open_object_store(moto_url)
+
+
+@pytest.mark.slow
+class TestSeaweedFS(ObjectStoreContract):
+    @pytest.fixture
+    def store(self, seaweedfs_url: str) -> ObjectStore:
+        return open_object_store(seaweedfs_url)
+
+
+@pytest.mark.long
+class TestLongListingOfMoto(LongListingContract):
+    @pytest.fixture
+    def store(self, moto_url: str) -> ObjectStore:
+        return open_object_store(moto_url)
+
+
+@pytest.mark.long
+class TestLongListingOfSeaweedFS(LongListingContract):
+    @pytest.fixture
+    def store(self, seaweedfs_url: str) -> ObjectStore:
+        return open_object_store(seaweedfs_url)
+
+
+async def test_a_bucket_that_does_not_exist_is_an_error_of_the_store(moto_url: str) -> None:
+    store = open_object_store(moto_url.replace("stele-tests", "no-such-bucket"))
+    with pytest.raises(ObjectStoreError):
+        await store.put("w/1", b"bytes")
+
+
+async def test_a_server_that_is_not_there_is_an_error_of_the_store() -> None:
+    store = open_object_store("s3://bucket?endpoint=http://127.0.0.1:1")
+    with pytest.raises(ObjectStoreError):
+        await store.get_ranges("w/1", [ByteRange(0, 1)])

@@ -1,0 +1,96 @@
+"""Spark against a broker that requires TLS and logins, as docs/security.md and docs/spark.md set it up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import pytest
+
+from tests.support.locked_broker import LockedBroker, locked_broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.long
+
+VALUES: list[bytes | None] = [b"v%d" % number for number in range(50)]
+TIMEOUT_S = 300
+JOB = Path(__file__).with_name("login_job.py")
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedBroker]:
+    with locked_broker(tmp_path_factory.mktemp("locked")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def user(locked: LockedBroker) -> str:
+    return locked.add_user(may_do_everything=True)
+
+
+@pytest.fixture
+def source(locked: LockedBroker) -> str:
+    topic = locked.make_topic()
+    locked.write(topic, [value for value in VALUES if value is not None])
+    return topic
+
+
+def test_the_url_has_the_user_and_a_file_has_the_password(
+    spark: SparkSession, locked: LockedBroker, user: str, source: str, tmp_path: Path
+) -> None:
+    sink = locked.make_topic()
+    login = {
+        "url": f"stele+tls://{user}@{locked.binary_address}?ca_file={quote(str(locked.ca_file))}",
+        "passwordFile": str(locked.password_file()),
+    }
+    rows = spark.read.format("stele").options(**login).option("subscribe", source).load()
+    rows.select("key", "value").write.format("stele").options(**login).option("topic", sink).mode(
+        "append"
+    ).save()
+    assert sorted(locked.values(sink), key=str) == sorted(VALUES, key=str)
+
+    frame = spark.readStream.format("stele").options(**login).option("subscribe", source)
+    frame = frame.option("startingOffsets", "earliest").load().select("key", "value")
+    writer = frame.writeStream.format("stele").options(**login).option("topic", sink)
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    query.awaitTermination(TIMEOUT_S)
+    assert sorted(locked.values(sink), key=str) == sorted(VALUES * 2, key=str)
+    assert locked.logins(user, listener="binary")
+
+
+def test_a_wrong_password_fails_the_query_and_is_not_shown(
+    spark: SparkSession, locked: LockedBroker, user: str, source: str
+) -> None:
+    url = f"stele+tls://{user}@{locked.binary_address}?ca_file={quote(str(locked.ca_file))}"
+    frame = spark.read.format("stele").option("url", url).option("subscribe", source)
+    with pytest.raises(Exception, match=r"AuthenticationError|Authentication failed") as failed:
+        frame.option("passwordFile", str(locked.password_file("not-her-password"))).load().collect()
+    assert "not-her-password" not in str(failed.value)
+
+
+def test_the_environment_has_the_login(locked: LockedBroker, user: str, source: str, tmp_path: Path) -> None:
+    sink = locked.make_topic()
+    environment = {
+        **os.environ,
+        "STELE_CA_FILE": str(locked.ca_file),
+        "STELE_USER": user,
+        "STELE_PASSWORD_FILE": str(locked.password_file()),
+    }
+    url = f"stele+tls://{locked.binary_address}"
+    done = subprocess.run(
+        [sys.executable, str(JOB), url, source, sink, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert sorted(locked.values(sink), key=str) == sorted(VALUES, key=str)

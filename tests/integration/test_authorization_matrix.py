@@ -1,0 +1,468 @@
+"""The same decision on every listener: random policies, asked through each of them, against a plain model.
+
+``STELE_TORTURE_SEEDS`` sets how many policies ``make torture`` tries (100,000).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+import httpx
+import pytest
+from starlette.types import Receive, Scope, Send
+from stele.wire import messages as m
+from stele.wire.error_codes import ErrorCode
+
+from app.errors import AuthorizationError
+from app.groups.lease import Lease, LeasedPartition
+from app.security.acl import CLUSTER_NAME, Acl, AclFilter, Operation, ResourceType
+from app.security.authorizer import Access, Authorizer
+from app.security.principal import Principal
+from app.tcp.binary import guards as binary_guards
+from app.tcp.binary.dispatch import HANDLERS
+from app.tcp.deferred_response import DeferredResponse
+from app.tcp.kafka.dispatch import SERVED
+from app.tcp.kafka.guards.table import GUARDS
+from app.tcp.kafka.handlers.context import Context
+from app.tcp.kafka.schemas import (
+    delete_groups,
+    delete_records,
+    describe_groups,
+    describe_log_dirs,
+    fetch,
+    find_coordinator,
+    heartbeat,
+    init_producer_id,
+    list_offsets,
+    offset_commit,
+    offset_fetch,
+    produce,
+)
+from tests.support.acls import HOSTS, PRINCIPALS, authorizer_over, is_allowed, random_acls
+from tests.support.histories import PARTS, TORTURE_SEEDS, seeds_of_part
+from tests.support.kafka_peer import api_of
+from tests.support.listeners import Listeners, listeners
+
+SEEDS = 25
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
+REFUSALS = {29, 30, 31, 53}
+# "ab" exists, "c" does not: a refusal must not tell which.
+TOPICS, GROUPS = ("ab", "b", "c"), ("a", "abc")
+# A rule about the model: whether the client may, by a function of operation, type and name.
+May = Callable[[Operation, ResourceType, str], bool]
+
+
+@dataclass(slots=True)
+class Door:
+    """The three listeners, for one client."""
+
+    served: Listeners
+    authorizer: Authorizer
+    principal: Principal
+    host: str
+    http: httpx.AsyncClient
+
+    def access(self, listener: str) -> Access:
+        return self.authorizer.access(listener, self.principal, self.host)
+
+    async def kafka(self, request: object, version: int | None = None) -> Any:
+        api = api_of(request)
+        context = Context(
+            listener=self.served.kafka,
+            version=api.versions[1] if version is None else version,
+            client_id="",
+            client_host=self.host,
+            principal=self.principal,
+            access=self.access("kafka"),
+        )
+        answer = GUARDS[api.key].check(context, request, SERVED[api.key].handle)
+        if isinstance(answer, Coroutine):
+            answer = await cast("Coroutine[Any, Any, Any]", answer)
+        if isinstance(answer, DeferredResponse):
+            answer = await cast("DeferredResponse[Any]", answer).wait()
+        return answer
+
+    async def binary(self, request: m.Request) -> bool:
+        """Return whether the message is allowed."""
+        listener = replace(self.served.binary, access=self.access("binary"))
+        try:
+            binary_guards.check(listener, request)
+        except AuthorizationError:
+            return False
+        return True
+
+    async def asks(self, method: str, path: str, **options: Any) -> bool:
+        """Return whether a request over HTTP is allowed."""
+        answer = await self.http.request(method, path, **options)
+        is_refused = answer.status_code == 403 and answer.json()["kafka_code"] in REFUSALS
+        return not is_refused
+
+
+Question = Callable[[Door, str], Awaitable[bool]]
+
+
+def refused(code: int) -> bool:
+    return code in REFUSALS
+
+
+async def _kafka_produce(door: Door, name: str) -> bool:
+    data = produce.TopicProduceData(
+        name=name, partition_data=[produce.PartitionProduceData(index=0, records=None)]
+    )
+    request = produce.ProduceRequest(acks=1, timeout_ms=1000, topic_data=[data])
+    (topic,) = (await door.kafka(request, 9)).responses
+    return not refused(topic.partition_responses[0].error_code)
+
+
+async def _kafka_fetch(door: Door, name: str) -> bool:
+    partition = fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1, log_start_offset=-1)
+    request = fetch.FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        topics=[fetch.FetchTopic(topic=name, partitions=[partition])],
+        session_epoch=-1,
+    )
+    (topic,) = (await door.kafka(request, 11)).responses
+    return not refused(topic.partitions[0].error_code)
+
+
+async def _kafka_list_offsets(door: Door, name: str) -> bool:
+    partition = list_offsets.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = list_offsets.ListOffsetsRequest(
+        replica_id=-1, topics=[list_offsets.ListOffsetsTopic(name=name, partitions=[partition])]
+    )
+    (topic,) = (await door.kafka(request, 5)).topics
+    return not refused(topic.partitions[0].error_code)
+
+
+async def _kafka_delete_records(door: Door, name: str) -> bool:
+    partition = delete_records.DeleteRecordsPartition(partition_index=0, offset=0)
+    request = delete_records.DeleteRecordsRequest(
+        topics=[delete_records.DeleteRecordsTopic(name=name, partitions=[partition])], timeout_ms=1000
+    )
+    (topic,) = (await door.kafka(request)).topics
+    return not refused(topic.partitions[0].error_code)
+
+
+async def _kafka_heartbeat(door: Door, name: str) -> bool:
+    request = heartbeat.HeartbeatRequest(group_id=name, generation_id=1, member_id="m")
+    return not refused((await door.kafka(request)).error_code)
+
+
+async def _kafka_describe_group(door: Door, name: str) -> bool:
+    request = describe_groups.DescribeGroupsRequest(groups=[name])
+    (group,) = (await door.kafka(request)).groups
+    return not refused(group.error_code)
+
+
+async def _kafka_find_group(door: Door, name: str) -> bool:
+    request = find_coordinator.FindCoordinatorRequest(coordinator_keys=[name])
+    (found,) = (await door.kafka(request)).coordinators
+    return not refused(found.error_code)
+
+
+async def _kafka_delete_group(door: Door, name: str) -> bool:
+    (group,) = (await door.kafka(delete_groups.DeleteGroupsRequest(groups_names=[name]))).results
+    return not refused(group.error_code)
+
+
+async def _kafka_commit(door: Door, name: str) -> bool:
+    partition = offset_commit.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=0, committed_metadata=""
+    )
+    request = offset_commit.OffsetCommitRequest(
+        group_id="abc", topics=[offset_commit.OffsetCommitRequestTopic(name=name, partitions=[partition])]
+    )
+    (topic,) = (await door.kafka(request, 7)).topics
+    return not refused(topic.partitions[0].error_code)
+
+
+async def _kafka_committed(door: Door, name: str) -> bool:
+    topic = offset_fetch.OffsetFetchRequestTopics(name=name, partition_indexes=[0])
+    request = offset_fetch.OffsetFetchRequest(
+        groups=[offset_fetch.OffsetFetchRequestGroup(group_id="abc", topics=[topic])]
+    )
+    (group,) = (await door.kafka(request, 9)).groups
+    return not refused(group.error_code) and not refused(group.topics[0].partitions[0].error_code)
+
+
+async def _kafka_transactional_id(door: Door, name: str) -> bool:
+    request = init_producer_id.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1000)
+    return not refused((await door.kafka(request)).error_code)
+
+
+async def _kafka_log_dirs(door: Door, _name: str) -> bool:
+    return not refused((await door.kafka(describe_log_dirs.DescribeLogDirsRequest(topics=[]))).error_code)
+
+
+def lease(group: str, topic: str) -> str:
+    part = LeasedPartition(topic=topic, partition=0, offset=0, next_offset=1)
+    return Lease(group=group, lease_id="made-up", partitions=[part]).token()
+
+
+OWNER = {"member_id": "m", "generation": 1}
+
+
+def _operation(operation: Operation, kind: ResourceType) -> Callable[[May, str], bool]:
+    return lambda may, name: may(operation, kind, name)
+
+
+def _may_produce(may: May, name: str) -> bool:
+    may_create = may(Operation.CREATE, CLUSTER, CLUSTER_NAME) or may(Operation.CREATE, TOPIC, name)
+    return may(Operation.WRITE, TOPIC, name) and (name == "ab" or may_create)
+
+
+def _may_own(may: May, name: str) -> bool:
+    return may(Operation.READ, GROUP, "abc") and may(Operation.READ, TOPIC, name)
+
+
+READ_TOPIC, READ_GROUP = _operation(Operation.READ, TOPIC), _operation(Operation.READ, GROUP)
+DESCRIBE_TOPIC, DESCRIBE_GROUP = _operation(Operation.DESCRIBE, TOPIC), _operation(Operation.DESCRIBE, GROUP)
+DELETE_TOPIC = _operation(Operation.DELETE, TOPIC)
+
+# Per row: the right in the model, the names to ask about, and how each listener is asked.
+CASES: list[tuple[Callable[[May, str], bool], tuple[str, ...], list[Question]]] = [
+    (
+        _may_produce,
+        TOPICS,
+        [
+            _kafka_produce,
+            lambda door, name: door.asks("POST", f"/v1/topics/{name}/records", json={"wrong": 1}),
+            lambda door, name: door.binary(m.ProduceRequest(topic=name, data=b"")),
+            lambda door, name: door.binary(
+                m.ProduceBatchRequest(topic=name, partition=0, acks=1, batches=b"")
+            ),
+        ],
+    ),
+    (
+        READ_TOPIC,
+        TOPICS,
+        [
+            _kafka_fetch,
+            lambda door, name: door.asks("GET", f"/v1/topics/{name}/partitions/0/records"),
+            lambda door, name: door.asks("GET", f"/v1/topics/{name}/search?limit=0"),
+            lambda door, name: door.asks("GET", f"/v1/topics/{name}/records?from=nowhere"),
+            lambda door, name: door.asks("GET", f"/v1/topics/{name}/partitions/0/records/0"),
+            lambda door, name: door.asks("GET", f"/v1/topics/{name}/keys/k"),
+            lambda door, name: door.asks("GET", f"/v1/topics/{name}/table?partition=9"),
+            lambda door, name: door.asks("POST", f"/v1/topics/{name}/partitions/0/verify"),
+            lambda door, name: door.binary(m.ConsumeRequest(topic=name, offset=0, batch_size=1)),
+            lambda door, name: door.binary(m.LookUpKeyRequest(topic=name, key=b"k")),
+            lambda door, name: door.binary(m.TableFetchRequest(topic=name, partition=0)),
+        ],
+    ),
+    (
+        DESCRIBE_TOPIC,
+        TOPICS,
+        [
+            _kafka_list_offsets,
+            lambda door, name: door.asks("GET", f"/v1/topics/{name}"),
+            lambda door, name: door.asks("GET", f"/v1/topics/{name}/partitions/0/offsets"),
+            lambda door, name: door.asks("GET", f"/v1/topics/{name}/partitions/0/segments"),
+            lambda door, name: door.binary(m.ListOffsetsRequest(topic=name, partition=0, timestamp_ms=-1)),
+            lambda door, name: door.binary(m.DescribeTopicRequest(topic=name)),
+        ],
+    ),
+    (
+        DELETE_TOPIC,
+        TOPICS,
+        [
+            _kafka_delete_records,
+            lambda door, name: door.asks("DELETE", f"/v1/topics/{name}/records"),
+            lambda door, name: door.asks("DELETE", f"/v1/topics/{name}/partitions/0/records?before=x"),
+            lambda door, name: door.binary(m.DeleteTopicRequest(topic=name)),
+        ],
+    ),
+    (
+        READ_GROUP,
+        GROUPS,
+        [
+            _kafka_heartbeat,
+            lambda door, name: door.asks("POST", f"/v1/groups/{name}/members/m/heartbeat", json=OWNER),
+            lambda door, name: door.asks("DELETE", f"/v1/groups/{name}/members/m"),
+            lambda door, name: door.binary(m.HeartbeatRequest(group=name, member_id="m", generation=1)),
+            lambda door, name: door.binary(m.LeaveGroupRequest(group=name, member_id="m")),
+        ],
+    ),
+    (
+        DESCRIBE_GROUP,
+        GROUPS,
+        [
+            _kafka_describe_group,
+            _kafka_find_group,
+            lambda door, name: door.asks("GET", f"/v1/groups/{name}"),
+            lambda door, name: door.asks("GET", f"/v1/groups/{name}/lag/history"),
+        ],
+    ),
+    (
+        _operation(Operation.DELETE, GROUP),
+        GROUPS,
+        [_kafka_delete_group, lambda door, name: door.asks("DELETE", f"/v1/groups/{name}")],
+    ),
+    (
+        _may_own,
+        TOPICS,
+        [
+            _kafka_commit,
+            lambda door, name: door.asks("PUT", f"/v1/groups/abc/partitions/{name}/0/owner", json=OWNER),
+            lambda door, name: door.asks(
+                "PUT", f"/v1/groups/abc/partitions/{name}/0/offset", json={**OWNER, "offset": 0}
+            ),
+            lambda door, name: door.asks("POST", "/v1/groups/abc/ack", json={"lease": lease("abc", name)}),
+            lambda door, name: door.asks("POST", "/v1/groups/abc/nack", json={"lease": lease("abc", name)}),
+            lambda door, name: door.asks("POST", "/v1/groups/abc/extend", json={"lease": lease("abc", name)}),
+            lambda door, name: door.asks(
+                "POST", "/v1/groups/abc/poll", json={"topics": [name], "max_records": 0}
+            ),
+            lambda door, name: door.asks(
+                "POST", "/v1/groups/abc/members", json={"topics": [name], "session_timeout_ms": 1}
+            ),
+            lambda door, name: door.binary(m.AckRequest(group="abc", lease=lease("abc", name))),
+            lambda door, name: door.binary(m.NackRequest(group="abc", lease=lease("abc", name))),
+            lambda door, name: door.binary(
+                m.ExtendRequest(group="abc", lease=lease("abc", name), lease_ms=1)
+            ),
+            lambda door, name: door.binary(m.PollRequest(group="abc", topics=[name])),
+            lambda door, name: door.binary(
+                m.CommitRequest(group="abc", member_id="m", generation=1, topic=name, partition=0, offset=0)
+            ),
+        ],
+    ),
+    (
+        lambda may, name: may(Operation.DESCRIBE, GROUP, "abc") and may(Operation.DESCRIBE, TOPIC, name),
+        TOPICS,
+        [
+            _kafka_committed,
+            lambda door, name: door.asks("GET", f"/v1/groups/abc/partitions/{name}/0/offset"),
+            lambda door, name: door.binary(m.CommittedRequest(group="abc", topic=name, partition=0)),
+        ],
+    ),
+    (
+        _operation(Operation.WRITE, TRANSACTIONAL_ID),
+        ("a", "abc"),
+        [
+            _kafka_transactional_id,
+            lambda door, name: door.asks("POST", f"/v1/producers?name={quote(name)}&version=1"),
+            lambda door, name: door.binary(m.NamedProducerRequest(name=name, version=1)),
+        ],
+    ),
+    (
+        _operation(Operation.DESCRIBE, CLUSTER),
+        (CLUSTER_NAME,),
+        [
+            _kafka_log_dirs,
+            lambda door, _name: door.asks("GET", "/v1/cdc"),
+            lambda door, _name: door.asks("GET", "/v1/overview"),
+            lambda door, _name: door.asks("GET", "/v1/overview/history"),
+            lambda door, _name: door.asks("GET", "/v1/connections"),
+            lambda door, _name: door.asks("GET", "/v1/acls"),
+            lambda door, _name: door.asks("GET", "/metrics"),
+        ],
+    ),
+]
+
+
+async def check_policy(served: Listeners, authorizer: Authorizer, seed: int) -> tuple[int, int]:
+    """Ask everything as one client under one random policy; return how much was asked and allowed."""
+    rng = random.Random(seed)
+    acls = random_acls(rng)
+    await authorizer.acls.remove(AclFilter())
+    await authorizer.acls.add(acls)
+    principal, host = Principal.parse(rng.choice(PRINCIPALS)), rng.choice(HOSTS)
+
+    def may(operation: Operation, kind: ResourceType, name: str) -> bool:
+        return is_allowed(acls, str(principal), host, operation, kind, name)
+
+    async def as_client(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["stele.principal"] = principal
+        scope["stele.access"] = authorizer.access("http", principal, host)
+        await served.application(scope, receive, send)
+
+    asked = allowed = 0
+    transport = httpx.ASGITransport(as_client)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+        door = Door(served, authorizer, principal, host, http)
+        for right, names, questions in CASES:
+            for name in names:
+                is_right = right(may, name)
+                for number, question in enumerate(questions):
+                    context = seed, principal, host, name, CASES.index((right, names, questions)), number
+                    assert await question(door, name) is is_right, context
+                    asked += 1
+                    allowed += is_right
+    return asked, allowed
+
+
+async def check_policies(path: Path, seeds: range) -> None:
+    authorizer = await authorizer_over()
+    async with AsyncExitStack() as stack:
+        served = await stack.enter_async_context(listeners(path, authorizer=authorizer))
+        await served.broker.create_topic("ab")
+        counts: list[tuple[int, int]] = []
+        for seed in seeds:
+            for name in ("b", "c"):
+                if served.broker.has_topic(name):
+                    await served.broker.delete_topic(name)
+            if not served.broker.has_topic("ab"):
+                await served.broker.create_topic("ab")
+            counts.append(await check_policy(served, authorizer, seed))
+    asked, allowed = (sum(column) for column in zip(*counts, strict=True))
+    assert asked * 0.05 < allowed < asked * 0.8
+
+
+async def test_all_listeners_decide_alike(tmp_path: Path) -> None:
+    await check_policies(tmp_path, range(SEEDS))
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_all_listeners_decide_alike_under_many_policies(part: int, tmp_path: Path) -> None:
+    await check_policies(tmp_path, seeds_of_part(part, TORTURE_SEEDS, first=SEEDS))
+
+
+async def test_a_client_is_no_follower_without_the_right(tmp_path: Path) -> None:
+    """Sessions of followers push out those of clients; whoever may read could pass for one (CVE-2018-1288)."""
+    authorizer = await authorizer_over()
+    alice = Principal("alice")
+    read = Acl(resource_type=TOPIC, resource_name="ab", principal=str(alice), operation=Operation.READ)
+    act = Acl(
+        resource_type=CLUSTER,
+        resource_name=CLUSTER_NAME,
+        principal=str(alice),
+        operation=Operation.CLUSTER_ACTION,
+    )
+    async with listeners(tmp_path, authorizer=authorizer) as served:
+        await served.broker.create_topic("ab")
+        door = Door(served, authorizer, alice, HOSTS[0], served.http)
+        partition = fetch.FetchPartition(
+            partition=0, fetch_offset=0, partition_max_bytes=1, log_start_offset=-1
+        )
+        request = fetch.FetchRequest(
+            replica_id=1,
+            max_wait_ms=0,
+            min_bytes=0,
+            topics=[fetch.FetchTopic(topic="ab", partitions=[partition])],
+            session_id=0,
+            session_epoch=0,
+        )
+        for rules, is_privileged in (([read], False), ([act], True)):
+            await authorizer.acls.add(rules)
+            session_id = (await door.kafka(request, 11)).session_id
+            assert served.kafka.fetch_sessions._sessions[session_id].is_privileged is is_privileged
+
+
+def test_the_matrix_asks_for_each_kind_of_refusal() -> None:
+    assert {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    } == REFUSALS
+    assert m.ProduceRequest not in HANDLERS

@@ -1,0 +1,372 @@
+"""The metadata of the shared engine as dictionaries: what ``PostgresMeta`` must be equal to.
+
+Every call is atomic, because none awaits anything that waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from app.storage.shared.commit_rules import ProducerKey, decide_commit, log_ids, producer_keys
+from app.storage.shared.meta import (
+    ROWS_MAX,
+    RUNS_DELETED_MAX,
+    RUNS_READ_MAX,
+    CommitAnswer,
+    LogRow,
+    MergedObject,
+    MergePlan,
+    ObjectFenced,
+    ObjectRef,
+    ObjectWrite,
+    PartitionId,
+    ProducerRow,
+    Retained,
+    RunRead,
+    RunsFound,
+    RunsWanted,
+    StoreKind,
+)
+from app.storage.shared.upkeep_rules import (
+    expired_runs,
+    merged_log,
+    runs_read_max,
+    runs_to_merge,
+    without_runs,
+)
+
+
+@dataclass(slots=True)
+class _Log:
+    row: LogRow
+    unmerged_since_ms: int | None = None
+    is_deleted: bool = False
+
+
+@dataclass(slots=True)
+class ModelObject:
+    """``state`` as in the database: c, d or f."""
+
+    state: str
+    store: StoreKind
+    size: int
+    uploader: UUID
+    dead_at_ms: int | None = None
+    has_bytes: bool = True
+
+
+class ModelMeta:
+    """Implements ``Meta``. ``now_ms`` is the clock of the database.
+
+    Tests may read its attributes: ``runs_of`` a log, oldest first, ``objects`` by key, ``inline`` the bytes of
+    inline objects by key.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._logs: dict[int, _Log] = {}
+        self._log_ids: dict[PartitionId, int] = {}
+        self.runs_of: dict[int, list[RunRead]] = {}
+        self.objects: dict[str, ModelObject] = {}
+        self.inline: dict[str, bytes] = {}
+        self._producers: dict[ProducerKey, ProducerRow] = {}
+        self._suspects: list[str] = []
+        self._claims: dict[int, float] = {}
+        self._uploaders: dict[UUID, int] = {}
+
+    def _row(self, log_id: int) -> LogRow | None:
+        log = self._logs.get(log_id)
+        return None if log is None or log.is_deleted else log.row
+
+    def _is_past(self, then_ms: int, age_s: float) -> bool:
+        return then_ms <= self._now_ms() - age_s * 1000
+
+    @property
+    def live_logs(self) -> list[LogRow]:
+        return [log.row for log in self._logs.values() if not log.is_deleted]
+
+    # ── logs ──
+
+    async def create_logs(self, topic_id: UUID, partitions: int) -> list[LogRow]:
+        rows: list[LogRow] = []
+        for partition in range(partitions):
+            partition_id = PartitionId(topic_id, partition)
+            if partition_id not in self._log_ids:
+                log_id = self._log_ids[partition_id] = len(self._log_ids) + 1
+                self._logs[log_id] = _Log(
+                    LogRow(
+                        log_id=log_id,
+                        partition_id=partition_id,
+                        log_start=0,
+                        next_offset=0,
+                        size_bytes=0,
+                        unmerged_bytes=0,
+                        merged_until=0,
+                    )
+                )
+                self.runs_of[log_id] = []
+            row = self._row(self._log_ids[partition_id])
+            if row is not None:
+                rows.append(row)
+        return rows
+
+    async def delete_logs(self, topic_id: UUID) -> None:
+        for log in self._logs.values():
+            if log.row.partition_id.topic_id == topic_id:
+                log.is_deleted = True
+
+    async def log_rows(self, log_ids: Sequence[int]) -> dict[int, LogRow]:
+        return {log_id: row for log_id in log_ids if (row := self._row(log_id)) is not None}
+
+    # ── T1 ──
+
+    async def commit_objects(
+        self, objects: Sequence[ObjectWrite], *, computed: CommitAnswer | None = None
+    ) -> CommitAnswer:
+        known = {written.key: self.objects[written.key] for written in objects if written.key in self.objects}
+        fenced = sorted(key for key, found in known.items() if found.state == "f")
+        if fenced:
+            raise ObjectFenced(fenced)
+        if known:
+            assert computed is not None
+            assert len(known) == len(objects)
+            return computed
+        decision = decide_commit(
+            objects,
+            await self.log_rows(log_ids(objects)),
+            {key: self._producers[key] for key in producer_keys(objects) if key in self._producers},
+        )
+        for at, written in enumerate(objects):
+            self.objects[written.key] = ModelObject("c", written.store, written.size, written.uploader)
+            if written.inline is not None:
+                self.inline[written.key] = bytes(written.inline)
+            if not any(run.object_at == at for run in decision.runs):
+                self._suspects.append(written.key)
+        for run in decision.runs:
+            written = objects[run.object_at]
+            self.runs_of[run.log_id].append(
+                RunRead(
+                    run.base_offset,
+                    run.last_offset,
+                    ObjectRef(written.key, self.objects[written.key].store),
+                    run.position,
+                    run.length,
+                    run.max_timestamp,
+                    is_merged=False,
+                )
+            )
+        for row in decision.logs.values():
+            log = self._logs[row.log_id]
+            if not log.row.unmerged_bytes:
+                log.unmerged_since_ms = self._now_ms()
+            log.row = row
+        now_ms = self._now_ms()
+        for key, producer in decision.producers.items():
+            self._producers[key] = producer._replace(last_timestamp_ms=now_ms)
+        return decision.answer
+
+    # ── T2 ──
+
+    async def runs(self, wanted: Sequence[RunsWanted]) -> dict[int, RunsFound]:
+        return {one.log_id: found for one in wanted if (found := self._plan(one)) is not None}
+
+    def _plan(self, wanted: RunsWanted) -> RunsFound | None:
+        log = self._row(wanted.log_id)
+        if log is None:
+            return None
+        plan: list[RunRead] = []
+        length = 0
+        if wanted.offset >= log.log_start:
+            near = [run for run in self.runs_of[log.log_id] if run.last_offset >= wanted.offset]
+            for run in near[: runs_read_max(wanted.max_bytes, RUNS_READ_MAX)]:
+                if plan and length >= wanted.max_bytes:
+                    break
+                plan.append(run)
+                length += run.length
+        return RunsFound(log, plan)
+
+    def _visible(self, log_id: int) -> list[RunRead]:
+        log = self._row(log_id)
+        if log is None:
+            return []
+        return [run for run in self.runs_of[log_id] if run.last_offset >= log.log_start]
+
+    async def run_at_time(self, log_id: int, timestamp: int) -> RunRead | None:
+        return next((run for run in self._visible(log_id) if run.max_timestamp >= timestamp), None)
+
+    async def newest_run(self, log_id: int) -> RunRead | None:
+        return max(self._visible(log_id), key=lambda run: run.max_timestamp, default=None)
+
+    # ── producers ──
+
+    async def producers(self, log_id: int) -> list[ProducerRow]:
+        return [row for key, row in sorted(self._producers.items()) if key.log_id == log_id]
+
+    async def expire_producers(self, idle_s: float) -> int:
+        old = [key for key, row in self._producers.items() if self._is_past(row.last_timestamp_ms, idle_s)]
+        for key in old[:ROWS_MAX]:
+            del self._producers[key]
+        return len(old[:ROWS_MAX])
+
+    # ── T4 ──
+
+    def _delete_oldest(self, log_id: int, gone: Sequence[RunRead]) -> None:
+        del self.runs_of[log_id][: len(gone)]
+        self._suspects += sorted({run.object.key for run in gone})
+
+    async def delete_records(self, log_id: int, before_offset: int) -> LogRow | None:
+        row = self._row(log_id)
+        if row is None:
+            return None
+        moved = row.moved_start(before_offset)
+        gone = [run for run in self.runs_of[log_id][:RUNS_DELETED_MAX] if run.last_offset < moved.log_start]
+        self._delete_oldest(log_id, gone)
+        self._logs[log_id].row = without_runs(moved, gone)
+        return self._logs[log_id].row
+
+    async def retain(
+        self, log_id: int, *, retention_s: float | None, retention_bytes: int | None
+    ) -> Retained | None:
+        row = self._row(log_id)
+        if row is None:
+            return None
+        oldest = self.runs_of[log_id][: RUNS_DELETED_MAX + 1]
+        count = expired_runs(
+            row, oldest, now_ms=self._now_ms(), retention_s=retention_s, retention_bytes=retention_bytes
+        )
+        self._delete_oldest(log_id, oldest[:count])
+        after = self._logs[log_id].row = without_runs(row, oldest[:count])
+        return Retained(after.log_start, count, count == RUNS_DELETED_MAX < len(oldest))
+
+    async def purge(self) -> int:
+        log_id = next((log_id for log_id, log in sorted(self._logs.items()) if log.is_deleted), None)
+        if log_id is None:
+            return 0
+        gone = self.runs_of[log_id][:ROWS_MAX]
+        self._delete_oldest(log_id, gone)
+        if self.runs_of[log_id]:
+            return len(gone)
+        self._producers = {key: row for key, row in self._producers.items() if key.log_id != log_id}
+        self._claims.pop(log_id, None)
+        del self.runs_of[log_id], self._logs[log_id]
+        return len(gone) + 1
+
+    # ── T5 ──
+
+    async def plan_merge(
+        self, *, claim_s: float, min_bytes: int, min_age_s: float, max_bytes: int
+    ) -> MergePlan | None:
+        now_ms = self._now_ms()
+        candidates = [
+            log.row
+            for log in self._logs.values()
+            if not log.is_deleted
+            and log.row.unmerged_bytes > 0
+            and log.unmerged_since_ms is not None
+            and (log.row.unmerged_bytes >= min_bytes or self._is_past(log.unmerged_since_ms, min_age_s))
+            and self._claims.get(log.row.log_id, now_ms) <= now_ms
+        ]
+        if not candidates:
+            return None
+        log = min(candidates, key=lambda row: (-row.unmerged_bytes, row.log_id))
+        self._claims[log.log_id] = now_ms + claim_s * 1000
+        unmerged = [
+            run
+            for run in self.runs_of[log.log_id]
+            if run.last_offset >= log.merged_until and not run.is_merged
+        ]
+        if not unmerged:
+            return None
+        return MergePlan(log=log, runs=runs_to_merge(unmerged[:RUNS_DELETED_MAX], max_bytes))
+
+    async def commit_merge(self, plan: MergePlan, merged: MergedObject) -> bool:
+        known = self.objects.get(merged.key)
+        if known is not None:
+            return known.state != "f"
+        log_id = plan.log.log_id
+        row = self._row(log_id)
+        runs = self.runs_of.get(log_id, [])
+        first = plan.runs[0]
+        at = runs.index(first) if row is not None and first in runs else -1
+        self._claims.pop(log_id, None)
+        if row is None or at < 0 or runs[at : at + len(plan.runs)] != list(plan.runs):
+            self.objects[merged.key] = ModelObject(
+                "f", merged.store, merged.size, merged.uploader, self._now_ms()
+            )
+            return False
+        self.objects[merged.key] = ModelObject("c", merged.store, merged.size, merged.uploader)
+        if merged.inline is not None:
+            self.inline[merged.key] = bytes(merged.inline)
+        runs[at : at + len(plan.runs)] = [
+            RunRead(
+                first.base_offset,
+                plan.runs[-1].last_offset,
+                ObjectRef(merged.key, merged.store),
+                merged.position,
+                merged.length,
+                max(run.max_timestamp for run in plan.runs),
+                is_merged=True,
+                sparse_index=merged.sparse_index,
+            )
+        ]
+        self._suspects += sorted({run.object.key for run in plan.runs})
+        self._logs[log_id].row = merged_log(row, plan.runs, merged.length)
+        self._logs[log_id].unmerged_since_ms = self._now_ms()
+        return True
+
+    # ── T3, garbage collection ──
+
+    async def heartbeat(self, uploader: UUID) -> None:
+        self._uploaders[uploader] = self._now_ms()
+
+    async def silent_uploaders(self, silent_s: float) -> list[UUID]:
+        silent = [uploader for uploader, seen in self._uploaders.items() if self._is_past(seen, silent_s)]
+        return sorted(silent)[:ROWS_MAX]
+
+    async def forget_uploader(self, uploader: UUID) -> None:
+        self._uploaders.pop(uploader, None)
+
+    async def fence(self, uploader: UUID, keys: Sequence[str]) -> list[str]:
+        for key in keys:
+            if key not in self.objects:
+                self.objects[key] = ModelObject("f", StoreKind.OBJECTS, 0, uploader, self._now_ms())
+        return sorted({key for key in keys if self.objects[key].state == "f"})
+
+    async def sweep(self) -> int:
+        taken, self._suspects = self._suspects[:ROWS_MAX], self._suspects[ROWS_MAX:]
+        used = {run.object.key for runs in self.runs_of.values() for run in runs}
+        for key in taken:
+            found = self.objects.get(key)
+            if found is not None and found.state == "c" and key not in used:
+                found.state = "d"
+                found.dead_at_ms = self._now_ms()
+        return len(taken)
+
+    def _dead(self, dead_s: float) -> list[tuple[int, str, ModelObject]]:
+        dead = [
+            (found.dead_at_ms, key, found)
+            for key, found in self.objects.items()
+            if found.dead_at_ms is not None and self._is_past(found.dead_at_ms, dead_s)
+        ]
+        return sorted(dead, key=lambda entry: entry[:2])
+
+    async def dead_objects(self, dead_s: float) -> list[ObjectRef]:
+        dead = [ObjectRef(key, found.store) for _, key, found in self._dead(dead_s) if found.has_bytes]
+        return dead[:ROWS_MAX]
+
+    async def bytes_deleted(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            found = self.objects.get(key)
+            if found is not None and found.state != "c":
+                found.has_bytes = False
+
+    async def forget_objects(self, dead_s: float) -> int:
+        old = [key for _, key, found in self._dead(dead_s) if not found.has_bytes][:ROWS_MAX]
+        for key in old:
+            del self.objects[key]
+        return len(old)
+
+    async def close(self) -> None:
+        """Do nothing: brokers share it."""

@@ -1,0 +1,528 @@
+"""Several brokers over one model of shared storage, their clients, and ledgers of what they promised.
+
+A run follows from its seed: brokers die, restart and pause, calls fail or take long, records are deleted,
+runs merged, garbage collected. Producers and consumers note what they were told, and every broken promise is
+an ``AssertionError``. The numbers of invariants are those of ADR-0041.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from stele.wire import record_batch as rb
+
+from app.errors import DuplicateSequence, OffsetOutOfRange, OutOfOrderSequence, StorageUnavailable
+from app.storage.engine import AppendTicket, PartitionFetch
+from app.storage.shared.committer import CommitOptions
+from app.storage.shared.engine import SharedEngine, SharedOptions
+from app.storage.shared.meta import MetaUnavailable, StoreKind
+from app.storage.shared.objects import ObjectStoreError
+from app.storage.shared.upkeep import UpkeepOptions
+from app.storage.topic_partition import TopicPartition
+
+from .batches import batch_of, spec_of
+from .model_meta import ModelMeta
+from .simulated_time import SimulatedClock, run_simulated
+from .storage_faults import Faults, FaultyMeta, FaultyStore, Gate, Locks, ModelStore
+
+TOPIC_ID = UUID(int=77)
+PARTITIONS = 2
+NAMES = [TopicPartition("orders", partition) for partition in range(PARTITIONS)]
+BUFFERED_BYTES_MAX = 20_000
+_YEARS_MS = 10 * 365 * 24 * 3_600_000
+_DEAD_MS = 90_000
+# Longer than heartbeats fail in a row and the last upload of a dead broker takes, together.
+_SILENT_MS = 150_000
+
+OPTIONS = SharedOptions(
+    linger_ms=5,
+    object_bytes=1_500,
+    buffered_bytes_max=BUFFERED_BYTES_MAX,
+    cache_bytes_max=4_000,
+    loads_max=4,
+    poll_interval_ms=5_000,
+    idle_poll_interval_ms=20_000,
+    commit=CommitOptions(retry_ms=50, upload_timeout_ms=4_000, commit_timeout_ms=8_000),
+    upkeep=UpkeepOptions(
+        is_enabled=False,
+        heartbeat_interval_ms=20_000,
+        merge_min_bytes=1,
+        merge_min_age_ms=0,
+        merge_claim_ms=1,
+        merged_bytes_max=1_000,
+        dead_ms=_DEAD_MS,
+        silent_ms=_SILENT_MS,
+    ),
+)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What was promised: batches by their CRC, which is that of their only value, and by their offset."""
+
+    at: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
+    acked: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+    # Partition and next offset, of acked batches.
+    ends: list[int] = field(default_factory=lambda: [0] * PARTITIONS)
+    # Producer and number of each idempotent batch.
+    sequences: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
+
+    def see(self, partition: int, base_offset: int, crc: int) -> None:
+        """Note that a broker has shown a batch at an offset. (2, 11)"""
+        known = self.at.setdefault((partition, base_offset), crc)
+        assert known == crc, f"two batches at offset {base_offset} of partition {partition}"
+
+    def ack(self, partition: int, base_offset: int, next_offset: int, crc: int) -> None:
+        """Note an acknowledgement."""
+        self.see(partition, base_offset, crc)
+        self.acked[crc] = (partition, base_offset)
+        self.ends[partition] = max(self.ends[partition], next_offset)
+
+
+class SimulatedBroker:
+    """One incarnation of a broker."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self.gate = Gate()
+        self.incarnation = UUID(int=number)
+        self.clock = SimulatedClock()
+        self.clock.jump_ms = cluster.random.choice((0, 0, -_YEARS_MS, _YEARS_MS))
+        self.engine = cluster.engine_class(
+            FaultyMeta.around(cluster.meta, cluster.meta_faults, cluster.locks, self.gate),
+            {cluster.store_kind: FaultyStore(cluster.store, cluster.store_faults, self.gate)},
+            incarnation=self.incarnation,
+            clock=self.clock,
+            options=OPTIONS,
+        )
+        self._opened = asyncio.Event()
+        # Of each partition: log start and high watermark as they were seen last.
+        self.seen = [(0, 0)] * PARTITIONS
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened.is_set()
+
+    async def opened(self) -> None:
+        await self._opened.wait()
+
+    async def open(self) -> None:
+        await self._until_available(lambda: self.engine.open())
+        specs = [spec_of(name, clock=self.clock, topic_id=TOPIC_ID) for name in NAMES]
+        await self._until_available(lambda: self.engine.create(specs))
+        await self.engine.start()
+        self._opened.set()
+
+    async def _until_available(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        while True:
+            try:
+                await work()
+            except StorageUnavailable:
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+    def check(self) -> None:
+        """Offsets only rise at one broker (6, 12), and its memory is bounded (19)."""
+        if not self.is_open:
+            return
+        for partition, name in enumerate(NAMES):
+            state = self.engine.state(name)
+            start, end = self.seen[partition]
+            assert state.high_watermark >= end, "the high watermark fell"
+            assert state.log_start_offset >= start, "the log start fell"
+            self.seen[partition] = (state.log_start_offset, state.high_watermark)
+        assert self.engine.buffered_bytes <= BUFFERED_BYTES_MAX
+
+
+class Cluster:
+    """Brokers, clients and ledgers of one run."""
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        engine_class: type[SharedEngine] = SharedEngine,
+        meta_class: type[ModelMeta] = ModelMeta,
+    ) -> None:
+        self.random = Random(seed)
+        self.engine_class = engine_class
+        self.meta = meta_class(SimulatedClock().now_ms)
+        # Without an object store, the bytes are in the metadata.
+        self.store_kind = self.random.choice((StoreKind.OBJECTS, StoreKind.OBJECTS, StoreKind.INLINE))
+        self.store = ModelStore(self.meta.inline if self.store_kind is StoreKind.INLINE else {})
+        self.locks = Locks()
+        delays_s = self.random.choice(((0.0,), (0.0, 0.0, 0.003), (0.0, 0.01, 0.3)))
+        rates = (0.0, 0.02, 0.1, 0.3)
+        self.meta_faults = Faults(self.random, self.random.choice(rates), delays_s)
+        self.store_faults = Faults(self.random, self.random.choice(rates), delays_s)
+        self.ledger = Ledger()
+        self.brokers: list[SimulatedBroker] = []
+        self._next_broker = 1
+        self._work: set[asyncio.Task[None]] = set()
+        # What happens beside the clients.
+        self._deeds: set[asyncio.Task[None]] = set()
+        self._failure: asyncio.Future[None] | None = None
+
+    # ── tasks ──
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run ``work`` beside everything else; its failure ends the run."""
+        task = asyncio.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._work.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            assert self._failure is not None
+            if not self._failure.done():
+                self._failure.set_exception(error)
+
+    # ── brokers ──
+
+    def start_broker(self) -> SimulatedBroker:
+        broker = SimulatedBroker(self, self._next_broker)
+        self._next_broker += 1
+        self.brokers.append(broker)
+        self.spawn(broker.open())
+        return broker
+
+    async def some_broker(self) -> SimulatedBroker:
+        while True:
+            ready = [broker for broker in self.brokers if broker.is_open]
+            if ready:
+                return self.random.choice(ready)
+            await asyncio.sleep(0.05)
+
+    def kill(self, broker: SimulatedBroker) -> None:
+        broker.gate.kill()
+        self.brokers.remove(broker)
+
+    # ── the run ──
+
+    async def run(self, *, steps: int, batches: int) -> None:
+        self._failure = asyncio.get_running_loop().create_future()
+        for _ in range(self.random.choice((1, 2, 2, 3))):
+            self.start_broker()
+        producers = [
+            self.spawn(Producer(self, number, is_idempotent=number > 0).run(batches)) for number in range(3)
+        ]
+        consumers = [self.spawn(self._consume(partition)) for partition in range(PARTITIONS)]
+        story = asyncio.create_task(self._story(steps, producers))
+        await asyncio.wait((story, self._failure), return_when=asyncio.FIRST_COMPLETED)
+        if self._failure.done():
+            self._failure.result()
+        story.result()
+        for consumer in consumers:
+            consumer.cancel()
+
+    async def _story(self, steps: int, producers: list[asyncio.Task[None]]) -> None:
+        long_pause_at = self.random.randrange(5 * steps)
+        for step in range(steps):
+            if step == long_pause_at:
+                await self._take_for_dead()
+            self._act()
+            await asyncio.sleep(self.random.choice((0, 0.002, 0.02, 0.5, 20)))
+            self.check()
+        # Everything heals, and what was promised must hold.
+        for faults in (self.meta_faults, self.store_faults):
+            faults.rate, faults.is_down, faults.delays_s = 0.0, False, (0.0,)
+        for broker in self.brokers:
+            broker.gate.resume()
+        if not self.brokers:
+            self.start_broker()
+        _, unfinished = await asyncio.wait(producers, timeout=3600)
+        assert not unfinished, "a producer gets no further"
+        # Those at dead brokers never end.
+        if self._deeds:
+            await asyncio.wait(set(self._deeds), timeout=60)
+        await self.locks.free()
+        self.check()
+        fresh = self.start_broker()
+        for broker in self.brokers:
+            await self._verify(broker)
+        await self._collect(fresh)
+        await self._verify(fresh)
+        self.check()
+
+    def _act(self) -> None:
+        """Do one thing at random."""
+        random = self.random
+        actions: list[tuple[int, Callable[[], object]]] = [
+            (3, lambda: self._kill_and_restart()),
+            (3, lambda: self._any().gate.pause(random.choice((0.01, 3, 20, 200)))),
+            (2, lambda: self._outage(random.choice((self.meta_faults, self.store_faults)))),
+            (4, lambda: self._upkeep(lambda engine: engine.upkeep.merge_one())),
+            (2, lambda: self._upkeep(lambda engine: engine.upkeep.collect_garbage())),
+            (2, lambda: self._deed(self._delete_records())),
+            (3, lambda: self._deed(self._list_offsets())),
+        ]
+        weights = [weight for weight, _ in actions]
+        (action,) = random.choices([action for _, action in actions], weights)
+        if self.brokers:
+            action()
+
+    def _any(self) -> SimulatedBroker:
+        return self.random.choice(self.brokers)
+
+    def _kill_and_restart(self) -> None:
+        self.kill(self._any())
+        self.start_broker()
+
+    async def _take_for_dead(self) -> None:
+        """Pause a broker for so long that another one deletes the objects that it has not committed."""
+        broker = await self.some_broker()
+        broker.gate.pause_at_commit(2 * (_DEAD_MS + _SILENT_MS) / 1000)
+        other = self.start_broker()
+        await other.opened()
+        for wait_ms in (_SILENT_MS, _DEAD_MS):
+            await asyncio.sleep(wait_ms / 1000 + 5)
+            for _ in range(5):
+                try:
+                    await other.engine.upkeep.collect_garbage()
+                except (MetaUnavailable, ObjectStoreError):
+                    continue
+                break
+
+    def _outage(self, faults: Faults) -> None:
+        faults.is_down = True
+        loop = asyncio.get_running_loop()
+        loop.call_later(self.random.choice((0.1, 3, 15)), lambda: setattr(faults, "is_down", False))
+
+    def _upkeep(self, work: Callable[[SharedEngine], Coroutine[Any, Any, object]]) -> None:
+        broker = self._any()
+
+        async def run() -> None:
+            try:
+                await work(broker.engine)
+            except (MetaUnavailable, ObjectStoreError):
+                return
+
+        if broker.is_open:
+            self._deed(run())
+
+    def _deed(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.spawn(work)
+        self._deeds.add(task)
+        task.add_done_callback(self._deeds.discard)
+
+    async def _delete_records(self) -> None:
+        broker = await self.some_broker()
+        partition = self.random.randrange(PARTITIONS)
+        offset = self.random.randint(0, broker.engine.state(NAMES[partition]).high_watermark)
+        try:
+            start = await broker.engine.delete_records(NAMES[partition], offset)
+        except StorageUnavailable:
+            return
+        assert start >= offset, "deleted records are still there"
+
+    async def _list_offsets(self) -> None:
+        """A refreshed end covers every acknowledgement before it. (7)"""
+        broker = await self.some_broker()
+        ends = list(self.ledger.ends)
+        try:
+            await broker.engine.refresh(NAMES)
+        except StorageUnavailable:
+            return
+        for name, end in zip(NAMES, ends, strict=True):
+            assert broker.engine.state(name).high_watermark >= end, "an acknowledged record is past the end"
+
+    # ── checks ──
+
+    def check(self) -> None:
+        """Check what the metadata, the store and the brokers hold right now."""
+        for broker in self.brokers:
+            broker.check()
+        for row in self.meta.live_logs:
+            runs = self.meta.runs_of[row.log_id]
+            expected = runs[0].base_offset if runs else row.log_start
+            assert expected <= row.log_start, "records are missing at the log start"
+            for run in runs:
+                assert run.base_offset == expected, "runs overlap or leave a gap"  # (2, 3)
+                expected = run.last_offset + 1
+                found = self.meta.objects.get(run.object.key)
+                assert found is not None, f"no row has object {run.object.key}"
+                assert found.state == "c", (
+                    f"a run names object {run.object.key}, which is not committed"
+                )  # (8)
+                assert run.object.key in self.store.objects, f"object {run.object.key} is gone"  # (9)
+            assert expected == row.next_offset, "records are missing at the log end"
+            assert row.size_bytes == sum(run.length for run in runs)
+
+    async def _verify(self, broker: SimulatedBroker) -> None:
+        """Read everything at one broker. (1, 3, 4, 5)"""
+        await broker.opened()
+        await broker.engine.refresh(NAMES)
+        shown: dict[int, tuple[int, int]] = {}
+        for partition, name in enumerate(NAMES):
+            state = broker.engine.state(name)
+            offset = state.log_start_offset
+            order: dict[int, int] = {}
+            while offset < state.high_watermark:
+                (read,) = await broker.engine.read([fetch(name, offset, 2_000)], 2_000)
+                assert read.error is None, read.error
+                offset = self._check_batches(partition, offset, bytes(read.batches))
+                for header in rb.iter_headers(read.batches):
+                    assert header.crc not in shown, "a batch is stored twice"
+                    shown[header.crc] = (partition, header.base_offset)
+                    if header.crc in self.ledger.sequences:
+                        producer, number = self.ledger.sequences[header.crc]
+                        before = order.get(producer)
+                        assert before is None or number == before + 1, "batches of a producer out of order"
+                        order[producer] = number
+            for crc, (at, base_offset) in self.ledger.acked.items():
+                if at == partition and base_offset >= state.log_start_offset:
+                    assert shown.get(crc) == (at, base_offset), f"acknowledged offset {base_offset} is lost"
+
+    def _check_batches(self, partition: int, offset: int, raw: bytes) -> int:
+        """Check the batches of one read and return the next offset."""
+        assert raw, f"nothing is returned at offset {offset}"
+        expected = -1
+        for header in rb.iter_headers(raw):
+            rb.check_batch(raw, header.position)
+            assert header.base_offset <= offset if expected < 0 else header.base_offset == expected
+            self.ledger.see(partition, header.base_offset, header.crc)
+            expected = header.next_offset
+        assert expected > offset
+        return expected
+
+    async def _collect(self, broker: SimulatedBroker) -> None:
+        """Objects without runs go in the end. (10)"""
+        for _ in range(4):
+            await broker.engine.upkeep.merge_one()
+            await asyncio.sleep(max(_DEAD_MS, _SILENT_MS) / 1000 + 1)
+            await broker.engine.upkeep.collect_garbage()
+        for other in self.brokers:
+            await other.engine.upkeep.collect_garbage()
+        await asyncio.sleep(_DEAD_MS / 1000 + 1)
+        await broker.engine.upkeep.collect_garbage()
+        named = {run.object.key for runs in self.meta.runs_of.values() for run in runs}
+        assert set(self.store.objects) <= named, "objects without runs are left"
+
+    # ── consumers ──
+
+    async def _consume(self, partition: int) -> None:
+        """Read a partition from its start, now at this broker and now at that one."""
+        name, offset = NAMES[partition], 0
+        while True:
+            broker = await self.some_broker()
+            size = self.random.choice((1, 300, 3_000))
+            try:
+                async with asyncio.timeout(30):
+                    (read,) = await broker.engine.read([fetch(name, offset, size)], size)
+                    if isinstance(read.error, OffsetOutOfRange):
+                        assert offset < read.log_start_offset, "the end went back"
+                        offset = read.log_start_offset
+                    elif isinstance(read.error, StorageUnavailable):
+                        await asyncio.sleep(0.5)
+                    else:
+                        assert read.error is None, read.error
+                        if read.batches:
+                            offset = self._check_batches(partition, offset, bytes(read.batches))
+                        else:
+                            await broker.engine.wait({name: offset}, 1, 5_000)
+            except TimeoutError:
+                continue
+
+
+class Producer:
+    """Sends numbered batches, some at a time, and sends again what was not acknowledged."""
+
+    def __init__(self, cluster: Cluster, number: int, *, is_idempotent: bool) -> None:
+        self._cluster = cluster
+        self._number = number
+        self._partition = number % PARTITIONS
+        self._is_idempotent = is_idempotent
+
+    async def run(self, batches: int) -> None:
+        cluster, random = self._cluster, self._cluster.random
+        unacked: dict[int, tuple[bytearray, rb.BatchHeader]] = {}
+        sequence = 0
+        for number in range(batches):
+            values = [b"%d %d %d" % (self._number, number, at) for at in range(random.choice((1, 1, 3)))]
+            values[0] += b"x" * random.choice((0, 40, 400))
+            batch = batch_of(
+                values,
+                producer_id=self._number if self._is_idempotent else -1,
+                base_sequence=sequence,
+            )
+            sequence += len(values)
+            header = rb.check_batch(batch)
+            unacked[number] = (batch, header)
+            if self._is_idempotent:
+                cluster.ledger.sequences[header.crc] = (self._number, number)
+        while unacked:
+            broker = await cluster.some_broker()
+            for number in await self._send(broker, dict(list(unacked.items())[: random.randint(1, 4)])):
+                del unacked[number]
+            if not self._is_idempotent:
+                # Sent again, they would be stored twice, so each is sent once.
+                for number in list(unacked)[:4]:
+                    del unacked[number]
+            await asyncio.sleep(random.choice((0, 0.01, 1)))
+
+    async def _send(
+        self, broker: SimulatedBroker, chunk: dict[int, tuple[bytearray, rb.BatchHeader]]
+    ) -> list[int]:
+        """Send batches without waiting in between; return those that are stored."""
+        sent: list[tuple[int, AppendTicket, rb.BatchHeader]] = []
+        for number, (batch, header) in chunk.items():
+            copy = bytearray(batch)
+            try:
+                ticket = broker.engine.append(
+                    NAMES[self._partition], copy, rb.check_produced(copy), sync=True
+                )
+            except StorageUnavailable:
+                break
+            sent.append((number, ticket, header))
+        waiting = [ticket.future for _, ticket, _ in sent if ticket.future is not None]
+        if waiting:
+            await asyncio.wait(waiting, timeout=40)
+        stored: list[int] = []
+        last_offset = -1
+        for number, ticket, header in sent:
+            future = ticket.future
+            if future is None or not future.done():
+                # The broker is dead or paused.
+                continue
+            error = future.exception()
+            if isinstance(error, DuplicateSequence):
+                stored.append(number)
+            elif error is None:
+                assert ticket.is_repeat or ticket.base_offset > last_offset, (
+                    "appends changed their order"
+                )  # (5)
+                last_offset = max(last_offset, ticket.last_offset)
+                self._cluster.ledger.ack(
+                    self._partition, ticket.base_offset, ticket.last_offset + 1, header.crc
+                )
+                stored.append(number)
+            else:
+                assert isinstance(error, StorageUnavailable | OutOfOrderSequence), error
+        return stored
+
+
+def fetch(name: TopicPartition, offset: int, max_bytes: int) -> PartitionFetch:
+    return PartitionFetch(topic=name.topic, partition=name.partition, offset=offset, max_bytes=max_bytes)
+
+
+def simulate(
+    seed: int,
+    *,
+    steps: int = 12,
+    batches: int = 8,
+    engine_class: type[SharedEngine] = SharedEngine,
+    meta_class: type[ModelMeta] = ModelMeta,
+) -> None:
+    """Run one seed. Raises ``AssertionError`` if a promise is broken."""
+    run_simulated(
+        lambda: Cluster(seed, engine_class=engine_class, meta_class=meta_class).run(
+            steps=steps, batches=batches
+        )
+    )

@@ -1,0 +1,300 @@
+"""Objects to commit, and random calls of ``Meta`` that two implementations must answer alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, cast
+from uuid import UUID
+
+from stele.wire.record_batch import LOG_OVERHEAD_BYTES, NO_PRODUCER_ID, BatchHeader
+
+from app.storage.shared.meta import (
+    CommitAnswer,
+    MergedObject,
+    MergePlan,
+    Meta,
+    ObjectFenced,
+    ObjectWrite,
+    ProducerRow,
+    RunPlace,
+    RunsWanted,
+    RunWrite,
+)
+
+# Two brokers.
+UPLOADERS = (UUID(int=1), UUID(int=2))
+FOREVER_S = 1e8
+FAR_FUTURE_MS = 1 << 45
+
+
+def batch(
+    records: int,
+    *,
+    size: int = 100,
+    max_timestamp: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> BatchHeader:
+    return BatchHeader(
+        base_offset=0,
+        batch_length=size - LOG_OVERHEAD_BYTES,
+        partition_leader_epoch=-1,
+        magic=2,
+        crc=0,
+        attributes=0,
+        last_offset_delta=records - 1,
+        base_timestamp=max_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=records,
+    )
+
+
+def written_object(
+    key: str, runs: Sequence[tuple[int, Sequence[BatchHeader]]], *, is_inline: bool = False
+) -> ObjectWrite:
+    """Return an object with these batches, by log."""
+    position = 8
+    writes: list[RunWrite] = []
+    for log_id, headers in runs:
+        writes.append(RunWrite(log_id=log_id, position=position, headers=headers))
+        position += sum(header.size for header in headers)
+    inline = key.encode().ljust(position, b".") if is_inline else None
+    return ObjectWrite(key=key, uploader=UPLOADERS[0], size=position, runs=writes, inline=inline)
+
+
+def told(answer: Any) -> Any:
+    """Return an answer so that it can be compared: errors by their text, and no times."""
+    if isinstance(answer, Exception):
+        return f"{type(answer).__name__}: {answer}"
+    if isinstance(answer, ProducerRow):
+        return answer[:-1]
+    if isinstance(answer, RunPlace):
+        return [told(answer.places), answer.log]
+    if isinstance(answer, dict):
+        return {key: told(value) for key, value in cast(dict[Any, Any], answer).items()}
+    if isinstance(answer, list | tuple):
+        return [told(value) for value in cast(list[Any], answer)]
+    return answer
+
+
+async def outcome(call: Coroutine[Any, Any, object]) -> object:
+    """Return the answer of a call, or the error with which it answered."""
+    try:
+        return await call
+    except ObjectFenced as error:
+        return error
+
+
+@dataclass(slots=True)
+class RandomCalls:
+    """Calls of ``Meta`` that depend on the seed and on the answers; ``both`` makes a call and compares."""
+
+    random: Random
+    both: Callable[[Callable[[Meta], Coroutine[Any, Any, Any]]], Coroutine[Any, Any, Any]]
+    topics: list[UUID] = field(default_factory=list[UUID])
+    logs: list[int] = field(default_factory=list[int])
+    keys: list[str] = field(default_factory=list[str])
+    committed: list[tuple[list[ObjectWrite], CommitAnswer]] = field(
+        default_factory=list[tuple[list[ObjectWrite], CommitAnswer]]
+    )
+    plans: list[MergePlan] = field(default_factory=list[MergePlan])
+    merged: list[tuple[MergePlan, MergedObject]] = field(default_factory=list[tuple[MergePlan, MergedObject]])
+    sequences: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
+    recent: dict[tuple[int, int], list[BatchHeader]] = field(
+        default_factory=dict[tuple[int, int], list[BatchHeader]]
+    )
+    ends: dict[int, int] = field(default_factory=dict[int, int])
+
+    async def step(self) -> None:
+        calls = {
+            self._create: 2,
+            self._commit: 30,
+            self._commit_again: 4,
+            self._fence: 3,
+            self._read: 10,
+            self._by_time: 3,
+            self._producers: 3,
+            self._delete_records: 4,
+            self._retain: 5,
+            self._merge: 10,
+            self._merge_again: 2,
+            self._collect: 6,
+            self._delete: 1,
+            self._uploaders: 3,
+        }
+        (chosen,) = self.random.choices(list(calls), list(calls.values()))
+        await chosen()
+
+    def _new_key(self) -> str:
+        self.keys.append(f"w/{len(self.keys)}")
+        return self.keys[-1]
+
+    def _log(self) -> int:
+        # Some do not exist.
+        return self.random.choice([*self.logs, 999]) if self.logs else 999
+
+    async def _create(self) -> None:
+        topic_id = UUID(int=self.random.getrandbits(128))
+        if self.topics and self.random.random() < 0.5:
+            topic_id = self.random.choice(self.topics)
+        rows = await self.both(lambda meta: meta.create_logs(topic_id, 1 + topic_id.int % 3))
+        self.topics += [] if topic_id in self.topics else [topic_id]
+        self.logs = sorted({*self.logs, *(row.log_id for row in rows)})
+
+    def _batch(self, log_id: int) -> BatchHeader:
+        random = self.random
+        records, size = random.randint(1, 4), random.randint(70, 300)
+        max_timestamp = random.choice([random.randint(0, 1000), FAR_FUTURE_MS + random.randint(0, 1000)])
+        producer_id = random.choice([NO_PRODUCER_ID, 1, 2])
+        if producer_id == NO_PRODUCER_ID:
+            return batch(records, size=size, max_timestamp=max_timestamp)
+        recent = self.recent.setdefault((log_id, producer_id), [])
+        if recent and random.random() < 0.15:
+            # A retry.
+            return random.choice(recent[-7:])
+        known = self.sequences.get((log_id, producer_id), 0)
+        is_next = random.random() < 0.8
+        base_sequence = known if is_next else max(0, known + random.randint(-6, 2))
+        if is_next:
+            self.sequences[log_id, producer_id] = known + records
+        header = batch(
+            records,
+            size=size,
+            max_timestamp=max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=random.choices([0, 1], [200, 1])[0],
+            base_sequence=base_sequence,
+        )
+        recent += [header] if is_next else []
+        return header
+
+    async def _commit(self) -> None:
+        objects: list[ObjectWrite] = []
+        for _ in range(self.random.randint(1, 3)):
+            logs = sorted({self._log() for _ in range(self.random.randint(1, 3))})
+            runs = [
+                (log_id, [self._batch(log_id) for _ in range(self.random.randint(1, 3))]) for log_id in logs
+            ]
+            objects.append(written_object(self._new_key(), runs, is_inline=self.random.random() < 0.3))
+        answer = await self.both(lambda meta: meta.commit_objects(objects))
+        self.committed.append((objects, answer))
+
+    async def _commit_again(self) -> None:
+        if self.committed:
+            objects, answer = self.random.choice(self.committed)
+            await self.both(lambda meta: meta.commit_objects(objects, computed=answer))
+
+    async def _fence(self) -> None:
+        known = self.random.sample(self.keys, min(3, len(self.keys)))
+        fresh = self._new_key()
+        await self.both(lambda meta: meta.fence(UPLOADERS[1], [*known, fresh]))
+        late = written_object(fresh, [(self._log(), [batch(1)])])
+        other = written_object(self._new_key(), [(self._log(), [batch(1)])])
+        await self.both(lambda meta: meta.commit_objects([other, late]))
+
+    async def _read(self) -> None:
+        states = await self.both(lambda meta: meta.log_rows([*self.logs, 999]))
+        wanted = [
+            RunsWanted(row.log_id, self.random.randint(0, row.next_offset + 1), self.random.randint(0, 2000))
+            for row in states.values()
+        ]
+        await self.both(lambda meta: meta.runs(wanted))
+        for row in states.values():
+            # Kept across calls: the end of a log never falls.
+            assert row.next_offset >= self.ends.get(row.log_id, 0)
+            self.ends[row.log_id] = row.next_offset
+
+    async def _by_time(self) -> None:
+        log_id = self._log()
+        timestamp = self.random.choice([0, 500, FAR_FUTURE_MS + 500])
+        await self.both(lambda meta: meta.run_at_time(log_id, timestamp))
+        await self.both(lambda meta: meta.newest_run(log_id))
+
+    async def _producers(self) -> None:
+        log_id = self._log()
+        await self.both(lambda meta: meta.producers(log_id))
+        idle_s = self.random.choices([FOREVER_S, 0.0], [9, 1])[0]
+        await self.both(lambda meta: meta.expire_producers(idle_s))
+
+    async def _delete_records(self) -> None:
+        log_id = self._log()
+        before_offset = self.random.randint(0, self.ends.get(log_id, 0) + 3)
+        await self.both(lambda meta: meta.delete_records(log_id, before_offset))
+
+    async def _retain(self) -> None:
+        log_id = self._log()
+        retention_s = self.random.choice([None, 3600.0])
+        retention_bytes = self.random.choice([None, 500, 5000])
+        await self.both(
+            lambda meta: meta.retain(log_id, retention_s=retention_s, retention_bytes=retention_bytes)
+        )
+
+    async def _merge(self) -> None:
+        claim_s = self.random.choice([0.0, 0.0, FOREVER_S])
+        min_bytes = self.random.choice([0, 1000])
+        min_age_s = self.random.choice([0.0, FOREVER_S])
+        max_bytes = self.random.choice([300, 3000])
+        plan = await self.both(
+            lambda meta: meta.plan_merge(
+                claim_s=claim_s, min_bytes=min_bytes, min_age_s=min_age_s, max_bytes=max_bytes
+            )
+        )
+        if plan is not None:
+            self.plans.append(plan)
+        if self.plans and self.random.random() < 0.7:
+            # Not always the newest plan, so some are outdated.
+            taken = self.plans.pop(self.random.randrange(len(self.plans)))
+            length = sum(run.length for run in taken.runs)
+            merged = MergedObject(
+                key=self._new_key(),
+                uploader=UPLOADERS[1],
+                size=length + 20,
+                position=8,
+                length=length,
+                sparse_index=self.random.choice([b"", b"index"]),
+                inline=self.random.choice([None, bytes(length + 20)]),
+            )
+            await self.both(lambda meta: meta.commit_merge(taken, merged))
+            self.merged.append((taken, merged))
+
+    async def _merge_again(self) -> None:
+        if self.merged:
+            plan, merged = self.random.choice(self.merged)
+            await self.both(lambda meta: meta.commit_merge(plan, merged))
+
+    async def _collect(self) -> None:
+        await self.both(lambda meta: meta.sweep())
+        dead_s = self.random.choice([0.0, FOREVER_S])
+        dead = await self.both(lambda meta: _sorted(meta.dead_objects(dead_s)))
+        some = [ref.key for ref in dead if self.random.random() < 0.5]
+        await self.both(lambda meta: meta.bytes_deleted(some))
+        if self.random.random() < 0.1:
+            await self.both(lambda meta: meta.forget_objects(FOREVER_S))
+
+    async def _delete(self) -> None:
+        if self.topics:
+            # Its id is never used again.
+            topic_id = self.topics.pop(self.random.randrange(len(self.topics)))
+            await self.both(lambda meta: meta.delete_logs(topic_id))
+            # Mostly forgotten, as by a broker that knows of the deletion.
+            if self.random.random() < 0.8:
+                self.logs = sorted(await self.both(lambda meta: meta.log_rows(self.logs)))
+        await self.both(lambda meta: meta.purge())
+
+    async def _uploaders(self) -> None:
+        uploader = self.random.choice(UPLOADERS)
+        await self.both(lambda meta: meta.heartbeat(uploader))
+        await self.both(lambda meta: meta.silent_uploaders(0.0))
+        await self.both(lambda meta: meta.silent_uploaders(FOREVER_S))
+        if self.random.random() < 0.5:
+            await self.both(lambda meta: meta.forget_uploader(uploader))
+
+
+async def _sorted(call: Coroutine[Any, Any, list[Any]]) -> list[Any]:
+    return sorted(await call)

@@ -1,0 +1,48 @@
+"""The stores that need no server: the model of the tests, and directories. And the URLs that name a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.storage.shared.object_stores import open_object_store
+from app.storage.shared.objects import ObjectStore
+from tests.support.model_store import ModelStore
+from tests.support.object_store_contract import LongListingContract, ObjectStoreContract
+
+
+class TestModel(ObjectStoreContract, LongListingContract):
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        return ModelStore()
+
+
+class TestDirectory(ObjectStoreContract, LongListingContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> ObjectStore:
+        return open_object_store(f"file://{tmp_path}/objects")
+
+
+def test_a_directory_does_not_claim_to_survive_a_loss_of_power(tmp_path: Path) -> None:
+    assert not open_object_store(f"file://{tmp_path}").is_durable
+    assert open_object_store("s3://bucket/prefix").is_durable
+
+
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("", "use s3://BUCKET"),
+        ("bucket", "use s3://BUCKET"),
+        ("gs://bucket", "use s3://BUCKET"),
+        ("s3:///prefix", "needs a bucket"),
+        ("s3://bucket?endpoint=host:9000", "must begin with http"),
+        ("s3://bucket?endpiont=http://host", "unknown option 'endpiont'"),
+        ("s3://bucket?path_style=1", "true or false"),
+        ("file://relative/path", "three slashes"),
+        ("file:///path?sync=1", "three slashes"),
+    ],
+)
+def test_a_url_that_names_no_store_is_explained(url: str, hint: str) -> None:
+    with pytest.raises(ValueError, match=hint):
+        open_object_store(url)

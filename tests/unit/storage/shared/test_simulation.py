@@ -1,0 +1,166 @@
+"""Brokers over shared storage keep their promises through kills, pauses and faults (ADR-0041).
+
+Each seed is one run of ``tests/support/shared_cluster.py``. The mutants are engines or metadata with one
+mistake each; the same runs must notice them, or they would notice nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Collection, Sequence
+from itertools import count
+
+import pytest
+
+from app.storage.shared.committer import Committer, Pending
+from app.storage.shared.engine import SharedEngine
+from app.storage.shared.log_ends import LogEnds
+from app.storage.shared.meta import (
+    CommitAnswer,
+    CommitUnknown,
+    MergedObject,
+    MergePlan,
+    ObjectRef,
+    ObjectWrite,
+    RunRead,
+    StoreKind,
+)
+from app.storage.topic_partition import TopicPartition
+from tests.support.model_meta import ModelMeta, ModelObject
+from tests.support.shared_cluster import simulate
+
+# In `make test`: as many as take a minute of CPU time at most, in parts that several processes may take.
+SEEDS = 1_500
+PARTS = 10
+TORTURE_SEEDS = 100_000
+# A mutant that survives so many is not noticed.
+MUTANT_SEEDS = 400
+
+
+@pytest.fixture(autouse=True)
+def without_logs() -> None:
+    logging.getLogger("app.storage.shared").setLevel(logging.CRITICAL)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_promise_is_broken(part: int) -> None:
+    for seed in range(part, SEEDS, PARTS):
+        run(seed)
+
+
+@pytest.mark.torture
+@pytest.mark.skipif("STELE_TORTURE" not in os.environ, reason="runs in `make torture`")
+def test_no_promise_is_broken_in_very_many_runs() -> None:
+    for seed in range(SEEDS, TORTURE_SEEDS):
+        run(seed)
+
+
+def run(seed: int) -> None:
+    try:
+        simulate(seed)
+    except BaseException as error:
+        error.add_note(f"tests.support.shared_cluster.simulate({seed})")
+        raise
+
+
+# ── mutants ──
+
+
+class MergeWithoutLock(ModelMeta):
+    """Looks at the runs of a plan first, and replaces them later without the lock of the log."""
+
+    async def commit_merge(self, plan: MergePlan, merged: MergedObject) -> bool:
+        runs = self.runs_of.get(plan.log.log_id, [])
+        if any(run not in runs for run in plan.runs):
+            return await super().commit_merge(plan, merged)
+        await asyncio.sleep(0.3)
+        runs = self.runs_of[plan.log.log_id]
+        merged_run = RunRead(
+            plan.runs[0].base_offset,
+            plan.runs[-1].last_offset,
+            ObjectRef(merged.key, StoreKind.OBJECTS),
+            merged.position,
+            merged.length,
+            0,
+            is_merged=True,
+            sparse_index=merged.sparse_index,
+        )
+        kept = [run for run in runs if run not in plan.runs]
+        self.runs_of[plan.log.log_id] = sorted([*kept, merged_run], key=lambda run: run.base_offset)
+        self.objects[merged.key] = ModelObject("c", StoreKind.OBJECTS, merged.size, merged.uploader)
+        return True
+
+
+class CommitOfFencedObjects(ModelMeta):
+    """Commits objects that were fenced, whose bytes may be deleted."""
+
+    async def commit_objects(
+        self, objects: Sequence[ObjectWrite], *, computed: CommitAnswer | None = None
+    ) -> CommitAnswer:
+        for written in objects:
+            found = self.objects.get(written.key)
+            if found is not None and found.state == "f":
+                del self.objects[written.key]
+        return await super().commit_objects(objects, computed=computed)
+
+
+class AckBeforeCommit(Committer):
+    """Takes a commit whose answer is lost for one that happened."""
+
+    async def commit_once(self, chosen: Sequence[Pending], computed: CommitAnswer | None) -> CommitAnswer:
+        try:
+            return await super().commit_once(chosen, computed)
+        except CommitUnknown as error:
+            return error.answer
+
+
+class CommitsOutOfOrder(Committer):
+    """Commits what is stored first, not what was appended first."""
+
+    async def ready(self) -> list[Pending]:
+        pending = list(self._pending)
+        uploads = [each.uploaded for each in pending if each.uploaded is not None]
+        if len(uploads) == len(pending):
+            await asyncio.wait(uploads, return_when=asyncio.FIRST_COMPLETED)
+        return [each for each in pending if each.uploaded is None or each.uploaded.done()]
+
+
+class StaleEnds(LogEnds):
+    """Believes that it knows the ends of all logs."""
+
+    async def refresh(self, names: Collection[TopicPartition]) -> bool:
+        return False
+
+
+class EngineWithAckBeforeCommit(SharedEngine):
+    committer_class = AckBeforeCommit
+
+
+class EngineWithCommitsOutOfOrder(SharedEngine):
+    committer_class = CommitsOutOfOrder
+
+
+class EngineWithStaleEnds(SharedEngine):
+    log_ends_class = StaleEnds
+
+
+MUTANTS: dict[str, tuple[type[SharedEngine], type[ModelMeta]]] = {
+    "a merge without the lock of the log": (SharedEngine, MergeWithoutLock),
+    "a commit of fenced objects": (SharedEngine, CommitOfFencedObjects),
+    "an acknowledgement before the commit": (EngineWithAckBeforeCommit, ModelMeta),
+    "commits out of order": (EngineWithCommitsOutOfOrder, ModelMeta),
+    "an end that is not refreshed": (EngineWithStaleEnds, ModelMeta),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_each_mutant_is_noticed(mutant: str) -> None:
+    engine_class, meta_class = MUTANTS[mutant]
+    for seed in count():
+        assert seed < MUTANT_SEEDS, f"{mutant} was not noticed"
+        try:
+            simulate(seed, engine_class=engine_class, meta_class=meta_class)
+        except AssertionError:
+            return
