@@ -184,12 +184,14 @@ def test_a_rule_has_the_operations_of_its_resource(open_page: Open, secure: Brok
     page = log_in(open_page, secure)
     page.get_by_role("button", name="New rule…").click()
     dialog = page.get_by_role("dialog")
-    kinds = dialog.get_by_label("Resource").locator("option").all_inner_texts()
-    assert {ResourceType[kind] for kind in kinds} == set(OPERATIONS_OF)
-    for kind in kinds:
-        dialog.get_by_label("Resource").select_option(kind)
-        offered = dialog.get_by_label("Operation").locator("option").all_inner_texts()
-        assert set(offered) == {operation.name for operation in OPERATIONS_OF[ResourceType[kind]]} | {"ALL"}
+    kinds = dialog.get_by_label("Resource").locator("option")
+    expect(kinds).to_have_count(len(OPERATIONS_OF))
+    assert {ResourceType[kind] for kind in kinds.all_inner_texts()} == set(OPERATIONS_OF)
+    for kind, operations in OPERATIONS_OF.items():
+        dialog.get_by_label("Resource").select_option(kind.name)
+        offered = dialog.get_by_label("Operation").locator("option")
+        expect(offered).to_have_count(len(operations) + 1)
+        assert set(offered.all_inner_texts()) == {operation.name for operation in operations} | {"ALL"}
 
 
 def test_quotas_are_set_and_removed(secure: BrokerProcess, admin: httpx.Client, open_page: Open) -> None:
