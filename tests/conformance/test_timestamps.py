@@ -121,12 +121,16 @@ def test_retention_keeps_a_new_record_that_has_no_time(
     driver: Driver, reference: Driver, make_topic: MakeTopic
 ) -> None:
     needs(driver, "no timestamp")
-    topic = make_topic(partitions=2, configs={"retention.ms": str(HOUR_MS)})
+    # Every append of another millisecond begins a segment: retention looks at a segment that is sealed at once.
+    topic = make_topic(partitions=2, configs={"retention.ms": str(HOUR_MS), "segment.ms": "1"})
     driver.produce(topic, [Record(value=b"no time", timestamp=NONE_MS, partition=0)])
+    reference.produce(topic, [Record(value=b"begins the next segment", partition=0)])
 
+    old = Record(value=b"old", timestamp=now_ms() - DAY_MS, partition=1)
+    reference.produce(topic, [old])
     # Twice, so that one whole pass of retention has seen the record.
     for end in (1, 2):
-        reference.produce(topic, [Record(value=b"old", timestamp=now_ms() - DAY_MS, partition=1)])
+        reference.produce(topic, [old])
         eventually(
             lambda end=end: reference.offset_at(topic, "earliest", partition=1) == end,
             "retention has deleted the old record of the other partition",

@@ -30,6 +30,7 @@ from app.storage.shared.meta import (
     StoreKind,
 )
 from app.storage.shared.upkeep_rules import (
+    CommittedRun,
     expired_runs,
     merged_log,
     runs_read_max,
@@ -53,6 +54,7 @@ class ModelObject:
     store: StoreKind
     size: int
     uploader: UUID
+    committed_ms: int = -1
     dead_at_ms: int | None = None
     has_bytes: bool = True
 
@@ -139,7 +141,9 @@ class ModelMeta:
             {key: self._producers[key] for key in producer_keys(objects) if key in self._producers},
         )
         for at, written in enumerate(objects):
-            self.objects[written.key] = ModelObject("c", written.store, written.size, written.uploader)
+            self.objects[written.key] = ModelObject(
+                "c", written.store, written.size, written.uploader, self._now_ms()
+            )
             if written.inline is not None:
                 self.inline[written.key] = bytes(written.inline)
             if not any(run.object_at == at for run in decision.runs):
@@ -234,7 +238,11 @@ class ModelMeta:
             return None
         oldest = self.runs_of[log_id][: RUNS_DELETED_MAX + 1]
         count = expired_runs(
-            row, oldest, now_ms=self._now_ms(), retention_s=retention_s, retention_bytes=retention_bytes
+            row,
+            [CommittedRun(run, self.objects[run.object.key].committed_ms) for run in oldest],
+            now_ms=self._now_ms(),
+            retention_s=retention_s,
+            retention_bytes=retention_bytes,
         )
         self._delete_oldest(log_id, oldest[:count])
         after = self._logs[log_id].row = without_runs(row, oldest[:count])
@@ -293,10 +301,12 @@ class ModelMeta:
         self._claims.pop(log_id, None)
         if row is None or at < 0 or runs[at : at + len(plan.runs)] != list(plan.runs):
             self.objects[merged.key] = ModelObject(
-                "f", merged.store, merged.size, merged.uploader, self._now_ms()
+                "f", merged.store, merged.size, merged.uploader, dead_at_ms=self._now_ms()
             )
             return False
-        self.objects[merged.key] = ModelObject("c", merged.store, merged.size, merged.uploader)
+        self.objects[merged.key] = ModelObject(
+            "c", merged.store, merged.size, merged.uploader, self._now_ms()
+        )
         if merged.inline is not None:
             self.inline[merged.key] = bytes(merged.inline)
         runs[at : at + len(plan.runs)] = [
@@ -331,7 +341,9 @@ class ModelMeta:
     async def fence(self, uploader: UUID, keys: Sequence[str]) -> list[str]:
         for key in keys:
             if key not in self.objects:
-                self.objects[key] = ModelObject("f", StoreKind.OBJECTS, 0, uploader, self._now_ms())
+                self.objects[key] = ModelObject(
+                    "f", StoreKind.OBJECTS, 0, uploader, dead_at_ms=self._now_ms()
+                )
         return sorted({key for key in keys if self.objects[key].state == "f"})
 
     async def sweep(self) -> int:

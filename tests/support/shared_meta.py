@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, cast
 from uuid import UUID
 
-from stele.wire.record_batch import LOG_OVERHEAD_BYTES, NO_PRODUCER_ID, BatchHeader
+from stele.wire.record_batch import LOG_OVERHEAD_BYTES, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
 
 from app.storage.shared.meta import (
     CommitAnswer,
@@ -150,7 +150,9 @@ class RandomCalls:
     def _batch(self, log_id: int) -> BatchHeader:
         random = self.random
         records, size = random.randint(1, 4), random.randint(70, 300)
-        max_timestamp = random.choice([random.randint(0, 1000), FAR_FUTURE_MS + random.randint(0, 1000)])
+        max_timestamp = random.choice(
+            [random.randint(0, 1000), FAR_FUTURE_MS + random.randint(0, 1000), NO_TIMESTAMP]
+        )
         producer_id = random.choice([NO_PRODUCER_ID, 1, 2])
         if producer_id == NO_PRODUCER_ID:
             return batch(records, size=size, max_timestamp=max_timestamp)

@@ -31,7 +31,7 @@ from .meta import (
     StoreKind,
 )
 from .postgres_commit import LOG_COLUMNS, STORE_INLINE, batches_of, commit_objects, log_row
-from .upkeep_rules import expired_runs, merged_log, runs_read_max, runs_to_merge, without_runs
+from .upkeep_rules import CommittedRun, expired_runs, merged_log, runs_read_max, runs_to_merge, without_runs
 
 _T = TypeVar("_T")
 
@@ -59,7 +59,8 @@ _RUNS = f"""
     ) AS r ON true
 """
 _OLDEST_RUNS = f"""
-    SELECT {_RUN_COLUMNS} FROM batches b JOIN objects o USING (object_id)
+    SELECT {_RUN_COLUMNS}, (extract(epoch FROM o.created_at) * 1000)::bigint
+    FROM batches b JOIN objects o USING (object_id)
     WHERE b.log_id = %s ORDER BY b.last_offset LIMIT %s
 """
 _RUN_AT_TIME = f"""
@@ -245,7 +246,7 @@ class PostgresMeta:
                 if log is None:
                     return None
                 moved = log.moved_start(before_offset)
-                oldest = _oldest(connection, log_id, RUNS_DELETED_MAX)
+                oldest = [committed.run for committed in _oldest(connection, log_id, RUNS_DELETED_MAX)]
                 gone = [run for run in oldest if run.last_offset < moved.log_start]
                 return _delete_oldest(connection, log, without_runs(moved, gone), gone)
 
@@ -263,7 +264,8 @@ class PostgresMeta:
                 count = expired_runs(
                     log, oldest, now_ms=now_ms, retention_s=retention_s, retention_bytes=retention_bytes
                 )
-                after = _delete_oldest(connection, log, without_runs(log, oldest[:count]), oldest[:count])
+                gone = [committed.run for committed in oldest[:count]]
+                after = _delete_oldest(connection, log, without_runs(log, gone), gone)
                 return Retained(after.log_start, count, count == RUNS_DELETED_MAX < len(oldest))
 
         return await self._run(work)
@@ -282,7 +284,7 @@ class PostgresMeta:
                 runs = _oldest(connection, log_id, ROWS_MAX + 1)
                 gone = runs[:ROWS_MAX]
                 if gone:
-                    connection.execute(_DELETE_OLDEST, (log_id, gone[-1].last_offset))
+                    connection.execute(_DELETE_OLDEST, (log_id, gone[-1].run.last_offset))
                 if len(runs) > len(gone):
                     return len(gone)
                 for table in ("producer_state", "upkeep", "logs"):
@@ -431,8 +433,9 @@ def _lock_log(connection: Connection, log_id: int) -> tuple[LogRow | None, int]:
     return (log_row(rows[0][:_LOG_WIDTH]), rows[0][_LOG_WIDTH]) if rows else (None, 0)
 
 
-def _oldest(connection: Connection, log_id: int, limit: int) -> list[RunRead]:
-    return [_run_read(row) for row in _fetch(connection, _OLDEST_RUNS, log_id, limit)]
+def _oldest(connection: Connection, log_id: int, limit: int) -> list[CommittedRun]:
+    rows = _fetch(connection, _OLDEST_RUNS, log_id, limit)
+    return [CommittedRun(_run_read(row[:-1]), row[-1]) for row in rows]
 
 
 def _delete_oldest(connection: Connection, before: LogRow, after: LogRow, gone: Sequence[RunRead]) -> LogRow:

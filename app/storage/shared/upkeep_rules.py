@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
+
+from stele.wire.record_batch import NO_TIMESTAMP
 
 from .meta import RUNS_DELETED_MAX, LogRow, RunRead
 
@@ -17,9 +20,21 @@ def runs_read_max(max_bytes: int, limit: int) -> int:
     return min(limit, _READ_AT_LEAST + max_bytes // _READ_BYTES_EACH)
 
 
+class CommittedRun(NamedTuple):
+    """A run, and when the object that has it now was committed: after a merge, the time of the merge."""
+
+    run: RunRead
+    committed_ms: int
+
+    @property
+    def newest_ms(self) -> int:
+        """The newest timestamp of its records, or when it was committed if none of them has a timestamp."""
+        return self.committed_ms if self.run.max_timestamp == NO_TIMESTAMP else self.run.max_timestamp
+
+
 def expired_runs(
     log: LogRow,
-    oldest: Sequence[RunRead],
+    oldest: Sequence[CommittedRun],
     *,
     now_ms: int,
     retention_s: float | None,
@@ -28,12 +43,13 @@ def expired_runs(
     """Return how many of the ``oldest`` runs of a log retention deletes, at most ``RUNS_DELETED_MAX``.
 
     Like Kafka with segments: the first run that must stay ends the search, and a log keeps at least
-    ``retention_bytes``.
+    ``retention_bytes``. Also like Kafka: records without timestamps are as old as what holds them.
     """
     size_bytes = log.size_bytes
-    for count, run in enumerate(oldest[:RUNS_DELETED_MAX]):
+    for count, committed in enumerate(oldest[:RUNS_DELETED_MAX]):
+        run = committed.run
         is_before = run.last_offset < log.log_start
-        is_old = retention_s is not None and run.max_timestamp < now_ms - retention_s * 1000
+        is_old = retention_s is not None and committed.newest_ms < now_ms - retention_s * 1000
         is_too_much = retention_bytes is not None and size_bytes - run.length >= retention_bytes
         if not (is_before or is_old or is_too_much):
             return count
