@@ -239,6 +239,16 @@ class ProducerStates:
             producer.is_whole = False
         self._producers = kept
 
+    def forget(self) -> None:
+        """Forget everything, because every batch before here is deleted.
+
+        What is left of a transaction whose marker may be among them begins with its next batch: that of the
+        producer's next transaction must not be taken for the same one.
+        """
+        self._refused.clear()
+        self._producers = {}
+        self._open = OpenTransactions()
+
     def last_batches(self) -> frozenset[int]:
         """Return the base offset of the last batch of each producer; without one, that of its last marker."""
         return frozenset(

@@ -94,6 +94,10 @@ class ProducerState(Protocol):
         """Forget all but the open transactions: batches are missing from here on."""
         ...
 
+    def forget(self) -> None:
+        """Forget open transactions too: every batch before here is deleted."""
+        ...
+
     def last_batches(self) -> frozenset[int]:
         """Return the base offset of the last batch of each producer; without one, that of its last marker.
 

@@ -133,9 +133,6 @@ class _Loader:
         self._partition.remove_leftovers()
         # The checkpoint replaces the file if that is lost.
         self._holes_until = max(self._partition.read_holes_until(), first_dirty)
-        self._replay = ProducerStateReplay(
-            self._partition, self._spec.producer_state, holes_until=self._holes_until
-        )
         bases = self._partition.stored(LOG_SUFFIX)
         while len(bases) > 1 and bases[1] <= log_start_offset:
             # Retention was interrupted, and may have deleted some of these files.
@@ -146,6 +143,12 @@ class _Loader:
                 bases, INT64_MAX if unclean_start is None else unclean_start.recovery_point
             )
         used_offset = max(recovery_point, log_start_offset)
+        self._replay = ProducerStateReplay(
+            self._partition,
+            self._spec.producer_state,
+            first_offset=bases[0] if bases else used_offset,
+            holes_until=self._holes_until,
+        )
         is_on_disk = False
         if self.segments:
             self._report_missing(self.segments[0].base_offset, log_start_offset)

@@ -25,10 +25,19 @@ class ProducerStateReplay:
     """The producer state knows of every batch before ``offset``, or knows that it does not."""
 
     def __init__(
-        self, partition: PartitionFiles, producer_state: ProducerState, *, holes_until: int = 0
+        self,
+        partition: PartitionFiles,
+        producer_state: ProducerState,
+        *,
+        first_offset: int = 0,
+        holes_until: int = 0,
     ) -> None:
-        """``holes_until``: before it, compaction may have removed batches."""
+        """``first_offset``: all segments before it are deleted.
+
+        ``holes_until``: before it, compaction may have removed batches.
+        """
         self.offset = 0
+        self._first_offset = first_offset
         self._holes_until = holes_until
         self._partition = partition
         self._producers = producer_state
@@ -47,6 +56,9 @@ class ProducerStateReplay:
                 if candidate == offset:
                     return True
                 break
+        if self.offset < self._first_offset:
+            self._producers.forget()
+            self.offset = self._first_offset
         for segment in segments:
             if segment.next_offset > self.offset and segment.size:
                 file = segment.open_own()

@@ -217,10 +217,7 @@ class LogTransactionHistory:
             opened_at, left = model.open_and_aborted()[0], model.left_of_open()
             opened = {one.producer_id: one.first_offset for one in self._states.open_transactions(ORDERS)}
             assert left.keys() <= opened.keys() <= opened_at.keys()
-            # If the marker of the producer's transaction before it was deleted, the two seem to be one, which began
-            # before the log does.
-            seems_older = any(first_offset < state.log_start_offset for first_offset in opened.values())
-            assert seems_older or state.last_stable_offset >= model.last_stable_offset
+            assert state.last_stable_offset >= model.last_stable_offset
             assert state.last_stable_offset <= min([*left.values(), model.high_watermark])
         for _ in range(3):
             await self._read(engine)
