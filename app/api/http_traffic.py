@@ -32,9 +32,11 @@ _REFUSED_S = 2.0
 
 
 class CountedProtocol(LimitedProtocol):
-    """A connection of the HTTP listener; ``refusal`` is why it was not admitted, set before it begins."""
+    """A connection of the HTTP listener; ``host`` and ``refusal``, why it was not admitted, are set before it begins."""
 
     refusal: str | None = None
+    # The address that it was admitted for.
+    host: str = "?"
 
 
 @dataclass(slots=True, eq=False)
@@ -171,13 +173,11 @@ def counted_protocol(
     class CountedConnection(CountedProtocol):
         head_timeout_s = frame_timeout_ms / 1000
         _peer: HttpPeer | None = None
-        _host: str = "?"
         _first_request: asyncio.TimerHandle | None = None
         _is_first = True
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            self._host = str((transport.get_extra_info("peername") or "?")[0])
             wait_s = idle_timeout_ms / 1000
             if self.refusal is None:
                 principal = transport.get_extra_info("principal") or str(ANONYMOUS)
@@ -203,7 +203,7 @@ def counted_protocol(
             if self._is_first:
                 self._is_first = False
                 if is_tls_hello(data):
-                    logger.warning("http: %s speaks TLS, and this listener has none", self._host)
+                    logger.warning("http: %s speaks TLS, and this listener has none", self.host)
                     self.transport.write(HANDSHAKE_FAILURE_ALERT)
                     self.transport.close()
                     return
@@ -221,7 +221,7 @@ def counted_protocol(
                 self._first_request.cancel()
             refused_now.discard(self)
             if self.refusal is None:
-                admission.leave(self._host)
+                admission.leave(self.host)
             if self._peer is not None:
                 traffic.closed(self._peer)
 

@@ -115,11 +115,11 @@ class HttpServer(uvicorn.Server):
             tls=tls,
         )
 
-    def _make(self, refusal: str | None) -> CountedProtocol:
+    def _make(self, host: str, refusal: str | None) -> CountedProtocol:
         protocol = self._make_protocol(
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
-        protocol.refusal = refusal
+        protocol.host, protocol.refusal = host, refusal
         return protocol
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -49,16 +49,16 @@ class AcceptOptions:
 class AcceptLoop:
     """Accepts connections, and makes a protocol for each; a ``HandshakeObserver``.
 
-    ``make_protocol`` gets None, or the reason why the connection is refused, which the
-    protocol tells its peer. It must call ``admission.leave`` when a connection that was not
-    refused is closed. With TLS, it is called after the handshake, and never for a connection
+    ``make_protocol`` gets the address of the peer, and None or the reason why the connection is refused,
+    which the protocol tells its peer. It must call ``admission.leave`` with that address when a connection
+    that was not refused is closed: a transport does not know it any more if the peer has reset the connection. With TLS, it is called after the handshake, and never for a connection
     that is refused.
     """
 
     def __init__(
         self,
         name: str,
-        make_protocol: Callable[[str | None], asyncio.Protocol],
+        make_protocol: Callable[[str, str | None], asyncio.Protocol],
         *,
         admission: Admission,
         options: AcceptOptions,
@@ -186,9 +186,9 @@ class AcceptLoop:
             nonlocal shaking
             tls = self.tls
             if tls is None:
-                return self._make_protocol(refusal)
+                return self._make_protocol(host, refusal)
             shaking = TlsTransport(
-                lambda: self._make_protocol(None),
+                lambda: self._make_protocol(host, None),
                 tls=tls,
                 observer=self,
                 timeout_s=self._options.handshake_timeout_ms / 1000,

@@ -229,7 +229,8 @@ class Connection(asyncio.Protocol, Generic[Request]):
     @property
     def peer_address(self) -> str:
         """``host:port``."""
-        address = None if self._transport is None else self._transport.get_extra_info("peername")
+        transport = self._transport
+        address = None if transport is None or self.is_closed else transport.get_extra_info("peername")
         if not address:
             return self.peer_host
         host, port = address[:2]
@@ -386,9 +387,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=self._limits.output_bytes_max)
         address = transport.get_extra_info("peername")
-        self.peer = str(address)
-        # Clients come from few hosts.
-        self.peer_host = sys.intern(str(address[0])) if address else "?"
+        self.peer = str(address) if address else self.peer_host
         self.tls_version = sys.intern(transport.get_extra_info("tls_version") or "")
         self.principal = Principal.parse(transport.get_extra_info("principal") or str(ANONYMOUS))
         refused = self._registry.opened(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -60,8 +61,10 @@ class TcpServer:
         )
         self._accept.start(listening)
 
-    def _make(self, refusal: str | None) -> AnyConnection:
+    def _make(self, host: str, refusal: str | None) -> AnyConnection:
         connection = self._make_connection(self)
+        # Clients come from few hosts.
+        connection.peer_host = sys.intern(host)
         if refusal is not None:
             self._refused[connection] = refusal
         return connection

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
+import signal
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -75,6 +78,36 @@ def test_http_beyond_the_limit_is_answered_with_503(broker: BrokerProcess) -> No
         with connect(broker.http_url) as refused:
             refused.sendall(ASK_HTTP)
             assert rest(refused).startswith(b"HTTP/1.1 503 ")
+
+
+def open_connections(broker: BrokerProcess, listener: str) -> float:
+    text = httpx.get(f"{broker.http_url}/metrics", headers={"connection": "close"}).text
+    found = re.search(rf'stele_listener_connections{{protocol="{listener}"}} (\S+)', text)
+    assert found, text
+    return float(found[1])
+
+
+@pytest.mark.parametrize("listener", ["binary", "kafka", "http"])
+def test_peers_that_reset_before_they_are_accepted_leave_their_room(
+    broker: BrokerProcess, listener: str
+) -> None:
+    urls = {"binary": broker.binary_url, "kafka": f"//{broker.kafka_bootstrap}", "http": broker.http_url}
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        for _ in range(2 * LIMIT):
+            with connect(urls[listener]) as gone:
+                gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+    own = 1 if listener == "http" else 0
+    assert any(open_connections(broker, listener) == own for _ in range(1000))
+    assert httpx.get(f"{broker.http_url}/v1/connections").status_code == 200
+    for _ in range(2 * LIMIT):
+        with connect(broker.binary_url) as fresh:
+            fresh.sendall(ASK_BINARY)
+            assert fresh.recv(1)
+        with KafkaPeer(broker) as peer:
+            peer.call(fetch("none", 0), 4)
 
 
 def test_a_consumer_in_a_long_poll_is_not_idle_and_a_silent_one_is_closed() -> None:

@@ -192,7 +192,11 @@ class KafkaTarget(_Tcp):
         )
 
     def connect(self, host: str) -> KafkaConnection:
-        return KafkaConnection(listener=self._listener, settings=self._settings, registry=self._registry)
+        connection = KafkaConnection(
+            listener=self._listener, settings=self._settings, registry=self._registry
+        )
+        connection.peer_host = host
+        return connection
 
     def held_bytes(self, connection: KafkaConnection) -> int:
         return len(connection._frames._buffer)
@@ -232,7 +236,11 @@ class BinaryTarget(_Tcp):
         )
 
     def connect(self, host: str) -> BinaryConnection:
-        return BinaryConnection(listener=self._listener, settings=self._settings, registry=self._registry)
+        connection = BinaryConnection(
+            listener=self._listener, settings=self._settings, registry=self._registry
+        )
+        connection.peer_host = host
+        return connection
 
     def held_bytes(self, connection: BinaryConnection) -> int:
         frames = connection._frames
@@ -313,7 +321,9 @@ class HttpTarget:
 
     def connect(self, host: str) -> asyncio.Protocol:
         self._admission.admit(host, 1)
-        return self._protocol(config=self._config, server_state=self._state, app_state={})
+        connection = self._protocol(config=self._config, server_state=self._state, app_state={})
+        connection.host = host
+        return connection
 
     def held_bytes(self, connection: Any) -> int:
         cycle = connection.cycle

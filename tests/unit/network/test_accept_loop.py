@@ -235,8 +235,8 @@ async def test_without_files_it_tries_again_every_second_and_loses_no_connection
     clock = SteeredClock(asyncio.get_running_loop())
     made: list[asyncio.Protocol] = []
 
-    def make(refusal: str | None) -> asyncio.Protocol:
-        assert refusal is None
+    def make(host: str, refusal: str | None) -> asyncio.Protocol:
+        assert (host, refusal) == ("127.0.0.1", None)
         made.append(asyncio.Protocol())
         return made[-1]
 
