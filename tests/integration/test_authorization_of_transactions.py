@@ -1,8 +1,10 @@
-"""The rights of a transaction over the Kafka protocol and over HTTP."""
+"""The rights of a transaction over the Kafka protocol, HTTP and the binary protocol."""
 
 from __future__ import annotations
 
 import httpx
+from stele.broker_process import BrokerProcess
+from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 
 from app.tcp.kafka.schemas.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -16,6 +18,8 @@ from app.tcp.kafka.schemas.write_txn_markers import (
 )
 from tests.integration import test_authorization
 from tests.integration.test_authorization import OPEN, SECRET, give, problem
+from tests.support.batches import batch_of
+from tests.support.binary_peer import Peer
 from tests.support.kafka_peer import KafkaPeer
 
 broker, root, peer = test_authorization.broker, test_authorization.root, test_authorization.peer
@@ -122,3 +126,62 @@ def test_a_transaction_over_several_requests_needs_the_right_to_its_id(
     assert opened["transactional_id"] is None
     assert problem(alice.delete("/v1/transactions/http-job")) == (403, 31)
     assert send("commit").status_code == 200
+
+
+# ── several at once, over the binary protocol ──
+
+
+def test_a_joint_commit_needs_the_right_to_every_id_that_it_ends(
+    broker: BrokerProcess, root: httpx.Client
+) -> None:
+    own, other = "joint-1", "joint-2"
+    give(root, "WRITE", OPEN, user="ANONYMOUS")
+    give(root, "WRITE", own, user="ANONYMOUS", resource_type="TRANSACTIONAL_ID")
+    begun = root.post(f"/v1/transactions/{other}/begin")
+    token = {name: begun.headers[name] for name in ("Producer-Id", "Producer-Epoch")}
+    records = {"records": [{"topic": OPEN, "value": "x"}]}
+    assert root.post(f"/v1/transactions/{other}/records", json=records, headers=token).status_code == 200
+    foreign = m.OpenTransaction(
+        transactional_id=other,
+        producer_id=int(token["Producer-Id"]),
+        producer_epoch=int(token["Producer-Epoch"]),
+    )
+
+    def states() -> dict[str, str]:
+        listed = root.get("/v1/transactions").json()["transactions"]
+        return {one["transactional_id"]: one["state"] for one in listed if "joint" in one["transactional_id"]}
+
+    with Peer(broker) as peer:
+
+        def refusal(request: m.Request) -> int:
+            answer = peer.call(request)
+            assert isinstance(answer, m.ErrorResponse), answer
+            return answer.code
+
+        denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert refusal(m.InitTransactionsRequest(transactional_id=other, timeout_ms=60_000)) == denied
+        producer = peer.call(m.InitTransactionsRequest(transactional_id=own, timeout_ms=60_000))
+        assert isinstance(producer, m.InitTransactionsResponse)
+        batch = batch_of(
+            [b"y"],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            is_transactional=True,
+        )
+        sent = peer.call(
+            m.TransactionalProduceRequest(
+                topic=OPEN, partition=0, acks=-1, batches=batch, transactional_id=own
+            )
+        )
+        assert not isinstance(sent, m.ErrorResponse), sent
+        mine = m.OpenTransaction(
+            transactional_id=own, producer_id=producer.producer_id, producer_epoch=producer.producer_epoch
+        )
+
+        assert refusal(m.CommitTransactionsRequest(transactions=[mine, foreign])) == denied
+        assert refusal(m.CommitTransactionsRequest(transactions=[mine], abandoned_prefix="joint-")) == denied
+        assert states() == {own: "Ongoing", other: "Ongoing"}, "all or none"
+        committed = peer.call(m.CommitTransactionsRequest(transactions=[mine], abandoned_prefix="joint-1"))
+        assert isinstance(committed, m.CommitTransactionsResponse), committed
+        assert states() == {own: "CompleteCommit", other: "Ongoing"}
+    assert root.post(f"/v1/transactions/{other}/abort", headers=token).status_code == 200
