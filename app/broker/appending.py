@@ -250,6 +250,9 @@ class Appender:
             if current is None or current.topic_id != topic.topic_id:
                 # It was deleted while they waited.
                 raise UnknownTopic(topic.name)
+            if current.config.is_compacted and not topic.config.is_compacted:
+                # The topic became compacted while they waited, so no thread has looked for their keys.
+                check_keys(topic.name, prepared.batches, prepared.headers)
             return self._append(
                 current, topic_partition, prepared.batches, prepared.headers, acks, sync_later, transaction
             )

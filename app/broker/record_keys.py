@@ -25,7 +25,7 @@ def is_checked_in_thread(header: rb.BatchHeader) -> bool:
 
 
 def check_keys(topic: str, batches: bytearray | memoryview, headers: Sequence[rb.BatchHeader]) -> None:
-    """Check batches that arrived for the compacted ``topic``; none may be one for a thread.
+    """Check batches for the compacted ``topic``; those that arrive and are for a thread hold up the event loop.
 
     Raises:
         InvalidBatch: records do not parse.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import threading
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -17,10 +18,12 @@ from stele.wire.messages import Durability
 from app.broker.broker import Broker
 from app.broker.fetch import PartitionFetch
 from app.broker.produce import Acks, PendingProduce
+from app.broker.recompress import Preparation, PreparedBatches
 from app.clock import SystemClock
 from app.cluster.sqlite import SqliteCatalog
 from app.errors import (
     BrokerClosing,
+    MissingKey,
     OutOfOrderSequence,
     RequestTimedOut,
     SteleError,
@@ -163,6 +166,34 @@ def test_a_topic_made_again_gets_nothing_that_waited_for_its_predecessor(tmp_pat
             assert await stored(broker, "orders") == (set(), [])
 
     played(story, tmp_path)
+
+
+async def test_batches_that_waited_while_their_topic_became_compacted_need_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_altered = threading.Event()
+    run = Preparation.run
+
+    def run_when_altered(
+        self: Preparation, batches: bytearray, headers: Sequence[rb.BatchHeader]
+    ) -> PreparedBatches:
+        is_altered.wait()
+        return run(self, batches, headers)
+
+    monkeypatch.setattr(Preparation, "run", run_when_altered)
+    async with broker_at(tmp_path) as (broker, _):
+        await broker.create_topic("orders", configs=ZSTD)
+        keyed = rb.BatchBuilder()
+        keyed.append(timestamp_ms=1_700_000_000_000, key=b"k", value=b"kept")
+        keyless, kept = (
+            broker.produce("orders", 0, batches, acks=Acks.LEADER) for batches in (batch(0), keyed.build())
+        )
+        await broker.alter_topic("orders", configs={"cleanup.policy": "compact"})
+        is_altered.set()
+        with pytest.raises(MissingKey):
+            await keyless.wait(TIMEOUT_MS)
+        await kept.wait(TIMEOUT_MS)
+        assert (await stored(broker, "orders"))[1] == [b"kept"]
 
 
 def test_a_receipt_with_acks_all_is_synced(tmp_path: Path) -> None:
