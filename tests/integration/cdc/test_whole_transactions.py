@@ -71,7 +71,7 @@ def kill_in_turn(tmp_path: Path, *, rounds: int, loads: int, records: int, seed:
 def test_no_reader_sees_half_a_transaction_through_kills_of_connector_broker_and_postgresql(
     tmp_path: Path,
 ) -> None:
-    kill_in_turn(tmp_path, rounds=6, loads=2, records=2000, seed=7)
+    kill_in_turn(tmp_path, rounds=3, loads=2, records=1000, seed=7)
 
 
 @pytest.mark.long

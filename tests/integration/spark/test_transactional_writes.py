@@ -12,7 +12,7 @@ from stele.broker_process import BrokerProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 PARTITIONS = 2
 TIMEOUT_S = 900
@@ -59,7 +59,6 @@ def test_a_transactional_batch_write_is_whole_in_all_topics_or_leaves_nothing(
     assert b"after" in contents(client, topics[0])
 
 
-@pytest.mark.long
 def test_a_stream_goes_on_when_transactions_are_turned_on_and_off(
     spark: SparkSession, broker: BrokerProcess, client: Client, topic: str, tmp_path: Path
 ) -> None:
