@@ -205,7 +205,8 @@ class Sampler:
                         compaction := self._broker.storage.partition_compaction(topic.name, partition)
                     ):
                         ratio = compaction.dirty_ratio
-                        ratios.append((ratio, ratio > topic.config.min_cleanable_dirty_ratio))
+                        is_due = compaction.cleaner == "due"
+                        ratios.append((ratio, is_due or ratio > topic.config.min_cleanable_dirty_ratio))
                     left -= 1
                     if not left:
                         left = PARTITIONS_PER_TURN

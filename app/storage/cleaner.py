@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
+from weakref import WeakKeyDictionary
 
 from ..clock import Clock, PatientClock
 from ..errors import StorageError
@@ -113,6 +114,8 @@ class Cleaner:
         self._is_aborted = False
         self._is_stopping = False
         self._retry_ms: dict[DiskLog, int] = {}
+        # The first timestamps of dirty segments, as of the last look for passes that are due.
+        self._first_ms: WeakKeyDictionary[DiskLog, Mapping[Segment, int]] = WeakKeyDictionary()
         # Old files to remove, and when, by the monotonic clock.
         self._discards: list[tuple[int, DiskLog, Replacement]] = []
         self._totals = PassCounts()
@@ -140,10 +143,11 @@ class Cleaner:
     def partition_compaction(self, log: DiskLog) -> PartitionCompaction:
         """How much of ``log`` no pass has read yet, and what is done about it.
 
-        It reads no file, so a pass that only ``max.compaction.lag.ms`` calls for is not seen as due.
+        It reads no file, so of segments that were written since the cleaner last looked for passes that are due,
+        ``max.compaction.lag.ms`` calls for none.
         """
         rules = _rules(log.config)
-        to_clean = self._range(log, rules, {})
+        to_clean = self._range(log, rules, self._first_ms.get(log, {}))
         return PartitionCompaction(
             dirty_ratio=to_clean.dirty_ratio, cleaner=self._state(log, to_clean, rules)
         )
@@ -226,6 +230,7 @@ class Cleaner:
             except FileNotFoundError:
                 # Retention or a deletion took them meanwhile; the next time will tell.
                 first_ms = {}
+            self._first_ms[log] = first_ms
         return self._range(log, rules, first_ms), rules
 
     def _range(self, log: DiskLog, rules: CleaningRules, first_ms: Mapping[Segment, int]) -> CleaningRange:

@@ -147,7 +147,7 @@ class LogState:
 
 
 # ``off``: compaction is disabled. ``running``: a pass over the partition runs. ``failed``: its last pass failed, and it
-# waits for another try. ``due``: the dirty ratio calls for a pass. ``idle``: nothing to do yet.
+# waits for another try. ``due``: the dirty ratio or the age of a record calls for a pass. ``idle``: nothing to do yet.
 CleanerState = Literal["off", "running", "failed", "due", "idle"]
 
 

@@ -160,7 +160,9 @@ async def test_a_small_dirty_part_waits_until_it_is_too_old() -> None:
     engine = await partition.open()
     await partition.fill()
     assert await engine.compact() == 0
+    assert state_of(engine) == "idle"
     await asyncio.sleep(61)
+    assert state_of(engine) == "due", "seen without another look at the files"
     await partition.put((b"k0", b"new"))
     assert await engine.compact() == 1
     assert len(partition.logs()) > 1, "the active segment rolled at the lag"
