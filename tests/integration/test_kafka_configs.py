@@ -836,7 +836,8 @@ def test_what_has_configurations_of_its_own_is_listed(
     assert (kind, "listed") in listed(peer, version, *kinds)
     assert alter(peer, kind, "listed", (config, DELETE, None))[0] == OK
     await_config(peer, kind, "listed", config, "45000" if kind == GROUP else "300000")
-    assert (kind, "listed") not in listed(peer, version, *kinds)
+    # Kafka knows of the deletion of a configuration before it knows that none is left.
+    assert any((kind, "listed") not in listed(peer, version, *kinds) for _ in range(1000))
 
 
 def test_groups_that_need_not_exist_are_described_in_bounds(stele_peer: KafkaPeer) -> None:

@@ -4,7 +4,7 @@ A reader asks for the end of every partition, three times: its last stable offse
 last stable offset again. All markers of a transaction are appended in one turn of the broker. So of a
 transfer that has a record before the first ends
 
-- every marker is before the high watermarks, and
+- every marker is before the high watermarks, or behind a batch of another producer that waits for its sync, and
 - every record is before the second ends, unless an earlier transaction that is still open holds its
   partition back.
 
