@@ -521,7 +521,7 @@ def _programs() -> Iterator[Line]:
     yield "get-offsets --topic perf"
     yield (
         "producer-perf-test --topic perf --num-records 5 --record-size 100 --throughput -1"
-        " --transactional-id tx --transaction-duration-ms 10"
+        " --transactional-id tx --transaction-duration-ms 600000"
     )
     yield "transactions list"
     yield "transactions list --duration-filter 100000"
