@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from enum import Enum
@@ -87,8 +88,10 @@ class PostgresProxy:
                 self.release.wait()
             if fault is not AtCommit.LOSE_REQUEST:
                 server.sendall(data)
-            # The server works off what it has before it notices the end.
-            server.shutdown(socket.SHUT_WR)
+            # The server works off what it has before it notices the end. If it has answered, the other thread may
+            # have ended the connection already.
+            with contextlib.suppress(OSError):
+                server.shutdown(socket.SHUT_WR)
             return
         _end(server)
 
