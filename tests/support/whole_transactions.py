@@ -1,4 +1,4 @@
-"""A load of money transfers over three tables, and a reader that finds every transaction whole.
+"""Loads of money transfers over three tables, and a reader that finds every transaction whole.
 
 Each transaction of PostgreSQL takes an amount from one account, gives it to another, and writes
 what it did into a third table, with a number of its own. So of the records that a reader has at
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 
 import psycopg2
 from stele import Client
@@ -87,6 +89,52 @@ class Transfers(threading.Thread):
         if self.is_alive():
             self.join()
         assert self.failure is None, self.failure
+
+
+# Each client of pgbench makes the transfers of ``Transfers``, without large ones.
+_SCRIPT = """\
+\\set amount random(1, 999)
+\\set rows random(1, 5)
+BEGIN;
+SELECT nextval('numbers') AS number \\gset
+INSERT INTO payer (number, rows, amount) SELECT :number, :rows, 0 - :amount FROM generate_series(1, :rows);
+INSERT INTO payee (number, rows, amount) SELECT :number, :rows, :amount FROM generate_series(1, :rows);
+INSERT INTO transfer (number, rows, amount) SELECT :number, :rows, 0 FROM generate_series(1, :rows);
+END;
+"""
+_PER_SECOND = 100
+
+
+class Pgbench(threading.Thread):
+    """pgbench, begun again whenever PostgreSQL was killed, until it is told to end."""
+
+    def __init__(self, pg: PostgresServer, bin_dir: Path, directory: Path, *, clients: int) -> None:
+        super().__init__()
+        script = directory / "transfers.sql"
+        script.write_text(_SCRIPT)
+        options = f"-n -c {clients} -T 36000 -R {_PER_SECOND} -f {script}"
+        self._command = [str(bin_dir / "pgbench"), *options.split(), pg.dsn]
+        self._ended = threading.Event()
+        self._failure = ""
+
+    def run(self) -> None:
+        while not self._ended.is_set():
+            process = subprocess.Popen(
+                self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            )
+            while process.poll() is None and not self._ended.wait(0.05):
+                pass
+            process.terminate()
+            _, said = process.communicate()
+            if "syntax error" in said or "does not exist" in said:
+                self._failure = said
+                return
+
+    def end(self) -> None:
+        self._ended.set()
+        if self.is_alive():
+            self.join()
+        assert not self._failure, self._failure
 
 
 class WholeReader:

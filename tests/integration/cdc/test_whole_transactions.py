@@ -13,12 +13,14 @@ from stele.cdc.log_transaction import committed_position
 from load.postgres_server import PostgresServer
 from tests.support.cdc import CdcProcess, Replay, running_cdc
 from tests.support.postgres import postgres_bin
-from tests.support.whole_transactions import TABLES, TOPICS, Transfers, WholeReader, create_tables
+from tests.support.whole_transactions import TABLES, TOPICS, Pgbench, Transfers, WholeReader, create_tables
 
 TABLE_NAMES = ",".join(f"public.{table}" for table in TABLES)
 
 
-def kill_in_turn(tmp_path: Path, *, rounds: int, loads: int, records: int, seed: int) -> None:
+def kill_in_turn(
+    tmp_path: Path, *, rounds: int, loads: int, records: int, seed: int, pgbench_clients: int = 0
+) -> None:
     """Transfer from several connections while connector, broker and PostgreSQL are killed; every read must be whole."""
     chance = random.Random(seed)
     with (
@@ -29,7 +31,9 @@ def kill_in_turn(tmp_path: Path, *, rounds: int, loads: int, records: int, seed:
         cdc = CdcProcess(
             pg, broker.binary_url, tmp_path / "cdc.log", "--tables", TABLE_NAMES, "--partitions", "2"
         )
-        transfers = [Transfers(pg, seed + number) for number in range(loads)]
+        transfers: list[Transfers | Pgbench] = [Transfers(pg, seed + number) for number in range(loads)]
+        if pgbench_clients:
+            transfers.append(Pgbench(pg, postgres_bin(), tmp_path, clients=pgbench_clients))
         reader = WholeReader(broker.binary_url)
         try:
             cdc.start()
@@ -77,7 +81,7 @@ def test_no_reader_sees_half_a_transaction_through_kills_of_connector_broker_and
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_long_no_reader_sees_half_a_transaction(tmp_path: Path, seed: int) -> None:
-    kill_in_turn(tmp_path, rounds=15, loads=4, records=10_000, seed=100 * seed)
+    kill_in_turn(tmp_path, rounds=15, loads=3, records=10_000, seed=100 * seed, pgbench_clients=4)
 
 
 def count_of(pg: PostgresServer, table: str) -> int:
