@@ -87,7 +87,7 @@ class PostgresProxy:
             if fault is AtCommit.HOLD:
                 self.release.wait()
             if fault is not AtCommit.LOSE_REQUEST:
-                server.sendall(data)
+                _sent(server, data)
             # The server works off what it has before it notices the end. If it has answered, the other thread may
             # have ended the connection already.
             with contextlib.suppress(OSError):
