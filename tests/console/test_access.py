@@ -10,7 +10,7 @@ from typing import Any, cast
 import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from stele.broker_process import BrokerProcess, run_broker
 
 from app.security.acl import OPERATIONS_OF, ResourceType
@@ -178,6 +178,25 @@ def test_rules_are_added_found_and_removed(
     expect(page.get_by_text("Rule removed")).to_be_visible()
     (left,) = admin.get("/v1/acls").json()["acls"]
     assert left["principal"] == "User:ops"
+
+
+def test_a_button_waits_for_the_script_that_serves_it(open_page: Open, secure: BrokerProcess) -> None:
+    page = open_page(f"/console/login?next={PATH}", base=secure.http_url)
+    button = page.get_by_role("button", name="New user…")
+    held: list[Route] = []
+
+    def hold(script: Route) -> None:
+        held.append(script)
+        expect(button).to_be_disabled()
+        script.continue_()
+
+    page.route("**/access.js*", hold)
+    page.get_by_label("User").fill(USER)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Log in").click()
+    button.click()
+    expect(page.get_by_role("dialog", name="New user")).to_be_visible()
+    assert held, "the script is not loaded by this name"
 
 
 def test_a_rule_has_the_operations_of_its_resource(open_page: Open, secure: BrokerProcess) -> None:
