@@ -126,7 +126,8 @@ class Pgbench(threading.Thread):
                 pass
             process.terminate()
             _, said = process.communicate()
-            if "syntax error" in said or "does not exist" in said:
+            # PostgreSQL that is killed or starts answers FATAL, or nothing; these are mistakes of the script.
+            if "ERROR:" in said or "syntax error" in said or "undefined variable" in said:
                 self._failure = said
                 return
 
