@@ -169,6 +169,7 @@ async def open_groups(broker: Broker) -> Groups:
         clock=clock,
         settings=settings,
         topic=broker.readable_topic,
+        configs=broker.configs.groups,
     )
     # Before the coordinator opens: a group may have committed offsets of this topic, too.
     broker.serve_virtual(OffsetsTopic(coordinator, cluster_id=broker.cluster_id))

@@ -31,6 +31,7 @@ from .entity_configs import (
     CLIENT_METRICS_CONFIGS,
     GROUP_CONFIGS,
     EntityConfig,
+    GroupConfigs,
     check_client_metrics_values,
     check_group_values,
 )
@@ -72,6 +73,8 @@ _CHECKS: Mapping[ConfigKind, Callable[[Mapping[str, str]], None]] = {
 class DynamicConfigs:
     """Holds the configurations that are set, and computes the values in effect.
 
+    ``groups`` reads those of groups.
+
     ``facts`` returns the settings that the broker was started with; ``topics`` follow
     its defaults.
     """
@@ -84,6 +87,7 @@ class DynamicConfigs:
         # A cache for the defaults of topics, emptied by each change.
         self._topic_synonyms: dict[str, list[ConfigSynonym]] = {}
         self._changes = asyncio.Lock()
+        self.groups = GroupConfigs(lambda group: self._of(ConfigKind.GROUP, group))
 
     async def open(self) -> None:
         """Load all configurations; call this before the topics are opened."""

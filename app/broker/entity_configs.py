@@ -1,8 +1,9 @@
 """Configurations of groups and client metrics subscriptions, by Kafka's names.
 
-Both are stored and shown so that tools can manage them. They have no effect until the
-broker serves the group protocols of KIP-848, KIP-932 and KIP-1071, and client
-telemetry (KIP-714).
+``GROUP_CONFIGS`` has one line per configuration of groups; ``GroupConfigs`` is how the
+groups read them. Those of protocols that are not served (KIP-932, KIP-1071), and all of
+client metrics subscriptions (KIP-714), are stored and shown so that tools can manage
+them, and have no effect.
 """
 
 from __future__ import annotations
@@ -31,6 +32,14 @@ class EntityConfig:
 
 _INT, _STRING, _LIST = ConfigType.INT, ConfigType.STRING, ConfigType.LIST
 _LATER = "Takes effect with the group protocol it is for, which is not served yet."
+# By protocol: what there is to say about its three intervals.
+_INTERVALS = {
+    "consumer": {
+        "session.timeout.ms": "After how long without a heartbeat a member is removed.",
+        "heartbeat.interval.ms": "How often members send heartbeats; the broker tells them.",
+        "assignment.interval.ms": "The shortest time between two assignments of the group.",
+    },
+}
 # ISO 8601 without a sign: days, then hours, minutes and seconds.
 _DURATION = re.compile(r"P(?=.)(\d{1,9}D)?(T(?=.)(\d{1,9}H)?(\d{1,9}M)?(\d{1,9}(\.\d{1,9})?S)?)?")
 _MATCH_KEYS = frozenset(
@@ -46,11 +55,13 @@ _MATCH_KEYS = frozenset(
 _INTERVAL_MS_MIN, _INTERVAL_MS_MAX = 100, 3_600_000
 
 
-def _group_number(default: int, minimum: int, maximum: int | None, broker_name: str) -> EntityConfig:
+def _group_number(
+    default: int, minimum: int, maximum: int | None, broker_name: str, description: str = _LATER
+) -> EntityConfig:
     return EntityConfig(
         type=_INT,
         default=str(default),
-        description=_LATER,
+        description=description,
         parse=int32(minimum, maximum),
         broker_name=broker_name,
     )
@@ -83,7 +94,13 @@ def _matches(text: str) -> list[str]:
 
 GROUP_CONFIGS: dict[str, EntityConfig] = {
     **{
-        f"{protocol}.{name}": _group_number(default, minimum, maximum, f"group.{protocol}.{name}")
+        f"{protocol}.{name}": _group_number(
+            default,
+            minimum,
+            maximum,
+            f"group.{protocol}.{name}",
+            _INTERVALS.get(protocol, {}).get(name, _LATER),
+        )
         for protocol in ("consumer", "share", "streams")
         for name, default, minimum, maximum in (
             ("session.timeout.ms", 45_000, 45_000, 60_000),
@@ -136,6 +153,42 @@ CLIENT_METRICS_CONFIGS: dict[str, EntityConfig] = {
         parse=split_list,
     ),
 }
+
+
+class GroupConfigs:
+    """Reads the configurations of groups; each read has the value in effect at that moment.
+
+    ``of`` returns the texts that are set for a group.
+    """
+
+    def __init__(self, of: Callable[[str], Mapping[str, str]]) -> None:
+        self._of = of
+
+    def number(self, group: str, name: str) -> int:
+        """Return a configuration that is an integer."""
+        value = self._value(group, name)
+        assert isinstance(value, int), name
+        return value
+
+    def text(self, group: str, name: str) -> str:
+        """Return a configuration that is a text."""
+        value = self._value(group, name)
+        assert isinstance(value, str), name
+        return value
+
+    def is_on(self, group: str, name: str) -> bool:
+        """Return a configuration that is a boolean."""
+        value = self._value(group, name)
+        assert isinstance(value, bool), name
+        return value
+
+    def _value(self, group: str, name: str) -> object:
+        config = GROUP_CONFIGS[name]
+        return config.parse(self._of(group).get(name, config.default))
+
+
+# For groups of a broker in which nothing is configured, as in tests.
+DEFAULT_GROUP_CONFIGS = GroupConfigs(lambda _group: {})
 
 
 def check_group_values(values: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from ..broker.entity_configs import DEFAULT_GROUP_CONFIGS, GroupConfigs
 from ..broker.topics import Topic
 from ..clock import Clock
 from ..cluster.group_store import GroupStore
@@ -68,6 +69,7 @@ class GroupCoordinator:
     """Serves the groups of ``store``.
 
     ``topic`` finds a topic by its name, and raises ``TopicError``: ``Broker.readable_topic``.
+    ``configs`` has the configurations of groups: ``Broker.configs.groups``.
     ``scheduler`` (default: the running loop) and ``make_id`` (default: UUIDs) are for tests.
     """
 
@@ -78,11 +80,18 @@ class GroupCoordinator:
         clock: Clock,
         settings: Settings,
         topic: Callable[[str], Topic],
+        configs: GroupConfigs = DEFAULT_GROUP_CONFIGS,
         scheduler: Scheduler | None = None,
         make_id: Callable[[], str] = random_id,
     ) -> None:
         self.table = GroupTable(
-            store=store, clock=clock, settings=settings, topic=topic, scheduler=scheduler, make_id=make_id
+            store=store,
+            clock=clock,
+            settings=settings,
+            topic=topic,
+            configs=configs,
+            scheduler=scheduler,
+            make_id=make_id,
         )
         self.transactional = TransactionalOffsets(self.table)
         self._retention = OffsetRetention(self.table, clock=clock)

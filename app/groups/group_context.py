@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from ..broker.entity_configs import GroupConfigs
 from ..broker.topics import Topic
 from ..cluster.group_store import GroupChange
 from ..errors import SteleError
@@ -18,6 +19,8 @@ class GroupContext(Protocol):
 
     @property
     def settings(self) -> Settings: ...
+    @property
+    def configs(self) -> GroupConfigs: ...
     @property
     def scheduler(self) -> Scheduler: ...
     @property

@@ -12,6 +12,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 
+from ..broker.entity_configs import DEFAULT_GROUP_CONFIGS, GroupConfigs
 from ..broker.topics import Topic
 from ..clock import Clock
 from ..cluster.group_store import (
@@ -66,10 +67,12 @@ class GroupTable:
         clock: Clock,
         settings: Settings,
         topic: Callable[[str], Topic],
+        configs: GroupConfigs = DEFAULT_GROUP_CONFIGS,
         scheduler: Scheduler | None = None,
         make_id: Callable[[], str] = random_id,
     ) -> None:
         self.settings = settings
+        self.configs = configs
         self.make_id = make_id
         self.groups: dict[str, LiveGroup] = {}
         self.epoch = 0

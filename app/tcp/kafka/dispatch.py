@@ -12,6 +12,7 @@ from stele.wire.error_codes import ErrorCode
 
 from ...broker.broker import Broker
 from .api import Api
+from .features import FEATURES_EPOCH, FINALIZED, supported
 from .handlers import (
     acls,
     cluster,
@@ -34,7 +35,6 @@ from .handlers import (
     transactions,
     users,
 )
-from .handlers.cluster import TRANSACTION_FEATURE, TRANSACTION_VERSION
 from .handlers.context import Answer, Context
 from .schemas import (
     add_offsets_to_txn,
@@ -112,17 +112,11 @@ from .schemas.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
-    FinalizedFeatureKey,
-    SupportedFeatureKey,
 )
 
 # KIP-511: valid names and versions of client software.
 _CLIENT_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 _FIRST_WITH_CLIENT_SOFTWARE = 3
-# Clients of version 3 reject a feature that is supported from level 0 on (KAFKA-17011).
-_FIRST_WITH_MINIMUM_0 = 4
-# Clients use what is finalized if its epoch is not negative; the features never change.
-_FEATURES_EPOCH = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,9 +159,9 @@ def _answer_api_versions(context: Context, request: ApiVersionsRequest) -> ApiVe
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=_ADVERTISED,
-        supported_features=_SUPPORTED if context.version >= _FIRST_WITH_MINIMUM_0 else (),
-        finalized_features_epoch=_FEATURES_EPOCH,
-        finalized_features=_FINALIZED,
+        supported_features=supported(context.version),
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=FINALIZED,
     )
 
 
@@ -297,10 +291,4 @@ API_VERSIONS_KEY = api_versions.API.key
 _ADVERTISED = [
     ApiVersion(api_key=row.api.key, min_version=row.api.versions[0], max_version=row.api.versions[1])
     for row in sorted(_ROWS, key=lambda row: row.api.key)
-]
-_SUPPORTED = [SupportedFeatureKey(name=TRANSACTION_FEATURE, min_version=0, max_version=TRANSACTION_VERSION)]
-_FINALIZED = [
-    FinalizedFeatureKey(
-        name=TRANSACTION_FEATURE, max_version_level=TRANSACTION_VERSION, min_version_level=TRANSACTION_VERSION
-    )
 ]

@@ -14,6 +14,7 @@ from stele.wire.error_codes import ErrorCode
 from ....broker.dynamic_configs import ConfigKind
 from ....errors import SteleError
 from ....work_budget import WorkBudget
+from ..features import FEATURES
 from ..schemas.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse
 from ..schemas.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -62,9 +63,6 @@ _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 _RESOURCE_TYPES = (_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP)
 _FIRST_WITH_RESOURCE_TYPES = 1
 _NAME_CHARACTERS_MAX = 1000
-# KIP-890: each transaction has its own epoch, for clients that can.
-TRANSACTION_FEATURE = "transaction.version"
-TRANSACTION_VERSION = 2
 
 
 def partition_error(context: Context, topic: str, partition: int) -> tuple[ErrorCode, str | None]:
@@ -263,18 +261,15 @@ def unregister_broker(context: Context, request: UnregisterBrokerRequest) -> Unr
 
 
 def update_features(_context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    """Refuse all features: the level of the only one is fixed (ADR-0021).
+    """Refuse all features: their levels are fixed (ADR-0021).
 
     As in Kafka, the error of the first feature is that of the whole request.
     """
     if not request.feature_updates:
         return UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message=None)
     feature = request.feature_updates[0].feature[:_NAME_CHARACTERS_MAX]
-    reason = (
-        f"is fixed at level {TRANSACTION_VERSION}"
-        if feature == TRANSACTION_FEATURE
-        else "does not exist here"
-    )
+    level = FEATURES.get(feature)
+    reason = "does not exist here" if level is None else f"is fixed at level {level}"
     return UpdateFeaturesResponse(
         error_code=ErrorCode.INVALID_UPDATE_VERSION,
         error_message=f"feature {feature!r} {reason}, and none of the features were updated; "

@@ -1,0 +1,34 @@
+"""The table of features that ApiVersions finalizes: one row per feature (ADR-0021).
+
+Clients choose protocols by what is finalized, so a feature has a row exactly if its APIs
+are served. All levels are fixed, and UpdateFeatures refuses to change them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .schemas.api_versions import FinalizedFeatureKey, SupportedFeatureKey
+
+# By name, in the order of names: the level that is in effect. The lowest supported level is 0.
+FEATURES: Mapping[str, int] = {
+    # KIP-890: each transaction has its own epoch, for clients that can.
+    "transaction.version": 2,
+}
+# Clients use what is finalized if its epoch is not negative; the features never change.
+FEATURES_EPOCH = 0
+# Clients of version 3 reject a feature that is supported from level 0 on (KAFKA-17011).
+_FIRST_WITH_MINIMUM_0 = 4
+
+FINALIZED = [
+    FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+    for name, level in FEATURES.items()
+]
+_SUPPORTED = [
+    SupportedFeatureKey(name=name, min_version=0, max_version=level) for name, level in FEATURES.items()
+]
+
+
+def supported(version: int) -> Sequence[SupportedFeatureKey]:
+    """Return the supported features for clients of ``version`` of ApiVersions."""
+    return _SUPPORTED if version >= _FIRST_WITH_MINIMUM_0 else ()
