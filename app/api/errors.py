@@ -144,6 +144,27 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.PartitionNotOwned: ProblemKind(
         409, "partition-not-owned", "Partition is not owned", ErrorCode.PARTITION_NOT_OWNED
     ),
+    errors.FencedMemberEpoch: ProblemKind(
+        409, "fenced-member-epoch", "Member epoch is fenced", ErrorCode.FENCED_MEMBER_EPOCH
+    ),
+    errors.StaleMemberEpoch: ProblemKind(
+        409, "stale-member-epoch", "Member epoch is stale", ErrorCode.STALE_MEMBER_EPOCH
+    ),
+    errors.UnreleasedInstance: ProblemKind(
+        409, "unreleased-instance", "Instance is in use", ErrorCode.UNRELEASED_INSTANCE_ID
+    ),
+    errors.UnsupportedAssignor: ProblemKind(
+        400, "unsupported-assignor", "Assignor is not known", ErrorCode.UNSUPPORTED_ASSIGNOR
+    ),
+    errors.InvalidRegularExpression: ProblemKind(
+        400,
+        "invalid-regular-expression",
+        "Regular expression is not valid",
+        ErrorCode.INVALID_REGULAR_EXPRESSION,
+    ),
+    errors.CommitVersionTooOld: ProblemKind(
+        409, "commit-version-too-old", "Version of the commit is too old", ErrorCode.UNSUPPORTED_VERSION
+    ),
     errors.LeaseFenced: ProblemKind(409, "lease-fenced", "Lease is fenced", ErrorCode.LEASE_FENCED),
     errors.OffsetMetadataTooLarge: ProblemKind(
         413,

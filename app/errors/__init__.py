@@ -72,6 +72,12 @@
     │       │   ├── PartitionNotAssigned
     │       │   ├── PartitionOwned       by another member
     │       │   └── PartitionNotOwned    claim it first
+    │       ├── FencedMemberEpoch    (``consumer_groups``) give up all partitions and join again
+    │       ├── StaleMemberEpoch     of a commit: repeat it with the epoch of the next heartbeat
+    │       ├── UnreleasedInstance   a live member has this instance id
+    │       ├── UnsupportedAssignor
+    │       ├── InvalidRegularExpression
+    │       ├── CommitVersionTooOld
     │       ├── LeaseFenced          its records belong to another lease
     │       └── OffsetMetadataTooLarge
     ├── RequestTimedOut              no confirmation in time; the request may still complete
@@ -100,6 +106,14 @@ imports them from here.
 from __future__ import annotations
 
 from .base import BrokerClosing, InvalidRequest, RequestError, RequestTimedOut, SteleError
+from .consumer_groups import (
+    CommitVersionTooOld,
+    FencedMemberEpoch,
+    InvalidRegularExpression,
+    StaleMemberEpoch,
+    UnreleasedInstance,
+    UnsupportedAssignor,
+)
 from .groups import (
     CoordinatorFenced,
     CoordinatorNotAvailable,
@@ -208,6 +222,7 @@ __all__ = [
     "BatchTooLarge",
     "BrokerClosing",
     "ClusterAuthorizationFailed",
+    "CommitVersionTooOld",
     "ConcurrentTransactions",
     "CoordinatorFenced",
     "CoordinatorNotAvailable",
@@ -217,6 +232,7 @@ __all__ = [
     "DuplicateSequence",
     "DuplicateUser",
     "FencedInstance",
+    "FencedMemberEpoch",
     "GroupAuthorizationFailed",
     "GroupError",
     "GroupFull",
@@ -236,6 +252,7 @@ __all__ = [
     "InvalidCredential",
     "InvalidGroupId",
     "InvalidPartitionCount",
+    "InvalidRegularExpression",
     "InvalidReplicaAssignment",
     "InvalidReplicationFactor",
     "InvalidRequest",
@@ -262,6 +279,7 @@ __all__ = [
     "RecordError",
     "RequestError",
     "RequestTimedOut",
+    "StaleMemberEpoch",
     "SteleError",
     "StorageError",
     "StorageFull",
@@ -287,6 +305,8 @@ __all__ = [
     "UnknownProducerMapping",
     "UnknownTopic",
     "UnknownTopicId",
+    "UnreleasedInstance",
     "UnstableOffset",
+    "UnsupportedAssignor",
     "UnsupportedCompression",
 ]
