@@ -1,5 +1,7 @@
 """Configurations of groups as the groups read them."""
 
+from collections.abc import Callable
+
 import pytest
 
 from app.broker.entity_configs import DEFAULT_GROUP_CONFIGS, GROUP_CONFIGS, GroupConfigs
@@ -20,7 +22,7 @@ def test_a_group_reads_what_is_set_at_that_moment_and_else_the_default() -> None
 def test_every_default_is_a_valid_value(name: str) -> None:
     config = GROUP_CONFIGS[name]
     assert config.parse(config.default) is not None
-    read = {
+    read: dict[type, Callable[[str, str], object]] = {
         int: DEFAULT_GROUP_CONFIGS.number,
         str: DEFAULT_GROUP_CONFIGS.text,
         bool: DEFAULT_GROUP_CONFIGS.is_on,
