@@ -32,7 +32,7 @@ LIMIT_S = 600.0
 LONG_LIMIT_S = 3600.0
 # Longer than the teardown of any test takes.
 BACKSTOP_S = 180.0
-_REPEAT_S = 10.0
+_REPEAT_S = 2.0
 _HAS_ALARM = hasattr(signal, "SIGALRM")
 
 

@@ -64,7 +64,7 @@ import asyncio
 
 def spin(loop):
     # Asyncio ends no more than this callback, whatever is raised in it.
-    for _ in range(5_000_000):
+    for _ in range(500_000):
         pass
     loop.call_soon(spin, loop)
 
