@@ -41,6 +41,9 @@ REQUESTS_PER_TURN = 64
 # has been quiet for a moment, or for this long at most.
 LINGER_S = 2.0
 LINGER_QUIET_S = 0.1
+# Responses that are ready in one turn of the loop leave in one system call; more bytes than these leave at once,
+# and up to so many are joined.
+_HELD_BYTES_MAX = 64 * 1024
 
 _RESPONSE_FAILED = "the response to a request of %s could not be made; the connection is closed"
 # Looked up for every piece of data; an attribute of an enumeration takes several times as long.
@@ -63,8 +66,11 @@ class Connection(asyncio.Protocol, Generic[Request]):
         "_cutter",
         "_flow",
         "_frame_since_s",
+        "_held",
+        "_held_bytes",
         "_is_beginning",
         "_is_read_paused",
+        "_is_sent_soon",
         "_last_byte_s",
         "_limits",
         "_linger_until_s",
@@ -120,6 +126,10 @@ class Connection(asyncio.Protocol, Generic[Request]):
         # What answers a request may call ``_go_on``, which must not begin the next one inside it.
         self._is_beginning = False
         self._is_read_paused = False
+        # Bytes of responses that leave together, soon.
+        self._held: list[bytes | bytearray] | None = None
+        self._held_bytes = 0
+        self._is_sent_soon = False
         self._linger_until_s = 0.0
         self._unsent_bytes = 0
         self._unsent_since_s = 0.0
@@ -149,7 +159,8 @@ class Connection(asyncio.Protocol, Generic[Request]):
     def answer(self, data: Buffers) -> None:
         """Answer the request that is next in order."""
         if self._responses.is_direct:
-            self._write(data)
+            self._hold(data)
+            self._send_ready()
         else:
             self._responses.append(data)
 
@@ -249,8 +260,9 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._go_on()
 
     def abort(self) -> None:
-        """Drop the connection; whatever was not sent is lost."""
+        """Drop the connection; what its transport has not sent is lost."""
         if self._transport is not None:
+            self._send_held()
             self._state = next_state(self._state, Event.CUT)
             self._transport.abort()
 
@@ -276,6 +288,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
             return
         finally:
             self._is_beginning = False
+        self._send_ready()
         if not cutter.has_partial_request():
             self._frame_since_s = None
         elif begun or self._frame_since_s is None:
@@ -338,18 +351,49 @@ class Connection(asyncio.Protocol, Generic[Request]):
 
     def _settle(self, response: PendingResponse, data: Buffers) -> None:
         for released in self._responses.fill(response, data):
-            self._write(released)
+            self._hold(released)
+        self._send_ready()
         self._go_on()
 
-    def _write(self, data: Buffers) -> None:
-        transport = self._transport
-        if not data or transport is None or self._state is _LINGERING or transport.is_closing():
+    def _hold(self, data: Buffers) -> None:
+        """Keep a response until ``_send_ready``, or send all that are kept if they are many bytes."""
+        if not data or self._state is _LINGERING or self.is_closed:
             return
-        self.bytes_out += size_of(data)
+        size = size_of(data)
+        self.bytes_out += size
+        held = self._held
+        if held is None:
+            held = self._held = []
         if isinstance(data, bytes):
-            transport.write(data)
+            held.append(data)
         else:
-            transport.writelines(data)
+            held.extend(data)
+        self._held_bytes += size
+        if self._held_bytes > _HELD_BYTES_MAX:
+            self._send_held()
+
+    def _send_ready(self) -> None:
+        """Send what is held, unless more responses may be ready before this turn of the loop ends."""
+        if self._held is None or self._is_beginning:
+            return
+        if self._responses.is_direct:
+            self._send_held()
+        elif not self._is_sent_soon:
+            self._is_sent_soon = True
+            self._loop.call_soon(self._send_held)
+
+    def _send_held(self) -> None:
+        held, size = self._held, self._held_bytes
+        self._held, self._held_bytes, self._is_sent_soon = None, 0, False
+        transport = self._transport
+        if held is None or transport is None or transport.is_closing():
+            return
+        if len(held) == 1:
+            transport.write(held[0])
+        elif size <= _HELD_BYTES_MAX:
+            transport.write(b"".join(held))
+        else:
+            transport.writelines(held)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         if self._abandonable is not None:
