@@ -170,6 +170,7 @@ async def open_groups(broker: Broker) -> Groups:
         settings=settings,
         topic=broker.readable_topic,
         configs=broker.configs.groups,
+        topic_names=lambda: [topic.name for topic in broker.topics()],
     )
     # Before the coordinator opens: a group may have committed offsets of this topic, too.
     broker.serve_virtual(OffsetsTopic(coordinator, cluster_id=broker.cluster_id))

@@ -165,6 +165,9 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.CommitVersionTooOld: ProblemKind(
         409, "commit-version-too-old", "Version of the commit is too old", ErrorCode.UNSUPPORTED_VERSION
     ),
+    errors.GroupOfOtherType: ProblemKind(
+        409, "group-of-other-type", "Group uses another protocol", ErrorCode.GROUP_ID_NOT_FOUND
+    ),
     errors.LeaseFenced: ProblemKind(409, "lease-fenced", "Lease is fenced", ErrorCode.LEASE_FENCED),
     errors.OffsetMetadataTooLarge: ProblemKind(
         413,

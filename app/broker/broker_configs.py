@@ -224,7 +224,9 @@ _KAFKA_NAMES: dict[str, BrokerConfig] = {
     "create.topic.policy.class.name": _fixed(ConfigType.CLASS, None, "There are no policies."),
     "default.replication.factor": _fixed(_INT, "1"),
     "delete.topic.enable": _fixed(ConfigType.BOOLEAN, "true", "Topics can be deleted."),
-    "group.coordinator.rebalance.protocols": _fixed(_LIST, "classic", "The group protocols that are served."),
+    "group.coordinator.rebalance.protocols": _fixed(
+        _LIST, "classic,consumer", "The group protocols that are served."
+    ),
     "inter.broker.listener.name": _fixed(_STRING, None),
     "listener.security.protocol.map": BrokerConfig(
         type=_STRING,

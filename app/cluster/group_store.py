@@ -13,17 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 from uuid import UUID
 
+from .consumer_group_store import ConsumerGroupChange, MemberProtocol, StoredConsumerGroup
 from .transaction_store import StoredAnswer, StoredTransactions, TransactionChange
-
-
-class MemberProtocol(NamedTuple):
-    """An assignor that a member supports, and its metadata for the leader."""
-
-    name: str
-    metadata: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +148,7 @@ GroupChange: TypeAlias = (
     | DeleteOwner
     | DeleteOffset
     | DeleteTopicOffsets
+    | ConsumerGroupChange
 )
 
 StoreChange: TypeAlias = GroupChange | TransactionChange
@@ -170,6 +165,7 @@ class StoredGroups:
     groups: Sequence[GroupRecord]
     offsets: Sequence[OffsetRecord]
     pending: Sequence[PendingOffset] = ()
+    consumer_groups: Sequence[StoredConsumerGroup] = ()
 
 
 class GroupStore(Protocol):

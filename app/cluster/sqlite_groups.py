@@ -10,6 +10,8 @@ Apart from the catalog's, so that no commit waits for a topic to be made::
     offsets            committed offsets; a group may have some without standing in groups
     pending_offsets    offsets that open transactions commit (``sqlite_pending_offsets``)
 
+Groups whose partitions the broker assigns have tables of their own (``sqlite_consumer_groups``).
+A group is in the tables of one protocol only.
 The tables of transactions are in ``sqlite_transactions``.
 
 A commit is in the file when ``write`` returns: SQLite has synced its log. A
@@ -26,6 +28,12 @@ from pathlib import Path
 from uuid import UUID
 
 from ..errors import CoordinatorFenced, GroupStoreFailed
+from .consumer_group_store import (
+    ConsumerGroupRecord,
+    ConsumerMemberRecord,
+    DeleteConsumerGroup,
+    DeleteConsumerMember,
+)
 from .group_store import (
     DeleteGroup,
     DeleteOffset,
@@ -40,6 +48,12 @@ from .group_store import (
     PendingOffset,
     StoreChange,
     StoredGroups,
+)
+from .sqlite_consumer_groups import (
+    CREATE_CONSUMER_GROUPS,
+    apply_consumer_change,
+    consumer_groups,
+    delete_consumer_group,
 )
 from .sqlite_pending_offsets import (
     CREATE_PENDING_OFFSETS,
@@ -117,6 +131,7 @@ _MIGRATIONS = (
     CREATE_PENDING_OFFSETS,
     CREATE_TABLES,
     CREATE_ANSWERS,
+    CREATE_CONSUMER_GROUPS,
 )
 
 # Another process may read or copy the file and hold its lock meanwhile, at most for so long.
@@ -154,6 +169,7 @@ class SqliteGroupStore:
                     groups=_groups(database),
                     offsets=_offsets(database),
                     pending=pending_offsets(database),
+                    consumer_groups=consumer_groups(database),
                 )
         except (sqlite3.Error, GroupStoreFailed) as error:
             self.close()
@@ -243,6 +259,7 @@ def _apply(database: sqlite3.Connection, change: StoreChange) -> None:
             end_pending_offsets(database, change)
         case GroupRecord():
             _delete_group(database, change.group)
+            delete_consumer_group(database, change.group)
             _insert_group(database, change)
         case OwnerRecord():
             _insert_owners(database, [change])
@@ -251,8 +268,14 @@ def _apply(database: sqlite3.Connection, change: StoreChange) -> None:
                 "DELETE FROM owners WHERE group_id = ? AND topic = ? AND partition = ?",
                 (change.group, change.topic, change.partition),
             )
+        case ConsumerGroupRecord():
+            _delete_group(database, change.group)
+            apply_consumer_change(database, change)
+        case ConsumerMemberRecord() | DeleteConsumerMember() | DeleteConsumerGroup():
+            apply_consumer_change(database, change)
         case DeleteGroup():
             _delete_group(database, change.group)
+            delete_consumer_group(database, change.group)
             for table in ("offsets", "pending_offsets"):
                 database.execute(f"DELETE FROM {table} WHERE group_id = ?", (change.group,))  # noqa: S608
         case DeleteOffset():

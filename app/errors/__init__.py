@@ -78,6 +78,7 @@
     │       ├── UnsupportedAssignor
     │       ├── InvalidRegularExpression
     │       ├── CommitVersionTooOld
+    │       ├── GroupOfOtherType     its members use another group protocol
     │       ├── LeaseFenced          its records belong to another lease
     │       └── OffsetMetadataTooLarge
     ├── RequestTimedOut              no confirmation in time; the request may still complete
@@ -109,6 +110,7 @@ from .base import BrokerClosing, InvalidRequest, RequestError, RequestTimedOut, 
 from .consumer_groups import (
     CommitVersionTooOld,
     FencedMemberEpoch,
+    GroupOfOtherType,
     InvalidRegularExpression,
     StaleMemberEpoch,
     UnreleasedInstance,
@@ -238,6 +240,7 @@ __all__ = [
     "GroupFull",
     "GroupNotEmpty",
     "GroupNotFound",
+    "GroupOfOtherType",
     "GroupStoreFailed",
     "GroupSubscribedToTopic",
     "IdempotencyKeyInUse",

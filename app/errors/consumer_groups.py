@@ -71,3 +71,12 @@ class CommitVersionTooOld(GroupError):
             f"{short(group)!r}; upgrade the client",
             group=group,
         )
+
+
+class GroupOfOtherType(GroupError):
+    def __init__(self, group: str, kind: str) -> None:
+        super().__init__(
+            f"group {short(group)!r} is of type {kind}; use group.protocol={kind}, another group id, or stop its members",
+            group=group,
+        )
+        self.kind = kind

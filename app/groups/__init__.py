@@ -7,6 +7,9 @@ Every listener serves them. Reading order:
 - ``ownership``, ``claims``         claims of partitions by members outside the protocol
 - ``consumer_protocol``, ``assignors``, ``managed_members``   members that the broker joins for and assigns to
 - ``live_group``, ``live_members``, ``rebalance``, ``parking``, ``answers``, ``timers``   requests that wait, sessions
+- ``consumer_messages``, ``consumer_group``, ``consumer_member``, ``consumer_assignors``, ``consumer_commits``   the
+  protocol in which the broker assigns (KIP-848), a pure state machine
+- ``live_consumer_group``, ``consumer_groups``   its timers and writes; what a listener may call about it
 - ``offsets``, ``group_offsets``, ``offset_retention``   committed offsets: rules, state, expiry
 - ``pending_offsets``, ``pending_producers``, ``transactional_offsets``   offsets that open transactions commit
 - ``group_table``, ``group_context``, ``writer``   which groups exist; the store of their changes

@@ -35,10 +35,10 @@ from ..errors import (
 )
 from ..settings import Settings
 from .checks import check_group_id, check_join
+from .consumer_groups import ConsumerGroups
 from .consumer_protocol import CONSUMER
 from .descriptions import description_of, listing_of
 from .group_offsets import GroupOffsets
-from .group_states import GroupState
 from .group_table import GroupTable, random_id
 from .live_group import LiveGroup
 from .managed_members import join_request_of, membership_of
@@ -69,7 +69,9 @@ class GroupCoordinator:
     """Serves the groups of ``store``.
 
     ``topic`` finds a topic by its name, and raises ``TopicError``: ``Broker.readable_topic``.
-    ``configs`` has the configurations of groups: ``Broker.configs.groups``.
+    ``configs`` has the configurations of groups: ``Broker.configs.groups``. ``topic_names`` returns
+    the names that regular expressions of members may match. ``consumers`` serves the groups whose
+    partitions the broker assigns.
     ``scheduler`` (default: the running loop) and ``make_id`` (default: UUIDs) are for tests.
     """
 
@@ -81,6 +83,7 @@ class GroupCoordinator:
         settings: Settings,
         topic: Callable[[str], Topic],
         configs: GroupConfigs = DEFAULT_GROUP_CONFIGS,
+        topic_names: Callable[[], Sequence[str]] = tuple,
         scheduler: Scheduler | None = None,
         make_id: Callable[[], str] = random_id,
     ) -> None:
@@ -90,10 +93,12 @@ class GroupCoordinator:
             settings=settings,
             topic=topic,
             configs=configs,
+            topic_names=topic_names,
             scheduler=scheduler,
             make_id=make_id,
         )
         self.transactional = TransactionalOffsets(self.table)
+        self.consumers = ConsumerGroups(self.table)
         self._retention = OffsetRetention(self.table, clock=clock)
 
     # ── life ──
@@ -259,6 +264,7 @@ class GroupCoordinator:
             InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration, TooManyGroups: as ``join``.
             GroupNotFound: a member commits, and the group does not exist.
             RebalanceInProgress: sync first.
+            StaleMemberEpoch, CommitVersionTooOld: of groups whose partitions the broker assigns.
             GroupStoreFailed: nothing was kept; commit again.
         """
         self.table.check_open()
@@ -266,11 +272,7 @@ class GroupCoordinator:
         if request.generation >= 0 and request.group not in self.table.groups:
             raise GroupNotFound(request.group)
         live = self.table.existing_or_new(request.group)
-        member = live.group.check_commit(
-            generation=request.generation, member_id=request.member_id, instance_id=request.instance_id
-        )
-        if member is not None:
-            live.members.keep_alive(member)
+        live.check_commit(request)
         return self._keep_offsets(live, request)
 
     def commit_owned(self, claimant: Claimant, offset: OffsetToCommit) -> asyncio.Future[Results]:
@@ -423,12 +425,11 @@ class GroupCoordinator:
             GroupNotEmpty: its members are no consumers, so the broker cannot know what they read.
         """
         live = self.table.existing(group)
-        is_empty = live.group.state is GroupState.EMPTY
-        if not is_empty and live.group.protocol_type != CONSUMER:
+        if live.consumer is None and not live.is_empty and live.group.protocol_type != CONSUMER:
             raise GroupNotEmpty(group)
         results: Results = []
         keys: list[tuple[str, int]] = []
-        subscribed = {topic: live.group.is_subscribed(topic) for topic, _ in partitions}
+        subscribed = {topic: live.is_subscribed(topic) for topic, _ in partitions}
         for topic, partition in partitions:
             if subscribed[topic]:
                 results.append(GroupSubscribedToTopic(group, topic))
@@ -451,11 +452,11 @@ class GroupCoordinator:
     # ── describing and deleting groups ──
 
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
-        """List groups by name; ``states`` and ``types`` (``classic``) filter regardless of case."""
+        """List groups by name; ``states`` and ``types`` (``classic``, ``consumer``) filter regardless of case."""
         self.table.check_open()
         wanted_states = {state.casefold() for state in states}
         wanted_types = {kind.casefold() for kind in types}
-        listings = [listing_of(live.group) for _, live in sorted(self.table.groups.items())]
+        listings = [listing_of(live) for _, live in sorted(self.table.groups.items())]
         return [
             listing
             for listing in listings
@@ -473,11 +474,11 @@ class GroupCoordinator:
 
     def describe(self, group: str) -> GroupDescription:
         """Raises ``GroupNotFound``."""
-        return description_of(self.table.existing(group).group)
+        return description_of(self.table.existing(group), self.table)
 
     def delete_group(self, group: str) -> asyncio.Future[None]:
         """Delete a group and its offsets, also pending ones. Raises ``GroupNotFound``, ``GroupNotEmpty``."""
         live = self.table.existing(group)
-        if live.group.state is not GroupState.EMPTY:
+        if not live.is_empty:
             raise GroupNotEmpty(group)
         return self.table.drop(live)

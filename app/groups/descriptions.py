@@ -2,18 +2,73 @@
 
 from __future__ import annotations
 
-from .consumer_protocol import subscribed_topics
+from collections.abc import Iterable
+
+from ..cluster.consumer_group_store import OwnedPartition
+from .consumer_assignors import DEFAULT_ASSIGNOR
+from .consumer_group import ConsumerGroup
+from .consumer_protocol import CONSUMER, AssignedPartition, subscribed_topics
 from .group import Group
+from .group_context import GroupContext
 from .group_states import GroupState
+from .live_group import LiveGroup
 from .messages import GroupDescription, GroupListing, MemberDescription
 
 
-def listing_of(group: Group) -> GroupListing:
-    return GroupListing(group=group.name, protocol_type=group.protocol_type or "", state=group.state)
+def listing_of(live: LiveGroup) -> GroupListing:
+    if live.consumer is not None:
+        return GroupListing(group=live.group.name, protocol_type=CONSUMER, state=live.state, type=CONSUMER)
+    return GroupListing(group=live.group.name, protocol_type=live.group.protocol_type or "", state=live.state)
 
 
-def description_of(group: Group) -> GroupDescription:
-    """Describe a group; its protocol and assignments are shown only while it is stable."""
+def description_of(live: LiveGroup, context: GroupContext) -> GroupDescription:
+    """Describe a group of either protocol."""
+    if live.consumer is not None:
+        return _consumer_group(live.consumer.group, context)
+    return _classic_group(live.group)
+
+
+def _consumer_group(group: ConsumerGroup, context: GroupContext) -> GroupDescription:
+    topics = {member_id: group.topics_of_member(member) for member_id, member in group.members.items()}
+    facts = context.topic_facts({topic for subscribed in topics.values() for topic in subscribed})
+    names = {topic.topic_id: name for name, topic in facts.items()}
+
+    def named(partitions: Iterable[OwnedPartition]) -> frozenset[AssignedPartition]:
+        # Partitions of deleted topics, and of those that nobody subscribes to any more, are about to go.
+        return frozenset(
+            AssignedPartition(names[topic_id], number) for topic_id, number in partitions if topic_id in names
+        )
+
+    return GroupDescription(
+        group=group.name,
+        state=group.state,
+        generation=group.epoch,
+        protocol_type=CONSUMER,
+        protocol_name=group.assignor or DEFAULT_ASSIGNOR,
+        members=[
+            MemberDescription(
+                member_id=member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                metadata=b"",
+                assignment=b"",
+                session_timeout_ms=context.configs.number(group.name, "consumer.session.timeout.ms"),
+                topics=topics[member_id],
+                assigned=named(member.assigned),
+                epoch=member.epoch,
+                regex=member.regex,
+                target=named(member.target),
+            )
+            for member_id, member in group.members.items()
+        ],
+        type=CONSUMER,
+        assignment_epoch=group.assignment_epoch,
+    )
+
+
+def _classic_group(group: Group) -> GroupDescription:
+    """Describe a classic group; its protocol and assignments are shown only while it is stable."""
     is_stable = group.state is GroupState.STABLE
     return GroupDescription(
         group=group.name,

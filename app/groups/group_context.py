@@ -10,6 +10,7 @@ from ..broker.topics import Topic
 from ..cluster.group_store import GroupChange
 from ..errors import SteleError
 from ..settings import Settings
+from .consumer_group import TopicFacts
 from .pending_producers import PendingProducers
 from .timers import Scheduler
 
@@ -36,6 +37,10 @@ class GroupContext(Protocol):
 
     def partitions_of(self, topics: Iterable[str]) -> Mapping[str, int]:
         """Return the partition counts of those of ``topics`` that exist."""
+        ...
+
+    def topic_facts(self, topics: Iterable[str]) -> Mapping[str, TopicFacts]:
+        """Return the ids and partition counts of those of ``topics`` that exist."""
         ...
 
     def changed(self, group: str) -> None:

@@ -31,6 +31,9 @@ class GroupState(Enum):
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
+    # Of consumer groups whose partitions the broker assigns (``consumer_group``); a classic group is never in them.
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
 
 
 class Event(Enum):

@@ -37,8 +37,10 @@ from ..errors import (
 )
 from ..settings import Settings
 from .checks import check_group_id
+from .consumer_group import ConsumerGroup, TopicFacts
 from .group import Group
 from .group_states import Event, GroupState
+from .live_consumer_group import LiveConsumerGroup
 from .live_group import LiveGroup
 from .messages import EndedOffsets
 from .offsets import topic_id_of
@@ -68,11 +70,13 @@ class GroupTable:
         settings: Settings,
         topic: Callable[[str], Topic],
         configs: GroupConfigs = DEFAULT_GROUP_CONFIGS,
+        topic_names: Callable[[], Sequence[str]] = tuple,
         scheduler: Scheduler | None = None,
         make_id: Callable[[], str] = random_id,
     ) -> None:
         self.settings = settings
         self.configs = configs
+        self.topic_names = topic_names
         self.make_id = make_id
         self.groups: dict[str, LiveGroup] = {}
         self.epoch = 0
@@ -96,6 +100,9 @@ class GroupTable:
         self.epoch = stored.epoch
         for record in stored.groups:
             self.groups[record.group] = LiveGroup(Group.restored(record), self)
+        for consumer_group in stored.consumer_groups:
+            restored = ConsumerGroup.restored(consumer_group, topics_of=self.topic_facts)
+            self._stored_group(restored.name).consumer = LiveConsumerGroup(restored, self)
         stale: list[GroupChange] = []
         for record in stored.offsets:
             if topic_id_of(self._topic, record.topic) != record.topic_id:
@@ -171,6 +178,14 @@ class GroupTable:
             with contextlib.suppress(TopicError):
                 counts[name] = self._topic(name).partitions
         return counts
+
+    def topic_facts(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
+        facts: dict[str, TopicFacts] = {}
+        for name in topics:
+            with contextlib.suppress(TopicError):
+                topic = self._topic(name)
+                facts[name] = TopicFacts(topic_id=topic.topic_id, partitions=topic.partitions)
+        return facts
 
     def changed(self, group: str) -> None:
         for watcher in self._change_watchers:
@@ -274,6 +289,7 @@ class GroupTable:
         def dropped(error: SteleError | None) -> None:
             if error is None:
                 live.group.handle(Event.DELETED)
+                live.end_consumer_group(GroupNotFound(name))
                 self.pending_producers.forget(live.offsets)
             else:
                 # The store still has it.
@@ -313,7 +329,7 @@ class GroupTable:
         None if it was never stored, or while the assignment of its generation is not known.
         """
         live = self.groups.get(group)
-        if live is None or live.group.state is GroupState.COMPLETING_REBALANCE:
+        if live is None or live.consumer is not None or live.group.state is GroupState.COMPLETING_REBALANCE:
             return None
         return live.group.record() if live.group.generation > 0 else None
 

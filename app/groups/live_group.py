@@ -11,10 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from ..cluster.consumer_group_store import OwnedPartition
 from ..cluster.group_store import MemberProtocol
 from ..errors import (
     FencedInstance,
     GroupFull,
+    GroupOfOtherType,
     InconsistentGroupProtocol,
     InvalidRequest,
     MemberIdRequired,
@@ -24,15 +26,18 @@ from ..errors import (
 )
 from .answers import joined_of, synced_of
 from .claims import GroupClaims
+from .consumer_commits import check_commit
 from .group import Group
 from .group_context import GroupContext
 from .group_offsets import GroupOffsets
 from .group_states import GroupState
+from .live_consumer_group import LiveConsumerGroup
 from .live_members import LiveMembers
 from .managed_members import is_led_by_the_broker
 from .member import Member
 from .messages import (
     NO_MEMBER,
+    CommitRequest,
     Joined,
     JoinRequest,
     LeavingMember,
@@ -53,7 +58,11 @@ def _protocols(request: JoinRequest) -> tuple[MemberProtocol, ...]:
 
 
 class LiveGroup:
-    """A group with its ``members``, committed ``offsets`` and ``claims``."""
+    """A group with its ``members``, committed ``offsets`` and ``claims``.
+
+    ``consumer`` is None for a classic group. While the broker assigns the partitions, the
+    members are in it, and ``group`` and ``members`` are empty.
+    """
 
     def __init__(self, group: Group, context: GroupContext) -> None:
         self.group = group
@@ -61,18 +70,98 @@ class LiveGroup:
         self.claims = GroupClaims(group, context)
         self.members = LiveMembers(group, context, expire=self._expire)
         self.rebalance = Rebalance(self.members, context)
+        self.consumer: LiveConsumerGroup | None = None
         self._context = context
 
     @property
     def is_unused(self) -> bool:
         """No member is in it or about to join, and it has no offsets: it can be dropped."""
-        group = self.group
-        return group.state is GroupState.EMPTY and not group.pending and self.offsets.is_empty
+        is_busy = self.consumer is not None and not self.consumer.is_unused
+        return not is_busy and self.is_empty and not self.group.pending and self.offsets.is_empty
+
+    @property
+    def is_empty(self) -> bool:
+        """True if it has no members, and no rebalance."""
+        return self.state is GroupState.EMPTY
+
+    @property
+    def state(self) -> GroupState:
+        return self.group.state if self.consumer is None else self.consumer.group.state
+
+    @property
+    def emptied_at_ms(self) -> int | None:
+        """When its last member left; None if it has members or never had any."""
+        return self.group.emptied_at_ms if self.consumer is None else self.consumer.group.emptied_at_ms
+
+    def is_subscribed(self, topic: str) -> bool:
+        """True if a consumer of this group reads ``topic``, or may."""
+        group = self.group if self.consumer is None else self.consumer.group
+        return group.is_subscribed(topic)
+
+    # ── the two protocols ──
+
+    def joined_consumer_group(self) -> LiveConsumerGroup:
+        """Return the group for a member of the new protocol that joins; an empty classic group becomes one.
+
+        Raises ``GroupOfOtherType``.
+        """
+        if self.consumer is None:
+            if not self.is_empty:
+                raise GroupOfOtherType(self.group.name, "classic")
+            self.forget_all_pending()
+            self.consumer = LiveConsumerGroup.begun(
+                self.group.name, self._context, epoch=self.group.generation
+            )
+        return self.consumer
+
+    def end_consumer_group(self, error: SteleError) -> None:
+        """Make an empty consumer group a classic one. Its store entry goes with the next write of the group."""
+        if self.consumer is not None:
+            # No commit of the old members is mistaken for one of the new.
+            self.group.generation = max(self.group.generation, self.consumer.group.epoch)
+            self.group.emptied_at_ms = self.consumer.group.emptied_at_ms
+            self.consumer.close(error)
+            self.consumer = None
+
+    def _become_classic(self) -> None:
+        """Raises ``InconsistentGroupProtocol`` unless the group is classic, or a consumer group without members."""
+        if self.consumer is not None:
+            if not self.is_empty:
+                raise InconsistentGroupProtocol(
+                    self.group.name, "its members have group.protocol=consumer, for which the broker assigns"
+                )
+            self.end_consumer_group(RebalanceInProgress(self.group.name))
+
+    def check_commit(self, request: CommitRequest, *, is_transactional: bool = False) -> None:
+        """Check the membership of a client that commits, and restart its session.
+
+        Raises what ``Group.check_commit`` or ``consumer_commits.check_commit`` raises.
+        """
+        if self.consumer is not None:
+            facts = self._context.topic_facts({offset.topic for offset in request.offsets})
+            partitions = [
+                OwnedPartition(facts[offset.topic].topic_id, offset.partition)
+                for offset in request.offsets
+                if offset.topic in facts
+            ]
+            check_commit(self.consumer.group, request, partitions, is_transactional=is_transactional)
+            return
+        member = self.group.check_commit(
+            generation=request.generation,
+            member_id=request.member_id,
+            instance_id=request.instance_id,
+            is_transactional=is_transactional,
+        )
+        # A producer may outlive the consumer that it commits for, so that session goes on as it is.
+        if member is not None and not is_transactional:
+            self.members.keep_alive(member)
 
     def close(self, error: SteleError) -> None:
         """Answer all parked requests with ``error``, and stop all timers for good."""
         self.rebalance.close()
         self.members.close(error)
+        if self.consumer is not None:
+            self.consumer.close(error)
 
     async def settled(self) -> None:
         """Return once the broker is not about to assign this group; that waits for the store only."""
@@ -82,6 +171,7 @@ class LiveGroup:
 
     def join(self, request: JoinRequest) -> asyncio.Future[Joined]:
         """See ``GroupCoordinator.join``."""
+        self._become_classic()
         self._check_room(request.member_id, request.instance_id)
         if request.member_id == NO_MEMBER:
             return self._join_new(request)
@@ -218,6 +308,7 @@ class LiveGroup:
         Completes when the group is stable with this member in it.
         """
         group, managed = self.group, self.members.managed
+        self._become_classic()
         self._check_room(request.member_id, None)
         if request.member_id == NO_MEMBER:
             group.check_protocols(request.protocol_type, request.protocols)
@@ -247,7 +338,9 @@ class LiveGroup:
         The partitions of ``topic`` changed.
         """
         group = self.group
-        if is_led_by_the_broker(group) and group.is_subscribed(topic):
+        if self.consumer is not None:
+            self.consumer.topics_changed(topic)
+        elif is_led_by_the_broker(group) and group.is_subscribed(topic):
             self.rebalance.begin_or_complete(f"the partitions of topic {topic!r} changed")
 
     # ── sync ──

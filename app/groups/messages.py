@@ -142,13 +142,18 @@ class OffsetToCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """A commit without membership has generation ``NO_GENERATION`` and member id ``NO_MEMBER``."""
+    """A commit without membership has generation ``NO_GENERATION`` and member id ``NO_MEMBER``.
+
+    In groups whose partitions the broker assigns, ``generation`` is the epoch of the member.
+    ``has_member_epoch``: the version of the request knows such groups.
+    """
 
     group: str
     generation: int = NO_GENERATION
     member_id: str = NO_MEMBER
     instance_id: str | None = None
     offsets: Sequence[OffsetToCommit]
+    has_member_epoch: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,11 +224,18 @@ class MemberDescription:
     topics: frozenset[str] = frozenset()
     assigned: frozenset[AssignedPartition] = frozenset()
     owned: frozenset[AssignedPartition] = frozenset()
+    epoch: int | None = None
+    regex: str = ""
+    target: frozenset[AssignedPartition] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDescription:
-    """``protocol_name`` is empty while the group is not stable."""
+    """``protocol_name`` is empty while the group is not stable.
+
+    If ``type`` is ``consumer``, the broker assigns the partitions (KIP-848): ``generation`` is the
+    group epoch, ``protocol_name`` the assignor, and members have epochs. Otherwise the epochs are None.
+    """
 
     group: str
     state: GroupState
@@ -231,6 +243,8 @@ class GroupDescription:
     protocol_type: str
     protocol_name: str
     members: Sequence[MemberDescription]
+    type: str = "classic"
+    assignment_epoch: int | None = None
 
 
 # In the order of the request: None for success.

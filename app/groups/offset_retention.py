@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 
 from ..clock import Clock, PatientClock
-from .group_states import GroupState
 from .group_table import GroupTable
 from .offsets import is_due
 from .timers import Timer
@@ -46,7 +45,7 @@ class OffsetRetention:
         now_ms = self._clock.now_ms()
         retention_ms = self._table.settings.offsets_retention_ms
         for live in list(self._table.groups.values()):
-            offsets, group = live.offsets, live.group
+            offsets = live.offsets
             if offsets.is_being_written:
                 # A commit on its way to the store may replace an offset that expired, or be a pending one.
                 continue
@@ -54,11 +53,11 @@ class OffsetRetention:
                 key
                 for key, record in offsets.records.items()
                 if key not in offsets.pending
-                and is_due(record, group, now_ms=now_ms, retention_ms=retention_ms)
+                and is_due(record, live, now_ms=now_ms, retention_ms=retention_ms)
             ]
             if due:
-                logger.info("group %r: %d committed offsets expired", group.name, len(due))
-            is_left = group.state is GroupState.EMPTY and not group.pending and not offsets.pending
+                logger.info("group %r: %d committed offsets expired", live.group.name, len(due))
+            is_left = live.is_empty and not live.group.pending and not offsets.pending
             if is_left and len(due) == len(offsets.records):
                 self._table.drop(live)
             elif due:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 from uuid import UUID
 
 from ..broker.topics import Topic
 from ..cluster.group_store import OffsetRecord
 from ..errors import InvalidRequest, OffsetMetadataTooLarge, SteleError, TopicError, UnknownPartition
 from .checks import text_size
-from .group import Group
 from .group_states import GroupState
 from .messages import CommitRequest, OffsetToCommit, Results
 
@@ -81,7 +81,16 @@ def offset_records(
     return records, results
 
 
-def is_due(record: OffsetRecord, group: Group, *, now_ms: int, retention_ms: int) -> bool:
+class GroupAge(Protocol):
+    """What the retention of offsets looks at in a group; times in ms since the Unix epoch."""
+
+    @property
+    def state(self) -> GroupState: ...
+    @property
+    def emptied_at_ms(self) -> int | None: ...
+
+
+def is_due(record: OffsetRecord, group: GroupAge, *, now_ms: int, retention_ms: int) -> bool:
     """True if the retention of ``record`` is over.
 
     An offset does not expire while the group has members, or rebalances. After that it

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable
 
 from ..cluster.group_store import EndPendingOffsets
-from ..errors import IllegalGeneration
+from ..errors import IllegalGeneration, StaleMemberEpoch
 from .checks import check_group_id
 from .group_table import GroupTable
 from .messages import CommitRequest, OffsetsOfTransaction, Results, StagedGroup
@@ -46,13 +46,13 @@ class TransactionalOffsets:
         if request.generation >= 0 and request.group not in self._table.groups:
             raise IllegalGeneration(request.group, request.generation, current_generation=0)
         live = self._table.existing_or_new(request.group)
-        # The session of the member goes on as it is: the producer may outlive the consumer.
-        live.group.check_commit(
-            generation=request.generation,
-            member_id=request.member_id,
-            instance_id=request.instance_id,
-            is_transactional=True,
-        )
+        try:
+            live.check_commit(request, is_transactional=True)
+        except StaleMemberEpoch as error:
+            # The requests of transactions know generations only (KIP-447).
+            raise IllegalGeneration(
+                request.group, request.generation, current_generation=error.current_epoch
+            ) from error
         future = live.offsets.stage(request, producer_id=producer_id, producer_epoch=producer_epoch)
         self._table.keep(live)
         return future

@@ -89,13 +89,21 @@ def code_of(response: Any) -> int:
 SERVED_ROWS = sorted((row.api.key, *row.api.versions) for row in SERVED.values())
 
 
-# Tagged fields 0 (supported, from 0 to 2), 1 (epoch 0) and 2 (finalized at 2); before v4 without the first.
-_NAME = compact("transaction.version")
-_FINALIZED = b"\x01\x08" + bytes(8) + b"\x02\x1a\x02" + _NAME + bytes.fromhex("0002 0002 00")
-FEATURES = {
-    3: b"\x02" + _FINALIZED,
-    4: b"\x03" + b"\x00\x1a\x02" + _NAME + bytes.fromhex("0000 0002 00") + _FINALIZED,
-}
+# Tagged fields 0 (supported, from 0 on), 1 (epoch 0) and 2 (finalized); before v4 without the first.
+_LEVELS = {"group.version": 1, "transaction.version": 2}
+
+
+def _features(*, minimum: int | None) -> bytes:
+    """Return a tagged list of features; ``minimum`` None: the level itself."""
+    rows = b"".join(
+        compact(name) + struct.pack(">hhx", *((level, level) if minimum is None else (minimum, level)))
+        for name, level in _LEVELS.items()
+    )
+    return bytes((len(rows) + 1, len(_LEVELS) + 1)) + rows
+
+
+_FINALIZED = b"\x01\x08" + bytes(8) + b"\x02" + _features(minimum=None)
+FEATURES = {3: b"\x02" + _FINALIZED, 4: b"\x03" + b"\x00" + _features(minimum=0) + _FINALIZED}
 
 
 @pytest.mark.parametrize("version", range(3))

@@ -42,37 +42,6 @@ def java_tools() -> None:
 # ── group protocols ──
 
 
-def test_librdkafka_ends_a_consumer_of_the_new_protocol(broker: BrokerProcess) -> None:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.kafka_bootstrap,
-            "group.id": "new",
-            "group.protocol": "consumer",
-            "auto.offset.reset": "earliest",
-        }
-    )
-    consumer.subscribe([TOPIC])
-    message = consumer.poll(PATIENCE_S)
-    consumer.close()
-    assert message is not None
-    error = message.error()
-    assert error is not None
-    assert (error.name(), "ConsumerGroupHeartbeat" in error.str()) == ("_FATAL", True)
-
-
-def test_java_fails_a_consumer_of_the_new_protocol_and_names_the_setting(
-    java_tools: None, broker: BrokerProcess
-) -> None:
-    done = run_tool(
-        f"{CONSUMER}ConsoleConsumer",
-        *("--bootstrap-server", broker.kafka_bootstrap, "--topic", TOPIC, "--group", "new"),
-        *("--command-property", "group.protocol=consumer", "--timeout-ms", "60000"),
-        timeout_s=PATIENCE_S,
-    )
-    assert "UnsupportedVersionException" in done.stdout + done.stderr
-    assert "Set group.protocol=classic" in done.stdout + done.stderr
-
-
 def test_java_fails_a_share_consumer_and_names_the_missing_protocol(
     java_tools: None, broker: BrokerProcess
 ) -> None:

@@ -27,8 +27,6 @@ from app.tcp.kafka.schemas import (
     alter_replica_log_dirs,
     alter_share_group_offsets,
     alter_user_scram_credentials,
-    consumer_group_describe,
-    consumer_group_heartbeat,
     create_acls,
     create_delegation_token,
     delete_acls,
@@ -497,14 +495,6 @@ def transactions(*states: str) -> list_transactions.ListTransactionsRequest:
 
 UNSUPPORTED_GROUPS = [(group, E.UNSUPPORTED_VERSION, "", NOTHING) for group in ("g", "h")]
 NOT_SERVED = [
-    case("a member of a group of the consumer protocol",
-         consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
-             group_id="g", member_id=MEMBER, member_epoch=0, rebalance_timeout_ms=5000, subscribed_topic_names=[TOPIC],
-             topic_partitions=()),
-         lambda answer: (answer.error_code, answer.member_id, answer.assignment), (E.UNSUPPORTED_VERSION, None, None)),
-    case("groups of the consumer protocol",
-         consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=["g", "h"], include_authorized_operations=True),
-         states_of, UNSUPPORTED_GROUPS),
     case("a member of a share group",
          share_group_heartbeat.ShareGroupHeartbeatRequest(group_id="g", member_id=MEMBER, member_epoch=0, subscribed_topic_names=[TOPIC]),
          lambda answer: (answer.error_code, answer.assignment), (E.UNSUPPORTED_VERSION, None)),

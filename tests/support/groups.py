@@ -85,6 +85,7 @@ class GroupBench:
             clock=self.clock,
             settings=self.settings,
             topic=self.topic,
+            topic_names=lambda: list(self.topics),
             make_id=lambda: f"{next(self._ids)}",
         )
         await self.coordinator.open()

@@ -28,7 +28,6 @@ from tests.support.simulated_time import SimulatedClock
 FOREIGN = {
     "Apache Kafka": ("kafka-dump-log.sh",),
     "Kafka's client libraries": (
-        "ServerSideBalancer",
         "KafkaJSProtocolError",
         "KafkaConnectionError",
         "IllegalSaslStateError",

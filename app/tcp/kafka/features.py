@@ -12,6 +12,8 @@ from .schemas.api_versions import FinalizedFeatureKey, SupportedFeatureKey
 
 # By name, in the order of names: the level that is in effect. The lowest supported level is 0.
 FEATURES: Mapping[str, int] = {
+    # KIP-848: groups whose partitions the broker assigns.
+    "group.version": 1,
     # KIP-890: each transaction has its own epoch, for clients that can.
     "transaction.version": 2,
 }

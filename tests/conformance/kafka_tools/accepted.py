@@ -194,10 +194,10 @@ ACCEPTED: tuple[Accepted, ...] = (
     Accepted(
         what="Features of the cluster",
         calls="^kafka-features describe",
-        kafka=r"out: Feature: (?!transaction\.version).*",
-        mask=r"^(out: Feature: transaction\.version .* Epoch: )\d+",
-        reason="A feature switches on what brokers of several versions must agree on. Stele has only"
-        " `transaction.version`, which is fixed.",
+        kafka=r"out: Feature: (?!transaction\.version|group\.version).*",
+        mask=r"^(out: Feature: (?:transaction|group)\.version .* Epoch: )\d+",
+        reason="A feature switches on what brokers of several versions must agree on. Stele has"
+        " `group.version` and `transaction.version`, which are fixed.",
     ),
     Accepted(
         what="The log of the controllers",
@@ -292,14 +292,6 @@ ACCEPTED: tuple[Accepted, ...] = (
         calls="^kafka-share-groups --describe --group|^kafka-console-share-consumer",
         kafka=r".*(GroupIdNotFoundException|TimeoutException).*",
         stele=r".*(UnsupportedVersionException|UNSUPPORTED_VERSION|unsupported version|fatal state).*",
-        reason="Not served, and clients report it at once.",
-    ),
-    Accepted(
-        what="`group.protocol=consumer`",
-        calls="group.protocol=consumer",
-        kafka=r"out: .*|err: Processed a total of \d+ messages",
-        stele=r".*(UnsupportedVersionException|unsupported version|fatal state|terminating consumer process).*"
-        r"|err: Processed a total of 0 messages",
         reason="Not served, and clients report it at once.",
     ),
 )

@@ -20,6 +20,12 @@ from ....security.acl import (
 from ....security.authorizer import Access
 from ..handlers import authorized
 from ..handlers.context import Answer, Context
+from ..schemas.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from ..schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ..schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ..schemas.list_groups import ListGroupsRequest, ListGroupsResponse
 from ..schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -96,6 +102,50 @@ def on_described_groups(response: type, field: str) -> Guard:
         return then(handle(context, replace(request, **{field: allowed})), seen)
 
     return Guard((DESCRIBE_GROUP,), check)
+
+
+# ── groups whose partitions the broker assigns ──
+
+
+def _check_consumer_heartbeat(
+    context: Context, request: ConsumerGroupHeartbeatRequest, handle: Handle
+) -> Answer:
+    """Topics that are named must all be visible; of a regular expression the handler filters them."""
+    access = access_of(context)
+    if not access.allows(READ_GROUP, request.group_id):
+        return refused(ConsumerGroupHeartbeatResponse, READ_GROUP)
+    if not all(access.allows(DESCRIBE_TOPIC, topic) for topic in request.subscribed_topic_names or ()):
+        return refused(ConsumerGroupHeartbeatResponse, DESCRIBE_TOPIC)
+    return handle(context, request)
+
+
+CONSUMER_HEARTBEAT = Guard((READ_GROUP, DESCRIBE_TOPIC), _check_consumer_heartbeat)
+
+
+def _check_consumer_describe(
+    context: Context, request: ConsumerGroupDescribeRequest, handle: Handle
+) -> Answer:
+    """A group is described only to clients that may see all of its topics, as in Kafka."""
+    access = access_of(context)
+
+    def seen(response: ConsumerGroupDescribeResponse) -> ConsumerGroupDescribeResponse:
+        return replace(response, groups=[_seen_group(access, group) for group in response.groups])
+
+    return then(_DESCRIBED_CONSUMER_GROUPS.check(context, request, handle), seen)
+
+
+def _seen_group(access: Access, group: DescribedGroup) -> DescribedGroup:
+    topics = {topic for member in group.members for topic in member.subscribed_topic_names}
+    for member in group.members:
+        for assignment in (member.assignment, member.target_assignment):
+            topics.update(topic.topic_name for topic in assignment.topic_partitions)
+    if all(access.sees(DESCRIBE_TOPIC, topic) for topic in topics):
+        return group
+    return refused(DescribedGroup, DESCRIBE_TOPIC, group_id=group.group_id)
+
+
+_DESCRIBED_CONSUMER_GROUPS = on_described_groups(ConsumerGroupDescribeResponse, "group_ids")
+CONSUMER_DESCRIBE = Guard((DESCRIBE_GROUP, DESCRIBE_TOPIC), _check_consumer_describe)
 
 
 # ── offsets ──

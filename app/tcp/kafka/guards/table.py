@@ -238,12 +238,8 @@ GUARDS: dict[int, Guard] = {
         delete_groups.DeleteGroupsResponse,
         Parts(field="groups_names", name="", answers="results", answer_name="group_id"),
     ),
-    consumer_group_heartbeat.API.key: on_name(
-        READ_GROUP, "group_id", consumer_group_heartbeat.ConsumerGroupHeartbeatResponse
-    ),
-    consumer_group_describe.API.key: groups.on_described_groups(
-        consumer_group_describe.ConsumerGroupDescribeResponse, "group_ids"
-    ),
+    consumer_group_heartbeat.API.key: groups.CONSUMER_HEARTBEAT,
+    consumer_group_describe.API.key: groups.CONSUMER_DESCRIBE,
     share_group_heartbeat.API.key: on_name(
         READ_GROUP, "group_id", share_group_heartbeat.ShareGroupHeartbeatResponse
     ),

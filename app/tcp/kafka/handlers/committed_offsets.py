@@ -45,6 +45,8 @@ _DEFAULT_RETENTION = -1
 _FIRST_WITH_GROUPS = 8
 # KIP-848: OffsetCommit.
 _FIRST_WITH_GROUP_NOT_FOUND = 9
+# KIP-848: OffsetCommit and OffsetFetch.
+_FIRST_WITH_MEMBER_EPOCHS = 9
 _FIRST_WITH_TOPIC_IDS = 10
 
 
@@ -84,6 +86,7 @@ def offset_commit(
                 member_id=request.member_id,
                 instance_id=request.group_instance_id,
                 offsets=offsets,
+                has_member_epoch=context.version >= _FIRST_WITH_MEMBER_EPOCHS,
             )
         )
     except GroupNotFound as error:
@@ -227,6 +230,8 @@ async def _fetch_or_refuse(
     context: Context, request: OffsetFetchRequest, group: OffsetFetchRequestGroup, budget: WorkBudget
 ) -> OffsetFetchResponseGroup:
     try:
+        if context.version >= _FIRST_WITH_MEMBER_EPOCHS:
+            context.groups.consumers.check_fetch(group.group_id, group.member_id, group.member_epoch)
         offsets_of = _group_offsets(context, request, group)
     except SteleError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code_of(error))

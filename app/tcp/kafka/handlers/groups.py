@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 from stele.wire.error_codes import ErrorCode
 
-from ....errors import GroupNotFound, SteleError
+from ....errors import GroupNotFound, GroupOfOtherType, SteleError
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -23,6 +23,8 @@ from .context import Context, describe_error
 # KIP-1043: older versions describe a missing group as dead.
 _FIRST_WITH_NOT_FOUND = 6
 _DEAD = "Dead"
+# Groups of other types are described by APIs of their own.
+_CLASSIC = "classic"
 
 
 async def list_groups(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
@@ -63,9 +65,11 @@ async def describe_groups(context: Context, request: DescribeGroupsRequest) -> D
 def _describe(context: Context, name: str) -> DescribedGroup:
     try:
         group = context.groups.describe(name)
+        if group.type != _CLASSIC:
+            raise GroupOfOtherType(name, group.type)
     except SteleError as error:
         code, message = describe_error(error)
-        if isinstance(error, GroupNotFound) and context.version < _FIRST_WITH_NOT_FOUND:
+        if isinstance(error, (GroupNotFound, GroupOfOtherType)) and context.version < _FIRST_WITH_NOT_FOUND:
             code = ErrorCode.NONE
         return DescribedGroup(
             error_code=code,

@@ -13,12 +13,9 @@ from collections.abc import Sequence
 
 from stele.wire.error_codes import ErrorCode
 
-from ..schemas import consumer_group_describe as consumer_schema
 from ..schemas import share_group_describe as share_schema
 from ..schemas import streams_group_describe as streams_schema
 from ..schemas.alter_share_group_offsets import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
-from ..schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
-from ..schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from ..schemas.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
@@ -37,7 +34,6 @@ from ..schemas.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Stre
 from .context import Context
 
 _UNSUPPORTED = ErrorCode.UNSUPPORTED_VERSION
-_NO_CONSUMER_PROTOCOL = "this broker does not serve group.protocol=consumer; use group.protocol=classic"
 _NO_SHARE_GROUPS = "this broker does not serve share groups; use a consumer group"
 _NO_STREAMS_PROTOCOL = "this broker does not serve group.protocol=streams; use group.protocol=classic"
 _NO_HEARTBEAT_MS = 0
@@ -45,41 +41,6 @@ _NO_HEARTBEAT_MS = 0
 
 def _once_each(groups: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(groups))
-
-
-# ── groups of the protocol "consumer" (KIP-848) ──
-
-
-def consumer_group_heartbeat(
-    _context: Context, _request: ConsumerGroupHeartbeatRequest
-) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(
-        error_code=_UNSUPPORTED,
-        error_message=_NO_CONSUMER_PROTOCOL,
-        member_epoch=0,
-        heartbeat_interval_ms=_NO_HEARTBEAT_MS,
-    )
-
-
-def consumer_group_describe(
-    _context: Context, request: ConsumerGroupDescribeRequest
-) -> ConsumerGroupDescribeResponse:
-    """Refuse every group; clients then send DescribeGroups."""
-    return ConsumerGroupDescribeResponse(
-        groups=[
-            consumer_schema.DescribedGroup(
-                error_code=_UNSUPPORTED,
-                error_message=_NO_CONSUMER_PROTOCOL,
-                group_id=group,
-                group_state="",
-                group_epoch=0,
-                assignment_epoch=0,
-                assignor_name="",
-                members=(),
-            )
-            for group in _once_each(request.group_ids)
-        ]
-    )
 
 
 # ── share groups (KIP-932) ──

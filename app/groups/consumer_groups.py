@@ -1,0 +1,134 @@
+"""What a listener may call about groups whose partitions the broker assigns (KIP-848, ADR-0042)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..cluster.consumer_group_store import JOINING
+from ..errors import (
+    GroupNotFound,
+    GroupOfOtherType,
+    InvalidRegularExpression,
+    InvalidRequest,
+    UnsupportedAssignor,
+)
+from ..linear_regex import InvalidPattern, LinearRegex
+from .checks import check_group_id, text_size
+from .consumer_assignors import CONSUMER_ASSIGNORS
+from .consumer_commits import check_fetch
+from .consumer_messages import ConsumerGroupDescription, ConsumerHeartbeat, ConsumerHeartbeatAnswer
+from .group_table import GroupTable
+from .live_consumer_group import Resolved, Sees
+
+
+class ConsumerGroups:
+    """Serves the consumer groups of ``table``. Every call may raise as those of ``GroupCoordinator``."""
+
+    def __init__(self, table: GroupTable) -> None:
+        self._table = table
+
+    async def heartbeat(self, request: ConsumerHeartbeat, *, sees: Sees) -> ConsumerHeartbeatAnswer:
+        """Let a member join, stay or leave. Returns when what the answer says is durable.
+
+        ``sees`` returns whether the client may see a topic; a regular expression matches no others.
+
+        Raises:
+            InvalidGroupId, InvalidRequest, UnsupportedAssignor, InvalidRegularExpression: change the request.
+            GroupNotFound: there is no such group; join with epoch 0.
+            GroupOfOtherType: its members use another protocol.
+            UnknownMember, FencedMemberEpoch: give up all partitions, and join again with epoch 0.
+            UnreleasedInstance, FencedInstance: another member has the instance id.
+            GroupFull, TooManyGroups: a limit of the broker is reached.
+            GroupStoreFailed: repeat the heartbeat.
+        """
+        self._table.check_open()
+        check_group_id(request.group)
+        request.check()
+        self._check_size(request)
+        if request.assignor is not None and request.assignor not in CONSUMER_ASSIGNORS:
+            raise UnsupportedAssignor(request.group, request.assignor, supported=list(CONSUMER_ASSIGNORS))
+        resolved = await self._resolved(request, sees)
+        # Nothing awaits from here to the end of the heartbeat.
+        self._table.check_open()
+        live = self._table.groups.get(request.group)
+        if live is None and request.epoch != JOINING:
+            raise GroupNotFound(request.group)
+        if live is None:
+            live = self._table.existing_or_new(request.group)
+        consumer = live.joined_consumer_group() if request.epoch == JOINING else live.consumer
+        if consumer is None:
+            raise GroupOfOtherType(request.group, "classic")
+        if resolved is not None:
+            consumer.learn(resolved)
+        try:
+            answered = consumer.heartbeat(request)
+        finally:
+            self._table.keep(live)
+        return await answered
+
+    def _check_size(self, request: ConsumerHeartbeat) -> None:
+        """Bound the memory that a member takes. Raises ``InvalidRequest``."""
+        texts = (
+            ("member id", request.member_id),
+            ("instance id", request.instance_id or ""),
+            ("rack id", request.rack_id or ""),
+            ("client id", request.client_id),
+            ("regular expression", request.regex or ""),
+            *(("topic", topic) for topic in request.topics or ()),
+        )
+        size = sum(text_size(text, what) for what, text in texts)
+        limit = self._table.settings.group_member_bytes_max
+        if size > limit:
+            raise InvalidRequest(
+                f"the member takes {size} bytes, and {limit} are allowed; "
+                "subscribe to fewer topics, or raise group_member_bytes_max of the broker"
+            )
+
+    async def _resolved(self, request: ConsumerHeartbeat, sees: Sees) -> Resolved | None:
+        """Match the regular expression of a member with all topics, if that is due; in a thread."""
+        live = self._table.groups.get(request.group)
+        consumer = None if live is None else live.consumer
+        pattern = request.regex if consumer is None else consumer.regex_to_resolve(request)
+        if not pattern or request.epoch < JOINING:
+            return None
+        try:
+            compiled = LinearRegex(pattern)
+        except InvalidPattern as error:
+            raise InvalidRegularExpression(request.group, pattern, str(error)) from error
+        names = self._table.topic_names()
+        matching = await asyncio.to_thread(lambda: [name for name in names if compiled.matches(name)])
+        return Resolved(
+            pattern=pattern,
+            # Another expression of its own for the loop: matching builds the automaton on the way.
+            compiled=LinearRegex(pattern),
+            sees=sees,
+            topics=frozenset(filter(sees, matching)),
+            at_s=self._table.scheduler.time(),
+        )
+
+    def check_fetch(self, group: str, member_id: str | None, epoch: int) -> None:
+        """Check the epoch of a member that fetches offsets.
+
+        Raises ``UnknownMember``, ``StaleMemberEpoch``.
+        """
+        self._table.check_open()
+        live = self._table.groups.get(group)
+        if live is not None and live.consumer is not None:
+            check_fetch(live.consumer.group, member_id, epoch)
+
+    def describe(self, group: str) -> ConsumerGroupDescription:
+        """Raises ``GroupNotFound``, ``GroupOfOtherType``."""
+        consumer = self._table.existing(group).consumer
+        if consumer is None:
+            raise GroupOfOtherType(group, "classic")
+        described = consumer.group
+        names = {name for member in described.members.values() for name in described.topics_of_member(member)}
+        return ConsumerGroupDescription(
+            group=group,
+            state=described.state,
+            epoch=described.epoch,
+            assignment_epoch=described.assignment_epoch,
+            assignor=described.assignor or next(iter(CONSUMER_ASSIGNORS)),
+            members=[described.members[member_id] for member_id in sorted(described.members)],
+            names={facts.topic_id: name for name, facts in self._table.topic_facts(names).items()},
+        )

@@ -1,0 +1,245 @@
+"""One consumer group as the coordinator serves it: heartbeats, sessions, the store (KIP-848, ADR-0042).
+
+``ConsumerGroup`` decides; this module has the timers and writes. An answer waits until the
+store has everything that it rests on. One write is on its way at a time and has all
+changes since the one before, so the store always has the group as it was at one moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..cluster.consumer_group_store import ConsumerMember, MemberState
+from ..errors import SteleError
+from ..linear_regex import LinearRegex
+from .consumer_group import ConsumerGroup
+from .consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer
+from .group_context import GroupContext
+from .parking import answer
+from .timers import Sessions, Timer
+
+logger = logging.getLogger(__name__)
+
+# How long the topics that a regular expression matched are used without looking at all names again, because
+# the rights of the client may have changed. New and deleted topics are noticed at once.
+_REGEX_RESOLVED_S = 600.0
+
+Sees = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """The topics that a regular expression matches, at a time of the scheduler.
+
+    ``sees`` returns which topics the client may see.
+    """
+
+    pattern: str
+    compiled: LinearRegex
+    sees: Sees
+    topics: frozenset[str]
+    at_s: float
+
+
+class LiveConsumerGroup:
+    """A consumer group with its timers and with the answers that wait for the store."""
+
+    def __init__(self, group: ConsumerGroup, context: GroupContext) -> None:
+        self.group = group
+        self._context = context
+        scheduler = context.scheduler
+        self._sessions = Sessions(scheduler, self._session_over)
+        self._revocations = Sessions(scheduler, self._revocation_over)
+        # The epochs in which members have to give up partitions.
+        self._revoking: dict[str, int] = {}
+        self._assign_timer = Timer(scheduler, self._assign_later)
+        self._regexes: dict[str, Resolved] = {}
+        self._is_writing = False
+        self._is_closed = False
+        self._waiting: list[tuple[asyncio.Future[ConsumerHeartbeatAnswer], ConsumerHeartbeatAnswer]] = []
+        for member in group.members.values():
+            self._start_timers(member)
+        if group.topics_changed():
+            self._schedule_assignment()
+
+    @property
+    def is_unused(self) -> bool:
+        """No member is in it, and nothing waits for the store."""
+        return not (self.group.members or self._waiting or self._is_writing)
+
+    def close(self, error: SteleError) -> None:
+        """Stop all timers for good, and answer what waits with ``error``."""
+        self._is_closed = True
+        self._sessions.close()
+        self._revocations.close()
+        self._assign_timer.stop()
+        for future, _ in self._waiting:
+            answer(future, error)
+        self._waiting.clear()
+
+    @classmethod
+    def begun(cls, name: str, context: GroupContext, *, epoch: int) -> LiveConsumerGroup:
+        """Return a new group without members, whose epochs go on after ``epoch``."""
+        group = ConsumerGroup(name, topics_of=context.topic_facts)
+        group.epoch = group.assignment_epoch = max(epoch, group.epoch)
+        return cls(group, context)
+
+    # ── heartbeats ──
+
+    def regex_to_resolve(self, request: ConsumerHeartbeat) -> str | None:
+        """Return the regular expression of a member if it has to be matched with all topics again."""
+        member = self.group.members.get(request.member_id)
+        pattern = request.regex if request.regex is not None or member is None else member.regex
+        if not pattern:
+            return None
+        known = self._regexes.get(pattern)
+        is_fresh = known is not None and self._context.scheduler.time() - known.at_s < _REGEX_RESOLVED_S
+        return None if is_fresh else pattern
+
+    def learn(self, resolved: Resolved) -> None:
+        """Keep the topics that a regular expression matches."""
+        self._regexes[resolved.pattern] = resolved
+        self.group.resolve({resolved.pattern: resolved.topics})
+
+    def heartbeat(self, request: ConsumerHeartbeat) -> asyncio.Future[ConsumerHeartbeatAnswer]:
+        """See ``ConsumerGroups.heartbeat``."""
+        if request.epoch < 0:
+            return self._leave(request)
+        group, configs = self.group, self._context.configs
+        stepped = group.heartbeat(
+            request,
+            now_ms=self._now_ms(),
+            interval_ms=self._interval_ms(),
+            size_max=self._context.settings.group_size_max,
+        )
+        self._drop_timers()
+        self._start_timers(stepped.member)
+        self._schedule_assignment()
+        is_told = request.epoch == 0 or request.is_full or stepped.has_changed
+        return self._answer_when_kept(
+            ConsumerHeartbeatAnswer(
+                member_id=stepped.member.member_id,
+                epoch=stepped.member.epoch,
+                heartbeat_interval_ms=configs.number(group.name, "consumer.heartbeat.interval.ms"),
+                assigned=frozenset(stepped.member.assigned) if is_told else None,
+            )
+        )
+
+    def _leave(self, request: ConsumerHeartbeat) -> asyncio.Future[ConsumerHeartbeatAnswer]:
+        member = self.group.leave(request, emptied_at_ms=self._context.now_ms())
+        self._revocations.stop(member.member_id)
+        self._revoking.pop(member.member_id, None)
+        self._drop_timers()
+        self._schedule_assignment()
+        return self._answer_when_kept(
+            ConsumerHeartbeatAnswer(member_id=member.member_id, epoch=request.epoch, heartbeat_interval_ms=0)
+        )
+
+    # ── timers ──
+
+    def _now_ms(self) -> int:
+        return int(self._context.scheduler.time() * 1000)
+
+    def _interval_ms(self) -> int:
+        return self._context.configs.number(self.group.name, "consumer.assignment.interval.ms")
+
+    def _start_timers(self, member: ConsumerMember) -> None:
+        member_id = member.member_id
+        self._sessions.start(
+            member_id, self._context.configs.number(self.group.name, "consumer.session.timeout.ms")
+        )
+        if member.state is not MemberState.UNREVOKED_PARTITIONS:
+            self._revocations.stop(member_id)
+            self._revoking.pop(member_id, None)
+        elif self._revoking.get(member_id) != member.epoch:
+            # Each epoch has the whole timeout; heartbeats do not make it longer.
+            self._revoking[member_id] = member.epoch
+            self._revocations.start(member_id, member.rebalance_timeout_ms)
+
+    def _drop_timers(self) -> None:
+        """Stop the timers of members that are gone."""
+        for timers in (self._sessions, self._revocations):
+            for member_id in timers.timers.keys() - self.group.members.keys():
+                timers.stop(member_id)
+                self._revoking.pop(member_id, None)
+
+    def _session_over(self, member_id: str) -> None:
+        self._remove(member_id, "missed its session timeout")
+
+    def _revocation_over(self, member_id: str) -> None:
+        self._remove(member_id, "did not give up its partitions within its rebalance timeout")
+
+    def _remove(self, member_id: str, why: str) -> None:
+        group = self.group
+        logger.info("group %r: member %r %s", group.name, member_id, why)
+        group.remove(member_id, emptied_at_ms=self._context.now_ms())
+        self._drop_timers()
+        self._schedule_assignment()
+        self._write()
+        self._context.changed(group.name)
+
+    # ── targets ──
+
+    def _schedule_assignment(self) -> None:
+        """Make the next target as soon as its interval allows, if one is needed."""
+        group = self.group
+        if self._is_closed or not group.members or group.epoch == group.assignment_epoch:
+            self._assign_timer.stop()
+        elif not self._assign_timer.is_running:
+            self._assign_timer.start(
+                group.assignment_wait_ms(self._now_ms(), interval_ms=self._interval_ms())
+            )
+
+    def _assign_later(self) -> None:
+        if self.group.epoch > self.group.assignment_epoch and self.group.members:
+            self.group.assign(self._now_ms())
+            self._write()
+            self._context.changed(self.group.name)
+
+    def topics_changed(self, topic: str) -> None:
+        """Make another target if ``topic`` was created, deleted or grown, and the group reads it."""
+        group = self.group
+        exists = topic in self._context.partitions_of([topic])
+        used = {member.regex for member in group.members.values()}
+        self._regexes = {pattern: regex for pattern, regex in self._regexes.items() if pattern in used}
+        for pattern, regex in self._regexes.items():
+            before = group.regexes.get(pattern, frozenset())
+            is_matched = exists and regex.compiled.matches(topic) and regex.sees(topic)
+            group.resolve({pattern: before | {topic} if is_matched else before - {topic}})
+        if group.epoch > group.assignment_epoch or (group.is_subscribed(topic) and group.topics_changed()):
+            self._schedule_assignment()
+            self._write()
+
+    # ── the store ──
+
+    def _answer_when_kept(self, result: ConsumerHeartbeatAnswer) -> asyncio.Future[ConsumerHeartbeatAnswer]:
+        future: asyncio.Future[ConsumerHeartbeatAnswer] = asyncio.get_running_loop().create_future()
+        if not self._is_writing and not self.group.has_changes:
+            future.set_result(result)
+            return future
+        self._waiting.append((future, result))
+        self._write()
+        return future
+
+    def _write(self) -> None:
+        """Write what has changed, unless a write is on its way: then it follows that."""
+        if self._is_writing or self._is_closed or not (self._waiting or self.group.has_changes):
+            return
+        changes, waiting = self.group.take_changes(), self._waiting
+        self._waiting = []
+        self._is_writing = True
+
+        def written(error: SteleError | None) -> None:
+            self._is_writing = False
+            if error is not None:
+                # The next heartbeat writes it; until then nobody is told.
+                self.group.give_back(changes)
+            for future, result in waiting:
+                answer(future, result if error is None else error)
+            if error is None or self._waiting:
+                self._write()
+
+        self._context.persist(changes, written)

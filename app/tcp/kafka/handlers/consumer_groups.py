@@ -1,0 +1,164 @@
+"""ConsumerGroupHeartbeat, ConsumerGroupDescribe: groups whose partitions the broker assigns (KIP-848)."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable
+from uuid import UUID
+
+from stele.wire.error_codes import ErrorCode
+
+from ....cluster.consumer_group_store import JOINING, ConsumerMember, OwnedPartition
+from ....errors import SteleError
+from ....groups.consumer_messages import ConsumerGroupDescription, ConsumerHeartbeat
+from ....security.acl import DESCRIBE_TOPIC
+from ....work_budget import WorkBudget
+from ..schemas import consumer_group_describe as describing
+from ..schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from ..schemas.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitionsResult,
+)
+from . import authorized
+from .context import Context, describe_error
+from .groups import as_java_address
+
+# KIP-1082: before this version the broker makes the ids of members.
+_FIRST_WITH_CLIENT_IDS = 1
+_UNCHANGED_MS = -1
+_CLASSIC, _CONSUMER = 0, 1
+
+
+async def consumer_group_heartbeat(
+    context: Context, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse:
+    """Join, stay or leave; the response is due when what it says is durable."""
+    access = context.access
+    try:
+        answer = await context.groups.consumers.heartbeat(
+            _heartbeat(context, request),
+            sees=lambda topic: access is None or access.sees(DESCRIBE_TOPIC, topic),
+        )
+    except SteleError as error:
+        code, message = describe_error(error)
+        return ConsumerGroupHeartbeatResponse(
+            error_code=code, error_message=message, member_epoch=0, heartbeat_interval_ms=0
+        )
+    return ConsumerGroupHeartbeatResponse(
+        error_code=ErrorCode.NONE,
+        member_id=answer.member_id,
+        member_epoch=answer.epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
+        assignment=None
+        if answer.assigned is None
+        else Assignment(
+            topic_partitions=[
+                TopicPartitionsResult(topic_id=topic_id.bytes, partitions=partitions)
+                for topic_id, partitions in _by_topic(answer.assigned).items()
+            ]
+        ),
+    )
+
+
+def _heartbeat(context: Context, request: ConsumerGroupHeartbeatRequest) -> ConsumerHeartbeat:
+    member_id = request.member_id
+    if not member_id and context.version < _FIRST_WITH_CLIENT_IDS and request.member_epoch == JOINING:
+        member_id = str(uuid.uuid4())
+    return ConsumerHeartbeat(
+        group=request.group_id,
+        member_id=member_id,
+        epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=(
+            None if request.rebalance_timeout_ms == _UNCHANGED_MS else request.rebalance_timeout_ms
+        ),
+        topics=None if request.subscribed_topic_names is None else frozenset(request.subscribed_topic_names),
+        regex=request.subscribed_topic_regex,
+        assignor=request.server_assignor,
+        owned=None
+        if request.topic_partitions is None
+        else frozenset(
+            OwnedPartition(UUID(bytes=topic.topic_id), partition)
+            for topic in request.topic_partitions
+            for partition in topic.partitions
+        ),
+        client_id=context.client_id,
+        client_host=context.client_host,
+    )
+
+
+def _by_topic(partitions: Iterable[OwnedPartition]) -> dict[UUID, list[int]]:
+    topics: defaultdict[UUID, list[int]] = defaultdict(list)
+    for topic_id, partition in sorted(partitions):
+        topics[topic_id].append(partition)
+    return topics
+
+
+async def consumer_group_describe(
+    context: Context, request: ConsumerGroupDescribeRequest
+) -> ConsumerGroupDescribeResponse:
+    described: list[describing.DescribedGroup] = []
+    budget = WorkBudget()
+    # Once per group, because a name is short and the description of a group is not.
+    for name in dict.fromkeys(request.group_ids):
+        try:
+            group = _described(context.groups.consumers.describe(name))
+        except SteleError as error:
+            code, message = describe_error(error)
+            group = describing.DescribedGroup(
+                error_code=code,
+                error_message=message,
+                group_id=name,
+                group_state="",
+                group_epoch=0,
+                assignment_epoch=0,
+                assignor_name="",
+                members=(),
+            )
+        else:
+            group.authorized_operations = authorized.on_group(is_asked=request.include_authorized_operations)
+        described.append(group)
+        await budget.visit(1 + len(group.members))
+    return ConsumerGroupDescribeResponse(groups=described)
+
+
+def _described(group: ConsumerGroupDescription) -> describing.DescribedGroup:
+    def assignment(partitions: Iterable[OwnedPartition]) -> describing.Assignment:
+        return describing.Assignment(
+            topic_partitions=[
+                describing.TopicPartitions(
+                    topic_id=topic_id.bytes, topic_name=group.names[topic_id], partitions=numbers
+                )
+                for topic_id, numbers in _by_topic(partitions).items()
+                if topic_id in group.names
+            ]
+        )
+
+    def described(member: ConsumerMember) -> describing.Member:
+        return describing.Member(
+            member_id=member.member_id,
+            instance_id=member.instance_id,
+            rack_id=member.rack_id,
+            member_epoch=member.epoch,
+            client_id=member.client_id,
+            client_host=as_java_address(member.client_host),
+            subscribed_topic_names=sorted(member.topics),
+            subscribed_topic_regex=member.regex,
+            assignment=assignment(member.assigned),
+            target_assignment=assignment(member.target),
+            member_type=_CONSUMER if member.classic is None else _CLASSIC,
+        )
+
+    return describing.DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group.group,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=[described(member) for member in group.members],
+    )
