@@ -168,6 +168,9 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.GroupOfOtherType: ProblemKind(
         409, "group-of-other-type", "Group uses another protocol", ErrorCode.GROUP_ID_NOT_FOUND
     ),
+    errors.InvalidRecordState: ProblemKind(
+        409, "invalid-record-state", "Records are not held", ErrorCode.INVALID_RECORD_STATE
+    ),
     errors.LeaseFenced: ProblemKind(409, "lease-fenced", "Lease is fenced", ErrorCode.LEASE_FENCED),
     errors.OffsetMetadataTooLarge: ProblemKind(
         413,

@@ -79,6 +79,7 @@
     │       ├── InvalidRegularExpression
     │       ├── CommitVersionTooOld
     │       ├── GroupOfOtherType     its members use another group protocol
+    │       ├── InvalidRecordState   (``share_groups``) fetch again; the member holds the records no longer
     │       ├── LeaseFenced          its records belong to another lease
     │       └── OffsetMetadataTooLarge
     ├── RequestTimedOut              no confirmation in time; the request may still complete
@@ -173,6 +174,7 @@ from .security import (
     TransactionalIdAuthorizationFailed,
     UnknownCredential,
 )
+from .share_groups import InvalidRecordState
 from .storage import (
     CorruptLog,
     DataDirLocked,
@@ -255,6 +257,7 @@ __all__ = [
     "InvalidCredential",
     "InvalidGroupId",
     "InvalidPartitionCount",
+    "InvalidRecordState",
     "InvalidRegularExpression",
     "InvalidReplicaAssignment",
     "InvalidReplicationFactor",

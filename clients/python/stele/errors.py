@@ -350,6 +350,7 @@ _CLASSES: dict[ErrorCode, type[SteleClientError]] = {
     ErrorCode.UNRELEASED_INSTANCE_ID: GroupError,
     ErrorCode.UNSUPPORTED_ASSIGNOR: GroupError,
     ErrorCode.STALE_MEMBER_EPOCH: GroupError,
+    ErrorCode.INVALID_RECORD_STATE: GroupError,
     ErrorCode.MISMATCHED_ENDPOINT_TYPE: InvalidRequestError,
     ErrorCode.INVALID_REGULAR_EXPRESSION: InvalidRequestError,
     ErrorCode.PARTITION_NOT_ASSIGNED: GroupError,

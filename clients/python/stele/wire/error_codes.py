@@ -93,6 +93,7 @@ class ErrorCode(IntEnum):
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
     TRANSACTION_ABORTABLE = 120
+    INVALID_RECORD_STATE = 121
     INVALID_REGULAR_EXPRESSION = 128
     # Stele's own, for ownership and leases, which Kafka lacks. Kafka clients never receive them.
     PARTITION_NOT_ASSIGNED = 10_001

@@ -1,0 +1,19 @@
+"""Errors of share groups, in which members take single records of a partition (KIP-932)."""
+
+from __future__ import annotations
+
+from .base import short
+from .groups import GroupError
+
+
+class InvalidRecordState(GroupError):
+    """An acknowledgement names records that its member does not hold."""
+
+    def __init__(self, group: str, first: int, last: int) -> None:
+        super().__init__(
+            f"the member does not hold all records from {first} to {last} in group {short(group)!r}; "
+            "their lock ran out, or they are acknowledged already; fetch again",
+            group=group,
+        )
+        self.first = first
+        self.last = last

@@ -1,0 +1,90 @@
+"""The states of the records of a share group, and what of them is stored (KIP-932)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class RecordState(IntEnum):
+    """The state of a record in a share group; the numbers are Kafka's.
+
+    ``ACKNOWLEDGED`` and ``ARCHIVED`` are final: the group does not deliver the record again.
+    """
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+
+class AcknowledgeType(IntEnum):
+    """What a member says of a record that it holds. ``GAP``: there is no record at the offset."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+class AcquiredRange(NamedTuple):
+    """Offsets that a member now holds, both ends included, and their delivery count."""
+
+    first: int
+    last: int
+    delivery_count: int
+
+
+class OffsetRange(NamedTuple):
+    """Offsets, both ends included."""
+
+    first: int
+    last: int
+
+
+class StoredRange(NamedTuple):
+    """Offsets with the same state, both ends included; never ``ACQUIRED``."""
+
+    first: int
+    last: int
+    state: RecordState
+    delivery_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareState:
+    """What survives a restart of one partition of a group.
+
+    ``start_offset`` is the first offset that is not final. ``ranges`` ascend and begin at or
+    after it; offsets between them are available and were never delivered.
+    """
+
+    start_offset: int
+    state_epoch: int
+    ranges: Sequence[StoredRange] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledgement:
+    """Offsets from ``first`` to ``last``, with one type for all or one per offset."""
+
+    first: int
+    last: int
+    types: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareLimits:
+    """The limits of a group. ``locks``: how many records of a partition may be unfinished at a time."""
+
+    delivery_count: int = 5
+    lock_ms: int = 30_000
+    locks: int = 2_000
+
+    @property
+    def throttled_from(self) -> int:
+        """Return the delivery count from which records are delivered in smaller pieces."""
+        return max(2, -(-self.delivery_count // 2))
