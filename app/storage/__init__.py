@@ -3,6 +3,7 @@
 - ``config_types``     the types of configuration values, and their parsers
 - ``topic_config``     the configuration of a topic, by Kafka's names
 - ``topic_partition``  the name of one partition
+- ``disk_threads``     threads for calls that wait for a disk
 - ``files``            the only module that opens, syncs and renames files
 - ``checkpoint``, ``data_dir``   small text files; the directory: its lock, how the last run ended
 - ``offset_index``, ``time_index``   the sparse indexes, in Kafka's layout

@@ -14,13 +14,18 @@ callers rely on:
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+from .disk_threads import DiskThreads
+
+_T = TypeVar("_T")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -63,8 +68,24 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
+class Threads(Protocol):
+    """Threads for calls that wait for a disk."""
+
+    def run(self, work: Callable[..., _T], *arguments: object) -> asyncio.Future[_T]:
+        """Begin ``work(*arguments)`` in a thread; it goes on if the future is cancelled."""
+        ...
+
+    def shutdown(self) -> None:
+        """Return when all work is done and the threads have ended."""
+        ...
+
+
 class Files(Protocol):
     """A directory tree. Every method may raise ``OSError``."""
+
+    def threads(self, count: int) -> Threads:
+        """Up to ``count`` threads for calls to these files."""
+        ...
 
     def open(self, path: Path, *, create: bool = False) -> File:
         """Open for reading and writing; ``create`` makes the file if it is not there."""
@@ -178,6 +199,9 @@ class RealLock:
 
 class RealFiles:
     """The file system of this machine."""
+
+    def threads(self, count: int) -> Threads:
+        return DiskThreads(count)
 
     def open(self, path: Path, *, create: bool = False) -> RealFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

@@ -12,10 +12,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
 from contextvars import Context
 
 from ..errors import LogDirFailed
+from .files import Threads
 from .flush_work import FlushWork
 from .log import DiskLog
 
@@ -30,12 +30,12 @@ class Flusher:
 
     def __init__(
         self,
-        executor: Executor,
+        threads: Threads,
         *,
         on_synced: Callable[[DiskLog, FlushWork], object],
         on_failure: Callable[[DiskLog, OSError], LogDirFailed],
     ) -> None:
-        self._executor = executor
+        self._threads = threads
         # Calls ``flushed`` of the log before anyone who waits for the round continues.
         self._on_synced = on_synced
         self._on_failure = on_failure
@@ -89,7 +89,7 @@ class Flusher:
                     continue
                 work = log.flush_work()
                 try:
-                    seconds = await asyncio.get_running_loop().run_in_executor(self._executor, _timed, work)
+                    seconds = await self._threads.run(_timed, work)
                 except Exception as error:
                     if not isinstance(error, OSError):
                         logger.exception("the sync of %s broke", log.directory)

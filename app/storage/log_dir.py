@@ -7,10 +7,8 @@ full disk is no failure: it can be waited for.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,7 +27,7 @@ class LogDir:
         self.files = files
         self.path = path
         self.failure: LogDirFailed | None = None
-        self.threads = ThreadPoolExecutor(threads, thread_name_prefix="stele-disk")
+        self.threads = files.threads(threads)
         self._on_failure: list[Callable[[LogDirFailed], object]] = []
 
     def on_failure(self, observer: Callable[[LogDirFailed], object]) -> None:
@@ -38,7 +36,7 @@ class LogDir:
 
     async def in_thread(self, work: Callable[..., _T], *arguments: object) -> _T:
         """Run ``work`` where it may wait for the disk."""
-        return await asyncio.get_running_loop().run_in_executor(self.threads, work, *arguments)
+        return await self.threads.run(work, *arguments)
 
     def refuse(self, path: Path, error: OSError) -> StorageError:
         """Return the error to raise for ``error``.

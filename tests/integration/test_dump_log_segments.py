@@ -28,7 +28,7 @@ from tests.support.batches import batch_of as batch_of_values
 from tests.support.compaction import DAY_MS, NOW_MS, RULES, CleanedPartition, Keyed, compacted
 from tests.support.compaction import batch as batch_of
 from tests.support.engines import open_engine
-from tests.support.simulated_time import SimulatedClock, run_simulated
+from tests.support.simulated_time import RealFilesInSimulatedTime, SimulatedClock, run_simulated
 
 # Small enough for a dozen segments a partition, each with several index entries.
 SMALL = {"segment.bytes": 4096, "index.interval.bytes": 512}
@@ -406,7 +406,7 @@ async def write_transactions(path: Path) -> None:
     clock = SimulatedClock()
     config = TopicConfig(segment_bytes=1_000, index_interval_bytes=100)
     engine = await open_engine(
-        RealFiles(), [spec_of(ORDERS, clock=clock, config=config)], clock=clock, path=path
+        RealFilesInSimulatedTime(), [spec_of(ORDERS, clock=clock, config=config)], clock=clock, path=path
     )
     for number in range(20):
         for producer_id in (7, 8):

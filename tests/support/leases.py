@@ -27,11 +27,10 @@ from app.groups.messages import CommitRequest, Results
 from app.groups.parking import answer
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
-from app.storage.files import RealFiles
 from app.storage.topic_partition import TopicPartition
 
 from .engines import QUIET
-from .simulated_time import SimulatedClock
+from .simulated_time import RealFilesInSimulatedTime, SimulatedClock
 
 TOPIC = "orders"
 
@@ -63,7 +62,7 @@ class LeaseBench:
         self._sequences: Counter[tuple[int, int]] = Counter()
 
     async def open(self) -> None:
-        engine = EmbeddedEngine(RealFiles(), self._path, clock=self._clock, options=QUIET)
+        engine = EmbeddedEngine(RealFilesInSimulatedTime(), self._path, clock=self._clock, options=QUIET)
         await engine.open()
         self.broker = Broker(
             engine=engine,

@@ -28,6 +28,8 @@ from random import Random
 
 from app.storage.files import Buffer
 
+from .simulated_time import LoopThreads
+
 SECTOR_BYTES = 512
 
 # Calls that may fail; ``close`` and ``boot_id`` are not among them.
@@ -342,6 +344,9 @@ class SimulatedFiles:
         self.is_cold: Callable[[], bool] = lambda: False
         # True: this sync does nothing, as if the code under test had forgotten it.
         self.forgets: Callable[[str, Path], bool] = lambda _kind, _path: False
+
+    def threads(self, count: int) -> LoopThreads:
+        return LoopThreads()
 
     # ── for tests ──
 

@@ -17,6 +17,8 @@ from concurrent.futures import Executor
 from random import Random
 from typing import Any, ParamSpec, TypeVar
 
+from app.storage.files import RealFiles
+
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
@@ -89,6 +91,23 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         else:
             self.call_later(self._random.choice((0.0001, 0.001, 0.02)), work)
         return future
+
+
+class LoopThreads:
+    """The threads of a loop: those of a ``SimulatedLoop`` are simulated, too."""
+
+    def run(self, work: Callable[..., _T], *arguments: object) -> asyncio.Future[_T]:
+        return asyncio.get_running_loop().run_in_executor(None, work, *arguments)
+
+    def shutdown(self) -> None:
+        """The loop ends its threads itself."""
+
+
+class RealFilesInSimulatedTime(RealFiles):
+    """The file system of this machine, for a test on a ``SimulatedLoop``."""
+
+    def threads(self, count: int) -> LoopThreads:
+        return LoopThreads()
 
 
 class SimulatedClock:

@@ -21,7 +21,7 @@ from app.clock import SystemClock
 from app.errors import DataDirLocked, OffsetOutOfRange, UnknownTopic
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import AppendTicket, LogEngine, PartitionRead, PartitionSpec
-from app.storage.files import Files, RealFiles
+from app.storage.files import Files
 from app.storage.shared.engine import SharedEngine, SharedOptions
 from app.storage.shared.meta import StoreKind
 from app.storage.shared.upkeep import UpkeepOptions
@@ -44,7 +44,14 @@ from tests.support.engines import (
 from tests.support.late_engine import LateEngine
 from tests.support.model_meta import ModelMeta
 from tests.support.simulated_files import SimulatedFiles
-from tests.support.simulated_time import FOREVER_MS, START_MS, SimulatedClock, before, simulated
+from tests.support.simulated_time import (
+    FOREVER_MS,
+    START_MS,
+    RealFilesInSimulatedTime,
+    SimulatedClock,
+    before,
+    simulated,
+)
 from tests.support.storage_faults import ModelStore
 
 OTHER = TopicPartition("orders", 1)
@@ -125,7 +132,7 @@ class SharedWorld(World):
 
 def local_world(kind: str, tmp_path: Path) -> LocalWorld:
     if kind == "real disk":
-        return LocalWorld(kind, SimulatedClock(), RealFiles(), tmp_path / "data")
+        return LocalWorld(kind, SimulatedClock(), RealFilesInSimulatedTime(), tmp_path / "data")
     return LocalWorld(kind, SimulatedClock(), SimulatedFiles(), DATA)
 
 
@@ -1042,8 +1049,8 @@ async def test_an_append_that_waits_for_its_sync_is_answered_by_the_close(disk: 
 async def test_a_second_engine_on_the_same_directory_is_refused(tmp_path: Path) -> None:
     clock = SimulatedClock()
     spec = spec_of(ORDERS, clock=clock)
-    engine = await open_engine(RealFiles(), [spec], clock=clock, path=tmp_path / "data")
-    second = EmbeddedEngine(RealFiles(), tmp_path / "data", clock=clock, options=QUIET)
+    engine = await open_engine(RealFilesInSimulatedTime(), [spec], clock=clock, path=tmp_path / "data")
+    second = EmbeddedEngine(RealFilesInSimulatedTime(), tmp_path / "data", clock=clock, options=QUIET)
     with pytest.raises(DataDirLocked) as error:
         await second.open()
     assert error.value.path == tmp_path / "data"
@@ -1053,7 +1060,7 @@ async def test_a_second_engine_on_the_same_directory_is_refused(tmp_path: Path) 
     await append_synced(engine, b"the first is not disturbed")
     await engine.close()
     engine = await open_engine(
-        RealFiles(), [spec_of(ORDERS, clock=clock)], clock=clock, path=tmp_path / "data"
+        RealFilesInSimulatedTime(), [spec_of(ORDERS, clock=clock)], clock=clock, path=tmp_path / "data"
     )
     assert (await read_from(engine, 0))[0][0] == 0
     await engine.close()
@@ -1145,7 +1152,7 @@ async def test_an_append_during_a_sync_waits_for_the_next_one(disk: LocalWorld) 
 
 
 async def test_real_threads_and_real_time_change_nothing(tmp_path: Path) -> None:
-    files, clock = RealFiles(), SystemClock()
+    files, clock = RealFilesInSimulatedTime(), SystemClock()
     names = [TopicPartition("orders", number) for number in range(4)]
     config = TopicConfig(segment_bytes=4000, index_interval_bytes=200)
     options = EngineOptions(flush_interval_ms=1, checkpoint_interval_ms=5, retention_interval_ms=5)

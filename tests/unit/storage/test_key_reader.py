@@ -16,14 +16,14 @@ from app.storage.cleaning.cleaning_pass import no_pacing
 from app.storage.cleaning.transactions import AbortedBatches
 from app.storage.embedded import EmbeddedEngine
 from app.storage.engine import AbortedTransaction
-from app.storage.files import RealFiles, write_file
+from app.storage.files import write_file
 from app.storage.keys.key_index import bounds_of, check_key_index, entries_of, salt_of, write_key_index
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import ORDERS, spec_of
 from tests.support.compaction import Keyed, batch
 from tests.support.engines import QUIET, open_engine, segment_path
 from tests.support.simulated_files import SimulatedFiles
-from tests.support.simulated_time import SimulatedClock, simulated
+from tests.support.simulated_time import RealFilesInSimulatedTime, SimulatedClock, simulated
 
 COMPACT = TopicConfig(
     cleanup_policy="compact", segment_bytes=1024, index_interval_bytes=100, min_cleanable_dirty_ratio=0.0
@@ -217,7 +217,7 @@ async def test_aborted_transactions_are_collected_in_a_thread(
         return AbortedBatches(aborted)
 
     monkeypatch.setattr("app.storage.key_reader.AbortedBatches", collect)
-    engine = EmbeddedEngine(RealFiles(), tmp_path / "data", clock=SystemClock(), options=QUIET)
+    engine = EmbeddedEngine(RealFilesInSimulatedTime(), tmp_path / "data", clock=SystemClock(), options=QUIET)
     await engine.open()
     await engine.create([spec_of(ORDERS, clock=SystemClock(), config=COMPACT.enforced())])
     await engine.start()

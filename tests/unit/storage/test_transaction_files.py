@@ -11,14 +11,14 @@ from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_b
 
 from app.broker.producer_state import ProducerStates
 from app.storage.embedded import EmbeddedEngine
-from app.storage.files import Files, RealFiles
+from app.storage.files import Files
 from app.storage.inspect import dump, verify_partition
 from app.storage.topic_config import TopicConfig
 from app.storage.transaction_index import AbortedEntry, TransactionIndex
 from tests.support.batches import ORDERS, batch_of, spec_of
 from tests.support.engines import DATA, fetch_of, open_engine, segment_path
 from tests.support.simulated_files import SimulatedFiles
-from tests.support.simulated_time import SimulatedClock, simulated
+from tests.support.simulated_time import RealFilesInSimulatedTime, SimulatedClock, simulated
 
 CONFIG = TopicConfig(segment_bytes=400, index_interval_bytes=1, retention_ms=-1)
 
@@ -144,7 +144,7 @@ async def test_a_gap_in_the_log_leaves_transactions_open() -> None:
 async def test_dump_and_verify_show_transactions(tmp_path: Path) -> None:
     data = tmp_path / "data"
     clock = SimulatedClock()
-    await written(RealFiles(), clock, data)
+    await written(RealFilesInSimulatedTime(), clock, data)
     directory = data / "orders-0"
     assert verify_partition(directory).problems == []
     out = io.StringIO()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from app.storage.files import RealFiles
 from app.storage.inspect import verify_partition
 from app.storage.topic_config import TopicConfig
 from tests.support.batches import spec_of
 from tests.support.engines import ORDERS, append, open_engine
-from tests.support.simulated_time import SimulatedClock, simulated
+from tests.support.simulated_time import RealFilesInSimulatedTime, SimulatedClock, simulated
 
 CONFIG = TopicConfig(segment_bytes=2_000, index_interval_bytes=1, retention_ms=-1)
 
@@ -19,7 +18,7 @@ async def written(path: Path) -> Path:
     """A partition of three segments; returns its directory."""
     clock = SimulatedClock()
     engine = await open_engine(
-        RealFiles(), [spec_of(ORDERS, clock=clock, config=CONFIG)], clock=clock, path=path
+        RealFilesInSimulatedTime(), [spec_of(ORDERS, clock=clock, config=CONFIG)], clock=clock, path=path
     )
     for _ in range(30):
         append(engine, b"x" * 100)
