@@ -42,8 +42,8 @@ class ConsumerGroups:
             GroupStoreFailed: repeat the heartbeat.
         """
         self._table.check_open()
-        check_group_id(request.group)
         request.check()
+        check_group_id(request.group)
         self._check_size(request)
         if request.assignor is not None and request.assignor not in CONSUMER_ASSIGNORS:
             raise UnsupportedAssignor(request.group, request.assignor, supported=list(CONSUMER_ASSIGNORS))

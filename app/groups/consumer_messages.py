@@ -41,6 +41,7 @@ class ConsumerHeartbeat:
     def check(self) -> None:
         """Check what does not depend on the group. Raises ``InvalidRequest``."""
         for what, text in (
+            ("group id", self.group),
             ("member id", self.member_id),
             ("instance id", self.instance_id),
             ("rack id", self.rack_id),

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from stele.wire import record_batch as rb
 
 from ..broker.topics import CONSUMER_OFFSETS, Topic
+from ..cluster.consumer_group_store import ConsumerGroupRecord
 from ..cluster.group_store import (
     DeleteGroup,
     DeleteOffset,
@@ -180,6 +181,9 @@ class OffsetsTopic:
                 case GroupRecord():
                     if change.group not in self._unseen:
                         touched.add(self._put_group(change))
+                case ConsumerGroupRecord():
+                    # Such groups are not in the topic, and an entry of a classic group is one no longer.
+                    touched |= self._delete(change.group, _group_key(change.group))
                 case DeleteOffset():
                     touched |= self._delete(change.group, (change.group, change.topic, change.partition))
                 case DeleteGroup():

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import httpx
 import pytest
 from confluent_kafka import Consumer
 from stele.broker_process import BrokerProcess, run_broker
@@ -28,6 +29,7 @@ from app.tcp.kafka.schemas.consumer_group_heartbeat import ConsumerGroupHeartbea
 from load.apache_kafka import libs, run_tool
 from tests.support.apache_kafka import kafka_or_skip
 from tests.support.kafka_peer import KafkaPeer, create_topic, put
+from tests.support.warm_processes import run_stele
 
 PATIENCE_S = 60.0
 _names = count(1)
@@ -251,7 +253,7 @@ def test_a_static_member_comes_back_to_its_partitions(peer: KafkaPeer, group: st
         ({"rack_id": ""}, E.INVALID_REQUEST),
         ({"member_epoch": -3}, E.INVALID_REQUEST),
         ({"member_epoch": -2}, E.INVALID_REQUEST),
-        ({"group_id": ""}, E.INVALID_GROUP_ID),
+        ({"group_id": ""}, E.INVALID_REQUEST),
         ({"server_assignor": "no-such"}, E.UNSUPPORTED_ASSIGNOR),
         ({"subscribed_topic_regex": "a("}, E.INVALID_REGULAR_EXPRESSION),
         ({"member_epoch": 1}, E.GROUP_ID_NOT_FOUND),
@@ -397,6 +399,62 @@ def test_no_epoch_is_lost_when_the_broker_is_killed(tmp_path: Path) -> None:
             assert commit(peer, first, epoch=first.epoch) == E.NONE
 
 
+def test_http_and_the_command_line_show_epochs(
+    broker: BrokerProcess, peer: KafkaPeer, group: str, topic: str
+) -> None:
+    first, second = Member(peer, group, topic), Member(peer, group, topic)
+    first.beat()
+    second.beat()
+    settle(first, second)
+    answer = httpx.get(f"{broker.http_url}/v1/groups/{group}").json()
+    epoch = describe(peer, group).group_epoch
+    assert {
+        name: answer[name] for name in ("type", "state", "generation", "assignment_epoch", "protocol")
+    } == {
+        "type": "consumer",
+        "state": "Stable",
+        "generation": epoch,
+        "assignment_epoch": epoch,
+        "protocol": "uniform",
+    }
+    members = {member["member_id"]: member for member in answer["members"]}
+    for member in (first, second):
+        shown = members[member.member_id]
+        assert shown["epoch"] == epoch
+        assert shown["topics"] == [topic]
+        assert shown["assignment"] == shown["target"] == [{"topic": topic, "partitions": member.partitions}]
+    listed = httpx.get(f"{broker.http_url}/v1/groups", params={"search": group}).json()["groups"]
+    assert (group, "consumer") in {(one["group"], one["type"]) for one in listed}
+    done = run_stele("groups", "describe", group, "--url", broker.http_url)
+    shown_by_command = done.stdout.decode()
+    assert f"{group}: Stable, epoch {epoch}" in shown_by_command, done.stderr
+    assert f"2 partitions, epoch {epoch}" in shown_by_command
+
+
+def test_http_members_and_polls_wait_until_the_group_is_empty(
+    broker: BrokerProcess, peer: KafkaPeer, group: str, topic: str
+) -> None:
+    member = Member(peer, group, topic)
+    member.beat()
+    url = f"{broker.http_url}/v1/groups/{group}"
+    asked = {"topics": [topic], "wait_ms": 0, "max_records": 1}
+    refused = [
+        httpx.post(f"{url}/poll", json=asked),
+        httpx.post(f"{url}/members", json={"topics": [topic], "session_timeout_ms": 10_000}),
+    ]
+    for answer in refused:
+        assert answer.status_code == 409
+        assert answer.json()["type"].endswith("inconsistent-group-protocol")
+        assert "group.protocol=consumer" in answer.json()["detail"]
+    assert httpx.put(f"{url}/offsets", json={"to": "earliest", "topics": [topic]}).status_code == 409
+    assert httpx.delete(url).status_code == 409
+    member.beat(member_epoch=-1)
+    assert httpx.put(f"{url}/offsets", json={"to": "earliest", "topics": [topic]}).status_code == 200
+    assert httpx.post(f"{url}/poll", json=asked).status_code == 200
+    # The polls are members of a classic group now.
+    assert Member(peer, group, topic).beat().error_code == E.GROUP_ID_NOT_FOUND
+
+
 # ── clients ──
 
 
@@ -437,6 +495,55 @@ def test_librdkafka_shares_the_partitions_and_each_record_is_read_once(
     second.close()
     assert sorted(read) == [(partition, offset) for partition in range(4) for offset in range(5)]
     assert describe(peer, group).group_state == "Empty"
+
+
+@pytest.mark.long
+def test_consumers_go_on_while_the_broker_is_killed_and_members_come_and_go(tmp_path: Path) -> None:
+    """For librdkafka a lost group or a lost epoch is the end of the consumer."""
+    kills, partitions = 4, 6
+    with run_broker(tmp_path) as broker:
+        with KafkaPeer(broker) as peer:
+            create_topic(peer, "flow", partitions)
+        consumers = [consumer_of(broker, "g", "flow") for _ in range(2)]
+        expected: set[tuple[int, bytes]] = set()
+        read: set[tuple[int, bytes]] = set()
+        for number in range(kills):
+            with KafkaPeer(broker) as peer:
+                for partition in range(partitions):
+                    values = [b"%d/%d" % (number, value) for value in range(50)]
+                    put(peer, "flow", *values, partition=partition)
+                    expected |= {(partition, value) for value in values}
+            _read_until(consumers, read, expected)
+            with KafkaPeer(broker) as peer:
+                epoch = describe(peer, "g").group_epoch
+            broker.kill()
+            broker.start()
+            with KafkaPeer(broker) as peer:
+                assert describe(peer, "g").group_epoch >= epoch
+            if number % 2:
+                consumers.pop(0).close()
+            else:
+                consumers.append(consumer_of(broker, "g", "flow"))
+        for consumer in consumers:
+            consumer.close()
+        assert read == expected
+
+
+def _read_until(
+    consumers: list[Consumer], read: set[tuple[int, bytes]], expected: set[tuple[int, bytes]]
+) -> None:
+    deadline = time.monotonic() + 2 * PATIENCE_S
+    while read != expected:
+        assert time.monotonic() < deadline, f"{len(expected - read)} records are missing"
+        for consumer in consumers:
+            message = consumer.poll(0.02)
+            if message is None:
+                continue
+            error = message.error()
+            # A connection that ends is no matter; the end of a consumer is.
+            assert error is None or not error.fatal(), error
+            if error is None:
+                read.add((message.partition() or 0, message.value() or b""))
 
 
 def test_java_consumes_and_its_tools_show_the_group(

@@ -64,6 +64,7 @@ async def list_groups(request: Request) -> Response:
                 {
                     "group": group.group,
                     "state": group.state.value,
+                    "type": group.type,
                     "protocol_type": group.protocol_type,
                     "members": sampled[group.group].members if group.group in sampled else None,
                     "lag": sampled[group.group].lag if group.group in sampled else None,
@@ -107,7 +108,11 @@ async def lag_history(request: Request) -> Response:
 
 @router.get("/v1/groups/{group}", openapi_extra=openapi.GET_GROUP, summary="Describe a group")
 async def get_group(request: Request) -> Response:
-    """Return the members with their assigned and owned partitions, the lag of each partition, and the open leases."""
+    """Return the members with their assigned and owned partitions, the lag of each partition, and the open leases.
+
+    A group of type `consumer` has its partitions assigned by the broker: `generation` is the group epoch, members have
+    an `epoch`, and `target` is what they are about to be assigned. Elsewhere the epochs are null.
+    """
     groups = groups_of(request)
     name = str(request.path_params["group"])
     described = groups.coordinator.describe(name)
@@ -117,8 +122,10 @@ async def get_group(request: Request) -> Response:
     return json_answer(
         {
             "group": described.group,
+            "type": described.type,
             "state": described.state.value,
             "generation": described.generation,
+            "assignment_epoch": described.assignment_epoch,
             "protocol_type": described.protocol_type,
             "protocol": described.protocol_name,
             "lag": sum(partition.lag for partition in lags),
@@ -129,8 +136,11 @@ async def get_group(request: Request) -> Response:
                     "client_id": member.client_id,
                     "client_host": member.client_host,
                     "is_managed": member.is_managed,
+                    "epoch": member.epoch,
+                    "regex": member.regex or None,
                     "topics": sorted(filter(sees_topic, member.topics)),
                     "assignment": by_topic(part for part in member.assigned if sees_topic(part.topic)),
+                    "target": by_topic(part for part in member.target if sees_topic(part.topic)),
                     "owned": by_topic(part for part in member.owned if sees_topic(part.topic)),
                 }
                 for member in described.members

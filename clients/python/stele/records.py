@@ -208,11 +208,14 @@ class Polled:
 
 @dataclass(slots=True, kw_only=True)
 class GroupMember:
+    """``epoch`` is None unless the broker assigns the partitions of the group (type ``consumer``)."""
+
     member_id: str
     client_id: str
     client_host: str
     assigned: list[TopicPartition]
     owned: list[TopicPartition]
+    epoch: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -233,6 +236,8 @@ class PartitionLag:
 
 @dataclass(slots=True, kw_only=True)
 class GroupDescription:
+    """``generation`` is the group epoch if ``type`` is ``consumer``."""
+
     group: str
     state: str
     generation: int
@@ -240,6 +245,7 @@ class GroupDescription:
     lag: int
     members: list[GroupMember]
     partitions: list[PartitionLag]
+    type: str = "classic"
 
 
 def to_bytes(value: bytes | str | None) -> bytes | None:

@@ -12,6 +12,7 @@ from stele.wire import record_batch as rb
 from app.broker.virtual import VirtualTopics
 from app.errors import InternalTopic, OffsetOutOfRange, UnknownPartition
 from app.groups import offsets_topic
+from app.groups.consumer_messages import ConsumerHeartbeat
 from app.groups.offset_records import partition_of
 from app.groups.offsets_topic import EPOCH_BITS, HISTORY_BYTES, PARTITIONS, OffsetsTopic
 from app.storage.topic_partition import TopicPartition
@@ -159,6 +160,32 @@ async def test_what_is_deleted_leaves_a_tombstone(bench: Bench) -> None:
         OffsetKey("g", "orders", 0),
         GroupKey("g"),
     ]
+    await bench.close()
+
+
+@simulated
+async def test_a_group_whose_partitions_the_broker_assigns_has_offsets_only(bench: Bench) -> None:
+    await bench.start()
+    _, (member,) = await bench.stable()
+    bench.leave(member)
+    await bench.commit(1)
+    await bench.written()
+    assert [key for key, value in await bench.records() if value is not None] == [
+        OffsetKey("g", "orders", 0),
+        GroupKey("g"),
+    ]
+    joining = ConsumerHeartbeat(
+        group="g",
+        member_id="m",
+        epoch=0,
+        rebalance_timeout_ms=1000,
+        topics=frozenset({"orders"}),
+        owned=frozenset(),
+    )
+    await bench.coordinator.consumers.heartbeat(joining, sees=lambda _topic: True)
+    found = dict(await bench.records())
+    assert found[GroupKey("g")] is None
+    assert found[OffsetKey("g", "orders", 0)] is not None
     await bench.close()
 
 

@@ -45,7 +45,7 @@ function members(group) {
   const shown = (topics) => topics.map((topic) => `${topic.topic} ${topic.partitions.join(", ")}`).join(" · ") || "–";
   return table("Members", ["Member", "Client", "Host", "Assigned", "Claimed"], group.members.map((member) => h("tr", null,
     h("td", { class: "key mono", title: member.member_id }, member.member_id),
-    h("td", null, member.client_id || "–", member.is_managed && [" ", h("span", { class: "chip plain" }, "managed")]),
+    h("td", null, member.client_id || "–", member.is_managed && [" ", h("span", { class: "chip plain" }, "managed")], member.epoch !== null && [" ", h("span", { class: "chip plain" }, `epoch ${member.epoch}`)]),
     h("td", { class: "mono" }, member.client_host || "–"),
     h("td", null, shown(member.assignment)),
     h("td", null, shown(member.owned)))), "No members now.");
@@ -86,7 +86,7 @@ async function refresh() {
     const [group, past] = await Promise.all([get(path), get(`${path}/lag/history`)]);
     notice("");
     const tile = (label, value) => h("div", { class: "tile" }, h("dt", null, label), h("dd", null, value));
-    show(byId("tiles"), tile("State", group.state), tile("Generation", count(group.generation)), tile("Members", count(group.members.length)), tile("Lag", count(group.lag)), tile("Protocol", group.protocol || "–"));
+    show(byId("tiles"), tile("State", group.state), tile(group.type === "consumer" ? "Epoch" : "Generation", count(group.generation)), tile("Members", count(group.members.length)), tile("Lag", count(group.lag)), tile("Protocol", group.protocol || "–"));
     show(byId("partitions"), partitions(group, past));
     show(byId("members"), members(group));
     const held = leases(group);

@@ -37,13 +37,15 @@ def describe(group: str, url: str | None) -> None:
     """Show the members of GROUP and its lag in each partition."""
     with connected(http_url(url)) as client:
         described = client.call(operations.DescribeGroup(group=group))
+    counted = "generation" if described.type == "classic" else "epoch"
     click.echo(
-        f"{described.group}: {described.state}, generation {described.generation}, lag {described.lag:,} records"
+        f"{described.group}: {described.state}, {counted} {described.generation}, lag {described.lag:,} records"
     )
     for member in described.members:
+        step = f"{len(member.owned)} claimed" if member.epoch is None else f"epoch {member.epoch}"
         click.echo(
             f"  member {member.member_id} ({member.client_id}, {member.client_host}): "
-            f"{len(member.assigned)} partitions, {len(member.owned)} claimed"
+            f"{len(member.assigned)} partitions, {step}"
         )
     rows = [
         (

@@ -53,6 +53,8 @@ class DescribeGroup(Operation[GroupDescription]):
             generation=document["generation"],
             protocol=document["protocol"],
             lag=document["lag"],
+            # Older brokers have one type of groups, and no epochs.
+            type=document.get("type", "classic"),
             members=[
                 GroupMember(
                     member_id=member["member_id"],
@@ -60,6 +62,7 @@ class DescribeGroup(Operation[GroupDescription]):
                     client_host=member["client_host"],
                     assigned=partitions_of(member["assignment"]),
                     owned=partitions_of(member["owned"]),
+                    epoch=member.get("epoch"),
                 )
                 for member in document["members"]
             ],
