@@ -170,7 +170,9 @@ class ConsumerGroup:
         for member_id, member in self.members.items():
             assert member.member_id == member_id
             assert member.epoch <= self.assignment_epoch
-            assert bool(member.revoking) <= (member.state is MemberState.UNREVOKED_PARTITIONS)
+            is_revoking = member.state is MemberState.UNREVOKED_PARTITIONS
+            assert bool(member.revoking) <= is_revoking
+            assert not is_revoking or member.epoch < self.assignment_epoch
             for part in (*member.assigned, *member.revoking):
                 assert part not in holders, f"{part} is held by {holders[part]!r} and {member_id!r}"
                 holders[part] = member_id
