@@ -17,6 +17,7 @@ from typing import Protocol, TypeAlias
 from uuid import UUID
 
 from .consumer_group_store import ConsumerGroupChange, MemberProtocol, StoredConsumerGroup
+from .share_group_store import ShareGroupChange, SharePartitionRecord
 from .transaction_store import StoredAnswer, StoredTransactions, TransactionChange
 
 
@@ -106,7 +107,7 @@ class EndPendingOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroup:
-    """Delete a group and its offsets, also pending ones."""
+    """Delete a group with its offsets, also pending ones, and the states of a share group."""
 
     group: str
 
@@ -131,7 +132,7 @@ class DeleteOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicOffsets:
-    """Delete the offsets of all groups in ``topic``, also pending ones, except for the id ``besides``."""
+    """Delete the offsets and share states of all groups in ``topic``, except for the id ``besides``."""
 
     topic: str
     besides: UUID | None
@@ -149,6 +150,7 @@ GroupChange: TypeAlias = (
     | DeleteOffset
     | DeleteTopicOffsets
     | ConsumerGroupChange
+    | ShareGroupChange
 )
 
 StoreChange: TypeAlias = GroupChange | TransactionChange
@@ -166,6 +168,7 @@ class StoredGroups:
     offsets: Sequence[OffsetRecord]
     pending: Sequence[PendingOffset] = ()
     consumer_groups: Sequence[StoredConsumerGroup] = ()
+    share_partitions: Sequence[SharePartitionRecord] = ()
 
 
 class GroupStore(Protocol):

@@ -11,7 +11,7 @@ Apart from the catalog's, so that no commit waits for a topic to be made::
     pending_offsets    offsets that open transactions commit (``sqlite_pending_offsets``)
 
 Groups whose partitions the broker assigns have tables of their own (``sqlite_consumer_groups``).
-A group is in the tables of one protocol only.
+A group is in the tables of one protocol only. The states of share groups are in ``sqlite_share_groups``.
 The tables of transactions are in ``sqlite_transactions``.
 
 A commit is in the file when ``write`` returns: SQLite has synced its log. A
@@ -49,6 +49,7 @@ from .group_store import (
     StoreChange,
     StoredGroups,
 )
+from .share_group_store import DeleteSharePartitions, SharePartitionRecord
 from .sqlite_consumer_groups import (
     CREATE_CONSUMER_GROUPS,
     apply_consumer_change,
@@ -62,6 +63,7 @@ from .sqlite_pending_offsets import (
     insert_pending_offset,
     pending_offsets,
 )
+from .sqlite_share_groups import CREATE_SHARE_PARTITIONS, apply_share_change, share_partitions
 from .sqlite_transactions import (
     CREATE_ANSWERS,
     CREATE_TABLES,
@@ -132,6 +134,7 @@ _MIGRATIONS = (
     CREATE_TABLES,
     CREATE_ANSWERS,
     CREATE_CONSUMER_GROUPS,
+    CREATE_SHARE_PARTITIONS,
 )
 
 # Another process may read or copy the file and hold its lock meanwhile, at most for so long.
@@ -170,6 +173,7 @@ class SqliteGroupStore:
                     offsets=_offsets(database),
                     pending=pending_offsets(database),
                     consumer_groups=consumer_groups(database),
+                    share_partitions=share_partitions(database),
                 )
         except (sqlite3.Error, GroupStoreFailed) as error:
             self.close()
@@ -276,7 +280,7 @@ def _apply(database: sqlite3.Connection, change: StoreChange) -> None:
         case DeleteGroup():
             _delete_group(database, change.group)
             delete_consumer_group(database, change.group)
-            for table in ("offsets", "pending_offsets"):
+            for table in ("offsets", "pending_offsets", "share_partitions"):
                 database.execute(f"DELETE FROM {table} WHERE group_id = ?", (change.group,))  # noqa: S608
         case DeleteOffset():
             database.execute(
@@ -284,8 +288,10 @@ def _apply(database: sqlite3.Connection, change: StoreChange) -> None:
                 (change.group, change.topic, change.partition),
             )
             drop_pending_offsets(database, change.group, change.topic, change.partition)
+        case SharePartitionRecord() | DeleteSharePartitions():
+            apply_share_change(database, change)
         case DeleteTopicOffsets():
-            for table in ("offsets", "pending_offsets"):
+            for table in ("offsets", "pending_offsets", "share_partitions"):
                 database.execute(
                     f"DELETE FROM {table} WHERE topic = ? AND topic_id IS NOT ?",  # noqa: S608 - names from above
                     (change.topic, None if change.besides is None else str(change.besides)),

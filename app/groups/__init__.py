@@ -16,7 +16,8 @@ Every listener serves them. Reading order:
 - ``coordinator``, ``checks``, ``descriptions``   what a listener may call about groups
 - ``lease_manager``, ``lease``, ``lease_context``, ``lease_pool``, ``lease_polls``, ``lease_positions``,
   ``lease_reads``, ``lease_settlement``, ``lease_transactions``, ``poll_member``, ``redelivery``   polls under leases, for consumers that are no members
-- ``share_state``, ``share_partition``   single records of a partition for share groups, a pure state machine
+- ``share_state``, ``share_partition``, ``durable_share_partition``   single records of a partition for share
+  groups: a pure state machine, and its writes
 - ``lag``                           lag, and what a reset would do
 - ``offset_records``, ``replay_log``, ``offsets_topic``   ``__consumer_offsets`` as a read-only topic
 """
