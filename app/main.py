@@ -19,37 +19,34 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from pydantic import ValidationError
 
 from . import logs
-from .broker.broker import Broker
 from .broker.listeners import Endpoint
 from .cdc.supervisor import CdcSupervisor
-from .clock import Clock, SystemClock
-from .cluster.sqlite import SqliteCatalog
-from .cluster.sqlite_groups import SqliteGroupStore
+from .clock import SystemClock
+from .composition import (
+    CATALOG,
+    InvalidStorage,
+    SharedParts,
+    open_broker,
+    open_groups,
+    open_shared,
+    open_transactions,
+)
 from .errors import SteleError
-from .groups.coordinator import GroupCoordinator
-from .groups.lease_manager import LeaseManager
-from .groups.offsets_topic import OffsetsTopic
-from .groups.services import Groups
 from .network.accept_loop import AcceptOptions
 from .network.admission import Admission, open_files_for_connections, raise_open_files_limit
 from .security import audit
 from .security.policy import UnsafeSettings, check_exposure, is_loopback
-from .security.service import check_login_settings, open_security
+from .security.service import SecurityStores, check_login_settings, open_security
 from .security.tls import InvalidTlsFiles, ListenerTls
 from .security.tls_reload import TlsReload
 from .security.tls_settings import listener_tls
 from .settings import Settings
-from .storage.cleaner import CleanerOptions
-from .storage.embedded import EmbeddedEngine, EngineOptions
-from .storage.engine import LogEngine
-from .storage.files import RealFiles
 from .tcp.binary.connection import PLAINTEXT_ANSWER, BinaryConnection
 from .tcp.binary.handlers.context import BinaryListener
 from .tcp.kafka.connection import KafkaConnection
@@ -59,135 +56,11 @@ from .tcp.kafka.spans import KafkaSpans
 from .tcp.kafka.trace import RequestTracer, Tracer
 from .tcp.server import TcpServer
 from .tracing import TracesMissingError, start_traces
-from .transactions.coordinator import TransactionCoordinator
-from .transactions.services import Transactions, open_services
 
 if TYPE_CHECKING:
     from .api.server import HttpServer
 
 logger = logging.getLogger(__name__)
-
-CATALOG = "metadata.sqlite"
-GROUPS = "groups.sqlite"
-
-
-class InvalidStorage(Exception):
-    """The settings of shared storage cannot be used; the text says what to change."""
-
-
-def _embedded_engine(settings: Settings, path: Path, clock: Clock) -> LogEngine:
-    """The engine that keeps its files in ``path``, on this machine."""
-    return EmbeddedEngine(
-        RealFiles(),
-        path,
-        clock=clock,
-        options=EngineOptions(
-            flush_interval_ms=settings.log_flush_interval_ms,
-            flush_bytes=settings.log_flush_bytes,
-            checkpoint_interval_ms=settings.log_checkpoint_interval_ms,
-            retention_interval_ms=settings.log_retention_check_interval_ms,
-            sync_threads=settings.log_sync_threads,
-            open_segments_max=settings.open_segments_max,
-            table_memory_bytes_max=settings.table_memory_bytes_max,
-            cleaner=CleanerOptions(
-                is_enabled=settings.log_cleaner_enable,
-                dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
-                bytes_per_s=settings.log_cleaner_io_max_bytes_per_second,
-                interval_ms=settings.log_cleaner_backoff_ms,
-                uses_process=True,
-            ),
-        ),
-    )
-
-
-def _shared_engine(settings: Settings, path: Path, clock: Clock) -> LogEngine:
-    """The engine that keeps its records in PostgreSQL and an object store.
-
-    Raises:
-        InvalidStorage: the settings do not say where, or the extra is not installed.
-    """
-    if settings.postgres_url is None:
-        raise InvalidStorage(
-            "storage=shared needs postgres_url, for example postgresql://stele@db.example.com/stele"
-        )
-    try:
-        from .storage.shared.engine import SharedOptions
-        from .storage.shared.postgres_engine import PostgresEngine, SharedStorage
-        from .storage.shared.upkeep import UpkeepOptions
-    except ImportError as error:
-        raise InvalidStorage(
-            f"storage=shared needs the extra cluster ({error}): pip install 'stele-broker[cluster]'"
-        ) from error
-    storage = SharedStorage(
-        postgres_url=settings.postgres_url.get_secret_value(),
-        object_store=settings.object_store,
-        linger_ms=settings.shared_linger_ms,
-    )
-    options = SharedOptions(
-        object_bytes=settings.shared_object_bytes,
-        buffered_bytes_max=settings.shared_buffer_bytes_max,
-        cache_bytes_max=settings.shared_cache_bytes_max,
-        upkeep=UpkeepOptions(
-            retention_interval_ms=settings.log_retention_check_interval_ms,
-            producer_expiration_ms=settings.producer_id_expiration_ms,
-        ),
-    )
-    try:
-        return PostgresEngine(RealFiles(), path, storage=storage, clock=clock, options=options)
-    except ValueError as error:
-        raise InvalidStorage(str(error)) from error
-
-
-async def open_broker(settings: Settings) -> Broker:
-    """A broker over the data directory of ``settings``, its partitions recovered.
-
-    Raises:
-        DataDirLocked: another broker has the directory.
-        StorageError, OSError: the disk does not allow it, or shared storage cannot be reached.
-        InvalidStorage: the settings of shared storage are wrong.
-    """
-    clock = SystemClock()
-    path = settings.data_dir.absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    make_engine = _shared_engine if settings.storage == "shared" else _embedded_engine
-    engine = make_engine(settings, path, clock)
-    start = await engine.open()
-    if not start.was_clean and not start.is_new:
-        logger.warning("the last run did not shut down cleanly; recovering the logs in %s", path)
-    broker = Broker(engine=engine, catalog=SqliteCatalog(path / CATALOG), clock=clock, settings=settings)
-    await broker.open()
-    await engine.start()
-    return broker
-
-
-async def open_groups(broker: Broker) -> Groups:
-    """The groups of ``broker``, as they were left. Raises ``GroupStoreFailed``."""
-    settings = broker.settings
-    clock = SystemClock()
-    coordinator = GroupCoordinator(
-        store=SqliteGroupStore(settings.data_dir.absolute() / GROUPS),
-        clock=clock,
-        settings=settings,
-        topic=broker.readable_topic,
-        configs=broker.configs.groups,
-        topic_names=lambda: [topic.name for topic in broker.topics()],
-    )
-    # Before the coordinator opens: a group may have committed offsets of this topic, too.
-    broker.serve_virtual(OffsetsTopic(coordinator, cluster_id=broker.cluster_id))
-    await coordinator.open()
-    broker.observe_deletions(coordinator.forget_topic)
-    broker.observe_topics(coordinator.topics_changed)
-    return Groups(coordinator, LeaseManager(broker=broker, coordinator=coordinator, clock=clock))
-
-
-async def open_transactions(broker: Broker, groups: Groups) -> Transactions:
-    """The transactions of ``broker``, recovered. Raises ``StorageError``, ``GroupStoreFailed``."""
-    clock = SystemClock()
-    coordinator = TransactionCoordinator(
-        broker=broker, groups=groups.coordinator, clock=clock, settings=broker.settings
-    )
-    await coordinator.open()
-    return await open_services(broker, groups, coordinator, clock)
 
 
 def _load_http_server() -> type[HttpServer]:
@@ -284,13 +157,16 @@ async def run(settings: Settings) -> None:
     http_socket = _listen(settings.host, settings.http_port, "HTTP")
     binary_socket = _listen(settings.host, settings.binary_port, "binary")
     kafka_socket = _listen(settings.host, settings.kafka_port, "Kafka")
-    broker = await open_broker(settings)
-    groups = await open_groups(broker)
+    stopping = asyncio.Event()
+    shared: SharedParts | None = open_shared(settings, stopping.set) if settings.storage == "shared" else None
+    broker = await open_broker(settings, shared)
+    groups = await open_groups(broker, shared)
     transactions = await open_transactions(broker, groups)
-    security = await open_security(settings, settings.data_dir.absolute() / CATALOG, SystemClock())
+    catalog = settings.data_dir.absolute() / CATALOG
+    stores = SecurityStores.of_file(catalog) if shared is None else shared.security_stores(catalog.parent)
+    security = await open_security(settings, stores, SystemClock())
     if not all(security.listener(name).is_required for name in ("http", "binary", "kafka")):
         _warn_if_open(settings.host, is_encrypted=None not in (http_tls, binary_tls, kafka_tls))
-    stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
@@ -393,6 +269,9 @@ async def run(settings: Settings) -> None:
     if certificates:
         loop.add_signal_handler(signal.SIGHUP, reload.reload_soon)
         reload.start()
+    if shared is not None and http.listening.is_set():
+        # Clients are sent to this broker from now on.
+        await shared.join(broker.endpoints)
     if http.listening.is_set():
         print(  # noqa: T201 - programs that start a broker wait for this line
             f"stele ready http={_join(http_address)} binary={_join(binary_address)} "
@@ -406,6 +285,9 @@ async def run(settings: Settings) -> None:
     await asyncio.wait((waiting, http_task), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     logger.info("shutting down")
+    if shared is not None:
+        # First, so that clients and leases move while this broker still answers.
+        await shared.leave()
     await reload.close()
     # The CDC connector is a client of the listeners, so it stops first.
     await cdc.close()
@@ -420,6 +302,8 @@ async def run(settings: Settings) -> None:
     await groups.close()
     await security.close()
     await broker.close()
+    if shared is not None:
+        await shared.close()
     if traces is not None:
         await asyncio.to_thread(traces.close)
 

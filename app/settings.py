@@ -58,6 +58,12 @@ class Settings(BaseSettings):
         description="Kafka port that clients should connect to, for port forwarding; the bound port if unset.",
     )
 
+    broker_rack: str | None = Field(
+        default=None,
+        max_length=255,
+        description="Rack or zone of the broker, which Kafka clients are shown (Kafka: broker.rack).",
+    )
+
     # ── shared storage ──
     storage: Literal["embedded", "shared"] = Field(
         default="embedded",

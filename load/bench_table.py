@@ -20,7 +20,7 @@ from stele.wire.record_batch import BatchBuilder
 from app.broker.broker import Broker
 from app.broker.fetch import PartitionFetch, records_in_turns
 from app.broker.produce import Acks
-from app.main import open_broker
+from app.composition import open_broker
 from app.settings import Settings
 
 from .measure import Comparison, report

@@ -299,6 +299,13 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
         ErrorCode.NOT_COORDINATOR,
         retriable=True,
     ),
+    errors.NotCoordinator: ProblemKind(
+        503,
+        "coordinator-elsewhere",
+        "Another broker has the groups",
+        ErrorCode.NOT_COORDINATOR,
+        retriable=True,
+    ),
     errors.CorruptLog: ProblemKind(500, "corrupt-log", "Stored data is corrupt", ErrorCode.CORRUPT_MESSAGE),
     errors.StorageFull: ProblemKind(
         507, "storage-full", "No space left", ErrorCode.KAFKA_STORAGE_ERROR, retriable=True
@@ -318,6 +325,9 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     ),
     errors.DataDirLocked: ProblemKind(
         503, "data-dir-locked", "Data directory in use", ErrorCode.KAFKA_STORAGE_ERROR
+    ),
+    errors.BrokerIdTaken: ProblemKind(
+        503, "broker-id-taken", "Broker id in use", ErrorCode.KAFKA_STORAGE_ERROR
     ),
 }
 

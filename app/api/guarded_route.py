@@ -15,6 +15,7 @@ from ..errors import AuthorizationError
 from ..security.authorizer import Access
 from .errors import HttpError, error_response
 from .rights import NEEDS, Need, access_of
+from .state import broker_of
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,13 @@ def _check(access: Access, request: Request, needs: tuple[Need, ...] | None) -> 
         need.check(access, request)
 
 
+async def _find_topic(request: Request) -> None:
+    """Ask other brokers for the topic of the path, if this one does not know it."""
+    topic = request.path_params.get("topic")
+    if topic is not None:
+        await broker_of(request).find_topics((str(topic),))
+
+
 class GuardedRoute(APIRoute):
     """Route whose needs are in ``rights``."""
 
@@ -46,8 +54,10 @@ class GuardedRoute(APIRoute):
         async def guarded(request: Request) -> Response:
             access = access_of(request)
             if access is None:
+                await _find_topic(request)
                 return await handle(request)
             _check(access, request, needs)
+            await _find_topic(request)
             response = await handle(request)
             # Only a plain response is sent in one piece.
             return response if type(response) is Response else _Watched(response, access, request, needs)

@@ -32,6 +32,7 @@ from ..storage.waiters import PartitionWatch
 from .appending import Appender
 from .broker_configs import BrokerFacts
 from .catalog_thread import CatalogThread
+from .cluster import Cluster, SoloCluster
 from .counts import Counts
 from .dynamic_configs import DynamicConfigs
 from .keyed_reading import KeyedReader, KeyedRecord
@@ -56,8 +57,18 @@ from .virtual import VirtualTopic, VirtualTopics
 class Broker:
     """One broker over one engine and one catalog."""
 
-    def __init__(self, *, engine: LogEngine, catalog: Catalog, clock: Clock, settings: Settings) -> None:
+    def __init__(
+        self,
+        *,
+        engine: LogEngine,
+        catalog: Catalog,
+        clock: Clock,
+        settings: Settings,
+        cluster: Cluster | None = None,
+    ) -> None:
         self.settings = settings
+        # Listeners call it directly.
+        self.cluster: Cluster = cluster or SoloCluster()
         self.cluster_id = ""
         self.broker_id = settings.broker_id
         self.counts = Counts()
@@ -75,13 +86,16 @@ class Broker:
             make_producer_state=self._producers.add_partition,
             partitions_max=settings.partitions_max,
         )
-        self.configs = DynamicConfigs(catalog=self._catalog, topics=self._topics, facts=self._facts)
+        self.configs = DynamicConfigs(
+            catalog=self._catalog, topics=self._topics, facts=self._facts, cluster=self.cluster
+        )
         # Listeners call it directly, as they call ``configs``.
         self.quotas = Quotas(
             catalog=self._catalog,
             now_ms=clock.monotonic_ms,
             clock_s=time.perf_counter,
             window=Window(settings.quota_window_num, settings.quota_window_size_seconds * 1000),
+            cluster=self.cluster,
         )
         self._partitioner = Partitioner(settings.partitioner)
         self._tail_subscriptions = TailSubscriptions()
@@ -97,6 +111,7 @@ class Broker:
         engine.observe_appends(lambda name: self._tail_subscriptions.readable(*name))
         self._virtual = VirtualTopics(engine.waiters)
         self._topic_changes = TopicChanges(
+            cluster=self.cluster,
             topics=self._topics,
             virtual=self._virtual,
             producers=self._producers,
@@ -196,6 +211,14 @@ class Broker:
     def has_topic(self, name: str) -> bool:
         """Return whether a topic exists, or an internal one of this name is served."""
         return self._topics.get(name) is not None or name in self._virtual
+
+    async def find_topics(self, names: Iterable[str]) -> None:
+        """Ask the other brokers if this one does not know all topics; ``topic`` has the answer.
+
+        Raises ``StorageUnavailable``.
+        """
+        if self.cluster.is_shared and not all(self.has_topic(name) for name in names):
+            await self.cluster.refresh()
 
     def was_deleted(self, name: str) -> bool:
         """Return whether this topic was deleted in this run and not created again."""

@@ -58,6 +58,7 @@ class BrokerConfig:
 _SETTINGS = {
     "auto.create.topics.enable": "auto_create_topics_enable",
     "broker.id": "broker_id",
+    "broker.rack": "broker_rack",
     "connections.max.idle.ms": "idle_timeout_ms",
     "fetch.max.bytes": "fetch_bytes_max",
     "group.initial.rebalance.delay.ms": "group_initial_rebalance_delay_ms",
@@ -219,7 +220,6 @@ _KAFKA_NAMES: dict[str, BrokerConfig] = {
     "alter.config.policy.class.name": _fixed(ConfigType.CLASS, None, "There are no policies."),
     "authorizer.class.name": _fixed(_STRING, "", "There is no authorizer."),
     "auto.leader.rebalance.enable": _fixed(ConfigType.BOOLEAN, "false"),
-    "broker.rack": _fixed(_STRING, None),
     "controlled.shutdown.enable": _fixed(ConfigType.BOOLEAN, "true", "A shutdown syncs everything first."),
     "create.topic.policy.class.name": _fixed(ConfigType.CLASS, None, "There are no policies."),
     "default.replication.factor": _fixed(_INT, "1"),

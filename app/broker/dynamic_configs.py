@@ -26,6 +26,7 @@ from .broker_configs import (
     topic_defaults,
 )
 from .catalog_thread import CatalogThread
+from .cluster import Cluster
 from .config_values import ConfigChange, ConfigSource, ConfigSynonym, ConfigValue, changed_values
 from .entity_configs import (
     CLIENT_METRICS_CONFIGS,
@@ -79,10 +80,14 @@ class DynamicConfigs:
     its defaults.
     """
 
-    def __init__(self, *, catalog: CatalogThread, topics: Topics, facts: Callable[[], BrokerFacts]) -> None:
+    def __init__(
+        self, *, catalog: CatalogThread, topics: Topics, facts: Callable[[], BrokerFacts], cluster: Cluster
+    ) -> None:
         self._catalog = catalog
         self._topics = topics
         self._facts = facts
+        self._cluster = cluster
+        cluster.observe("configs", self.refresh)
         self._set: dict[tuple[ConfigKind, str], dict[str, str]] = {}
         # A cache for the defaults of topics, emptied by each change.
         self._topic_synonyms: dict[str, list[ConfigSynonym]] = {}
@@ -91,10 +96,18 @@ class DynamicConfigs:
 
     async def open(self) -> None:
         """Load all configurations; call this before the topics are opened."""
-        for record in await self._catalog.run(lambda catalog: catalog.configs()):
-            if record.kind != QUOTA_KIND:
-                self._set[ConfigKind(record.kind), record.entity] = dict(record.configs)
-        await self._apply()
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Take over what is stored, which another broker may have changed."""
+        async with self._changes:
+            records = await self._catalog.run(lambda catalog: catalog.configs())
+            self._set = {
+                (ConfigKind(record.kind), record.entity): dict(record.configs)
+                for record in records
+                if record.kind != QUOTA_KIND
+            }
+            await self._apply()
 
     async def _apply(self) -> None:
         self._topic_synonyms.clear()
@@ -239,6 +252,7 @@ class DynamicConfigs:
             InvalidRequest, InvalidConfig: nothing was changed; the message names the configuration.
         """
         self._check_entity(kind, entity)
+        await self._cluster.refresh()
         async with self._changes:
             values = changed_values(
                 changes, effective=self._effective(kind, entity), type_of=lambda name: _type_of(kind, name)
@@ -253,6 +267,7 @@ class DynamicConfigs:
     ) -> None:
         """Replace all configurations by ``configs``; otherwise as ``change``."""
         self._check_entity(kind, entity)
+        await self._cluster.refresh()
         async with self._changes:
             _CHECKS[kind](configs)
             await self._replace(kind, entity, configs, validate_only=validate_only)

@@ -6,10 +6,12 @@ tails of a deleted topic, and calls the observers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import BrokerClosing, InternalTopic, SteleError, TopicExists
 from ..settings import Settings
+from ..storage.topic_partition import TopicPartition
+from .cluster import Cluster
 from .partitioner import Partitioner
 from .placement import Placement
 from .producers import Producers
@@ -27,6 +29,7 @@ class TopicChanges:
     def __init__(
         self,
         *,
+        cluster: Cluster,
         topics: Topics,
         virtual: VirtualTopics,
         producers: Producers,
@@ -34,7 +37,10 @@ class TopicChanges:
         tail_subscriptions: TailSubscriptions,
         settings: Settings,
     ) -> None:
+        self._cluster = cluster
         self._topics = topics
+        topics.observe_refresh(self._refreshed)
+        cluster.observe("topics", topics.refresh)
         self._virtual = virtual
         self._producers = producers
         self._partitioner = partitioner
@@ -61,11 +67,12 @@ class TopicChanges:
         self._refuse_when_closing()
         if name in INTERNAL_TOPICS:
             raise TopicExists(name) if name in self._virtual else InternalTopic(name)
+        await self._cluster.refresh()
         topic = await self._topics.create(
             name,
             placement=placement,
             default_partitions=self._settings.num_partitions,
-            broker_id=self._settings.broker_id,
+            broker_ids=[member.broker_id for member in self._cluster.members] or (self._settings.broker_id,),
             configs=configs,
             validate_only=validate_only,
         )
@@ -77,6 +84,9 @@ class TopicChanges:
         if name in INTERNAL_TOPICS:
             raise InternalTopic(name)
         topic = self._topics.get(name)
+        if topic is None:
+            await self._cluster.refresh()
+            topic = self._topics.get(name)
         if topic is not None:
             return topic
         if not self._settings.auto_create_topics_enable:
@@ -101,6 +111,7 @@ class TopicChanges:
         validate_only: bool,
     ) -> Topic:
         self._refuse_when_closing()
+        await self._cluster.refresh()
         topic = await self._topics.alter(
             name, partitions=partitions, configs=configs, validate_only=validate_only
         )
@@ -110,7 +121,19 @@ class TopicChanges:
 
     async def delete(self, name: str) -> None:
         self._refuse_when_closing()
-        self._producers.forget_partitions(await self._topics.delete(name))
+        await self._cluster.refresh()
+        self._forget(name, await self._topics.delete(name))
+
+    def _refreshed(self, before: Topic | None, after: Topic | None) -> None:
+        """Do what a change of another broker means for this one."""
+        if after is None:
+            assert before is not None
+            self._forget(before.name, before.topic_partitions())
+        elif before is None or before.partitions != after.partitions:
+            self._changed(after.name)
+
+    def _forget(self, name: str, partitions: Sequence[TopicPartition]) -> None:
+        self._producers.forget_partitions(partitions)
         self._partitioner.forget(name)
         self._deleted[name] = None
         if len(self._deleted) > _DELETED_REMEMBERED:

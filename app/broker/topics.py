@@ -11,8 +11,9 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from ..cluster.catalog import TopicRecord
 from ..errors import (
@@ -20,6 +21,7 @@ from ..errors import (
     InvalidConfig,
     InvalidPartitionCount,
     InvalidTopicName,
+    StorageUnavailable,
     TooManyPartitions,
     TopicExists,
     UnknownPartition,
@@ -41,6 +43,8 @@ INTERNAL_TOPICS = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE))
 NAME_LENGTH_MAX = 249
 # Topics that take on new defaults before other work on the event loop continues.
 _TOPICS_AT_ONCE = 100
+# More conflicts in a row mean that something else is wrong.
+_ALTER_ATTEMPTS = 10
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -112,6 +116,16 @@ def _without_null(configs: Mapping[str, str | None]) -> dict[str, str]:
     return explicit
 
 
+class TopicsRefreshed(Protocol):
+    """Gets a topic as it was before a change of another broker and after it; None where it did not exist."""
+
+    def __call__(self, before: Topic | None, after: Topic | None) -> None: ...
+
+
+def _ignore(before: Topic | None, after: Topic | None) -> None:
+    """Do nothing about a change of another broker."""
+
+
 class Topics:
     """The topics of this broker: in memory for readers, durable in the catalog."""
 
@@ -133,6 +147,7 @@ class Topics:
         self._colliding: dict[str, set[str]] = {}
         self._defaults = TopicConfig()
         self._changes = asyncio.Lock()
+        self._refreshed: TopicsRefreshed = _ignore
 
     async def open(self) -> None:
         """Load all topics and open their partitions."""
@@ -256,19 +271,20 @@ class Topics:
         *,
         placement: Placement,
         default_partitions: int,
-        broker_id: int,
+        broker_ids: Collection[int],
         configs: Mapping[str, str | None],
         validate_only: bool = False,
     ) -> Topic:
         """Create a topic.
 
-        The checks come in Kafka's order (ADR-0019): name, configurations, placement.
+        The checks come in Kafka's order (ADR-0019): name, configurations, placement. ``broker_ids``
+        are the brokers that may be named in an assignment.
         """
         async with self._changes:
             self._refuse_name(name)
             explicit = _without_null(configs)
             check_topic_config(parse_topic_config(explicit, defaults=self._defaults))
-            partitions = placement.count(name, default=default_partitions, broker_id=broker_id)
+            partitions = placement.count(name, default=default_partitions, broker_ids=broker_ids)
             self._check_partitions(name, partitions, more=partitions)
             record = TopicRecord(name=name, topic_id=uuid.uuid4(), partitions=partitions, configs=explicit)
             self._engine.check_config(self._topic(record).config)
@@ -298,6 +314,20 @@ class Topics:
         As in Kafka, the configurations are checked before the topic is looked up.
         """
         validate_topic_name(name)
+        for _ in range(_ALTER_ATTEMPTS):
+            altered = await self._alter(
+                name, partitions=partitions, configs=configs, validate_only=validate_only
+            )
+            if altered is not None:
+                return altered
+            # Another broker has changed or deleted the topic in the meantime.
+            await self.refresh()
+        raise StorageUnavailable(f"altering topic {name!r}", "other brokers change it all the time")
+
+    async def _alter(
+        self, name: str, *, partitions: int | None, configs: Mapping[str, str | None], validate_only: bool
+    ) -> Topic | None:
+        """Alter a topic; return None if the catalog has another state of it than this broker knows."""
         async with self._changes:
             existing = self._topics.get(name)
             merged: dict[str, str] = {} if existing is None else dict(existing.configs)
@@ -329,8 +359,11 @@ class Topics:
             self._engine.check_config(config)
             if validate_only:
                 return self._topic(record)
-            if not await self._catalog.run(lambda catalog: catalog.update_topic(record)):
-                raise UnknownTopic(name)
+            previous = TopicRecord(
+                name=name, topic_id=topic.topic_id, partitions=topic.partitions, configs=topic.configs
+            )
+            if not await self._catalog.run(lambda catalog: catalog.update_topic(record, previous=previous)):
+                return None
             altered = self._topic(record)
             for topic_partition in topic.topic_partitions():
                 self._engine.configure(topic_partition, config)
@@ -346,3 +379,45 @@ class Topics:
             names = topic.topic_partitions()
             await self._engine.drop(names)
             return names
+
+    # ── changes of other brokers ──
+
+    def observe_refresh(self, observer: TopicsRefreshed) -> None:
+        """Call ``observer`` with what each refresh changed."""
+        self._refreshed = observer
+
+    async def refresh(self) -> None:
+        """Take over what other brokers created, altered and deleted."""
+        async with self._changes:
+            records = {
+                record.name: record
+                for record in await self._catalog.run(lambda catalog: catalog.topics())
+                if record.name not in INTERNAL_TOPICS
+            }
+            for topic in self.all():
+                record = records.get(topic.name)
+                if record is None or record.topic_id != topic.topic_id:
+                    self._unset(topic)
+                    await self._engine.drop(topic.topic_partitions())
+                    self._refreshed(topic, None)
+            for record in records.values():
+                await self._take_over(record)
+
+    async def _take_over(self, record: TopicRecord) -> None:
+        known = self._topics.get(record.name)
+        if known is not None and (known.partitions, known.configs) == (record.partitions, record.configs):
+            return
+        topic = self._topic(record)
+        specs = self._specs(topic, first_partition=0 if known is None else known.partitions)
+        try:
+            await self._engine.create(specs)
+        except UnknownTopic:
+            # It was deleted after it was read; the next refresh finds it gone.
+            return
+        if known is None:
+            self._set(topic)
+        else:
+            for topic_partition in known.topic_partitions():
+                self._engine.configure(topic_partition, topic.config)
+            self._topics[topic.name] = topic
+        self._refreshed(known, topic)

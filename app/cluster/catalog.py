@@ -61,8 +61,11 @@ class Catalog(Protocol):
         """Store a new topic; return False if the name is taken."""
         ...
 
-    def update_topic(self, topic: TopicRecord) -> bool:
-        """Replace partitions and configs; return False if the topic id no longer exists."""
+    def update_topic(self, topic: TopicRecord, *, previous: TopicRecord | None = None) -> bool:
+        """Replace partitions and configs; return False if the topic id no longer exists.
+
+        A catalog that brokers share also returns False if they are no longer those of ``previous``.
+        """
         ...
 
     def delete_topic(self, topic_id: UUID) -> bool: ...

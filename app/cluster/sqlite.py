@@ -148,7 +148,7 @@ class SqliteCatalog:
             return False
         return True
 
-    def update_topic(self, topic: TopicRecord) -> bool:
+    def update_topic(self, topic: TopicRecord, *, previous: TopicRecord | None = None) -> bool:
         with self._transaction() as database:
             changed = database.execute(
                 "UPDATE topics SET partitions = ?, configs = ? WHERE topic_id = ?",
@@ -220,6 +220,23 @@ class SqliteCatalog:
             begun_at_ms=now_ms,
             is_resumed=False,
         )
+
+    def named_producers(self) -> list[NamedProducer]:
+        """Return all named producers as they stand."""
+        rows = self._database.execute(
+            "SELECT name, version, producer_id, epoch, begun_at_ms FROM named_producers ORDER BY name"
+        )
+        return [
+            NamedProducer(
+                name=name,
+                version=version,
+                producer_id=producer_id,
+                epoch=epoch,
+                begun_at_ms=begun_at_ms,
+                is_resumed=True,
+            )
+            for name, version, producer_id, epoch, begun_at_ms in rows
+        ]
 
     def named_epochs(self) -> dict[int, int]:
         with self._transaction() as database:

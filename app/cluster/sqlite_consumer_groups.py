@@ -141,9 +141,9 @@ def _insert_member(database: sqlite3.Connection, group: str, member: ConsumerMem
         member.epoch,
         member.previous_epoch,
         int(member.state),
-        _encoded(member.assigned.items()),
-        _encoded(member.revoking.items()),
-        _encoded((part, None) for part in member.target),
+        encoded_partitions(member.assigned.items()),
+        encoded_partitions(member.revoking.items()),
+        encoded_partitions((part, None) for part in member.target),
         None
         if classic is None
         else json.dumps(
@@ -160,7 +160,7 @@ def _insert_member(database: sqlite3.Connection, group: str, member: ConsumerMem
     )
 
 
-def _encoded(partitions: Iterable[tuple[OwnedPartition, int | None]]) -> str:
+def encoded_partitions(partitions: Iterable[tuple[OwnedPartition, int | None]]) -> str:
     """Encode partitions by topic id: their numbers, each followed by the epoch since which it is held."""
     topics: defaultdict[str, list[int | None]] = defaultdict(list)
     for (topic_id, partition), since in sorted(partitions):
@@ -200,8 +200,8 @@ def _member(columns: list[Any]) -> ConsumerMember:
         epoch=epoch,
         previous_epoch=previous_epoch,
         state=MemberState(state),
-        assigned=_with_epochs(assigned),
-        revoking=_with_epochs(revoking),
+        assigned=decoded_partitions(assigned),
+        revoking=decoded_partitions(revoking),
         target=frozenset(
             OwnedPartition(UUID(topic_id), partition)
             for topic_id, partitions in json.loads(target).items()
@@ -211,7 +211,8 @@ def _member(columns: list[Any]) -> ConsumerMember:
     )
 
 
-def _with_epochs(text: str) -> Assigned:
+def decoded_partitions(text: str) -> Assigned:
+    """Decode partitions that were encoded with epochs."""
     return {
         OwnedPartition(UUID(topic_id), partition): since
         for topic_id, numbers in json.loads(text).items()

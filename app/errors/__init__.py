@@ -91,13 +91,15 @@
     ├── BrokerClosing                try again after the broker has restarted
     ├── CoordinatorNotAvailable      groups cannot be served now; try again
     ├── CoordinatorFenced            another coordinator has taken over the groups; find it
+    ├── NotCoordinator               another broker of the cluster has the groups
     └── StorageError                 (``storage``) the storage is at fault
         ├── CorruptLog               stored bytes that fail their CRC: file and position are known
         ├── StorageFull              no space; acknowledged records are safe
         ├── StorageUnavailable       a storage that is elsewhere cannot be reached; try again
         ├── LogDirFailed             a write or sync failed; the log accepts nothing more
         ├── GroupStoreFailed         groups and committed offsets cannot be read or written
-        └── DataDirLocked            another broker uses this data directory
+        ├── DataDirLocked            another broker uses this data directory
+        └── BrokerIdTaken            a live broker of the cluster has the same id
 
 Errors carry fields, never a protocol's codes: each listener translates them in one
 table (``api/errors.py``, ``tcp/errors.py``). A message names the object, and what to
@@ -132,6 +134,7 @@ from .groups import (
     InvalidSessionTimeout,
     LeaseFenced,
     MemberIdRequired,
+    NotCoordinator,
     OffsetMetadataTooLarge,
     OwnershipError,
     PartitionNotAssigned,
@@ -176,6 +179,7 @@ from .security import (
 )
 from .share_groups import InvalidRecordState
 from .storage import (
+    BrokerIdTaken,
     CorruptLog,
     DataDirLocked,
     GroupStoreFailed,
@@ -225,6 +229,7 @@ __all__ = [
     "AuthorizationError",
     "BatchTooLarge",
     "BrokerClosing",
+    "BrokerIdTaken",
     "ClusterAuthorizationFailed",
     "CommitVersionTooOld",
     "ConcurrentTransactions",
@@ -271,6 +276,7 @@ __all__ = [
     "LogDirFailed",
     "MemberIdRequired",
     "MissingKey",
+    "NotCoordinator",
     "OffsetMetadataTooLarge",
     "OffsetOutOfRange",
     "OperationNotAttempted",

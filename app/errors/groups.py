@@ -213,3 +213,12 @@ class CoordinatorFenced(SteleError):
         )
         self.epoch = epoch
         self.current_epoch = current_epoch
+
+
+class NotCoordinator(SteleError):
+    """Another broker of the cluster has the groups, or none has them for the moment (``broker_id`` None)."""
+
+    def __init__(self, broker_id: int | None) -> None:
+        where = "no broker has them at the moment" if broker_id is None else f"broker {broker_id} has them"
+        super().__init__(f"this broker does not coordinate consumer groups: {where}; try again")
+        self.broker_id = broker_id

@@ -71,6 +71,17 @@ class GroupStoreFailed(StorageError):
         self.cause = cause
 
 
+class BrokerIdTaken(StorageError):
+    """Two brokers of a cluster were started with one id."""
+
+    def __init__(self, broker_id: int) -> None:
+        super().__init__(
+            f"a live broker of this cluster has the id {broker_id}; give this one another --broker-id "
+            "(STELE_BROKER_ID)"
+        )
+        self.broker_id = broker_id
+
+
 class DataDirLocked(StorageError):
     def __init__(self, path: Path, owner: str) -> None:
         super().__init__(

@@ -124,9 +124,10 @@ class InvalidConfig(RequestError):
 
 
 class InvalidReplicationFactor(RequestError):
-    def __init__(self, replication_factor: int) -> None:
+    def __init__(self, replication_factor: int, *, brokers: int = 1) -> None:
+        there_are = "there is 1 broker; use 1, or -1" if brokers == 1 else f"there are {brokers} brokers"
         super().__init__(
-            f"Unable to replicate the partition {replication_factor} time(s): there is 1 broker; use 1, or -1"
+            f"Unable to replicate the partition {replication_factor} time(s): {there_are}"
             if replication_factor > 0
             else f"Replication factor is {replication_factor}; it must be 1, or -1 to use the default value"
         )

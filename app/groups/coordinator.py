@@ -30,6 +30,7 @@ from ..errors import (
     IllegalGeneration,
     InternalTopic,
     InvalidRequest,
+    SteleError,
     UnknownMember,
     UnknownPartition,
 )
@@ -118,6 +119,11 @@ class GroupCoordinator:
         """Refuse all calls from now on, and answer all parked joins and syncs."""
         self._retention.stop()
         self.table.refuse(lambda: CoordinatorNotAvailable("the broker is shutting down"))
+
+    async def stand_by(self, refusal: Callable[[], SteleError]) -> None:
+        """Leave the groups to another broker until the next ``open``; every call raises ``refusal()``."""
+        self._retention.stop()
+        await self.table.stand_by(refusal)
 
     async def close(self) -> None:
         """Keep the commits received so far, and close the store."""

@@ -134,6 +134,14 @@ class GroupTable:
         for live in self.groups.values():
             live.close(refusal())
 
+    async def stand_by(self, refusal: Callable[[], SteleError]) -> None:
+        """Finish what was begun, forget all groups, and refuse calls until the next ``open``."""
+        self.refuse(refusal)
+        await self._writer.drain()
+        self.groups.clear()
+        self.pending_producers = PendingProducers()
+        self._refusal = refusal
+
     async def transactions(self) -> StoredTransactions:
         """Return what the store has of transactions."""
         return await self._writer.transactions()

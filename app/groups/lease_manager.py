@@ -49,6 +49,13 @@ class LeaseManager:
         """End the polls that wait."""
         self._pools.wake_all()
 
+    def stand_by(self) -> None:
+        """Forget all leases, because another broker has the groups now.
+
+        Their tokens are checked against the store there, as after a restart.
+        """
+        self._pools.forget_all()
+
     async def poll(self, request: PollRequest) -> Polled:
         """Return the group's next records under a lease; without a lease if none came in time.
 

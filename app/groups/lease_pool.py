@@ -102,6 +102,14 @@ class LeasePools:
         for pool in self._pools.values():
             pool.wake()
 
+    def forget_all(self) -> None:
+        """End all leases and polls, because another broker has the groups now."""
+        for pool in self._pools.values():
+            for held in pool.held.values():
+                held.timer.stop()
+            pool.wake()
+        self._pools.clear()
+
     def _group_changed(self, group: str) -> None:
         pool = self._pools.get(group)
         if pool is not None:

@@ -46,10 +46,14 @@ class StoreWriter:
     async def answer(self, key: str) -> StoredAnswer | None:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._store.answer, key)
 
-    async def close(self) -> None:
-        """Write what was submitted, then close the store."""
+    async def drain(self) -> None:
+        """Write what was submitted."""
         while self._rounds is not None:
             await asyncio.shield(self._rounds)
+
+    async def close(self) -> None:
+        """Write what was submitted, then close the store."""
+        await self.drain()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._store.close)
         self._thread.shutdown()
 

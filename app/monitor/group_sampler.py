@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..errors import CoordinatorFenced, CoordinatorNotAvailable, GroupNotFound
+from ..errors import CoordinatorFenced, CoordinatorNotAvailable, GroupNotFound, NotCoordinator
 from ..groups.lag import PartitionLag
 from ..work_budget import pause
 from .histories import LagHistory
@@ -100,7 +100,7 @@ class GroupSampler:
                 continue
             try:
                 members, lags = self._measure(name)
-            except (GroupNotFound, CoordinatorNotAvailable, CoordinatorFenced):
+            except (GroupNotFound, CoordinatorNotAvailable, CoordinatorFenced, NotCoordinator):
                 # Deleted, or the coordinator has become unavailable.
                 self._forget(name)
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from ..cluster.acls import AclStore
@@ -16,8 +16,12 @@ ACLS_MAX = 10_000
 class Acls:
     """Changes come one at a time; observers are called after each."""
 
-    def __init__(self, store: AclStore) -> None:
+    def __init__(
+        self, store: AclStore, *, before_change: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """``before_change`` lets ``refresh`` take over what other brokers changed."""
         self._store = store
+        self._before_change = before_change
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stele-acls")
         self._lock = asyncio.Lock()
         # In the order in which they are listed.
@@ -25,8 +29,17 @@ class Acls:
         self._observers: list[Callable[[], None]] = []
 
     async def open(self) -> None:
-        records = await asyncio.get_running_loop().run_in_executor(self._thread, self._store.acls)
-        self._acls = dict.fromkeys(map(Acl.of, records))
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Take over the rules that are stored, which another broker may have changed."""
+        async with self._lock:
+            records = await asyncio.get_running_loop().run_in_executor(self._thread, self._store.acls)
+            acls = dict.fromkeys(map(Acl.of, records))
+            if acls.keys() != self._acls.keys():
+                self._acls = acls
+                for observer in self._observers:
+                    observer()
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._store.close)
@@ -47,6 +60,7 @@ class Acls:
         """Add rules, all or none; those that exist stay as they are. Raises InvalidAcl, TooManyAcls."""
         for acl in acls:
             acl.check()
+        await self._prepare()
         async with self._lock:
             new = [acl for acl in dict.fromkeys(acls) if acl not in self._acls]
             if len(self._acls) + len(new) > ACLS_MAX:
@@ -55,10 +69,15 @@ class Acls:
 
     async def remove(self, wanted: AclFilter) -> list[Acl]:
         """Remove the rules that ``wanted`` selects, together, and return them."""
+        await self._prepare()
         async with self._lock:
             found = self.find(wanted)
             await self._change((), found)
         return found
+
+    async def _prepare(self) -> None:
+        if self._before_change is not None:
+            await self._before_change()
 
     async def _change(self, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
         if not added and not removed:

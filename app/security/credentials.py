@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -69,8 +69,12 @@ def check_password(user: str, password: str) -> None:
 class Credentials:
     """Changes come one at a time; whoever presented what was changed is reported to the observers."""
 
-    def __init__(self, store: CredentialStore) -> None:
+    def __init__(
+        self, store: CredentialStore, *, before_change: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """``before_change`` lets ``refresh`` take over what other brokers changed."""
         self._store = store
+        self._before_change = before_change
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stele-credentials")
         self._lock = asyncio.Lock()
         self._secret = b""
@@ -81,12 +85,23 @@ class Credentials:
         self._observers: list[Callable[[str], None]] = []
 
     async def open(self) -> None:
-        self._secret, records, keys = await self._run(
-            lambda store: (store.secret(), store.scram_records(), store.api_keys())
-        )
-        for record in records:
-            self._put(record)
-        self._keys = {key.key_id: key for key in keys}
+        self._secret = await self._run(lambda store: store.secret())
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Take over what is stored; what another broker changed or deleted is no longer valid."""
+        async with self._lock:
+            records, keys = await self._run(lambda store: (store.scram_records(), store.api_keys()))
+            old_scram, old_keys = self._scram, self._keys
+            self._scram = {}
+            for record in records:
+                self._put(record)
+            self._keys = {key.key_id: key for key in keys}
+        for user, by_mechanism in old_scram.items():
+            if any(self._scram.get(user, {}).get(name) != known for name, known in by_mechanism.items()):
+                self._revoked(f"user:{user}")
+        for key_id in old_keys.keys() - self._keys.keys():
+            self._revoked(f"key:{key_id}")
 
     async def close(self) -> None:
         await self._run(lambda store: store.close())
@@ -145,6 +160,7 @@ class Credentials:
     async def add_user(self, user: str, password: str) -> None:
         """Create a user with credentials for both SCRAM mechanisms. Raises DuplicateUser."""
         check_user_name(user)
+        await self._prepare()
         async with self._lock:
             if user in self._scram:
                 raise DuplicateUser(user)
@@ -152,6 +168,7 @@ class Credentials:
 
     async def set_password(self, user: str, password: str) -> None:
         """Replace the password of a user. Raises UnknownCredential."""
+        await self._prepare()
         async with self._lock:
             if user not in self._scram:
                 raise UnknownCredential("user", user)
@@ -164,6 +181,7 @@ class Credentials:
         A user without a password can have keys, too, and is deleted with the last of them.
         """
         principal = str(Principal(user))
+        await self._prepare()
         async with self._lock:
             keys = [key.key_id for key in self._keys.values() if key.principal == principal]
             if user not in self._scram and not keys:
@@ -181,6 +199,7 @@ class Credentials:
         """Store the credential of one mechanism, as clients of the Kafka protocol do (KIP-554)."""
         check_user_name(user)
         record = _record(user, credential)
+        await self._prepare()
         async with self._lock:
             self._check_room(user)
             was_there = credential.mechanism in self._scram.get(user, {})
@@ -191,6 +210,7 @@ class Credentials:
 
     async def delete_scram(self, user: str, mechanism: ScramMechanism) -> None:
         """Delete the credential of one mechanism. Raises UnknownCredential."""
+        await self._prepare()
         async with self._lock:
             if mechanism not in self._scram.get(user, {}):
                 raise UnknownCredential("user", user)
@@ -212,6 +232,7 @@ class Credentials:
         if expires_at_ms is not None and expires_at_ms <= now_ms:
             raise InvalidCredential(user, "the key would have expired already")
         made = _new_key(Principal(user), description, now_ms, expires_at_ms)
+        await self._prepare()
         async with self._lock:
             if len(self._keys) >= API_KEYS_MAX:
                 raise TooManyCredentials("API keys", API_KEYS_MAX)
@@ -221,6 +242,7 @@ class Credentials:
 
     async def delete_key(self, key_id: str) -> None:
         """Delete an API key. Raises UnknownCredential."""
+        await self._prepare()
         async with self._lock:
             if key_id not in self._keys:
                 raise UnknownCredential("API key", key_id)
@@ -233,6 +255,10 @@ class Credentials:
         made = _new_key(Principal(name, kind=BROKER), "", now_ms, None)
         self._internal[made.record.key_id] = made.record
         return made.token
+
+    async def _prepare(self) -> None:
+        if self._before_change is not None:
+            await self._before_change()
 
     async def _set_password(self, user: str, password: str) -> None:
         check_password(user, password)

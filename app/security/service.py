@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
+from ..broker.cluster import Cluster, SoloCluster
 from ..clock import Clock
+from ..cluster.acls import AclStore
+from ..cluster.credentials import CredentialStore
 from ..cluster.sqlite_acls import SqliteAclStore
 from ..cluster.sqlite_credentials import SqliteCredentialStore
 from ..settings import Settings
@@ -103,8 +107,27 @@ def check_login_settings(settings: Settings) -> None:
         raise UnsafeSettings("tokens need the extra oauth: pip install 'stele-broker[oauth]'")
 
 
-async def open_security(settings: Settings, catalog: Path, clock: Clock) -> Security:
-    """Open users, keys and logins. The catalog has been opened before.
+@dataclass(frozen=True, slots=True)
+class SecurityStores:
+    """Where users and access rules are, and the cluster that tells when other brokers change them."""
+
+    credentials: CredentialStore
+    acls: AclStore
+    cluster: Cluster
+    # What the logs name.
+    location: Path
+
+    @staticmethod
+    def of_file(catalog: Path) -> SecurityStores:
+        """Return those in the catalog's file of a broker on its own, which has been opened before."""
+        warn_if_readable(catalog)
+        return SecurityStores(
+            SqliteCredentialStore(catalog), SqliteAclStore(catalog), SoloCluster(), catalog.parent
+        )
+
+
+async def open_security(settings: Settings, stores: SecurityStores, clock: Clock) -> Security:
+    """Open users, keys and logins.
 
     Raises:
         UnsafeSettings: the keys of the issuer of tokens are neither a file nor at an https URL.
@@ -124,9 +147,10 @@ async def open_security(settings: Settings, catalog: Path, clock: Clock) -> Secu
             ),
         )
         await keys.start()
-    credentials = Credentials(SqliteCredentialStore(catalog))
+    cluster = stores.cluster
+    credentials = Credentials(stores.credentials, before_change=cluster.refresh)
     await credentials.open()
-    warn_if_readable(catalog)
+    cluster.observe("credentials", credentials.refresh)
     authenticator = Authenticator(
         credentials,
         clock=clock,
@@ -136,8 +160,9 @@ async def open_security(settings: Settings, catalog: Path, clock: Clock) -> Secu
     )
     authorizer: Authorizer | None = None
     if checks_acls(settings):
-        acls = Acls(SqliteAclStore(catalog))
+        acls = Acls(stores.acls, before_change=cluster.refresh)
         await acls.open()
+        cluster.observe("acls", acls.refresh)
         super_users = super_users_of(settings)
         authorizer = Authorizer(
             acls,
@@ -149,13 +174,13 @@ async def open_security(settings: Settings, catalog: Path, clock: Clock) -> Secu
             logger.warning(
                 "access rules decide, and there are none: nobody may do anything; set STELE_SUPER_USERS=User:NAME, or "
                 "stop the broker and run: stele acls add --admin User:NAME --data-dir %s",
-                catalog.parent,
+                stores.location,
             )
     is_needed = any(mode_of(settings, name) == "required" for name in ("http", "binary", "kafka"))
     if is_needed and credentials.is_empty() and tokens is None:
         logger.warning(
             "logins are required, and there are no users and no API keys; stop the broker and create the first user "
             "with: stele user add NAME --data-dir %s",
-            catalog.parent,
+            stores.location,
         )
     return Security(settings, credentials, authenticator, authorizer, keys)

@@ -88,12 +88,14 @@ ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
     errors.BrokerClosing: ErrorCode.BROKER_NOT_AVAILABLE,
     errors.CoordinatorNotAvailable: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors.CoordinatorFenced: ErrorCode.NOT_COORDINATOR,
+    errors.NotCoordinator: ErrorCode.NOT_COORDINATOR,
     errors.CorruptLog: ErrorCode.CORRUPT_MESSAGE,
     errors.StorageFull: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.StorageUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.LogDirFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     errors.GroupStoreFailed: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     errors.DataDirLocked: ErrorCode.KAFKA_STORAGE_ERROR,
+    errors.BrokerIdTaken: ErrorCode.KAFKA_STORAGE_ERROR,
 }
 
 

@@ -192,6 +192,8 @@ class TransactionCoordinator:
             ConcurrentTransactions: try again; an open transaction is being aborted.
             TooManyTransactionalIds: a limit of the broker is reached.
         """
+        if self._settings.storage == "shared":
+            raise InvalidRequest("shared storage does not support transactions yet; produce without them")
         self._groups.table.check_open()
         check_transactional_id(transactional_id)
         limit = self._settings.transaction_max_timeout_ms

@@ -32,6 +32,15 @@ async def open_services(
     broker: Broker, groups: Groups, coordinator: TransactionCoordinator, clock: Clock
 ) -> Transactions:
     """Return the services over an open coordinator; raises as ``AtomicRequests.open``."""
+    services = make_services(broker, groups, coordinator, clock)
+    await services.atomic.open()
+    return services
+
+
+def make_services(
+    broker: Broker, groups: Groups, coordinator: TransactionCoordinator, clock: Clock
+) -> Transactions:
+    """Return the services of a broker without transactions: all of them are refused."""
     writes = TransactionWrites(broker=broker, leases=groups.leases, transactions=coordinator)
     atomic = AtomicRequests(
         broker=broker,
@@ -41,5 +50,4 @@ async def open_services(
         clock=clock,
         settings=broker.settings,
     )
-    await atomic.open()
     return Transactions(coordinator, writes, atomic)

@@ -14,7 +14,7 @@ from stele.wire.messages import EARLIEST_TIMESTAMP
 
 from app.cluster.catalog import TopicRecord
 from app.cluster.sqlite import SqliteCatalog
-from app.main import CATALOG
+from app.composition import CATALOG
 from app.tcp.kafka.schemas import alter_configs, describe_configs, list_offsets, metadata
 from app.tcp.kafka.schemas import incremental_alter_configs as incremental
 from tests.support.batches import batch_of

@@ -19,8 +19,8 @@ from stele.wire.error_codes import ErrorCode
 
 from app.cluster.catalog import TopicRecord
 from app.cluster.sqlite import SqliteCatalog
+from app.composition import CATALOG
 from app.groups.offset_records import partition_of
-from app.main import CATALOG
 from app.tcp.kafka.schemas import (
     create_partitions,
     create_topics,

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from ...cluster.catalog import ConfigRecord
 from ...errors import InvalidRequest, QuotaExceeded
 from ..catalog_thread import CatalogThread
+from ..cluster import Cluster, SoloCluster
 from .entities import ALL_ENTITIES, EntityFilter, QuotaEntity, address_text
 from .limits import QuotaKey, check_quota
 from .machine import QuotaClient, QuotaMachine
@@ -44,7 +45,10 @@ class Quotas:
         now_ms: Callable[[], int],
         clock_s: Callable[[], float],
         window: Window,
+        cluster: Cluster | None = None,
     ) -> None:
+        self._cluster = cluster or SoloCluster()
+        self._cluster.observe("configs", self.refresh)
         self.is_active = False
         self.times_requests = False
         self.clock_s = clock_s
@@ -60,12 +64,20 @@ class Quotas:
 
     async def open(self) -> None:
         """Load all quotas."""
-        for record in await self._catalog.run(lambda catalog: catalog.configs()):
-            if record.kind == QUOTA_KIND:
-                self._set[QuotaEntity.from_text(record.entity)] = {
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Take over what is stored, which another broker may have changed."""
+        async with self._changes:
+            records = await self._catalog.run(lambda catalog: catalog.configs())
+            self._set = {
+                QuotaEntity.from_text(record.entity): {
                     QuotaKey(name): float(value) for name, value in record.configs.items()
                 }
-        self._apply()
+                for record in records
+                if record.kind == QUOTA_KIND
+            }
+            self._apply()
 
     def begin_close(self) -> None:
         """End all waits, because the broker is shutting down."""
@@ -89,6 +101,7 @@ class Quotas:
         Raises:
             InvalidRequest: nothing was changed.
         """
+        await self._cluster.refresh()
         async with self._changes:
             values = dict(self._set.get(entity, {}))
             for name, value in changes.items():

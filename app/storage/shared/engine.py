@@ -195,6 +195,9 @@ class SharedEngine:
             by_partition = {row.partition_id.partition: row for row in rows}
             for spec in of_topic:
                 name = spec.topic_partition
+                if name.partition not in by_partition:
+                    # Another broker has deleted the topic in the meantime.
+                    raise UnknownTopic(name.topic)
                 self._logs[name] = SharedLog(name, spec.config, by_partition[name.partition])
 
     def check_config(self, config: TopicConfig) -> None:

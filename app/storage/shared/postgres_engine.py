@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID
 
 from ...clock import Clock
 from ...errors import StorageUnavailable
@@ -52,7 +52,14 @@ class PostgresEngine(SharedEngine):
     """
 
     def __init__(
-        self, files: Files, path: Path, *, storage: SharedStorage, clock: Clock, options: SharedOptions
+        self,
+        files: Files,
+        path: Path,
+        *,
+        storage: SharedStorage,
+        incarnation: UUID,
+        clock: Clock,
+        options: SharedOptions,
     ) -> None:
         self._data_dir = DataDir(files, path)
         self._pool = PostgresPool(storage.postgres_url)
@@ -70,7 +77,7 @@ class PostgresEngine(SharedEngine):
         super().__init__(
             PostgresMeta(self._pool),
             stores,
-            incarnation=uuid4(),
+            incarnation=incarnation,
             clock=clock,
             options=replace(
                 options,

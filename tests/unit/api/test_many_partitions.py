@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.api.application import create_application
-from app.main import open_broker, open_groups, open_transactions
+from app.composition import open_broker, open_groups, open_transactions
 from app.settings import Settings
 
 PARTITIONS = 5000

@@ -20,7 +20,7 @@ from app.api.tail_streams import Shown, events
 from app.broker.broker import Broker
 from app.broker.fetch import Fetched, PartitionFetch
 from app.broker.produce import Acks
-from app.main import open_broker
+from app.composition import open_broker
 from app.query.filters import make_filter
 from app.settings import Settings
 

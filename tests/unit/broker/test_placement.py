@@ -15,7 +15,7 @@ from app.errors import (
 
 
 def count(placement: Placement) -> int:
-    return placement.count("t", default=4, broker_id=1)
+    return placement.count("t", default=4, broker_ids=(1,))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.cluster.catalog import Catalog
 from app.cluster.sqlite import SqliteCatalog
 
 
@@ -18,7 +19,7 @@ def catalog(tmp_path: Path) -> Iterator[SqliteCatalog]:
 
 
 def begin(
-    catalog: SqliteCatalog, version: int, *, fresh_id: int, name: str = "job", now_ms: int = 0
+    catalog: Catalog, version: int, *, fresh_id: int, name: str = "job", now_ms: int = 0
 ) -> tuple[int, int, int, bool]:
     found = catalog.begin_producer_version(name, version, fresh_id=fresh_id, now_ms=now_ms)
     return found.version, found.producer_id, found.epoch, found.is_resumed

@@ -10,7 +10,7 @@ from stele.wire import record_batch as rb
 
 from app.broker.broker import Broker
 from app.broker.produce import Acks
-from app.main import open_broker
+from app.composition import open_broker
 from app.monitor.verifications import Verifications
 from app.settings import Settings
 

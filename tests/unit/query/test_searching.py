@@ -11,7 +11,7 @@ from stele.wire import record_batch as rb
 
 from app.broker.broker import Broker
 from app.broker.produce import Acks
-from app.main import open_broker
+from app.composition import open_broker
 from app.query.filters import make_filter
 from app.query.searching import OffsetRange, Order, Progress, Search
 from app.settings import Settings

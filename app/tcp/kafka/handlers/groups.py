@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 from stele.wire.error_codes import ErrorCode
 
-from ....errors import GroupNotFound, GroupOfOtherType, SteleError
+from ....errors import GroupNotFound, GroupOfOtherType, NotCoordinator, SteleError
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -32,6 +32,9 @@ async def list_groups(context: Context, request: ListGroupsRequest) -> ListGroup
         groups = context.groups.list_groups(
             states=list(request.states_filter), types=list(request.types_filter)
         )
+    except NotCoordinator:
+        # Clients ask every broker, and put the answers together.
+        return ListGroupsResponse(error_code=ErrorCode.NONE, groups=())
     except SteleError as error:
         return ListGroupsResponse(error_code=error_code_of(error), groups=())
     listed: list[ListedGroup] = []

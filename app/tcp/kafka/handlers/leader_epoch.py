@@ -25,7 +25,8 @@ def check_leader_epoch(broker: Broker, topic: str, partition: int, epoch: int) -
 
     After it, the client requests metadata again.
 
-    -1 means that the client knows no epoch.
+    -1 means that the client knows no epoch. Shared storage has none (ADR-0041), and accepts any: for -1 in the
+    metadata librdkafka sends 0.
     """
     if epoch == _NO_EPOCH:
         return ErrorCode.NONE
@@ -33,6 +34,8 @@ def check_leader_epoch(broker: Broker, topic: str, partition: int, epoch: int) -
         current = broker.leader_epoch(topic, partition)
     except SteleError as error:
         return error_code_of(error)
+    if current == _NO_EPOCH:
+        return ErrorCode.NONE
     if epoch < current:
         return ErrorCode.FENCED_LEADER_EPOCH
     return ErrorCode.UNKNOWN_LEADER_EPOCH if epoch > current else ErrorCode.NONE

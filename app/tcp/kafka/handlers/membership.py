@@ -12,7 +12,8 @@ from typing import Any
 from stele.wire.error_codes import ErrorCode
 
 from ....cluster.group_store import MemberProtocol
-from ....errors import MemberIdRequired, SteleError
+from ....errors import MemberIdRequired, NotCoordinator, SteleError
+from ....groups.group_lease import GROUPS_LEASE
 from ....groups.messages import Joined, JoinRequest, LeavingMember, Synced, SyncRequest
 from ...errors import error_code_of
 from ..schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -21,6 +22,7 @@ from ..schemas.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupR
 from ..schemas.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from ..schemas.sync_group import SyncGroupRequest, SyncGroupResponse
 from .context import Context
+from .nodes import Node, nodes, own_node
 
 _GROUP, _TRANSACTION = 0, 1
 _NO_NODE = -1
@@ -35,7 +37,7 @@ _FIRST_WITH_PROTOCOL = 5
 
 
 def find_coordinator(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Return this broker for every group and every transactional id."""
+    """Return the broker that has the groups, and this one for every transactional id."""
     keys = request.coordinator_keys if context.version >= _FIRST_WITH_KEYS else [request.key]
     code, message = ErrorCode.NONE, None
     if request.key_type not in (_GROUP, _TRANSACTION):
@@ -44,9 +46,10 @@ def find_coordinator(context: Context, request: FindCoordinatorRequest) -> FindC
             f"coordinators of type {request.key_type} are not served; only those of groups (0) and "
             "transactions (1) are"
         )
-    is_found = not code
-    node_id = context.broker.broker_id if is_found else _NO_NODE
-    host, port = (context.listener.host, context.listener.port) if is_found else ("", -1)
+    node = None if code else _coordinator(context, request.key_type)
+    if node is None and not code:
+        code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(NotCoordinator(None))
+    node_id, host, port = (_NO_NODE, "", -1) if node is None else (node.broker_id, node.host, node.port)
     if context.version < _FIRST_WITH_KEYS:
         return FindCoordinatorResponse(
             error_code=code, error_message=message, node_id=node_id, host=host, port=port
@@ -59,6 +62,16 @@ def find_coordinator(context: Context, request: FindCoordinatorRequest) -> FindC
             for key in keys
         ]
     )
+
+
+def _coordinator(context: Context, key_type: int) -> Node | None:
+    cluster = context.broker.cluster
+    if not cluster.is_shared or key_type != _GROUP:
+        return own_node(context)
+    lease = cluster.lease(GROUPS_LEASE)
+    if lease is None:
+        return None
+    return next((node for node in nodes(context) if node.broker_id == lease.broker_id), None)
 
 
 def join_group(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | Coroutine[Any, Any, Any]:

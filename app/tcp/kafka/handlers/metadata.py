@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster, DescribeTopicPartitions: one broker that leads every partition.
+"""Metadata, DescribeCluster, DescribeTopicPartitions: the live brokers, and the leader of every partition.
 
 The handlers pause among topics and partitions. Each topic is described as it was at
 one moment; topics that are deleted in a pause are left out.
@@ -7,13 +7,14 @@ one moment; topics that are deleted in a pause are left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from stele.wire.error_codes import ErrorCode
 from stele.wire.schema import NO_UUID
 
 from ....broker.broker import Broker
 from ....broker.topics import INTERNAL_TOPICS, Topic
-from ....errors import InvalidRequest, SteleError, UnknownTopic
+from ....errors import InvalidRequest, SteleError, StorageError, UnknownTopic
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..schemas.describe_cluster import (
@@ -38,6 +39,7 @@ from ..schemas.metadata import (
 )
 from . import authorized
 from .context import Context, describe_error, find_topic
+from .nodes import controller_id, nodes, replicas
 
 # Before v4 a request for a missing topic creates it (KIP-204); in v0 an empty list means all topics.
 _FIRST_WITH_CHOICE = 4
@@ -60,13 +62,16 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
     broker = context.broker
     budget = WorkBudget()
     if request.topics is None or (context.version < _FIRST_WITH_NULL and not request.topics):
-        topics = await _all_known(broker, budget)
+        topics = await _all_known(context, budget)
     else:
         may_create = context.version < _FIRST_WITH_CHOICE or request.allow_auto_topic_creation
         # Once per topic, because a name is short and the description of a topic is not. If a topic has
         # a name, its id is ignored.
         requested = {topic.topic_id if topic.name is None else topic.name: topic for topic in request.topics}
         topics = []
+        with suppress(StorageError):
+            # Without an answer, what this broker knows is as good as it gets.
+            await broker.find_topics(name for name in requested if isinstance(name, str))
         for topic in requested.values():
             topics.append(await _requested(context, topic, budget, may_create=may_create))
             await budget.visit()
@@ -77,12 +82,11 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
                 topic.topic_authorized_operations = authorized.on_topic()
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(
-                node_id=broker.broker_id, host=context.listener.host, port=context.listener.port
-            )
+            MetadataResponseBroker(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
+            for node in nodes(context)
         ],
         cluster_id=broker.cluster_id,
-        controller_id=broker.broker_id,
+        controller_id=controller_id(context),
         topics=topics,
         cluster_authorized_operations=authorized.on_cluster(
             is_asked=request.include_cluster_authorized_operations
@@ -90,11 +94,12 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
     )
 
 
-async def _all_known(broker: Broker, budget: WorkBudget) -> list[MetadataResponseTopic]:
+async def _all_known(context: Context, budget: WorkBudget) -> list[MetadataResponseTopic]:
+    broker = context.broker
     topics: list[MetadataResponseTopic] = []
     for name in [topic.name for topic in broker.readable_topics()]:
         if broker.has_topic(name):
-            topics.append(await _known(broker, broker.readable_topic(name), budget))
+            topics.append(await _known(context, broker.readable_topic(name), budget))
         await budget.visit()
     return topics
 
@@ -115,7 +120,7 @@ async def _requested(
             is_internal=name in INTERNAL_TOPICS,
             partitions=(),
         )
-    return await _known(context.broker, known, budget)
+    return await _known(context, known, budget)
 
 
 async def _find_or_create(context: Context, topic: MetadataRequestTopic, *, may_create: bool) -> Topic:
@@ -135,20 +140,20 @@ async def _find_or_create(context: Context, topic: MetadataRequestTopic, *, may_
     return known
 
 
-async def _known(broker: Broker, topic: Topic, budget: WorkBudget) -> MetadataResponseTopic:
-    here = (broker.broker_id,)
+async def _known(context: Context, topic: Topic, budget: WorkBudget) -> MetadataResponseTopic:
     # All before the first pause, in which the topic may be deleted.
-    epochs = _leader_epochs(broker, topic, range(topic.partitions))
+    epochs = _leader_epochs(context.broker, topic, range(topic.partitions))
     partitions: list[MetadataResponsePartition] = []
     for partition, leader_epoch in enumerate(epochs):
+        brokers = replicas(context, topic, partition)
         partitions.append(
             MetadataResponsePartition(
                 error_code=ErrorCode.NONE,
                 partition_index=partition,
-                leader_id=broker.broker_id,
+                leader_id=brokers[0],
                 leader_epoch=leader_epoch,
-                replica_nodes=here,
-                isr_nodes=here,
+                replica_nodes=brokers,
+                isr_nodes=brokers,
             )
         )
         await budget.visit()
@@ -182,11 +187,10 @@ def describe_cluster(context: Context, request: DescribeClusterRequest) -> Descr
         error_code=ErrorCode.NONE,
         error_message=None,
         cluster_id=broker.cluster_id,
-        controller_id=broker.broker_id,
+        controller_id=controller_id(context),
         brokers=[
-            DescribeClusterBroker(
-                broker_id=broker.broker_id, host=context.listener.host, port=context.listener.port, rack=None
-            )
+            DescribeClusterBroker(broker_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
+            for node in nodes(context)
         ],
         cluster_authorized_operations=authorized.on_cluster(
             is_asked=request.include_cluster_authorized_operations
@@ -221,7 +225,7 @@ async def describe_topic_partitions(
             topics.append(_not_described(name, error))
             continue
         end = min(topic.partitions, start + left)
-        topics.append(await _described(broker, topic, range(start, end), budget))
+        topics.append(await _described(context, topic, range(start, end), budget))
         left -= max(0, end - start)
         if end < topic.partitions:
             next_cursor = Cursor(topic_name=name, partition_index=end)
@@ -242,21 +246,21 @@ def _not_described(name: str, error: SteleError) -> DescribeTopicPartitionsRespo
 
 
 async def _described(
-    broker: Broker, topic: Topic, partitions: range, budget: WorkBudget
+    context: Context, topic: Topic, partitions: range, budget: WorkBudget
 ) -> DescribeTopicPartitionsResponseTopic:
-    here = (broker.broker_id,)
     # All before the first pause, in which the topic may be deleted.
-    epochs = _leader_epochs(broker, topic, partitions)
+    epochs = _leader_epochs(context.broker, topic, partitions)
     described: list[DescribeTopicPartitionsResponsePartition] = []
     for partition, leader_epoch in zip(partitions, epochs, strict=True):
+        brokers = replicas(context, topic, partition)
         described.append(
             DescribeTopicPartitionsResponsePartition(
                 error_code=ErrorCode.NONE,
                 partition_index=partition,
-                leader_id=broker.broker_id,
+                leader_id=brokers[0],
                 leader_epoch=leader_epoch,
-                replica_nodes=here,
-                isr_nodes=here,
+                replica_nodes=brokers,
+                isr_nodes=brokers,
                 # Empty and not null, because the Java client reads their elements.
                 eligible_leader_replicas=(),
                 last_known_elr=(),

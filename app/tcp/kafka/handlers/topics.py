@@ -49,6 +49,7 @@ from ..schemas.delete_topics import (
     DeleteTopicState,
 )
 from .context import Context, describe_error, find_topic
+from .nodes import broker_ids
 
 _DEFAULT = -1
 _REPLICAS = 1
@@ -189,7 +190,7 @@ async def _grow(context: Context, wanted: CreatePartitionsTopic, *, validate_onl
                 f"{added} partitions are to be added, and {len(wanted.assignments)} are assigned"
             )
         for assignment in wanted.assignments:
-            check_assignment(assignment.broker_ids, broker_id=context.broker.broker_id)
+            check_assignment(assignment.broker_ids, broker_ids=broker_ids(context))
     await context.broker.alter_topic(wanted.name, partitions=wanted.count, validate_only=validate_only)
 
 

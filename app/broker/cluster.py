@@ -1,0 +1,339 @@
+"""The other brokers: who they are, what they change, and what only one of them does at a time.
+
+``SharedCluster`` asks the database four times per second what changed and tells it once a second that this broker
+is alive. Whoever must know at once, because a topic is unknown or is about to be changed, asks for a
+``refresh``: a query that begins after the call. All who ask while one query runs share the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from ..clock import Clock
+from ..cluster.leaders import Leaders
+from ..cluster.membership import (
+    DEAD_MS,
+    HEARTBEAT_INTERVAL_MS,
+    LEASE_RENEW_INTERVAL_MS,
+    ClusterState,
+    Displaced,
+    Lease,
+    Member,
+    Membership,
+)
+from ..errors import BrokerIdTaken, StorageUnavailable
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_POLL_INTERVAL_MS = 250
+# Another broker may take a lease when its holder counts as dead; the holder stops a little earlier.
+_LEASE_USED_MS = DEAD_MS - 500
+# A broker that was killed a moment ago and starts again is registered until it counts as dead.
+_REGISTER_MS = 2 * DEAD_MS
+
+
+class Cluster(Protocol):
+    """What the broker knows of its cluster; the brokers are none unless there may be several."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether there may be other brokers."""
+        ...
+
+    @property
+    def members(self) -> Sequence[Member]:
+        """The live brokers by ascending id."""
+        ...
+
+    @property
+    def leaders(self) -> Leaders:
+        """Return which brokers clients are sent to for a partition."""
+        ...
+
+    def lease(self, name: str) -> Lease | None:
+        """Return the lease, None if no broker is known to have it."""
+        ...
+
+    async def refresh(self) -> None:
+        """Take over all changes that any broker made before the call. Raises ``StorageUnavailable``."""
+        ...
+
+    def observe(self, kind: str, observer: Callable[[], Awaitable[None]]) -> None:
+        """Call ``observer`` when something of ``kind`` changed, until it succeeds."""
+        ...
+
+
+class SoloCluster:
+    """One broker that shares nothing."""
+
+    is_shared = False
+    members: Sequence[Member] = ()
+    leaders = Leaders(())
+
+    def lease(self, name: str) -> Lease | None:
+        return None
+
+    async def refresh(self) -> None:
+        """Return: no other broker changes anything."""
+
+    def observe(self, kind: str, observer: Callable[[], Awaitable[None]]) -> None:
+        """Do nothing: no other broker changes anything."""
+
+
+class LeaseWork(Protocol):
+    """What the holder of a lease does; the calls come one at a time."""
+
+    async def begin(self, epoch: int) -> None: ...
+    async def end(self) -> None:
+        """End it, because the lease is lost or about to be given back."""
+        ...
+
+
+class _HeldLease:
+    def __init__(self, work: LeaseWork) -> None:
+        self.work = work
+        self.epoch = 0
+        # Until when the lease is certainly in force; None while this broker does not have it.
+        self.until_ms: int | None = None
+
+
+class SharedCluster:
+    """One broker of several. ``displaced`` is called if another process takes its id."""
+
+    is_shared = True
+
+    def __init__(self, membership: Membership, *, clock: Clock, displaced: Callable[[], object]) -> None:
+        self._membership = membership
+        self._clock = clock
+        self._displaced = displaced
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="stele-cluster")
+        self._observers: dict[str, list[Callable[[], Awaitable[None]]]] = {}
+        self._seen: dict[str, int] = {}
+        self._state = ClusterState()
+        self._leaders = Leaders(())
+        self._self: Member | None = None
+        self._beat_ms = 0
+        self._next: asyncio.Future[None] | None = None
+        self._look: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._leases: dict[str, _HeldLease] = {}
+        self._is_reachable = True
+
+    # ── what is known ──
+
+    @property
+    def members(self) -> Sequence[Member]:
+        return self.leaders.members
+
+    @property
+    def leaders(self) -> Leaders:
+        self._check_alone()
+        return self._leaders
+
+    def lease(self, name: str) -> Lease | None:
+        return self._state.leases.get(name)
+
+    def is_held(self, name: str) -> bool:
+        """Return whether this broker has the lease, and certainly no other."""
+        held = self._leases.get(name)
+        return held is not None and held.until_ms is not None and self._clock.monotonic_ms() < held.until_ms
+
+    def _check_alone(self) -> None:
+        """Leave this broker out of what clients are shown while it cannot reach the database."""
+        own = self._self
+        if own is None or self._clock.monotonic_ms() - self._beat_ms < DEAD_MS:
+            return
+        others = tuple(member for member in self._leaders.members if member.broker_id != own.broker_id)
+        if others and len(others) < len(self._leaders.members):
+            self._leaders = Leaders(others)
+
+    # ── changes ──
+
+    def observe(self, kind: str, observer: Callable[[], Awaitable[None]]) -> None:
+        self._observers.setdefault(kind, []).append(observer)
+
+    async def refresh(self) -> None:
+        if self._next is None:
+            self._next = asyncio.get_running_loop().create_future()
+        answer = self._next
+        if self._look is None:
+            self._look = asyncio.create_task(self._answer())
+        await asyncio.shield(answer)
+
+    async def _answer(self) -> None:
+        """Look at the cluster until nobody waits for a look that begins later."""
+        try:
+            while self._next is not None:
+                answer, self._next = self._next, None
+                try:
+                    await self._take_over(await self._run(self._membership.look))
+                except StorageUnavailable as error:
+                    answer.set_exception(error)
+                    # Those who asked may have given up.
+                    answer.exception()
+                except Exception as error:  # the edge of a task: those who wait must be answered
+                    logger.exception("changes of other brokers were not taken over")
+                    answer.set_exception(
+                        StorageUnavailable("taking over changes of other brokers", str(error))
+                    )
+                    answer.exception()
+                else:
+                    answer.set_result(None)
+        finally:
+            self._look = None
+
+    async def _take_over(self, state: ClusterState) -> None:
+        if state.members != self._leaders.members:
+            known = {member.broker_id for member in self._leaders.members}
+            new = {member.broker_id for member in state.members}
+            if known != new and self._self is not None:
+                logger.info("the live brokers are %s", ", ".join(map(str, sorted(new))) or "none")
+            self._leaders = Leaders(state.members)
+        self._state = state
+        for kind, version in state.versions.items():
+            if version != self._seen.get(kind):
+                for observer in self._observers.get(kind, ()):
+                    await observer()
+                self._seen[kind] = version
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(_POLL_INTERVAL_MS / 1000)
+            try:
+                await self.refresh()
+            except StorageUnavailable as error:
+                if self._is_reachable:
+                    logger.warning("changes of other brokers are not noticed: %s", error)
+                self._is_reachable = False
+            else:
+                self._is_reachable = True
+
+    # ── membership ──
+
+    async def join(self, member: Member, *, previous: UUID | None = None) -> None:
+        """Register this broker, so that clients are sent to it.
+
+        ``previous`` is the incarnation of an earlier start, which has ended.
+
+        Raises:
+            BrokerIdTaken: a live broker has its id.
+            StorageUnavailable: the database cannot be reached.
+        """
+        until_ms = self._clock.monotonic_ms() + _REGISTER_MS
+        while not await self._run(lambda: self._membership.register(member, previous=previous)):
+            if self._clock.monotonic_ms() >= until_ms:
+                raise BrokerIdTaken(member.broker_id)
+            await asyncio.sleep(_POLL_INTERVAL_MS / 1000)
+        self._self = member
+        self._beat_ms = self._clock.monotonic_ms()
+        await self.refresh()
+        self._tasks = [asyncio.create_task(self._beat(member)), asyncio.create_task(self._poll())]
+        if self._leases:
+            self._tasks.append(asyncio.create_task(self._keep_leases(member)))
+
+    async def _beat(self, member: Member) -> None:
+        while True:
+            begun_ms = self._clock.monotonic_ms()
+            try:
+                await self._run(lambda: self._membership.heartbeat(member))
+            except StorageUnavailable as error:
+                logger.warning("%s", error)
+            except Displaced as error:
+                logger.error("%s; shutting down", error)
+                self._displaced()
+                return
+            except Exception:  # the edge of a task
+                logger.exception("a heartbeat failed")
+            else:
+                self._beat_ms = begun_ms
+            await asyncio.sleep(HEARTBEAT_INTERVAL_MS / 1000)
+
+    async def leave(self) -> None:
+        """Give the leases back and leave, so that clients and leases move at once."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for held in self._leases.values():
+            if held.until_ms is not None:
+                held.until_ms = None
+                await held.work.end()
+        member, self._self = self._self, None
+        if member is not None:
+            try:
+                await self._run(lambda: self._membership.leave(member))
+            except StorageUnavailable as error:
+                logger.warning("%s", error)
+
+    async def close(self) -> None:
+        """Leave, and close the connection."""
+        await self.leave()
+        if self._look is not None:
+            await asyncio.gather(self._look, return_exceptions=True)
+        await self._run(self._membership.close)
+        self._threads.shutdown()
+
+    # ── leases ──
+
+    def hold(self, name: str, work: LeaseWork) -> None:
+        """Do ``work`` whenever this broker has the lease; call this before ``join``."""
+        self._leases[name] = _HeldLease(work)
+
+    async def _keep_leases(self, member: Member) -> None:
+        renew_ms = 0
+        while True:
+            is_due = self._clock.monotonic_ms() >= renew_ms
+            if is_due:
+                renew_ms = self._clock.monotonic_ms() + LEASE_RENEW_INTERVAL_MS
+            for name, held in self._leases.items():
+                try:
+                    await self._keep(name, held, member, is_due=is_due)
+                except Exception:  # the edge of a task: the next round tries again
+                    logger.exception("the lease %s could not be kept", name)
+            await asyncio.sleep(_POLL_INTERVAL_MS / 1000)
+
+    async def _keep(self, name: str, held: _HeldLease, member: Member, *, is_due: bool) -> None:
+        begun_ms = self._clock.monotonic_ms()
+        is_late = held.until_ms is not None and begun_ms >= held.until_ms
+        if is_late:
+            logger.warning("the lease %s could not be renewed in time", name)
+            held.until_ms = None
+            await held.work.end()
+        if held.until_ms is None and self.lease(name) is not None and not is_due:
+            return
+        if held.until_ms is not None and not is_due:
+            return
+        try:
+            epoch = await self._run(lambda: self._membership.acquire(name, member))
+        except StorageUnavailable as error:
+            if held.until_ms is not None:
+                logger.warning("%s", error)
+            return
+        if epoch is None:
+            if held.until_ms is not None:
+                logger.warning("another broker has taken the lease %s", name)
+                held.until_ms = None
+                await held.work.end()
+            return
+        is_new = held.until_ms is None
+        held.until_ms = begun_ms + _LEASE_USED_MS
+        if is_new:
+            logger.info("this broker has the lease %s, epoch %d", name, epoch)
+            held.epoch = epoch
+            try:
+                await held.work.begin(epoch)
+            except BaseException:
+                # Let another broker try.
+                held.until_ms = None
+                await self._run(lambda: self._membership.release(name, member))
+                raise
+
+    async def _run(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -1,0 +1,52 @@
+"""Which brokers clients are sent to for a partition: rendezvous hashing, pure functions.
+
+Every broker serves every partition. That clients of one partition meet at one broker saves the database
+work and keeps its newest records in one cache; a wrong choice costs nothing else. When a broker comes or
+goes, only the partitions move that it gets or had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from .membership import Member
+
+# As many replicas as Kafka clusters usually have; only a number that clients are shown.
+REPLICAS_SHOWN_MAX = 3
+_DIGEST_BYTES = 8
+
+
+def ranked(key: bytes, members: Sequence[Member]) -> list[Member]:
+    """Return ``members`` in the order in which they are preferred for ``key``."""
+
+    def weight(member: Member) -> tuple[bytes, int]:
+        digest = blake2b(key, digest_size=_DIGEST_BYTES, key=member.broker_id.to_bytes(8, "big", signed=True))
+        return digest.digest(), member.broker_id
+
+    return sorted(members, key=weight, reverse=True)
+
+
+class Leaders:
+    """The replicas of partitions among ``members``, the leader first; computed once for each partition."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.members = tuple(members)
+        self._replicas: dict[tuple[bytes, int], tuple[int, ...]] = {}
+
+    def replicas(self, topic_id: bytes, partition: int) -> tuple[int, ...]:
+        """Return the brokers shown as replicas of a partition, the leader first; none without members."""
+        key = (topic_id, partition)
+        known = self._replicas.get(key)
+        if known is None:
+            order = ranked(topic_id + partition.to_bytes(4, "big"), self.members)
+            known = tuple(member.broker_id for member in order[:REPLICAS_SHOWN_MAX])
+            self._replicas[key] = known
+        return known
+
+    def near(self, topic_id: bytes, partition: int, rack: str) -> int | None:
+        """Return the broker of ``rack`` that is preferred for a partition, None if there is none in it."""
+        near = [member for member in self.members if member.rack == rack]
+        if not near:
+            return None
+        return ranked(topic_id + partition.to_bytes(4, "big"), near)[0].broker_id

@@ -1,0 +1,90 @@
+"""Which brokers are alive, what they have changed, and which of them has a lease.
+
+``Membership`` is the interface of what several brokers agree on. Its methods block: call them in a thread,
+one at a time. Times are those of the database's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+# A broker without a heartbeat for this time counts as dead.
+DEAD_MS = 5_000
+HEARTBEAT_INTERVAL_MS = 1_000
+# A lease ends this long after it was renewed last.
+LEASE_MS = 6_000
+LEASE_RENEW_INTERVAL_MS = 2_000
+
+
+class MemberEndpoint(NamedTuple):
+    """Where clients reach a listener of a broker."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A broker that is registered. ``incarnation`` is new with each start; endpoints are by listener."""
+
+    broker_id: int
+    incarnation: UUID
+    rack: str | None
+    endpoints: Mapping[str, MemberEndpoint]
+    started_at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A lease in force. ``epoch`` rises with each new holder; ``expires_in_ms`` counts from the query."""
+
+    broker_id: int
+    incarnation: UUID
+    epoch: int
+    expires_in_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterState:
+    """The live brokers by ascending id, the version of each kind of changes, and the leases in force."""
+
+    members: tuple[Member, ...] = ()
+    versions: Mapping[str, int] = field(default_factory=dict[str, int])
+    leases: Mapping[str, Lease] = field(default_factory=dict[str, Lease])
+
+
+class Displaced(Exception):
+    """Another process has registered under the id of this broker."""
+
+
+class Membership(Protocol):
+    """Every method raises ``StorageUnavailable`` if the database cannot be reached."""
+
+    def register(self, member: Member, *, previous: UUID | None = None) -> bool:
+        """Add a broker, or replace a dead one of the same id; return False if a live one has the id.
+
+        ``previous`` is an incarnation that is known to have ended.
+        """
+        ...
+
+    def heartbeat(self, member: Member) -> None:
+        """Note that the broker is alive; register it again if it was removed. Raises ``Displaced``."""
+        ...
+
+    def look(self) -> ClusterState: ...
+    def leave(self, member: Member) -> None:
+        """Remove the broker, and end its leases."""
+        ...
+
+    def acquire(self, name: str, member: Member) -> int | None:
+        """Take a lease that is free, or renew one's own; return its epoch, None if another broker has it."""
+        ...
+
+    def release(self, name: str, member: Member) -> None:
+        """End a lease of this broker."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,316 @@
+"""The group store that brokers share, in PostgreSQL (ADR-0047).
+
+Whoever has the lease on the groups writes. Every transaction locks the row of the lease and compares its epoch:
+a broker that lost the lease cannot write, and its successor begins to read when the last write is over. A
+group with its members is one row of JSON; owners and offsets change one by one.
+
+Shared storage has no transactions, so nothing of them is stored.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+from ..errors import CoordinatorFenced, CoordinatorNotAvailable, InvalidRequest
+from ..postgres.pool import Connection, PostgresUnavailable
+from ..postgres.session import PostgresSession
+from .consumer_group_store import (
+    ConsumerGroupRecord,
+    ConsumerMemberRecord,
+    DeleteConsumerGroup,
+    DeleteConsumerMember,
+    MemberProtocol,
+)
+from .group_store import (
+    DeleteGroup,
+    DeleteOffset,
+    DeleteOwner,
+    DeleteTopicOffsets,
+    GroupRecord,
+    MemberRecord,
+    OffsetRecord,
+    OwnerRecord,
+    StoreChange,
+    StoredGroups,
+)
+from .postgres_consumer_groups import apply_consumer_change, consumer_groups, delete_consumer_group
+from .transaction_store import StoredAnswer, StoredTransactions
+
+_T = TypeVar("_T")
+
+_INSERT_OFFSET = """
+    INSERT INTO group_offsets (group_id, topic, part, topic_id, committed_offset, leader_epoch, metadata,
+        committed_at_ms, expires_at_ms)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+    ON CONFLICT (group_id, topic, part) DO UPDATE SET topic_id = EXCLUDED.topic_id,
+        committed_offset = EXCLUDED.committed_offset, leader_epoch = EXCLUDED.leader_epoch,
+        metadata = EXCLUDED.metadata, committed_at_ms = EXCLUDED.committed_at_ms,
+        expires_at_ms = EXCLUDED.expires_at_ms
+"""
+_INSERT_OWNER = """
+    INSERT INTO group_owners (group_id, topic, part, member_id) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (group_id, topic, part) DO UPDATE SET member_id = EXCLUDED.member_id
+"""
+
+
+class PostgresGroupStore:
+    """Implements ``GroupStore`` for the holder of a lease; ``take`` comes before ``open``."""
+
+    def __init__(self, session: PostgresSession, *, lease: str, incarnation: UUID) -> None:
+        self._session = session
+        self._lease = lease
+        self._incarnation = incarnation
+        self._epoch = 0
+
+    def take(self, epoch: int) -> None:
+        """Note the epoch of the lease that this broker has."""
+        self._epoch = epoch
+
+    def _run(self, work: Callable[[Connection], _T]) -> _T:
+        epoch = self._epoch
+
+        def fenced(connection: Connection) -> _T:
+            row = connection.execute(
+                "SELECT epoch, incarnation FROM leases WHERE name = %s FOR SHARE", (self._lease,)
+            ).fetchone()
+            if row is None or (row[0], row[1]) != (epoch, self._incarnation):
+                raise CoordinatorFenced(epoch=epoch, current_epoch=0 if row is None else row[0])
+            return work(connection)
+
+        try:
+            return self._session.run(fenced)
+        except PostgresUnavailable as error:
+            raise CoordinatorNotAvailable(str(error)) from error
+
+    def open(self) -> StoredGroups:
+        def work(connection: Connection) -> StoredGroups:
+            owners: defaultdict[bytes, list[OwnerRecord]] = defaultdict(list)
+            for group_id, topic, part, member_id in connection.execute(
+                "SELECT group_id, topic, part, member_id FROM group_owners ORDER BY group_id, topic, part"
+            ):
+                owners[group_id].append(
+                    OwnerRecord(
+                        group=group_id.decode(), topic=topic, partition=part, member_id=member_id.decode()
+                    )
+                )
+            groups = [
+                _group(group_id.decode(), json.loads(record), owners[group_id])
+                for group_id, record in connection.execute(
+                    "SELECT group_id, record FROM groups ORDER BY group_id"
+                )
+            ]
+            rows = connection.execute(
+                "SELECT group_id, topic, topic_id, part, committed_offset, leader_epoch, metadata,"
+                " committed_at_ms, expires_at_ms FROM group_offsets ORDER BY group_id, topic, part"
+            ).fetchall()
+            return StoredGroups(
+                epoch=self._epoch,
+                groups=groups,
+                offsets=[_offset(*row) for row in rows],
+                consumer_groups=consumer_groups(connection),
+            )
+
+        return self._run(work)
+
+    def transactions(self) -> StoredTransactions:
+        return StoredTransactions(transactions=(), outcomes=())
+
+    def answer_ages(self) -> Sequence[tuple[str, int]]:
+        return ()
+
+    def answer(self, key: str) -> StoredAnswer | None:
+        return None
+
+    def write(self, changes: Sequence[StoreChange]) -> None:
+        def work(connection: Connection) -> None:
+            offsets: list[OffsetRecord] = []
+            for change in changes:
+                if isinstance(change, OffsetRecord):
+                    # Most changes are commits; those between others travel together.
+                    offsets.append(change)
+                    continue
+                _insert_offsets(connection, offsets)
+                _apply(connection, change)
+            _insert_offsets(connection, offsets)
+
+        self._run(work)
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def write_groups(connection: Connection, changes: Sequence[StoreChange]) -> None:
+    """Store changes without a lease, into a database that no broker uses yet."""
+    for change in changes:
+        if isinstance(change, OffsetRecord):
+            _insert_offsets(connection, [change])
+        else:
+            _apply(connection, change)
+
+
+def _insert_offsets(connection: Connection, offsets: list[OffsetRecord]) -> None:
+    if not offsets:
+        return
+    with connection.cursor() as cursor:
+        cursor.executemany(
+            _INSERT_OFFSET,
+            [
+                (
+                    record.group.encode(),
+                    record.topic,
+                    record.partition,
+                    record.topic_id,
+                    record.offset,
+                    record.leader_epoch,
+                    record.metadata.encode(),
+                    record.committed_at_ms,
+                    record.expires_at_ms,
+                )
+                for record in offsets
+            ],
+        )
+    offsets.clear()
+
+
+def _apply(connection: Connection, change: StoreChange) -> None:
+    match change:
+        case GroupRecord():
+            group_id = change.group.encode()
+            _delete_group(connection, group_id)
+            delete_consumer_group(connection, group_id)
+            connection.execute("INSERT INTO groups VALUES (%s, %s)", (group_id, _document(change)))
+            for owner in change.owners:
+                _insert_owner(connection, owner)
+        case ConsumerGroupRecord():
+            _delete_group(connection, change.group.encode())
+            apply_consumer_change(connection, change)
+        case ConsumerMemberRecord() | DeleteConsumerMember() | DeleteConsumerGroup():
+            apply_consumer_change(connection, change)
+        case OwnerRecord():
+            _insert_owner(connection, change)
+        case DeleteOwner():
+            connection.execute(
+                "DELETE FROM group_owners WHERE group_id = %s AND topic = %s AND part = %s",
+                (change.group.encode(), change.topic, change.partition),
+            )
+        case DeleteGroup():
+            group_id = change.group.encode()
+            _delete_group(connection, group_id)
+            delete_consumer_group(connection, group_id)
+            connection.execute("DELETE FROM group_offsets WHERE group_id = %s", (group_id,))
+        case DeleteOffset():
+            connection.execute(
+                "DELETE FROM group_offsets WHERE group_id = %s AND topic = %s AND part = %s",
+                (change.group.encode(), change.topic, change.partition),
+            )
+        case DeleteTopicOffsets():
+            connection.execute(
+                "DELETE FROM group_offsets WHERE topic = %s AND topic_id IS DISTINCT FROM %s",
+                (change.topic, change.besides),
+            )
+        case _:
+            raise InvalidRequest(
+                "shared storage does not support this yet; use a broker with storage=embedded"
+            )
+
+
+def _delete_group(connection: Connection, group_id: bytes) -> None:
+    connection.execute("DELETE FROM groups WHERE group_id = %s", (group_id,))
+    connection.execute("DELETE FROM group_owners WHERE group_id = %s", (group_id,))
+
+
+def _insert_owner(connection: Connection, owner: OwnerRecord) -> None:
+    connection.execute(
+        _INSERT_OWNER, (owner.group.encode(), owner.topic, owner.partition, owner.member_id.encode())
+    )
+
+
+def _offset(
+    group_id: bytes,
+    topic: str,
+    topic_id: UUID,
+    part: int,
+    committed_offset: int,
+    leader_epoch: int,
+    metadata: bytes,
+    committed_at_ms: int,
+    expires_at_ms: int | None,
+) -> OffsetRecord:
+    return OffsetRecord(
+        group=group_id.decode(),
+        topic=topic,
+        topic_id=topic_id,
+        partition=part,
+        offset=committed_offset,
+        leader_epoch=leader_epoch,
+        metadata=metadata.decode(),
+        committed_at_ms=committed_at_ms,
+        expires_at_ms=expires_at_ms,
+    )
+
+
+# ── a group as JSON: ASCII, with bytes in Base64 ──
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _document(group: GroupRecord) -> str:
+    return json.dumps(
+        {
+            "generation": group.generation,
+            "protocol_type": group.protocol_type,
+            "protocol_name": group.protocol_name,
+            "leader": group.leader,
+            "emptied_at_ms": group.emptied_at_ms,
+            "members": [
+                {
+                    "member_id": member.member_id,
+                    "instance_id": member.instance_id,
+                    "client_id": member.client_id,
+                    "client_host": member.client_host,
+                    "session_timeout_ms": member.session_timeout_ms,
+                    "rebalance_timeout_ms": member.rebalance_timeout_ms,
+                    "protocols": [[name, _text(metadata)] for name, metadata in member.protocols],
+                    "assignment": _text(member.assignment),
+                    "is_managed": member.is_managed,
+                }
+                for member in group.members
+            ],
+        }
+    )
+
+
+def _group(group_id: str, stored: dict[str, Any], owners: Sequence[OwnerRecord]) -> GroupRecord:
+    members = [
+        MemberRecord(
+            member_id=member["member_id"],
+            instance_id=member["instance_id"],
+            client_id=member["client_id"],
+            client_host=member["client_host"],
+            session_timeout_ms=member["session_timeout_ms"],
+            rebalance_timeout_ms=member["rebalance_timeout_ms"],
+            protocols=tuple(
+                MemberProtocol(name, base64.b64decode(metadata)) for name, metadata in member["protocols"]
+            ),
+            assignment=base64.b64decode(member["assignment"]),
+            is_managed=member["is_managed"],
+        )
+        for member in stored["members"]
+    ]
+    return GroupRecord(
+        group=group_id,
+        generation=stored["generation"],
+        protocol_type=stored["protocol_type"],
+        protocol_name=stored["protocol_name"],
+        leader=stored["leader"],
+        emptied_at_ms=stored["emptied_at_ms"],
+        members=tuple(members),
+        owners=tuple(owners),
+    )

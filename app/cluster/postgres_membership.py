@@ -1,0 +1,156 @@
+"""Brokers, versions of changes and leases in PostgreSQL (ADR-0046).
+
+A look is one query by primary keys of small tables. Heartbeats are not synced: when PostgreSQL loses some,
+brokers register again. Leases are, because an epoch that is given twice would fence nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TypeVar
+from uuid import UUID
+
+from ..errors import StorageUnavailable
+from ..postgres.pool import Connection, PostgresUnavailable
+from ..postgres.session import PostgresSession
+from .membership import DEAD_MS, LEASE_MS, ClusterState, Displaced, Lease, Member, MemberEndpoint
+from .postgres import read_versions
+
+_T = TypeVar("_T")
+
+# Whoever asks tries again soon; waiting here would hold up heartbeats.
+_RETRY_S = 0.5
+# DEAD_MS and LEASE_MS.
+_DEAD = "interval '5000 milliseconds'"
+_LEASE = "interval '6000 milliseconds'"
+assert f"{DEAD_MS} " in _DEAD
+assert f"{LEASE_MS} " in _LEASE
+
+_MEMBERS = f"""
+    SELECT broker_id, incarnation, rack, endpoints, (extract(epoch FROM started_at) * 1000)::bigint
+    FROM brokers WHERE seen > now() - {_DEAD} ORDER BY broker_id
+"""  # noqa: S608 - a number from above
+_LEASES = f"""
+    SELECT name, broker_id, incarnation, epoch, (extract(epoch FROM expires - now()) * 1000)::bigint
+    FROM leases WHERE expires > now() AND EXISTS (
+        SELECT FROM brokers WHERE incarnation = leases.incarnation AND seen > now() - {_DEAD}
+    )
+"""  # noqa: S608 - a number from above
+_REGISTER = f"""
+    INSERT INTO brokers (broker_id, incarnation, rack, endpoints) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (broker_id) DO UPDATE SET incarnation = EXCLUDED.incarnation, rack = EXCLUDED.rack,
+        endpoints = EXCLUDED.endpoints, started_at = now(), seen = now()
+    WHERE brokers.seen <= now() - {_DEAD} OR brokers.incarnation IN (EXCLUDED.incarnation, %s)
+"""  # noqa: S608 - a number from above
+_ACQUIRE = f"""
+    INSERT INTO leases (name, broker_id, incarnation, epoch, expires) VALUES (%s, %s, %s, 1, now() + {_LEASE})
+    ON CONFLICT (name) DO UPDATE SET broker_id = EXCLUDED.broker_id, incarnation = EXCLUDED.incarnation,
+        epoch = leases.epoch + CASE WHEN leases.incarnation = EXCLUDED.incarnation THEN 0 ELSE 1 END,
+        expires = EXCLUDED.expires
+    WHERE leases.incarnation = EXCLUDED.incarnation OR leases.expires <= now() OR NOT EXISTS (
+        SELECT FROM brokers WHERE incarnation = leases.incarnation AND seen > now() - {_DEAD}
+    )
+    RETURNING epoch
+"""  # noqa: S608 - a number from above
+
+
+class PostgresMembership:
+    """Implements ``Membership``. The session is the caller's, who closes it."""
+
+    def __init__(self, session: PostgresSession) -> None:
+        self._session = session
+
+    def _run(self, what: str, work: Callable[[Connection], _T]) -> _T:
+        try:
+            return self._session.run(work, retry_s=_RETRY_S)
+        except PostgresUnavailable as error:
+            raise StorageUnavailable(what, str(error)) from error
+
+    def register(self, member: Member, *, previous: UUID | None = None) -> bool:
+        endpoints = json.dumps(member.endpoints)
+
+        def work(connection: Connection) -> bool:
+            given = (member.broker_id, member.incarnation, member.rack, endpoints, previous)
+            return connection.execute(_REGISTER, given).rowcount == 1
+
+        return self._run("the registration of the broker", work)
+
+    def heartbeat(self, member: Member) -> None:
+        def work(connection: Connection) -> bool:
+            connection.execute("SET LOCAL synchronous_commit = off")
+            updated = connection.execute(
+                "UPDATE brokers SET seen = now() WHERE broker_id = %s AND incarnation = %s",
+                (member.broker_id, member.incarnation),
+            )
+            return updated.rowcount == 1
+
+        if not self._run("a heartbeat", work) and not self.register(member):
+            raise Displaced(
+                f"another broker has registered with the id {member.broker_id}; give each broker an id of its own"
+            )
+
+    def look(self) -> ClusterState:
+        def work(connection: Connection) -> ClusterState:
+            with connection.pipeline():
+                members, leases = connection.execute(_MEMBERS), connection.execute(_LEASES)
+                versions = read_versions(connection)
+                return ClusterState(
+                    members=tuple(
+                        Member(
+                            broker_id=broker_id,
+                            incarnation=incarnation,
+                            rack=rack,
+                            endpoints={
+                                listener: MemberEndpoint(host, port)
+                                for listener, (host, port) in json.loads(endpoints).items()
+                            },
+                            started_at_ms=started_at_ms,
+                        )
+                        for broker_id, incarnation, rack, endpoints, started_at_ms in members.fetchall()
+                    ),
+                    versions={kind.value: version for kind, version in versions.items()},
+                    leases={
+                        name: Lease(
+                            broker_id=broker_id,
+                            incarnation=incarnation,
+                            epoch=epoch,
+                            expires_in_ms=expires_in_ms,
+                        )
+                        for name, broker_id, incarnation, epoch, expires_in_ms in leases.fetchall()
+                    },
+                )
+
+        return self._run("looking at the cluster", work)
+
+    def leave(self, member: Member) -> None:
+        def work(connection: Connection) -> None:
+            connection.execute(
+                "UPDATE leases SET expires = now() WHERE incarnation = %s", (member.incarnation,)
+            )
+            connection.execute(
+                "DELETE FROM brokers WHERE broker_id = %s AND incarnation = %s",
+                (member.broker_id, member.incarnation),
+            )
+
+        self._run("leaving the cluster", work)
+
+    def acquire(self, name: str, member: Member) -> int | None:
+        def work(connection: Connection) -> int | None:
+            given = (name, member.broker_id, member.incarnation)
+            row = connection.execute(_ACQUIRE, given).fetchone()
+            return None if row is None else int(row[0])
+
+        return self._run(f"taking the lease {name}", work)
+
+    def release(self, name: str, member: Member) -> None:
+        self._run(
+            f"giving back the lease {name}",
+            lambda connection: connection.execute(
+                "UPDATE leases SET expires = now() WHERE name = %s AND incarnation = %s",
+                (name, member.incarnation),
+            ),
+        )
+
+    def close(self) -> None:
+        self._session.close()

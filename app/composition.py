@@ -1,0 +1,238 @@
+"""Builds the parts below the listeners: a broker on its own, or one of several.
+
+A broker on its own has its catalog, its groups and its records in its data directory. One with shared storage
+has all of them in PostgreSQL and an object store; its directory holds a lock, and who it was last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID, uuid4
+
+from .broker.broker import Broker
+from .broker.cluster import SharedCluster
+from .broker.listeners import Endpoint
+from .clock import Clock, SystemClock
+from .cluster.catalog import Catalog
+from .cluster.group_store import GroupStore
+from .cluster.membership import Member, MemberEndpoint
+from .cluster.sqlite import SqliteCatalog
+from .cluster.sqlite_groups import SqliteGroupStore
+from .groups.coordinator import GroupCoordinator
+from .groups.group_lease import GROUPS_LEASE, GroupLease
+from .groups.lease_manager import LeaseManager
+from .groups.offsets_topic import OffsetsTopic
+from .groups.services import Groups
+from .security.service import SecurityStores
+from .settings import Settings
+from .storage.cleaner import CleanerOptions
+from .storage.embedded import EmbeddedEngine, EngineOptions
+from .storage.engine import LogEngine
+from .storage.files import RealFiles
+from .transactions.coordinator import TransactionCoordinator
+from .transactions.services import Transactions, make_services, open_services
+
+if TYPE_CHECKING:
+    from .shared_stores import SharedStores
+
+logger = logging.getLogger(__name__)
+
+CATALOG = "metadata.sqlite"
+GROUPS = "groups.sqlite"
+# In the data directory of a broker with shared storage: the incarnation of its last start.
+INCARNATION = "incarnation"
+
+
+class InvalidStorage(Exception):
+    """The settings of shared storage cannot be used; the text says what to change."""
+
+
+def _embedded_engine(settings: Settings, path: Path, clock: Clock) -> LogEngine:
+    """The engine that keeps its files in ``path``, on this machine."""
+    return EmbeddedEngine(
+        RealFiles(),
+        path,
+        clock=clock,
+        options=EngineOptions(
+            flush_interval_ms=settings.log_flush_interval_ms,
+            flush_bytes=settings.log_flush_bytes,
+            checkpoint_interval_ms=settings.log_checkpoint_interval_ms,
+            retention_interval_ms=settings.log_retention_check_interval_ms,
+            sync_threads=settings.log_sync_threads,
+            open_segments_max=settings.open_segments_max,
+            table_memory_bytes_max=settings.table_memory_bytes_max,
+            cleaner=CleanerOptions(
+                is_enabled=settings.log_cleaner_enable,
+                dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
+                bytes_per_s=settings.log_cleaner_io_max_bytes_per_second,
+                interval_ms=settings.log_cleaner_backoff_ms,
+                uses_process=True,
+            ),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """What a broker with shared storage has in PostgreSQL, and the cluster that it is part of."""
+
+    settings: Settings
+    engine: LogEngine
+    incarnation: UUID
+    cluster: SharedCluster
+    stores: SharedStores
+
+    def security_stores(self, data_dir: Path) -> SecurityStores:
+        return SecurityStores(self.stores.credentials, self.stores.acls, self.cluster, data_dir)
+
+    async def join(self, endpoints: Mapping[str, Endpoint]) -> None:
+        """Register the broker. Raises ``BrokerIdTaken``, ``StorageUnavailable``."""
+        path = self.settings.data_dir.absolute() / INCARNATION
+        member = Member(
+            broker_id=self.settings.broker_id,
+            incarnation=self.incarnation,
+            rack=self.settings.broker_rack,
+            endpoints={name: MemberEndpoint(*endpoint) for name, endpoint in endpoints.items()},
+        )
+        # The data directory is locked, so its last broker has ended, however it did.
+        await self.cluster.join(member, previous=_incarnation_in(path))
+        path.write_text(str(self.incarnation))
+
+    async def leave(self) -> None:
+        await self.cluster.leave()
+
+    async def close(self) -> None:
+        await self.cluster.close()
+        self.stores.close()
+
+
+def _incarnation_in(path: Path) -> UUID | None:
+    try:
+        return UUID(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def open_shared(settings: Settings, displaced: Callable[[], object]) -> SharedParts:
+    """Build what brokers share; nothing is connected yet. ``displaced``: see ``SharedCluster``.
+
+    Raises:
+        InvalidStorage: the settings do not say where, or the extra is not installed.
+    """
+    if settings.postgres_url is None:
+        raise InvalidStorage(
+            "storage=shared needs postgres_url, for example postgresql://stele@db.example.com/stele"
+        )
+    try:
+        from .shared_stores import SharedStores
+        from .storage.shared.engine import SharedOptions
+        from .storage.shared.postgres_engine import PostgresEngine, SharedStorage
+        from .storage.shared.upkeep import UpkeepOptions
+    except ImportError as error:
+        raise InvalidStorage(
+            f"storage=shared needs the extra cluster ({error}): pip install 'stele-broker[cluster]'"
+        ) from error
+    url = settings.postgres_url.get_secret_value()
+    incarnation, clock = uuid4(), SystemClock()
+    storage = SharedStorage(
+        postgres_url=url, object_store=settings.object_store, linger_ms=settings.shared_linger_ms
+    )
+    options = SharedOptions(
+        object_bytes=settings.shared_object_bytes,
+        buffered_bytes_max=settings.shared_buffer_bytes_max,
+        cache_bytes_max=settings.shared_cache_bytes_max,
+        upkeep=UpkeepOptions(
+            retention_interval_ms=settings.log_retention_check_interval_ms,
+            producer_expiration_ms=settings.producer_id_expiration_ms,
+        ),
+    )
+    try:
+        engine = PostgresEngine(
+            RealFiles(),
+            settings.data_dir.absolute(),
+            storage=storage,
+            incarnation=incarnation,
+            clock=clock,
+            options=options,
+        )
+        stores = SharedStores(url, groups_lease=GROUPS_LEASE, incarnation=incarnation)
+    except ValueError as error:
+        raise InvalidStorage(str(error)) from error
+    cluster = SharedCluster(stores.membership, clock=clock, displaced=displaced)
+    return SharedParts(settings, engine, incarnation, cluster, stores)
+
+
+async def open_broker(settings: Settings, shared: SharedParts | None = None) -> Broker:
+    """A broker over the data directory of ``settings``, its partitions recovered; or over what is shared.
+
+    Raises:
+        DataDirLocked: another broker has the directory.
+        StorageError, OSError: the disk does not allow it, or shared storage cannot be reached.
+    """
+    clock = SystemClock()
+    path = settings.data_dir.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    engine = _embedded_engine(settings, path, clock) if shared is None else shared.engine
+    start = await engine.open()
+    if not start.was_clean and not start.is_new:
+        logger.warning("the last run did not shut down cleanly; recovering the logs in %s", path)
+    catalog: Catalog
+    if shared is None:
+        catalog, cluster = SqliteCatalog(path / CATALOG), None
+    else:
+        catalog, cluster = shared.stores.catalog, shared.cluster
+        await asyncio.to_thread(shared.stores.import_data_dir, path / CATALOG, path / GROUPS)
+    broker = Broker(engine=engine, catalog=catalog, clock=clock, settings=settings, cluster=cluster)
+    await broker.open()
+    await engine.start()
+    return broker
+
+
+async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Groups:
+    """The groups of ``broker``, as they were left. Raises ``GroupStoreFailed``.
+
+    With shared storage they are served while the broker has the lease on them.
+    """
+    settings = broker.settings
+    clock = SystemClock()
+    store: GroupStore = (
+        SqliteGroupStore(settings.data_dir.absolute() / GROUPS) if shared is None else shared.stores.groups
+    )
+    coordinator = GroupCoordinator(
+        store=store,
+        clock=clock,
+        settings=settings,
+        topic=broker.readable_topic,
+        configs=broker.configs.groups,
+        topic_names=lambda: [topic.name for topic in broker.topics()],
+    )
+    if shared is None:
+        # Before the coordinator opens: a group may have committed offsets of this topic, too.
+        broker.serve_virtual(OffsetsTopic(coordinator, cluster_id=broker.cluster_id))
+        await coordinator.open()
+    broker.observe_deletions(coordinator.forget_topic)
+    broker.observe_topics(coordinator.topics_changed)
+    groups = Groups(coordinator, LeaseManager(broker=broker, coordinator=coordinator, clock=clock))
+    if shared is not None:
+        work = GroupLease(groups, take=shared.stores.groups.take, cluster=shared.cluster)
+        await work.stand_by()
+        shared.cluster.hold(GROUPS_LEASE, work)
+    return groups
+
+
+async def open_transactions(broker: Broker, groups: Groups) -> Transactions:
+    """The transactions of ``broker``, recovered; none with shared storage. Raises ``StorageError``, ``GroupStoreFailed``."""
+    clock = SystemClock()
+    coordinator = TransactionCoordinator(
+        broker=broker, groups=groups.coordinator, clock=clock, settings=broker.settings
+    )
+    if broker.cluster.is_shared:
+        # There are none, and the groups may be at another broker.
+        return make_services(broker, groups, coordinator, clock)
+    await coordinator.open()
+    return await open_services(broker, groups, coordinator, clock)

@@ -1,0 +1,46 @@
+"""Serves the groups while this broker has the lease on them, and leaves them to another one otherwise (ADR-0047).
+
+One broker of a cluster coordinates all groups. A new holder reads them from the store and continues as after a
+restart: members stay, and their sessions start again. Writes carry the epoch of the lease, so a broker that was
+paused and replaced changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ..broker.cluster import Cluster
+from ..errors import NotCoordinator
+from .services import Groups
+
+logger = logging.getLogger(__name__)
+
+# The name of the lease.
+GROUPS_LEASE = "groups"
+
+
+class GroupLease:
+    """Implements ``LeaseWork`` for the groups; ``take`` tells their store the epoch of the lease."""
+
+    def __init__(self, groups: Groups, *, take: Callable[[int], object], cluster: Cluster) -> None:
+        self._groups = groups
+        self._take = take
+        self._cluster = cluster
+
+    def _refusal(self) -> NotCoordinator:
+        lease = self._cluster.lease(GROUPS_LEASE)
+        return NotCoordinator(None if lease is None else lease.broker_id)
+
+    async def stand_by(self) -> None:
+        """Refuse calls until the lease is held."""
+        await self._groups.coordinator.stand_by(self._refusal)
+
+    async def begin(self, epoch: int) -> None:
+        self._take(epoch)
+        await self._groups.coordinator.open()
+        logger.info("serving %d consumer groups", self._groups.coordinator.group_count)
+
+    async def end(self) -> None:
+        await self.stand_by()
+        self._groups.leases.stand_by()

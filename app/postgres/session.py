@@ -1,0 +1,85 @@
+"""One connection to PostgreSQL for callers that block, which come from threads of their own.
+
+A call that fails because the connection broke, or a lock was not free, is repeated for a while: a database
+that restarts is back within seconds. So a call must be one transaction that may be repeated after it had effect.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import psycopg
+
+from .migrations import migrate
+from .pool import Connection, PostgresUnavailable, connection_string
+
+_T = TypeVar("_T")
+
+_RETRY_S = 10.0
+_PAUSE_S = 0.1
+
+
+class PostgresSession:
+    """Connects with the first call; calls from several threads wait for each other."""
+
+    def __init__(self, dsn: str, *, schema: str = "stele", retry_s: float = _RETRY_S) -> None:
+        """Raises ``ValueError`` if ``dsn`` is no connection string."""
+        self._conninfo = connection_string(dsn, schema)
+        self._schema = schema
+        self._retry_s = retry_s
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._is_closed = False
+
+    def migrate(self) -> int:
+        """Bring the schema to the newest version and return that.
+
+        Raises:
+            SchemaMismatch: the database belongs to a newer release.
+            PostgresUnavailable: it cannot be reached, or refuses the migration.
+        """
+        return self.run(lambda connection: migrate(connection, self._schema))
+
+    def run(self, work: Callable[[Connection], _T], *, retry_s: float | None = None) -> _T:
+        """Return what ``work`` returns, in a transaction of its own, which may be tried several times.
+
+        Raises:
+            PostgresUnavailable: no attempt succeeded. One of them may have had effect.
+        """
+        until_s = time.monotonic() + (self._retry_s if retry_s is None else retry_s)
+        with self._lock:
+            while True:
+                try:
+                    return self._run(work)
+                except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                    if self._is_closed or time.monotonic() + _PAUSE_S > until_s:
+                        raise PostgresUnavailable(_text(error)) from error
+                    time.sleep(_PAUSE_S)
+                except psycopg.Error as error:
+                    raise PostgresUnavailable(_text(error)) from error
+
+    def _run(self, work: Callable[[Connection], _T]) -> _T:
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self._conninfo, autocommit=True)
+        connection = self._connection
+        try:
+            with connection.transaction():
+                return work(connection)
+        except psycopg.OperationalError:
+            # The session may be half dead, and a new one costs little.
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        self._is_closed = True
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+
+def _text(error: psycopg.Error) -> str:
+    return f"PostgreSQL: {str(error).strip() or type(error).__name__}"

@@ -1,0 +1,189 @@
+"""Three brokers on one PostgreSQL: any of them serves everything, and any may die."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import httpx
+import pytest
+from confluent_kafka import Consumer, Message, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+from stele import Client
+from stele.broker_process import BrokerStartError
+from stele.testing import run_broker
+
+from load.postgres_server import PostgresServer
+from tests.support.brokers import Brokers, run_brokers
+
+
+@pytest.fixture(scope="module")
+def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    with run_brokers(tmp_path_factory.mktemp("brokers"), server.dsn) as running:
+        yield running
+
+
+def test_every_broker_shows_all_of_them(brokers: Brokers) -> None:
+    shown = [brokers.cluster(number) for number in (1, 2, 3)]
+    assert [one["broker_id"] for one in shown] == [1, 2, 3]
+    assert len({one["cluster_id"] for one in shown}) == 1
+    while any(len(brokers.cluster(number)["brokers"]) < 3 for number in (1, 2, 3)):
+        pass
+    for number in (1, 2, 3):
+        assert [(b["id"], b["rack"]) for b in brokers.cluster(number)["brokers"]] == [
+            (1, "rack-1"),
+            (2, "rack-2"),
+            (3, "rack-3"),
+        ]
+        with AdminClientOf(brokers[number].kafka_bootstrap) as admin:
+            described = cast("Any", admin.describe_cluster())
+            nodes: list[Any] = described.result().nodes
+            assert sorted((node.id, f"{node.host}:{node.port}", node.rack) for node in nodes) == [
+                (other, brokers[other].kafka_bootstrap, f"rack-{other}") for other in (1, 2, 3)
+            ]
+
+
+class AdminClientOf:
+    def __init__(self, bootstrap: str) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def __enter__(self) -> AdminClient:
+        return self._admin
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def test_topics_are_created_altered_and_deleted_at_any_broker(brokers: Brokers) -> None:
+    http = [brokers[number].http_url for number in (1, 2, 3)]
+    created = httpx.put(f"{http[0]}/v1/topics/admin", json={"partitions": 2})
+    assert created.status_code == 201, created.text
+    # At once, although the other brokers have not been told.
+    assert len(httpx.get(f"{http[1]}/v1/topics/admin").json()["partitions"]) == 2
+    with AdminClientOf(brokers[3].kafka_bootstrap) as admin:
+        admin.create_partitions([NewPartitions("admin", 5)])["admin"].result()
+    altered = httpx.patch(f"{http[1]}/v1/topics/admin", json={"configs": {"retention.ms": "60000"}})
+    assert altered.status_code == 200, altered.text
+    altered = httpx.patch(f"{http[0]}/v1/topics/admin", json={"configs": {"max.message.bytes": "5000"}})
+    assert altered.status_code == 200, altered.text
+    document = altered.json()
+    assert len(document["partitions"]) == 5
+    assert {name: document["configs"][name] for name in ("retention.ms", "max.message.bytes")} == {
+        "retention.ms": "60000",
+        "max.message.bytes": "5000",
+    }
+    with Client(brokers[2].binary_url) as client:
+        client.delete_topic("admin")
+        client.create_topic("admin", partitions=1)
+    while len(httpx.get(f"{http[0]}/v1/topics/admin").json().get("partitions", ())) != 1:
+        pass
+
+
+def test_records_written_at_one_broker_are_read_at_the_others(brokers: Brokers) -> None:
+    with Client(brokers[1].binary_url) as first, Client(brokers[2].binary_url) as second:
+        first.create_topic("mixed")
+        assert second.produce("mixed", b"over binary at 2").offset == 0
+        assert first.produce("mixed", b"over binary at 1").offset == 1
+    answer = httpx.post(
+        f"{brokers[3].http_url}/v1/topics/mixed/records", json={"records": [{"value": "over http at 3"}]}
+    )
+    assert answer.status_code == 200, answer.text
+    expected = ["over binary at 2", "over binary at 1", "over http at 3"]
+    for number in (1, 2, 3):
+        page = httpx.get(
+            f"{brokers[number].http_url}/v1/topics/mixed/partitions/0/records", params={"from": 0}
+        ).json()
+        assert [record["value"] for record in page["records"]] == expected
+
+
+def test_a_second_broker_with_a_taken_id_does_not_start(
+    brokers: Brokers, server: PostgresServer, tmp_path: Path
+) -> None:
+    environment = {
+        "STELE_STORAGE": "shared",
+        "STELE_POSTGRES_URL": server.dsn,
+        "STELE_BROKER_ID": "2",
+    }
+    with (
+        pytest.raises(BrokerStartError, match="give this one another --broker-id"),
+        run_broker(tmp_path, environment=environment),
+    ):
+        pass
+    assert brokers[2].is_running
+
+
+def test_kafka_clients_go_on_when_the_coordinator_is_killed(brokers: Brokers) -> None:
+    with AdminClientOf(brokers.kafka_bootstrap) as admin:
+        admin.create_topics([NewTopic("ledger", 6, 3)])["ledger"].result()
+    acked: dict[tuple[int, int], bytes] = {}
+    failed: list[object] = []
+
+    def delivered(error: object, message: Message) -> None:
+        if error is None:
+            value = message.value()
+            partition, offset = message.partition(), message.offset()
+            assert value is not None
+            assert partition is not None
+            assert offset is not None
+            assert acked.setdefault((partition, offset), value) == value
+        else:
+            failed.append(error)
+
+    producer = Producer({"bootstrap.servers": brokers.kafka_bootstrap, "enable.idempotence": True})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": brokers.kafka_bootstrap,
+            "group.id": "readers",
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 10_000,
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["ledger"])
+    read: dict[tuple[int, int], bytes] = {}
+
+    def produce(first: int, last: int) -> None:
+        for number in range(first, last):
+            producer.produce("ledger", str(number).encode(), key=str(number), on_delivery=delivered)
+        assert producer.flush(60) == 0
+
+    def consume(count: int) -> None:
+        while len(read) < count:
+            message = consumer.poll(1)
+            if message is None or message.error():
+                continue
+            value, partition, offset = message.value(), message.partition(), message.offset()
+            assert value is not None
+            assert partition is not None
+            assert offset is not None
+            assert (partition, offset) not in read, "each record once, in one life of the consumer"
+            read[partition, offset] = value
+
+    produce(0, 200)
+    consume(200)
+    consumer.commit(asynchronous=False)
+    victim = brokers.coordinator()
+    brokers[victim].kill()
+    produce(200, 400)
+    consume(400)
+    consumer.commit(asynchronous=False)
+    assert not failed
+    assert brokers.coordinator() != victim
+    brokers[victim].start()
+    produce(400, 500)
+    consume(500)
+    consumer.close()
+    assert read == acked
+    assert sorted(int(value) for value in read.values()) == list(range(500))
+
+
+def test_a_stopped_broker_leaves_at_once_and_comes_back(brokers: Brokers) -> None:
+    holder = brokers.coordinator()
+    others = [number for number in (1, 2, 3) if number != holder]
+    brokers[holder].stop()
+    while [b["id"] for b in brokers.cluster(others[0])["brokers"]] != others:
+        pass
+    assert brokers.coordinator() in others
+    brokers[holder].start()
+    assert [b["id"] for b in brokers.cluster(holder)["brokers"]] == [1, 2, 3]

@@ -1,0 +1,460 @@
+"""What brokers share in PostgreSQL answers as the files of a broker on its own do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from app.cluster.acls import AclRecord
+from app.cluster.catalog import Catalog, ConfigRecord, TopicRecord
+from app.cluster.consumer_group_store import (
+    ConsumerMember,
+    ConsumerMemberRecord,
+    DeleteConsumerGroup,
+    DeleteConsumerMember,
+    MemberProtocol,
+)
+from app.cluster.credentials import ApiKeyRecord, ScramRecord
+from app.cluster.group_store import (
+    DeleteGroup,
+    DeleteOffset,
+    DeleteOwner,
+    DeleteTopicOffsets,
+    GroupRecord,
+    MemberRecord,
+    OffsetRecord,
+    OwnerRecord,
+    StoreChange,
+)
+from app.cluster.membership import Displaced, Member, MemberEndpoint
+from app.cluster.postgres import ChangeKind, PostgresCatalog, read_versions
+from app.cluster.postgres_acls import PostgresAclStore
+from app.cluster.postgres_credentials import PostgresCredentialStore
+from app.cluster.postgres_groups import PostgresGroupStore
+from app.cluster.postgres_import import import_data_dir
+from app.cluster.postgres_membership import PostgresMembership
+from app.cluster.sqlite import SqliteCatalog
+from app.cluster.sqlite_acls import SqliteAclStore
+from app.cluster.sqlite_credentials import SqliteCredentialStore
+from app.cluster.sqlite_groups import SqliteGroupStore
+from app.errors import CoordinatorFenced, InvalidRequest, StorageUnavailable
+from app.postgres.session import PostgresSession
+from load.postgres_server import PostgresServer
+from tests.unit.cluster.test_named_producers import begin
+from tests.unit.cluster.test_sqlite_consumer_groups import MEMBER as CONSUMER_MEMBER
+from tests.unit.cluster.test_sqlite_consumer_groups import RECORD as CONSUMER_GROUP
+
+NUL_AND_OMEGA = "client\0 Ω"
+
+
+@pytest.fixture
+def session(server: PostgresServer, schema: str) -> Iterator[PostgresSession]:
+    opened = PostgresSession(server.dsn, schema=schema)
+    opened.migrate()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def catalog(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Catalog]:
+    opened: Catalog = (
+        SqliteCatalog(tmp_path / "catalog.db")
+        if request.param == "sqlite"
+        else PostgresCatalog(request.getfixturevalue("session"))
+    )
+    yield opened
+    opened.close()
+
+
+def topic(name: str, partitions: int = 2, **configs: str) -> TopicRecord:
+    return TopicRecord(name=name, topic_id=uuid4(), partitions=partitions, configs=configs)
+
+
+def test_topics_are_created_once_altered_and_deleted(catalog: Catalog) -> None:
+    orders, other = topic("orders", 3, **{"retention.ms": "5"}), topic("a.b")
+    assert catalog.create_topic(orders)
+    assert catalog.create_topic(other)
+    assert not catalog.create_topic(topic("orders"))
+    assert catalog.topics() == [other, orders]
+    grown = TopicRecord(name="orders", topic_id=orders.topic_id, partitions=5, configs={})
+    assert catalog.update_topic(grown, previous=orders)
+    assert catalog.topics() == [other, grown]
+    assert catalog.delete_topic(orders.topic_id)
+    assert not catalog.delete_topic(orders.topic_id)
+    assert not catalog.update_topic(grown)
+    assert catalog.topics() == [other]
+
+
+def test_configurations_are_replaced_and_removed(catalog: Catalog) -> None:
+    group = ConfigRecord(kind="group", entity=NUL_AND_OMEGA, configs={"a": "\0", "b": "Ω"})
+    catalog.set_configs(group)
+    catalog.set_configs(ConfigRecord(kind="broker", entity="", configs={"x": "1"}))
+    catalog.set_configs(ConfigRecord(kind="broker", entity="", configs={"x": "2"}))
+    assert catalog.configs() == [ConfigRecord(kind="broker", entity="", configs={"x": "2"}), group]
+    catalog.set_configs(ConfigRecord(kind="group", entity=NUL_AND_OMEGA, configs={}))
+    assert [record.kind for record in catalog.configs()] == ["broker"]
+
+
+def test_ids_are_never_given_twice(catalog: Catalog) -> None:
+    cluster_id = catalog.cluster_id()
+    assert len(cluster_id) == 22
+    assert catalog.cluster_id() == cluster_id
+    assert [catalog.next_producer_id_block(size) for size in (1000, 1, 1000)] == [1, 1001, 1002]
+
+
+def test_named_producers_have_a_version_and_an_epoch(catalog: Catalog) -> None:
+    assert begin(catalog, 5, fresh_id=1, now_ms=10) == (5, 1, 0, False)
+    assert begin(catalog, 5, fresh_id=2) == (5, 1, 0, True)
+    assert begin(catalog, 9, fresh_id=3, now_ms=20) == (9, 1, 1, False)
+    assert begin(catalog, 5, fresh_id=4) == (9, 1, 1, True)
+    assert begin(catalog, 0, fresh_id=5, name=NUL_AND_OMEGA, now_ms=5) == (0, 5, 0, False)
+    assert catalog.named_epochs() == {1: 1, 5: 0}
+    catalog.forget_named_producers(6)
+    assert catalog.named_epochs() == {1: 1}
+
+
+def test_a_topic_that_another_broker_changed_is_not_overwritten(session: PostgresSession) -> None:
+    catalog, before = PostgresCatalog(session), topic("orders")
+    catalog.create_topic(before)
+    after = TopicRecord(name="orders", topic_id=before.topic_id, partitions=2, configs={"retention.ms": "9"})
+    assert catalog.update_topic(after, previous=before)
+    late = TopicRecord(name="orders", topic_id=before.topic_id, partitions=4, configs={})
+    assert not catalog.update_topic(late, previous=before)
+    # A call whose answer was lost is repeated.
+    assert catalog.update_topic(after, previous=before)
+    assert catalog.topics() == [after]
+
+
+def test_a_topic_and_its_logs_are_created_grown_and_deleted_together(
+    session: PostgresSession, server: PostgresServer, schema: str
+) -> None:
+    catalog, orders = PostgresCatalog(session), topic("orders")
+    catalog.create_topic(orders)
+    assert catalog.create_topic(orders), "a repeated call"
+    catalog.update_topic(TopicRecord(name="orders", topic_id=orders.topic_id, partitions=3, configs={}))
+    parts = f"SELECT part, deleted_at IS NULL FROM {schema}.logs ORDER BY part"
+    assert server.run(parts) == [(0, True), (1, True), (2, True)]
+    catalog.delete_topic(orders.topic_id)
+    assert server.run(parts) == [(0, False), (1, False), (2, False)]
+
+
+def test_each_change_raises_the_version_of_its_kind(session: PostgresSession) -> None:
+    catalog = PostgresCatalog(session)
+    changes: dict[ChangeKind, Callable[[], object]] = {
+        ChangeKind.TOPICS: lambda: catalog.create_topic(topic("orders")),
+        ChangeKind.CONFIGS: lambda: catalog.set_configs(
+            ConfigRecord(kind="broker", entity="", configs={"x": "1"})
+        ),
+        ChangeKind.CREDENTIALS: lambda: PostgresCredentialStore(session).change_scram(
+            (), (), password_of="a"
+        ),
+        ChangeKind.ACLS: lambda: PostgresAclStore(session).change_acls((), ()),
+    }
+    for kind, change in changes.items():
+        before = session.run(read_versions)
+        change()
+        assert session.run(read_versions) == {**before, kind: before[kind] + 1}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_users_and_keys_are_kept(kind: str, session: PostgresSession, tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    store = SqliteCredentialStore(path) if kind == "sqlite" else PostgresCredentialStore(session)
+    assert len(store.secret()) == 32
+    assert store.secret() == store.secret()
+    scram = [
+        ScramRecord(
+            user=user, mechanism=mechanism, salt=b"\0s", stored_key=b"k", server_key=b"v", iterations=4096
+        )
+        for user in ("alice", "Ω")
+        for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
+    ]
+    store.change_scram(scram, ())
+    assert store.scram_records() == scram
+    store.change_scram(scram[1:2], (("Ω", "SCRAM-SHA-256"),), password_of="alice")
+    assert store.scram_records() == [scram[1], scram[3]]
+    key = ApiKeyRecord(
+        key_id="k1",
+        digest=b"\0" * 32,
+        principal="User:Ω",
+        description="",
+        created_at_ms=1,
+        expires_at_ms=None,
+    )
+    store.add_api_key(key)
+    assert store.api_keys() == [key]
+    assert store.delete_api_key("k1")
+    assert not store.delete_api_key("k1")
+    store.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_access_rules_are_kept(kind: str, session: PostgresSession, tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    store = SqliteAclStore(path) if kind == "sqlite" else PostgresAclStore(session)
+    rules = [AclRecord(2, 3, name, "User:alice", "*", 3, 3) for name in ("a", NUL_AND_OMEGA)]
+    store.change_acls(rules, ())
+    store.change_acls(rules[:1], ())
+    assert store.acls() == rules
+    store.change_acls((), rules[:1])
+    assert store.acls() == rules[1:]
+    store.close()
+
+
+# ── groups ──
+
+
+def group(name: str, *member_ids: str, owners: tuple[OwnerRecord, ...] = ()) -> GroupRecord:
+    return GroupRecord(
+        group=name,
+        generation=3,
+        protocol_type="consumer",
+        protocol_name=None,
+        leader=member_ids[0] if member_ids else None,
+        emptied_at_ms=None if member_ids else 1_767_225_600_000,
+        members=tuple(
+            MemberRecord(
+                member_id=member_id,
+                instance_id=None,
+                client_id=NUL_AND_OMEGA,
+                client_host="::1",
+                session_timeout_ms=6_000,
+                rebalance_timeout_ms=60_000,
+                protocols=(MemberProtocol("z", b"\0\xff"), MemberProtocol("a", b"")),
+                assignment=b"\0" * 9,
+                is_managed=member_id == "managed",
+            )
+            for member_id in member_ids
+        ),
+        owners=owners,
+    )
+
+
+def offset(of: str, partition: int, value: int, topic_id: UUID, topic: str = "orders") -> OffsetRecord:
+    return OffsetRecord(
+        group=of,
+        topic=topic,
+        topic_id=topic_id,
+        partition=partition,
+        offset=value,
+        leader_epoch=-1,
+        metadata="\0Ω",
+        committed_at_ms=1_767_225_600_000,
+        expires_at_ms=None if partition else 2**63 - 1,
+    )
+
+
+def member_of(broker_id: int) -> Member:
+    return Member(
+        broker_id=broker_id,
+        incarnation=uuid4(),
+        rack="r1",
+        endpoints={"kafka": MemberEndpoint("127.0.0.1", 9092)},
+    )
+
+
+def test_both_group_stores_keep_the_same_after_the_same_changes(
+    session: PostgresSession, tmp_path: Path
+) -> None:
+    old_id, new_id = uuid4(), uuid4()
+    owner = OwnerRecord(group=NUL_AND_OMEGA, topic="orders", partition=0, member_id="managed")
+    rounds: list[list[StoreChange]] = [
+        [group(NUL_AND_OMEGA, "m2", "managed", owners=(owner,)), group("empty"), group("h", "m")],
+        [offset(NUL_AND_OMEGA, p, p, old_id) for p in range(3)],
+        [offset("simple", 0, 2**63 - 1, new_id), offset("h", 1, 1, new_id, "payments")],
+        [
+            OwnerRecord(group="h", topic="orders", partition=7, member_id="m"),
+            offset(NUL_AND_OMEGA, 1, 9, old_id),
+        ],
+        [DeleteOwner(group=NUL_AND_OMEGA, topic="orders", partition=0), group("h", "m3")],
+        [DeleteOffset(group=NUL_AND_OMEGA, topic="orders", partition=2), DeleteGroup(group="empty")],
+        [DeleteTopicOffsets(topic="orders", besides=new_id), DeleteGroup(group="no such group")],
+        [
+            offset("h", 1, 4, new_id, "payments"),
+            DeleteGroup(group="h"),
+            offset("h", 2, 4, new_id, "payments"),
+        ],
+    ]
+    with_members: list[StoreChange] = [
+        CONSUMER_GROUP,
+        ConsumerMemberRecord(group="g", member=CONSUMER_MEMBER),
+        ConsumerMemberRecord(group="g", member=ConsumerMember(member_id="m2")),
+    ]
+    of_consumers: list[list[StoreChange]] = [
+        with_members,
+        [DeleteConsumerMember(group="g", member_id="m1")],
+        [group("g", "m")],
+        with_members,
+        [DeleteConsumerGroup(group="g")],
+        [*with_members, DeleteGroup(group="g")],
+        with_members,
+    ]
+    rounds += of_consumers
+    own = member_of(1)
+    membership = PostgresMembership(session)
+    membership.register(own)
+    epoch = membership.acquire("groups", own)
+    assert epoch == 1
+    shared = PostgresGroupStore(session, lease="groups", incarnation=own.incarnation)
+    shared.take(epoch)
+    embedded = SqliteGroupStore(tmp_path / "groups.sqlite")
+    embedded.open()
+    for changes in rounds:
+        embedded.write(changes)
+        shared.write(changes)
+        ours, theirs = shared.open(), SqliteGroupStore(tmp_path / "groups.sqlite").open()
+        embedded.close()
+        embedded = SqliteGroupStore(tmp_path / "groups.sqlite")
+        embedded.open()
+        assert list(ours.groups) == list(theirs.groups)
+        assert list(ours.offsets) == list(theirs.offsets)
+        assert list(ours.consumer_groups) == list(theirs.consumer_groups)
+    assert [record.group for record in shared.open().offsets] == ["h", "simple"]
+    embedded.close()
+
+
+def test_only_the_holder_of_the_lease_writes_groups(session: PostgresSession) -> None:
+    first, second = member_of(1), member_of(2)
+    membership = PostgresMembership(session)
+    stores = [PostgresGroupStore(session, lease="groups", incarnation=m.incarnation) for m in (first, second)]
+    for member in (first, second):
+        assert membership.register(member)
+    assert membership.acquire("groups", first) == 1
+    assert membership.acquire("groups", second) is None
+    assert membership.acquire("groups", first) == 1, "a renewal"
+    stores[0].take(1)
+    stores[0].write([offset("g", 0, 1, UUID(int=7))])
+    membership.leave(first)
+    assert membership.acquire("groups", second) == 2
+    stores[1].take(2)
+    assert [record.offset for record in stores[1].open().offsets] == [1]
+    with pytest.raises(CoordinatorFenced) as fenced:
+        stores[0].write([offset("g", 0, 2, UUID(int=7))])
+    assert (fenced.value.epoch, fenced.value.current_epoch) == (1, 2)
+    with pytest.raises(InvalidRequest, match="shared storage"):
+        stores[1].write([_unsupported()])
+    assert [record.offset for record in stores[1].open().offsets] == [1]
+
+
+def _unsupported() -> StoreChange:
+    from app.cluster.group_store import EndPendingOffsets
+
+    return EndPendingOffsets(producer_id=7, is_committed=True)
+
+
+# ── membership ──
+
+
+def test_a_broker_id_belongs_to_one_live_broker(
+    session: PostgresSession, server: PostgresServer, schema: str
+) -> None:
+    membership, first, second = PostgresMembership(session), member_of(1), member_of(1)
+    assert membership.register(first)
+    assert not membership.register(second)
+    assert [member.incarnation for member in membership.look().members] == [first.incarnation]
+    assert membership.register(second, previous=first.incarnation), "a restart that knows who it was"
+    with pytest.raises(Displaced):
+        membership.heartbeat(first)
+    server.run(f"UPDATE {schema}.brokers SET seen = now() - interval '6 seconds'")
+    assert membership.look().members == ()
+    membership.heartbeat(second)
+    (shown,) = membership.look().members
+    assert (shown.broker_id, shown.rack, shown.endpoints) == (1, "r1", second.endpoints)
+    membership.leave(second)
+    assert membership.look().members == ()
+    membership.heartbeat(second)
+    assert [member.broker_id for member in membership.look().members] == [1], "it was removed, and is back"
+
+
+def test_the_lease_of_a_dead_broker_is_free(
+    session: PostgresSession, server: PostgresServer, schema: str
+) -> None:
+    membership, first, second = PostgresMembership(session), member_of(1), member_of(2)
+    membership.register(first)
+    membership.register(second)
+    assert membership.acquire("groups", first) == 1
+    assert membership.look().leases["groups"].broker_id == 1
+    server.run(f"UPDATE {schema}.brokers SET seen = now() - interval '6 seconds' WHERE broker_id = 1")
+    assert membership.look().leases == {}
+    assert membership.acquire("groups", second) == 2
+    assert membership.acquire("groups", first) is None
+    membership.release("groups", second)
+    assert membership.acquire("groups", first) == 3
+
+
+# ── taking over a data directory ──
+
+
+def test_the_files_of_a_broker_move_into_the_database_once(session: PostgresSession, tmp_path: Path) -> None:
+    path, groups_path = tmp_path / "metadata.sqlite", tmp_path / "groups.sqlite"
+    files, orders = SqliteCatalog(path), topic("orders", 3)
+    cluster_id = files.cluster_id()
+    files.create_topic(orders)
+    files.set_configs(ConfigRecord(kind="group", entity="g", configs={"a": "b"}))
+    begin(files, 5, fresh_id=files.next_producer_id_block(1000), now_ms=7)
+    files.close()
+    users = SqliteCredentialStore(path)
+    secret = users.secret()
+    users.close()
+    store = SqliteGroupStore(groups_path)
+    store.open()
+    consumer = ConsumerMemberRecord(group=CONSUMER_GROUP.group, member=CONSUMER_MEMBER)
+    store.write([group("classic", "m"), CONSUMER_GROUP, consumer, offset("g", 0, 5, orders.topic_id)])
+    store.close()
+    assert import_data_dir(session, path, groups_path)
+    assert sorted(file.name for file in tmp_path.iterdir() if "moved" in file.name) == [
+        "groups.sqlite.moved-to-postgresql",
+        "metadata.sqlite.moved-to-postgresql",
+    ]
+    catalog = PostgresCatalog(session)
+    assert catalog.cluster_id() == cluster_id
+    assert catalog.topics() == [orders]
+    assert catalog.named_epochs() == {1: 0}
+    assert catalog.next_producer_id_block(1) > 1000
+    assert PostgresCredentialStore(session).secret() == secret
+    own = member_of(1)
+    PostgresMembership(session).register(own)
+    PostgresMembership(session).acquire("groups", own)
+    shared = PostgresGroupStore(session, lease="groups", incarnation=own.incarnation)
+    shared.take(1)
+    stored = shared.open()
+    assert ([record.group for record in stored.groups], [o.offset for o in stored.offsets]) == (
+        ["classic"],
+        [5],
+    )
+    assert [(one.record, list(one.members)) for one in stored.consumer_groups] == [
+        (CONSUMER_GROUP, [CONSUMER_MEMBER])
+    ]
+    # A second broker's files are left alone.
+    SqliteCatalog(path).close()
+    assert not import_data_dir(session, path, groups_path)
+    assert path.exists()
+    assert catalog.topics() == [orders]
+
+
+# ── the session ──
+
+
+def test_a_call_outlives_a_restart_of_the_database(server: PostgresServer, schema: str) -> None:
+    session = PostgresSession(server.dsn, schema=schema, retry_s=30)
+    session.migrate()
+    catalog = PostgresCatalog(session)
+    catalog.create_topic(topic("before"))
+    server.kill()
+    started = threading.Thread(target=server.start)
+    started.start()
+    assert catalog.create_topic(topic("during"))
+    started.join()
+    assert [record.name for record in catalog.topics()] == ["before", "during"]
+    session.close()
+
+
+def test_without_a_database_a_call_fails_with_a_reason() -> None:
+    session = PostgresSession("postgresql://127.0.0.1:1/none", retry_s=0)
+    with pytest.raises(StorageUnavailable, match="try again"):
+        PostgresCatalog(session).topics()
+    session.close()
