@@ -22,17 +22,17 @@ from app.security.credentials import Credentials
 from app.security.policy import ListenerSecurity
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
-from app.storage.files import RealFiles
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.services import open_services
 from tests.support.engines import QUIET
+from tests.support.simulated_time import RealFilesInSimulatedTime
 
 
 @asynccontextmanager
 async def application(path: Path, clock: Clock, *, has_login: bool = False) -> AsyncGenerator[FastAPI]:
     """Serve the HTTP API over a broker of its own, opened in ``path``; with the login page if ``has_login``."""
     settings = Settings(data_dir=path)
-    engine = EmbeddedEngine(RealFiles(), path, clock=clock, options=QUIET)
+    engine = EmbeddedEngine(RealFilesInSimulatedTime(), path, clock=clock, options=QUIET)
     await engine.open()
     catalog = SqliteCatalog(path / "metadata.sqlite")
     broker = Broker(engine=engine, catalog=catalog, clock=clock, settings=settings)

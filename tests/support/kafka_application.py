@@ -15,18 +15,18 @@ from app.cluster.sqlite_groups import SqliteGroupStore
 from app.groups.coordinator import GroupCoordinator
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
-from app.storage.files import RealFiles
 from app.tcp.kafka.fetch_sessions import FetchSessionCache
 from app.tcp.kafka.handlers.context import KafkaListener
 from app.transactions.coordinator import TransactionCoordinator
 from tests.support.engines import QUIET
+from tests.support.simulated_time import RealFilesInSimulatedTime
 
 
 @asynccontextmanager
 async def kafka_listener(path: Path) -> AsyncGenerator[KafkaListener]:
     """Serve the Kafka protocol over a broker of its own, opened in ``path``."""
     settings, clock = Settings(data_dir=path), SystemClock()
-    engine = EmbeddedEngine(RealFiles(), path, clock=clock, options=QUIET)
+    engine = EmbeddedEngine(RealFilesInSimulatedTime(), path, clock=clock, options=QUIET)
     await engine.open()
     catalog = SqliteCatalog(path / "metadata.sqlite")
     broker = Broker(engine=engine, catalog=catalog, clock=clock, settings=settings)

@@ -27,7 +27,6 @@ from app.security.authorizer import Authorizer
 from app.security.policy import ListenerSecurity
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
-from app.storage.files import RealFiles
 from app.tcp.binary.connection import BinaryConnection
 from app.tcp.binary.handlers.context import BinaryListener
 from app.tcp.kafka.connection import KafkaConnection
@@ -37,6 +36,7 @@ from app.tcp.server import TcpServer
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.services import open_services
 from tests.support.engines import QUIET
+from tests.support.simulated_time import RealFilesInSimulatedTime
 
 HOST = "127.0.0.1"
 
@@ -65,7 +65,7 @@ async def listeners(
 ) -> AsyncGenerator[Listeners]:
     """Serve all three protocols over a broker of its own, opened in ``path``, to ``User:ANONYMOUS``."""
     settings, clock = Settings(data_dir=path), SystemClock()
-    engine = engine_class(RealFiles(), path, clock=clock, options=QUIET)
+    engine = engine_class(RealFilesInSimulatedTime(), path, clock=clock, options=QUIET)
     await engine.open()
     catalog = SqliteCatalog(path / "metadata.sqlite")
     broker = Broker(engine=engine, catalog=catalog, clock=clock, settings=settings)

@@ -38,7 +38,7 @@ def moto() -> Generator[str]:
     server.start()
     try:
         host, port = server.get_host_and_port()
-        httpx.put(f"http://{host}:{port}/{BUCKET}").raise_for_status()
+        httpx.put(f"http://{host}:{port}/{BUCKET}", timeout=60).raise_for_status()
         yield f"s3://{BUCKET}/moto?endpoint=http://{host}:{port}"
     finally:
         server.stop()

@@ -16,7 +16,7 @@ from app.cluster.sqlite import SqliteCatalog
 from app.settings import Settings
 from app.storage.cleaner import CleanerOptions
 from app.storage.embedded import EmbeddedEngine, EngineOptions
-from app.storage.files import RealFiles
+from tests.support.simulated_time import RealFilesInSimulatedTime
 
 Row = tuple[bytes, bytes | None]
 
@@ -35,7 +35,7 @@ async def open_table_broker(
     """A broker and its engine, whose ``compact`` runs the passes."""
     clock = SystemClock()
     engine = EmbeddedEngine(
-        RealFiles(),
+        RealFilesInSimulatedTime(),
         path,
         clock=clock,
         options=EngineOptions(
