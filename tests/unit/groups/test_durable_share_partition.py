@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -211,3 +214,41 @@ def test_deletions_remove_what_they_name(tmp_path: Path, bench: GroupBench) -> N
     store.open()
     store.write([DeleteTopicOffsets(topic="orders", besides=None)])
     assert not stored_in(tmp_path).share_partitions
+
+
+_ACCEPTING = """
+import asyncio, sys
+from pathlib import Path
+from tests.support.groups import GroupBench
+from tests.unit.groups.test_durable_share_partition import ACCEPT, Queue
+
+async def accept_each() -> None:
+    queue = Queue(await GroupBench(Path(sys.argv[1])).open())
+    first = 0
+    while True:
+        queue.take("a", first, first + 9)
+        # Not in order, so that the start lags behind what is accepted.
+        for offset in range(first + 9, first - 1, -1):
+            await queue.say("a", offset, offset, ACCEPT)
+            print(offset, flush=True)
+        first += 10
+
+asyncio.run(accept_each())
+"""
+
+
+def test_an_accept_that_was_answered_survives_a_kill(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[3]
+    environment = {**os.environ, "PYTHONPATH": f"{root}:{root / 'clients' / 'python'}"}
+    with subprocess.Popen(
+        [sys.executable, "-c", _ACCEPTING, str(tmp_path)], env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        answered = [int(process.stdout.readline()) for _ in range(35)]
+        process.kill()
+        answered += [int(line) for line in process.stdout.read().split()]
+    (record,) = stored_in(tmp_path).share_partitions
+    accepted = {
+        offset for kept in record.records if kept.state == 2 for offset in range(kept.first, kept.last + 1)
+    }
+    assert not [offset for offset in answered if offset >= record.start_offset and offset not in accepted]
