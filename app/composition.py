@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
+from stele.wire.isolation_level import IsolationLevel
+
 from .broker.broker import Broker
 from .broker.cluster import SharedCluster
 from .broker.listeners import Endpoint
@@ -200,6 +202,13 @@ async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Grou
     """
     settings = broker.settings
     clock = SystemClock()
+
+    async def list_offset(topic: str, partition: int, at: int) -> int:
+        offset, _, _ = await broker.list_offset(
+            topic, partition, at, isolation=IsolationLevel.READ_UNCOMMITTED
+        )
+        return offset
+
     store: GroupStore = (
         SqliteGroupStore(settings.data_dir.absolute() / GROUPS) if shared is None else shared.stores.groups
     )
@@ -210,6 +219,7 @@ async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Grou
         topic=broker.readable_topic,
         configs=broker.configs.groups,
         topic_names=lambda: [topic.name for topic in broker.topics()],
+        list_offset=list_offset,
     )
     if shared is None:
         # Before the coordinator opens: a group may have committed offsets of this topic, too.

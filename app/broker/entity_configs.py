@@ -1,8 +1,7 @@
 """Configurations of groups and client metrics subscriptions, by Kafka's names.
 
 ``GROUP_CONFIGS`` has one line per configuration of groups; ``GroupConfigs`` is how the
-groups read them. Those of protocols that are not served (KIP-932, KIP-1071), and all of
-client metrics subscriptions (KIP-714), are stored and shown so that tools can manage
+groups read them. Those of a protocol that is not served (KIP-1071), and all of client metrics subscriptions (KIP-714), are stored and shown so that tools can manage
 them, and have no effect.
 """
 
@@ -11,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+
+from stele.wire.messages.fetch import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 from ..errors import InvalidConfig, InvalidRequest
 from ..storage.config_types import ConfigType, boolean, choice, int32, split_list
@@ -39,9 +40,17 @@ _INTERVALS = {
         "heartbeat.interval.ms": "How often members send heartbeats; the broker tells them.",
         "assignment.interval.ms": "The shortest time between two assignments of the group.",
     },
+    "share": {
+        "session.timeout.ms": "After how long without a heartbeat a member is removed.",
+        "heartbeat.interval.ms": "How often members send heartbeats; the broker tells them.",
+        "assignment.interval.ms": "Has no effect: members of a share group have nothing to give up first.",
+    },
 }
 # ISO 8601 without a sign: days, then hours, minutes and seconds.
-_DURATION = re.compile(r"P(?=.)(\d{1,9}D)?(T(?=.)(\d{1,9}H)?(\d{1,9}M)?(\d{1,9}(\.\d{1,9})?S)?)?")
+_DURATION = re.compile(
+    r"P(?=.)((?P<days>\d{1,9})D)?(T(?=.)((?P<hours>\d{1,9})H)?((?P<minutes>\d{1,9})M)?((?P<seconds>\d{1,9}(\.\d{1,9})?)S)?)?"
+)
+_UNITS_MS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1_000}
 _MATCH_KEYS = frozenset(
     {
         "client_instance_id",
@@ -74,6 +83,17 @@ def _offset_reset(text: str) -> str:
     if text not in ("earliest", "latest") and not is_duration:
         raise ValueError("it must be earliest, latest, or by_duration: with a duration of ISO 8601")
     return text
+
+
+def share_start(reset: str, now_ms: int) -> int:
+    """Return where a share group begins, by its ``share.auto.offset.reset``: a time in ms or a position."""
+    kind, _, duration = reset.strip().partition(":")
+    if kind != "by_duration":
+        return EARLIEST_TIMESTAMP if kind == "earliest" else LATEST_TIMESTAMP
+    match = _DURATION.fullmatch(duration)
+    assert match is not None, reset
+    back_ms = sum(float(match[unit] or 0) * unit_ms for unit, unit_ms in _UNITS_MS.items())
+    return max(0, now_ms - int(back_ms))
 
 
 def _metrics_interval(text: str) -> int:
@@ -109,23 +129,39 @@ GROUP_CONFIGS: dict[str, EntityConfig] = {
         )
     },
     "share.record.lock.duration.ms": _group_number(
-        30_000, 15_000, 60_000, "group.share.record.lock.duration.ms"
+        30_000,
+        15_000,
+        60_000,
+        "group.share.record.lock.duration.ms",
+        "How long a member holds the records that it got, unless it renews the lock.",
     ),
-    "share.delivery.count.limit": _group_number(5, 2, 10, "group.share.delivery.count.limit"),
+    "share.delivery.count.limit": _group_number(
+        5, 2, 10, "group.share.delivery.count.limit", "How often a record is delivered before it is given up."
+    ),
     "share.partition.max.record.locks": _group_number(
-        2_000, 100, 4_000, "group.share.partition.max.record.locks"
+        2_000,
+        100,
+        4_000,
+        "group.share.partition.max.record.locks",
+        "How many records of a partition may be delivered and unfinished at a time.",
     ),
     "share.auto.offset.reset": EntityConfig(
-        type=_STRING, default="latest", description=_LATER, parse=_offset_reset
+        type=_STRING,
+        default="latest",
+        description="Where a group begins: earliest, latest, or by_duration: with a duration of ISO 8601.",
+        parse=_offset_reset,
     ),
     "share.isolation.level": EntityConfig(
         type=_STRING,
         default="read_uncommitted",
-        description=_LATER,
+        description="Whether records of open and aborted transactions are delivered.",
         parse=choice("read_committed", "read_uncommitted"),
     ),
     "share.renew.acknowledge.enable": EntityConfig(
-        type=ConfigType.BOOLEAN, default="true", description=_LATER, parse=boolean
+        type=ConfigType.BOOLEAN,
+        default="true",
+        description="Whether members may renew the locks of records.",
+        parse=boolean,
     ),
     "streams.num.standby.replicas": _group_number(0, 0, 2, "group.streams.num.standby.replicas"),
     "streams.initial.rebalance.delay.ms": _group_number(

@@ -76,7 +76,8 @@ class CommitVersionTooOld(GroupError):
 class GroupOfOtherType(GroupError):
     def __init__(self, group: str, kind: str) -> None:
         super().__init__(
-            f"group {short(group)!r} is of type {kind}; use group.protocol={kind}, another group id, or stop its members",
+            f"group {short(group)!r} is of type {kind}; use a client of that type or another group id, "
+            "or delete the group when its members have stopped",
             group=group,
         )
         self.kind = kind

@@ -19,6 +19,8 @@ Every listener serves them. Reading order:
   ``lease_reads``, ``lease_settlement``, ``lease_transactions``, ``poll_member``, ``redelivery``   polls under leases, for consumers that are no members
 - ``share_state``, ``share_partition``, ``durable_share_partition``   single records of a partition for share
   groups: a pure state machine, and its writes
+- ``share_group``, ``live_share_group``, ``share_groups``, ``share_reads``   members of share groups (KIP-932), their
+  timers; what a listener may call about them; how they read
 - ``lag``                           lag, and what a reset would do
 - ``offset_records``, ``replay_log``, ``offsets_topic``   ``__consumer_offsets`` as a read-only topic
 """

@@ -57,7 +57,7 @@ class ConsumerGroups:
             live = self._table.existing_or_new(request.group)
         consumer = live.joined_consumer_group() if request.epoch == JOINING else live.consumer
         if consumer is None:
-            raise GroupOfOtherType(request.group, "classic")
+            raise GroupOfOtherType(request.group, live.type)
         if resolved is not None:
             consumer.learn(resolved)
         try:
@@ -118,9 +118,10 @@ class ConsumerGroups:
 
     def describe(self, group: str) -> ConsumerGroupDescription:
         """Raises ``GroupNotFound``, ``GroupOfOtherType``."""
-        consumer = self._table.existing(group).consumer
+        live = self._table.existing(group)
+        consumer = live.consumer
         if consumer is None:
-            raise GroupOfOtherType(group, "classic")
+            raise GroupOfOtherType(group, live.type)
         described = consumer.group
         names = {name for member in described.members.values() for name in described.topics_of_member(member)}
         return ConsumerGroupDescription(

@@ -16,7 +16,7 @@ Every call may raise ``CoordinatorNotAvailable`` (the broker is closing) and
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from ..broker.entity_configs import DEFAULT_GROUP_CONFIGS, GroupConfigs
 from ..broker.topics import Topic
@@ -40,7 +40,7 @@ from .consumer_groups import ConsumerGroups
 from .consumer_protocol import CONSUMER
 from .descriptions import description_of, listing_of
 from .group_offsets import GroupOffsets
-from .group_table import GroupTable, random_id
+from .group_table import GroupTable, no_offsets, random_id
 from .live_group import LiveGroup
 from .managed_members import join_request_of, membership_of
 from .messages import (
@@ -62,6 +62,7 @@ from .messages import (
 )
 from .offset_retention import OffsetRetention
 from .ownership import Claimant, check_assigned, check_owner
+from .share_groups import ShareGroups
 from .timers import Scheduler
 from .transactional_offsets import TransactionalOffsets
 
@@ -71,8 +72,9 @@ class GroupCoordinator:
 
     ``topic`` finds a topic by its name, and raises ``TopicError``: ``Broker.readable_topic``.
     ``configs`` has the configurations of groups: ``Broker.configs.groups``. ``topic_names`` returns
-    the names that regular expressions of members may match. ``consumers`` serves the groups whose
-    partitions the broker assigns.
+    the names that regular expressions of members may match. ``list_offset`` returns the offset of a
+    time or position in a partition. ``consumers`` serves the groups whose partitions the broker assigns,
+    ``shares`` the share groups.
     ``scheduler`` (default: the running loop) and ``make_id`` (default: UUIDs) are for tests.
     """
 
@@ -85,6 +87,7 @@ class GroupCoordinator:
         topic: Callable[[str], Topic],
         configs: GroupConfigs = DEFAULT_GROUP_CONFIGS,
         topic_names: Callable[[], Sequence[str]] = tuple,
+        list_offset: Callable[[str, int, int], Awaitable[int]] = no_offsets,
         scheduler: Scheduler | None = None,
         make_id: Callable[[], str] = random_id,
     ) -> None:
@@ -95,11 +98,13 @@ class GroupCoordinator:
             topic=topic,
             configs=configs,
             topic_names=topic_names,
+            list_offset=list_offset,
             scheduler=scheduler,
             make_id=make_id,
         )
         self.transactional = TransactionalOffsets(self.table)
         self.consumers = ConsumerGroups(self.table)
+        self.shares = ShareGroups(self.table)
         self._retention = OffsetRetention(self.table, clock=clock)
 
     # ── life ──
@@ -431,7 +436,7 @@ class GroupCoordinator:
             GroupNotEmpty: its members are no consumers, so the broker cannot know what they read.
         """
         live = self.table.existing(group)
-        if live.consumer is None and not live.is_empty and live.group.protocol_type != CONSUMER:
+        if live.type == "classic" and not live.is_empty and live.group.protocol_type != CONSUMER:
             raise GroupNotEmpty(group)
         results: Results = []
         keys: list[tuple[str, int]] = []
@@ -458,7 +463,7 @@ class GroupCoordinator:
     # ── describing and deleting groups ──
 
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
-        """List groups by name; ``states`` and ``types`` (``classic``, ``consumer``) filter regardless of case."""
+        """List groups by name; ``states`` and ``types`` (``classic``, ``consumer``, ``share``) filter regardless of case."""
         self.table.check_open()
         wanted_states = {state.casefold() for state in states}
         wanted_types = {kind.casefold() for kind in types}

@@ -12,17 +12,23 @@ from .group import Group
 from .group_context import GroupContext
 from .group_states import GroupState
 from .live_group import LiveGroup
+from .live_share_group import LiveShareGroup
 from .messages import GroupDescription, GroupListing, MemberDescription
+from .share_group import ASSIGNOR
 
 
 def listing_of(live: LiveGroup) -> GroupListing:
     if live.consumer is not None:
         return GroupListing(group=live.group.name, protocol_type=CONSUMER, state=live.state, type=CONSUMER)
+    if live.share is not None:
+        return GroupListing(group=live.group.name, protocol_type=live.type, state=live.state, type=live.type)
     return GroupListing(group=live.group.name, protocol_type=live.group.protocol_type or "", state=live.state)
 
 
 def description_of(live: LiveGroup, context: GroupContext) -> GroupDescription:
-    """Describe a group of either protocol."""
+    """Describe a group of any protocol."""
+    if live.share is not None:
+        return _share_group(live.share, context)
     if live.consumer is not None:
         return _consumer_group(live.consumer.group, context)
     return _classic_group(live.group)
@@ -64,6 +70,38 @@ def _consumer_group(group: ConsumerGroup, context: GroupContext) -> GroupDescrip
         ],
         type=CONSUMER,
         assignment_epoch=group.assignment_epoch,
+    )
+
+
+def _share_group(share: LiveShareGroup, context: GroupContext) -> GroupDescription:
+    group = share.group
+    return GroupDescription(
+        group=group.name,
+        state=group.state,
+        generation=group.epoch,
+        protocol_type="share",
+        protocol_name=ASSIGNOR,
+        members=[
+            MemberDescription(
+                member_id=member.member_id,
+                instance_id=None,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                metadata=b"",
+                assignment=b"",
+                session_timeout_ms=context.configs.number(group.name, "share.session.timeout.ms"),
+                topics=member.topics,
+                assigned=frozenset(
+                    AssignedPartition(share.topic_of(topic_id), number)
+                    for topic_id, number in member.assigned
+                    if OwnedPartition(topic_id, number) in share.partitions
+                ),
+                epoch=member.epoch,
+            )
+            for member in group.members.values()
+        ],
+        type="share",
+        assignment_epoch=group.epoch,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from ..broker.entity_configs import GroupConfigs
@@ -41,6 +41,13 @@ class GroupContext(Protocol):
 
     def topic_facts(self, topics: Iterable[str]) -> Mapping[str, TopicFacts]:
         """Return the ids and partition counts of those of ``topics`` that exist."""
+        ...
+
+    def list_offset(self, topic: str, partition: int, at: int, /) -> Awaitable[int]:
+        """Return the offset of a time in ms or of a position; -1 if no record is that new.
+
+        Raises ``TopicError``, ``StorageUnavailable``.
+        """
         ...
 
     def changed(self, group: str) -> None:

@@ -21,6 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import Literal, TypeAlias
+
+# The protocol of a group's members.
+GroupType: TypeAlias = Literal["classic", "consumer", "share"]
 
 
 class GroupState(Enum):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from ..broker.entity_configs import DEFAULT_GROUP_CONFIGS, GroupConfigs
 from ..broker.topics import Topic
@@ -25,6 +25,7 @@ from ..cluster.group_store import (
     OffsetRecord,
     StoreChange,
 )
+from ..cluster.share_group_store import DeleteSharePartitions
 from ..cluster.transaction_store import StoredAnswer, StoredTransactions
 from ..errors import (
     CoordinatorFenced,
@@ -42,12 +43,18 @@ from .group import Group
 from .group_states import Event, GroupState
 from .live_consumer_group import LiveConsumerGroup
 from .live_group import LiveGroup
+from .live_share_group import LiveShareGroup
 from .messages import EndedOffsets
 from .offsets import topic_id_of
 from .parking import answer
 from .pending_producers import PendingProducers
 from .timers import Scheduler
 from .writer import StoreWriter
+
+
+async def no_offsets(topic: str, partition: int, at: int) -> int:
+    """Answer as a log without records."""
+    return 0
 
 
 def random_id() -> str:
@@ -71,12 +78,14 @@ class GroupTable:
         topic: Callable[[str], Topic],
         configs: GroupConfigs = DEFAULT_GROUP_CONFIGS,
         topic_names: Callable[[], Sequence[str]] = tuple,
+        list_offset: Callable[[str, int, int], Awaitable[int]] = no_offsets,
         scheduler: Scheduler | None = None,
         make_id: Callable[[], str] = random_id,
     ) -> None:
         self.settings = settings
         self.configs = configs
         self.topic_names = topic_names
+        self.list_offset = list_offset
         self.make_id = make_id
         self.groups: dict[str, LiveGroup] = {}
         self.epoch = 0
@@ -117,6 +126,15 @@ class GroupTable:
                 stale.append(DeleteTopicOffsets(topic=topic, besides=current_id))
                 continue
             self._stored_group(pending.record.group).offsets.restore_pending(pending)
+        for share_partition in stored.share_partitions:
+            name, topic = share_partition.group, share_partition.topic
+            if topic_id_of(self._topic, topic) != share_partition.topic_id:
+                stale.append(DeleteSharePartitions(group=name, topic_id=share_partition.topic_id))
+                continue
+            live = self._stored_group(name)
+            if live.share is None:
+                live.share = LiveShareGroup(name, self)
+            live.share.restore(share_partition)
         if stale:
             self.persist(stale, self._ignore)
         self._refusal = None
@@ -298,6 +316,8 @@ class GroupTable:
             if error is None:
                 live.group.handle(Event.DELETED)
                 live.end_consumer_group(GroupNotFound(name))
+                if live.share is not None:
+                    live.share.close(GroupNotFound(name))
                 self.pending_producers.forget(live.offsets)
             else:
                 # The store still has it.
@@ -320,6 +340,8 @@ class GroupTable:
             if error is None:
                 for live in self.groups.values():
                     live.offsets.forget_topic(topic, current_id)
+                    if live.share is not None:
+                        live.share.forget_topic(topic, current_id)
             answer(future, error)
 
         self.persist([DeleteTopicOffsets(topic=topic, besides=current_id)], forgotten)
@@ -337,7 +359,7 @@ class GroupTable:
         None if it was never stored, or while the assignment of its generation is not known.
         """
         live = self.groups.get(group)
-        if live is None or live.consumer is not None or live.group.state is GroupState.COMPLETING_REBALANCE:
+        if live is None or live.type != "classic" or live.group.state is GroupState.COMPLETING_REBALANCE:
             return None
         return live.group.record() if live.group.generation > 0 else None
 

@@ -30,9 +30,10 @@ from .consumer_commits import check_commit
 from .group import Group
 from .group_context import GroupContext
 from .group_offsets import GroupOffsets
-from .group_states import GroupState
+from .group_states import GroupState, GroupType
 from .live_consumer_group import LiveConsumerGroup
 from .live_members import LiveMembers
+from .live_share_group import LiveShareGroup
 from .managed_members import is_led_by_the_broker
 from .member import Member
 from .messages import (
@@ -61,7 +62,8 @@ class LiveGroup:
     """A group with its ``members``, committed ``offsets`` and ``claims``.
 
     ``consumer`` is None for a classic group. While the broker assigns the partitions, the
-    members are in it, and ``group`` and ``members`` are empty.
+    members are in it, and ``group`` and ``members`` are empty. ``share`` is None unless it is a
+    share group, which it stays until it is deleted.
     """
 
     def __init__(self, group: Group, context: GroupContext) -> None:
@@ -71,12 +73,14 @@ class LiveGroup:
         self.members = LiveMembers(group, context, expire=self._expire)
         self.rebalance = Rebalance(self.members, context)
         self.consumer: LiveConsumerGroup | None = None
+        self.share: LiveShareGroup | None = None
         self._context = context
 
     @property
     def is_unused(self) -> bool:
         """No member is in it or about to join, and it has no offsets: it can be dropped."""
-        is_busy = self.consumer is not None and not self.consumer.is_unused
+        modern = self.consumer or self.share
+        is_busy = modern is not None and not modern.is_unused
         return not is_busy and self.is_empty and not self.group.pending and self.offsets.is_empty
 
     @property
@@ -86,7 +90,16 @@ class LiveGroup:
 
     @property
     def state(self) -> GroupState:
+        if self.share is not None:
+            return self.share.group.state
         return self.group.state if self.consumer is None else self.consumer.group.state
+
+    @property
+    def type(self) -> GroupType:
+        """The protocol of its members."""
+        if self.share is not None:
+            return "share"
+        return "classic" if self.consumer is None else "consumer"
 
     @property
     def emptied_at_ms(self) -> int | None:
@@ -95,19 +108,34 @@ class LiveGroup:
 
     def is_subscribed(self, topic: str) -> bool:
         """True if a consumer of this group reads ``topic``, or may."""
+        if self.share is not None:
+            return self.share.group.is_subscribed(topic)
         group = self.group if self.consumer is None else self.consumer.group
         return group.is_subscribed(topic)
 
-    # ── the two protocols ──
+    # ── the three protocols ──
+
+    def joined_share_group(self) -> LiveShareGroup:
+        """Return the group for a member of a share group; one that nobody has used becomes a share group.
+
+        Raises ``GroupOfOtherType``.
+        """
+        if self.share is None:
+            if not self.is_unused or self.group.generation > 0 or self.consumer is not None:
+                raise GroupOfOtherType(self.group.name, self.type)
+            self.share = LiveShareGroup(self.group.name, self._context)
+        return self.share
 
     def joined_consumer_group(self) -> LiveConsumerGroup:
         """Return the group for a member of the new protocol that joins; an empty classic group becomes one.
 
         Raises ``GroupOfOtherType``.
         """
+        if self.share is not None:
+            raise GroupOfOtherType(self.group.name, self.type)
         if self.consumer is None:
             if not self.is_empty:
-                raise GroupOfOtherType(self.group.name, "classic")
+                raise GroupOfOtherType(self.group.name, self.type)
             self.forget_all_pending()
             self.consumer = LiveConsumerGroup.begun(
                 self.group.name, self._context, epoch=self.group.generation
@@ -125,6 +153,10 @@ class LiveGroup:
 
     def _become_classic(self) -> None:
         """Raises ``InconsistentGroupProtocol`` unless the group is classic, or a consumer group without members."""
+        if self.share is not None:
+            raise InconsistentGroupProtocol(
+                self.group.name, "it is a share group, whose members take single records"
+            )
         if self.consumer is not None:
             if not self.is_empty:
                 raise InconsistentGroupProtocol(
@@ -135,8 +167,10 @@ class LiveGroup:
     def check_commit(self, request: CommitRequest, *, is_transactional: bool = False) -> None:
         """Check the membership of a client that commits, and restart its session.
 
-        Raises what ``Group.check_commit`` or ``consumer_commits.check_commit`` raises.
+        Raises what ``Group.check_commit`` or ``consumer_commits.check_commit`` raises, and ``GroupOfOtherType``.
         """
+        if self.share is not None:
+            raise GroupOfOtherType(self.group.name, self.type)
         if self.consumer is not None:
             facts = self._context.topic_facts({offset.topic for offset in request.offsets})
             partitions = [
@@ -162,6 +196,8 @@ class LiveGroup:
         self.members.close(error)
         if self.consumer is not None:
             self.consumer.close(error)
+        if self.share is not None:
+            self.share.close(error)
 
     async def settled(self) -> None:
         """Return once the broker is not about to assign this group; that waits for the store only."""
@@ -333,13 +369,15 @@ class LiveGroup:
         return waiting
 
     def topics_changed(self, topic: str) -> None:
-        """Assign again if the broker leads this group and it reads ``topic``.
+        """Assign again if the broker assigns the partitions of this group and it reads ``topic``.
 
         The partitions of ``topic`` changed.
         """
         group = self.group
         if self.consumer is not None:
             self.consumer.topics_changed(topic)
+        elif self.share is not None:
+            self.share.topics_changed(topic)
         elif is_led_by_the_broker(group) and group.is_subscribed(topic):
             self.rebalance.begin_or_complete(f"the partitions of topic {topic!r} changed")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..cluster.group_store import GroupChange, MemberProtocol
 from ..errors import SteleError, UnstableOffset
 from .consumer_protocol import AssignedPartition
-from .group_states import GroupState
+from .group_states import GroupState, GroupType
 
 # The member id of a member that has none yet.
 NO_MEMBER = ""
@@ -203,7 +203,7 @@ class GroupListing:
     group: str
     protocol_type: str
     state: GroupState
-    type: str = "classic"
+    type: GroupType = "classic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +234,8 @@ class GroupDescription:
     """``protocol_name`` is empty while the group is not stable.
 
     If ``type`` is ``consumer``, the broker assigns the partitions (KIP-848): ``generation`` is the
-    group epoch, ``protocol_name`` the assignor, and members have epochs. Otherwise the epochs are None.
+    group epoch, ``protocol_name`` the assignor, and members have epochs; so it is if ``type`` is
+    ``share`` (KIP-932). Otherwise the epochs are None.
     """
 
     group: str
@@ -243,7 +244,7 @@ class GroupDescription:
     protocol_type: str
     protocol_name: str
     members: Sequence[MemberDescription]
-    type: str = "classic"
+    type: GroupType = "classic"
     assignment_epoch: int | None = None
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+from stele.wire.messages.fetch import EARLIEST_TIMESTAMP
+
 from app.broker.topics import Topic
 from app.cluster.group_store import GroupStore, MemberProtocol
 from app.cluster.sqlite_groups import SqliteGroupStore
@@ -59,6 +61,8 @@ class GroupBench:
         self.settings = Settings(data_dir=path, **settings)
         self.clock = SimulatedClock()
         self.topics: dict[str, Topic] = {}
+        # The ends of logs that are not empty.
+        self.ends: dict[tuple[str, int], int] = {}
         self.make_topic("orders", partitions=4)
         self._ids = count(1)
         self._blocker: sqlite3.Connection | None = None
@@ -79,6 +83,10 @@ class GroupBench:
             raise UnknownTopic(name)
         return self.topics[name]
 
+    async def list_offset(self, topic: str, partition: int, at: int) -> int:
+        """Answer as partitions that begin at 0 and have no timestamps."""
+        return 0 if at == EARLIEST_TIMESTAMP else self.ends.get((topic, partition), 0)
+
     async def open(self, store: GroupStore | None = None) -> GroupBench:
         self.coordinator = GroupCoordinator(
             store=store or SqliteGroupStore(self.path / "groups.sqlite"),
@@ -86,6 +94,7 @@ class GroupBench:
             settings=self.settings,
             topic=self.topic,
             topic_names=lambda: list(self.topics),
+            list_offset=self.list_offset,
             make_id=lambda: f"{next(self._ids)}",
         )
         await self.coordinator.open()

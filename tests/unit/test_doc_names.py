@@ -32,6 +32,7 @@ FOREIGN = {
         "KafkaConnectionError",
         "IllegalSaslStateError",
         "KafkaTimeoutError",
+        "KafkaShareConsumer",
     ),
     "Kafka Connect and Kafka Streams": (
         "processing.guarantee",

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, cast
 
 from stele.wire.schema import MalformedMessage
@@ -57,6 +58,9 @@ def _guarded(served: Served, guard: Guard) -> Served:
 _GUARDED = {key: _guarded(served, GUARDS[key]) for key, served in SERVED.items() if key in GUARDS}
 
 
+_numbers = count(1)
+
+
 class KafkaConnection(Connection[memoryview]):
     """One client of the Kafka listener."""
 
@@ -68,6 +72,7 @@ class KafkaConnection(Connection[memoryview]):
         "_frames",
         "_listener",
         "_login_timer",
+        "_number",
         "_sasl",
         "_tracers",
     )
@@ -84,6 +89,7 @@ class KafkaConnection(Connection[memoryview]):
         self._frames = KafkaRequestCutter(frame_bytes_max=settings.frame_bytes_max)
         super().__init__(self._frames, limits=settings, registry=registry)
         self._listener = listener
+        self._number = next(_numbers)
         self._tracers = tracers
         # None until there are quotas.
         self._delays: QuotaDelays | None = None
@@ -124,6 +130,8 @@ class KafkaConnection(Connection[memoryview]):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._forget_login_timer()
+        for session in self._listener.share_sessions.lost(self._number):
+            self._listener.groups.shares.release_member(session.group, session.member_id)
         if self._delays is not None:
             self._delays.close()
         for tracer in self._tracers:
@@ -226,6 +234,7 @@ class KafkaConnection(Connection[memoryview]):
             principal=self.principal,
             is_encrypted=bool(self.tls_version),
             access=self._access_now(),
+            connection=self._number,
         )
         if context.access is not None:
             guarded = _GUARDED.get(head.api_key)

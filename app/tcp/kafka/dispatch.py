@@ -31,6 +31,8 @@ from .handlers import (
     producers,
     quotas,
     security,
+    share_fetch,
+    share_groups,
     topics,
     transaction_admin,
     transactions,
@@ -94,7 +96,6 @@ from .schemas import (
     sasl_authenticate,
     sasl_handshake,
     share_acknowledge,
-    share_fetch,
     share_group_describe,
     share_group_heartbeat,
     streams_group_describe,
@@ -109,6 +110,7 @@ from .schemas import fetch as fetch_schema
 from .schemas import list_offsets as list_offsets_schema
 from .schemas import metadata as metadata_schema
 from .schemas import produce as produce_schema
+from .schemas import share_fetch as share_fetch_schema
 from .schemas.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -201,6 +203,25 @@ _ROWS = (
     Served(api=list_groups.API, handle=groups.list_groups, walks=True),
     Served(api=consumer_group_heartbeat.API, handle=consumer_groups.consumer_group_heartbeat),
     Served(api=consumer_group_describe.API, handle=consumer_groups.consumer_group_describe, walks=True),
+    Served(api=share_group_heartbeat.API, handle=share_groups.share_group_heartbeat),
+    Served(api=share_group_describe.API, handle=share_groups.share_group_describe, walks=True),
+    Served(api=share_fetch_schema.API, handle=share_fetch.share_fetch, reads=share_fetch.answer_bytes_max),
+    Served(api=share_acknowledge.API, handle=share_fetch.share_acknowledge, changes=True),
+    Served(
+        api=describe_share_group_offsets.API, handle=share_groups.describe_share_group_offsets, walks=True
+    ),
+    Served(
+        api=alter_share_group_offsets.API,
+        handle=share_groups.alter_share_group_offsets,
+        changes=True,
+        is_barrier=_always,
+    ),
+    Served(
+        api=delete_share_group_offsets.API,
+        handle=share_groups.delete_share_group_offsets,
+        changes=True,
+        is_barrier=_always,
+    ),
     Served(api=api_versions.API, handle=_answer_api_versions),
     Served(api=create_topics.API, handle=topics.create_topics, changes=True, is_barrier=_always),
     Served(api=delete_topics.API, handle=topics.delete_topics, changes=True, is_barrier=_always),
@@ -276,15 +297,8 @@ _ROWS = (
     Served(api=expire_delegation_token.API, handle=security.expire_delegation_token),
     Served(api=describe_delegation_token.API, handle=security.describe_delegation_token),
     # Not served: each is refused with the error code that its clients look for.
-    Served(api=share_group_heartbeat.API, handle=not_served.share_group_heartbeat),
-    Served(api=share_group_describe.API, handle=not_served.share_group_describe),
-    Served(api=share_fetch.API, handle=not_served.share_fetch),
-    Served(api=share_acknowledge.API, handle=not_served.share_acknowledge),
     Served(api=streams_group_heartbeat.API, handle=not_served.streams_group_heartbeat),
     Served(api=streams_group_describe.API, handle=not_served.streams_group_describe),
-    Served(api=describe_share_group_offsets.API, handle=not_served.describe_share_group_offsets),
-    Served(api=alter_share_group_offsets.API, handle=not_served.alter_share_group_offsets),
-    Served(api=delete_share_group_offsets.API, handle=not_served.delete_share_group_offsets),
 )
 
 SERVED = {row.api.key: row for row in _ROWS}

@@ -14,6 +14,8 @@ from .schemas.api_versions import FinalizedFeatureKey, SupportedFeatureKey
 FEATURES: Mapping[str, int] = {
     # KIP-848: groups whose partitions the broker assigns.
     "group.version": 1,
+    # KIP-932: groups whose members take single records.
+    "share.version": 1,
     # KIP-890: each transaction has its own epoch, for clients that can.
     "transaction.version": 2,
 }

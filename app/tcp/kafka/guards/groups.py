@@ -20,12 +20,11 @@ from ....security.acl import (
 from ....security.authorizer import Access
 from ..handlers import authorized
 from ..handlers.context import Answer, Context
-from ..schemas.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-    DescribedGroup,
-)
-from ..schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from ..schemas.alter_share_group_offsets import AlterShareGroupOffsetsResponse
+from ..schemas.consumer_group_describe import ConsumerGroupDescribeResponse
+from ..schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
+from ..schemas.delete_share_group_offsets import DeleteShareGroupOffsetsResponse
+from ..schemas.describe_share_group_offsets import DescribeShareGroupOffsetsResponse
 from ..schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from ..schemas.list_groups import ListGroupsRequest, ListGroupsResponse
 from ..schemas.offset_commit import OffsetCommitRequest, OffsetCommitResponse
@@ -36,8 +35,12 @@ from ..schemas.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
+from ..schemas.share_acknowledge import ShareAcknowledgeResponse
+from ..schemas.share_fetch import ShareFetchResponse
+from ..schemas.share_group_describe import ShareGroupDescribeResponse
+from ..schemas.share_group_heartbeat import ShareGroupHeartbeatResponse
 from .refusals import access_of, code_of, item_type, refused, then
-from .rights import Guard, Handle, Parts, split, with_more
+from .rights import Guard, Handle, Parts, on_each, on_name, split, with_more
 
 _TRANSACTION = 1
 _FIRST_FIND_WITH_KEYS = 4
@@ -107,45 +110,76 @@ def on_described_groups(response: type, field: str) -> Guard:
 # ── groups whose partitions the broker assigns ──
 
 
-def _check_consumer_heartbeat(
-    context: Context, request: ConsumerGroupHeartbeatRequest, handle: Handle
-) -> Answer:
+def _on_heartbeat(response: type) -> Guard:
     """Topics that are named must all be visible; of a regular expression the handler filters them."""
-    access = access_of(context)
-    if not access.allows(READ_GROUP, request.group_id):
-        return refused(ConsumerGroupHeartbeatResponse, READ_GROUP)
-    if not all(access.allows(DESCRIBE_TOPIC, topic) for topic in request.subscribed_topic_names or ()):
-        return refused(ConsumerGroupHeartbeatResponse, DESCRIBE_TOPIC)
-    return handle(context, request)
+
+    def check(context: Context, request: Any, handle: Handle) -> Answer:
+        access = access_of(context)
+        if not access.allows(READ_GROUP, request.group_id):
+            return refused(response, READ_GROUP)
+        if not all(access.allows(DESCRIBE_TOPIC, topic) for topic in request.subscribed_topic_names or ()):
+            return refused(response, DESCRIBE_TOPIC)
+        return handle(context, request)
+
+    return Guard((READ_GROUP, DESCRIBE_TOPIC), check)
 
 
-CONSUMER_HEARTBEAT = Guard((READ_GROUP, DESCRIBE_TOPIC), _check_consumer_heartbeat)
+CONSUMER_HEARTBEAT = _on_heartbeat(ConsumerGroupHeartbeatResponse)
+SHARE_HEARTBEAT = _on_heartbeat(ShareGroupHeartbeatResponse)
 
 
-def _check_consumer_describe(
-    context: Context, request: ConsumerGroupDescribeRequest, handle: Handle
-) -> Answer:
+def _on_description(response: type) -> Guard:
     """A group is described only to clients that may see all of its topics, as in Kafka."""
-    access = access_of(context)
+    described = on_described_groups(response, "group_ids")
+    group = item_type(response, "groups")
 
-    def seen(response: ConsumerGroupDescribeResponse) -> ConsumerGroupDescribeResponse:
-        return replace(response, groups=[_seen_group(access, group) for group in response.groups])
+    def check(context: Context, request: Any, handle: Handle) -> Answer:
+        access = access_of(context)
 
-    return then(_DESCRIBED_CONSUMER_GROUPS.check(context, request, handle), seen)
+        def seen(done: Any) -> Any:
+            return replace(done, groups=[_seen_group(access, group, one) for one in done.groups])
+
+        return then(described.check(context, request, handle), seen)
+
+    return Guard((DESCRIBE_GROUP, DESCRIBE_TOPIC), check)
 
 
-def _seen_group(access: Access, group: DescribedGroup) -> DescribedGroup:
-    topics = {topic for member in group.members for topic in member.subscribed_topic_names}
-    for member in group.members:
-        for assignment in (member.assignment, member.target_assignment):
-            topics.update(topic.topic_name for topic in assignment.topic_partitions)
+def _seen_group(access: Access, group: type, described: Any) -> Any:
+    topics = {topic for member in described.members for topic in member.subscribed_topic_names}
+    for member in described.members:
+        for assignment in (member.assignment, getattr(member, "target_assignment", None)):
+            if assignment is not None:
+                topics.update(topic.topic_name for topic in assignment.topic_partitions)
     if all(access.sees(DESCRIBE_TOPIC, topic) for topic in topics):
-        return group
-    return refused(DescribedGroup, DESCRIBE_TOPIC, group_id=group.group_id)
+        return described
+    return refused(group, DESCRIBE_TOPIC, group_id=described.group_id)
 
 
-_DESCRIBED_CONSUMER_GROUPS = on_described_groups(ConsumerGroupDescribeResponse, "group_ids")
-CONSUMER_DESCRIBE = Guard((DESCRIBE_GROUP, DESCRIBE_TOPIC), _check_consumer_describe)
+CONSUMER_DESCRIBE = _on_description(ConsumerGroupDescribeResponse)
+SHARE_DESCRIBE = _on_description(ShareGroupDescribeResponse)
+
+
+# ── share groups: the handlers check the topics ──
+
+
+def _and_topics(guard: Guard, action: Action) -> Guard:
+    return replace(guard, rights=(*guard.rights, action))
+
+
+SHARE_FETCH = _and_topics(on_name(READ_GROUP, "group_id", ShareFetchResponse), READ_TOPIC)
+SHARE_ACKNOWLEDGE = _and_topics(on_name(READ_GROUP, "group_id", ShareAcknowledgeResponse), READ_TOPIC)
+SHARE_OFFSETS = _and_topics(
+    on_each(
+        DESCRIBE_GROUP,
+        DescribeShareGroupOffsetsResponse,
+        Parts(field="groups", name="group_id", answers="groups", answer_name="group_id"),
+    ),
+    DESCRIBE_TOPIC,
+)
+ALTER_SHARE_OFFSETS = _and_topics(on_name(READ_GROUP, "group_id", AlterShareGroupOffsetsResponse), READ_TOPIC)
+DELETE_SHARE_OFFSETS = _and_topics(
+    on_name(DELETE_GROUP, "group_id", DeleteShareGroupOffsetsResponse), READ_TOPIC
+)
 
 
 # ── offsets ──

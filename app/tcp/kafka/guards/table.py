@@ -240,31 +240,19 @@ GUARDS: dict[int, Guard] = {
     ),
     consumer_group_heartbeat.API.key: groups.CONSUMER_HEARTBEAT,
     consumer_group_describe.API.key: groups.CONSUMER_DESCRIBE,
-    share_group_heartbeat.API.key: on_name(
-        READ_GROUP, "group_id", share_group_heartbeat.ShareGroupHeartbeatResponse
-    ),
-    share_group_describe.API.key: groups.on_described_groups(
-        share_group_describe.ShareGroupDescribeResponse, "group_ids"
-    ),
-    share_fetch.API.key: on_name(READ_GROUP, "group_id", share_fetch.ShareFetchResponse),
-    share_acknowledge.API.key: on_name(READ_GROUP, "group_id", share_acknowledge.ShareAcknowledgeResponse),
+    share_group_heartbeat.API.key: groups.SHARE_HEARTBEAT,
+    share_group_describe.API.key: groups.SHARE_DESCRIBE,
+    share_fetch.API.key: groups.SHARE_FETCH,
+    share_acknowledge.API.key: groups.SHARE_ACKNOWLEDGE,
     streams_group_heartbeat.API.key: on_name(
         READ_GROUP, "group_id", streams_group_heartbeat.StreamsGroupHeartbeatResponse
     ),
     streams_group_describe.API.key: groups.on_described_groups(
         streams_group_describe.StreamsGroupDescribeResponse, "group_ids"
     ),
-    describe_share_group_offsets.API.key: on_each(
-        groups.DESCRIBE_GROUP,
-        describe_share_group_offsets.DescribeShareGroupOffsetsResponse,
-        Parts(field="groups", name="group_id", answers="groups", answer_name="group_id"),
-    ),
-    alter_share_group_offsets.API.key: on_name(
-        READ_GROUP, "group_id", alter_share_group_offsets.AlterShareGroupOffsetsResponse
-    ),
-    delete_share_group_offsets.API.key: on_name(
-        DELETE_GROUP, "group_id", delete_share_group_offsets.DeleteShareGroupOffsetsResponse
-    ),
+    describe_share_group_offsets.API.key: groups.SHARE_OFFSETS,
+    alter_share_group_offsets.API.key: groups.ALTER_SHARE_OFFSETS,
+    delete_share_group_offsets.API.key: groups.DELETE_SHARE_OFFSETS,
     # ── transactions ──
     init_producer_id.API.key: transactions.INIT_PRODUCER_ID,
     add_partitions_to_txn.API.key: transactions.ADD_PARTITIONS_TO_TXN,

@@ -21,6 +21,7 @@ from ....transactions.coordinator import TransactionCoordinator
 from ...deferred_response import DeferredResponse
 from ...errors import error_code_of
 from ..fetch_sessions import FetchSessionCache
+from ..share_sessions import ShareSessions
 
 # The protocol allows strings of 32 KiB; clients log messages as one line.
 _MESSAGE_CHARACTERS_MAX = 1000
@@ -36,12 +37,13 @@ class KafkaListener:
     host: str
     port: int
     fetch_sessions: FetchSessionCache
+    share_sessions: ShareSessions = field(default_factory=ShareSessions)
     security: ListenerSecurity = field(default_factory=lambda: ListenerSecurity(listener="kafka"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The listener, the version and the client of one request."""
+    """The listener, the version and the client of one request. ``connection`` is the number of its connection."""
 
     listener: KafkaListener
     version: int
@@ -52,6 +54,7 @@ class Context:
     is_encrypted: bool = False
     # None: access rules are not checked.
     access: Access | None = None
+    connection: int = 0
 
     @property
     def may_carry_secrets(self) -> bool:

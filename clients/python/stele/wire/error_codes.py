@@ -94,7 +94,10 @@ class ErrorCode(IntEnum):
     UNSUPPORTED_ENDPOINT_TYPE = 115
     TRANSACTION_ABORTABLE = 120
     INVALID_RECORD_STATE = 121
+    SHARE_SESSION_NOT_FOUND = 122
+    INVALID_SHARE_SESSION_EPOCH = 123
     INVALID_REGULAR_EXPRESSION = 128
+    SHARE_SESSION_LIMIT_REACHED = 133
     # Stele's own, for ownership and leases, which Kafka lacks. Kafka clients never receive them.
     PARTITION_NOT_ASSIGNED = 10_001
     PARTITION_OWNED = 10_002

@@ -91,6 +91,7 @@ def test_a_change_continues_after_its_client_has_disconnected() -> None:
         "CreatePartitions", "AlterConfigs", "AlterClientQuotas", "CreateAcls", "DeleteAcls",
         "AlterUserScramCredentials", "IncrementalAlterConfigs", "DeleteGroups",
         "InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit", "WriteTxnMarkers",
+        "ShareAcknowledge", "AlterShareGroupOffsets", "DeleteShareGroupOffsets",
     }  # fmt: skip
 
 
@@ -109,16 +110,16 @@ def test_api_versions_is_the_table() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_clients_find_the_transactions_of_kip_890_and_the_groups_of_kip_848(version: int) -> None:
+def test_clients_find_the_transactions_of_kip_890_and_the_groups_of_kips_848_and_932(version: int) -> None:
     answer = api_versions_of(version, client_software_name="c", client_software_version="1")
     # Java and franz-go use what is finalized only with an epoch of 0 or more.
     assert answer.finalized_features_epoch == 0
     assert [
         (one.name, one.min_version_level, one.max_version_level) for one in answer.finalized_features
-    ] == [("group.version", 1, 1), ("transaction.version", 2, 2)]
+    ] == [("group.version", 1, 1), ("share.version", 1, 1), ("transaction.version", 2, 2)]
     # Before v4 clients fail at a feature that is supported from 0 on (KAFKA-17011).
     supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
-    levels = [("group.version", 0, 1), ("transaction.version", 0, 2)]
+    levels = [("group.version", 0, 1), ("share.version", 0, 1), ("transaction.version", 0, 2)]
     assert supported == (levels if version == 4 else [])
 
 

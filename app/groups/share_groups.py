@@ -1,0 +1,235 @@
+"""What a listener may call about share groups: membership, states, offsets (KIP-932, ADR-0044).
+
+Reading is in ``share_reads``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from ..cluster.consumer_group_store import JOINING, OwnedPartition
+from ..errors import GroupNotEmpty, GroupOfOtherType, InvalidRequest, UnknownMember, UnknownPartition
+from .checks import check_group_id, text_size
+from .durable_share_partition import DurableSharePartition
+from .group_states import GroupState
+from .group_table import GroupTable
+from .live_share_group import LiveShareGroup
+from .share_group import ASSIGNOR, ShareHeartbeat, ShareHeartbeatAnswer, ShareMember
+from .share_state import Acknowledgement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupDescription:
+    """``names`` are the names of the topics of all assigned partitions, by their ids."""
+
+    group: str
+    state: GroupState
+    epoch: int
+    assignor: str
+    members: Sequence[ShareMember]
+    names: dict[UUID, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharePartitionOffsets:
+    """``finished`` counts the offsets from ``start_offset`` on that are not delivered again."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+    start_offset: int
+    finished: int
+    acquired: int
+
+
+class ShareGroups:
+    """Serves the share groups of ``table``. Every call may raise as those of ``GroupCoordinator``."""
+
+    def __init__(self, table: GroupTable) -> None:
+        self._table = table
+
+    async def heartbeat(self, request: ShareHeartbeat) -> ShareHeartbeatAnswer:
+        """Let a member join, stay or leave. A member that joins gets its partitions when they have a state.
+
+        Raises:
+            InvalidGroupId, InvalidRequest: change the request.
+            GroupOfOtherType: the group has another protocol.
+            UnknownMember, FencedMemberEpoch: join again with epoch 0.
+            GroupFull, TooManyGroups: a limit of the broker is reached.
+            GroupStoreFailed, StorageUnavailable: repeat the heartbeat.
+        """
+        self._check_served()
+        request.check()
+        check_group_id(request.group)
+        self._check_size(request)
+        if request.epoch != JOINING and request.group not in self._table.groups:
+            # Members are not stored, so after a restart perhaps nothing is left of a group.
+            raise UnknownMember(request.group, request.member_id)
+        live = self._table.existing_or_new(request.group)
+        share = live.joined_share_group() if request.epoch == JOINING else live.share
+        if share is None:
+            raise GroupOfOtherType(request.group, live.type)
+        try:
+            return await share.heartbeat(request)
+        finally:
+            self._table.keep(live)
+
+    def _check_served(self) -> None:
+        self._table.check_open()
+        if self._table.settings.storage == "shared":
+            # A client fetches from any broker, and the states are at the coordinator.
+            raise InvalidRequest("shared storage has no share groups; use a broker with storage=embedded")
+
+    def _check_size(self, request: ShareHeartbeat) -> None:
+        """Bound the memory that a member takes. Raises ``InvalidRequest``."""
+        texts = (
+            ("member id", request.member_id),
+            ("rack id", request.rack_id or ""),
+            ("client id", request.client_id),
+            *(("topic", topic) for topic in request.topics or ()),
+        )
+        size, limit = (
+            sum(text_size(text, what) for what, text in texts),
+            self._table.settings.group_member_bytes_max,
+        )
+        if size > limit:
+            raise InvalidRequest(
+                f"the member takes {size} bytes, and {limit} are allowed; "
+                "subscribe to fewer topics, or raise group_member_bytes_max of the broker"
+            )
+
+    # ── what members do ──
+
+    def existing(self, group: str) -> LiveShareGroup:
+        """Raises ``InvalidGroupId``, ``GroupNotFound``, ``GroupOfOtherType``."""
+        check_group_id(group)
+        live = self._table.existing(group)
+        if live.share is None:
+            raise GroupOfOtherType(group, live.type)
+        return live.share
+
+    async def begun(self, group: str, topics: Sequence[str]) -> LiveShareGroup:
+        """Return a group in which all partitions of ``topics`` have a state; a new one if there is none.
+
+        For members that do not join. Raises as ``heartbeat``.
+        """
+        self._check_served()
+        check_group_id(group)
+        live = self._table.existing_or_new(group)
+        share = live.joined_share_group()
+        try:
+            await share.start_partitions(topics)
+        finally:
+            self._table.keep(live)
+        return share
+
+    def acknowledge(
+        self,
+        group: str,
+        member_id: str,
+        topic: str,
+        partition: int,
+        acknowledgements: Sequence[Acknowledgement],
+        *,
+        may_renew: bool = True,
+    ) -> asyncio.Future[None]:
+        """Take what a member says of its records in a partition. Completes when that is durable.
+
+        Raises, at once or from the future:
+            InvalidRequest, InvalidRecordState: as ``SharePartition.acknowledge``.
+            GroupNotFound, GroupOfOtherType, TopicError, UnknownPartition: there is no such state.
+            GroupStoreFailed: nothing changed.
+        """
+        share = self.existing(group)
+        known = share.partition(topic, partition)
+        if known is None:
+            raise UnknownPartition(topic, partition, partitions=0)
+        is_enabled = self._table.configs.is_on(group, "share.renew.acknowledge.enable")
+        return known.acknowledge(member_id, acknowledgements, may_renew=may_renew and is_enabled)
+
+    def release_member(self, group: str, member_id: str) -> None:
+        """Make available again what a member holds."""
+        live = self._table.groups.get(group)
+        if live is not None and live.share is not None:
+            live.share.release_member(member_id)
+
+    def lock_ms(self, group: str) -> int:
+        """Return how long records are locked."""
+        return self._table.configs.number(group, "share.record.lock.duration.ms")
+
+    # ── administration ──
+
+    def describe(self, group: str) -> ShareGroupDescription:
+        """Raises ``GroupNotFound``, ``GroupOfOtherType``."""
+        share = self.existing(group)
+        return ShareGroupDescription(
+            group=group,
+            state=share.group.state,
+            epoch=share.group.epoch,
+            assignor=ASSIGNOR,
+            members=list(share.group.members.values()),
+            names={partition.topic_id: share.topic_of(partition.topic_id) for partition in share.partitions},
+        )
+
+    def offsets(self, group: str) -> list[SharePartitionOffsets]:
+        """Return where the group is in each partition that has a state, by topic and partition.
+
+        Raises ``GroupNotFound``, ``GroupOfOtherType``.
+        """
+        share = self.existing(group)
+        return sorted(
+            (_offsets_of(share, partition, known) for partition, known in share.partitions.items()),
+            key=lambda offsets: (offsets.topic, offsets.partition),
+        )
+
+    async def reset(self, group: str, topic: str, partition: int, start_offset: int) -> None:
+        """Begin a partition at an offset; all states of its records are forgotten.
+
+        Raises:
+            GroupNotFound, GroupOfOtherType: there is no such share group.
+            GroupNotEmpty: it has members.
+            TopicError, UnknownPartition: there is no such partition.
+            InvalidRequest: the offset is negative.
+            GroupStoreFailed: repeat it.
+        """
+        share = self._empty(group)
+        if start_offset < 0:
+            raise InvalidRequest(f"start offset {start_offset} is negative")
+        known = self._table.topic(topic)
+        if not 0 <= partition < known.partitions:
+            raise UnknownPartition(topic, partition, partitions=known.partitions)
+        await share.reset(topic, OwnedPartition(known.topic_id, partition), start_offset)
+
+    async def forget(self, group: str, topic: str) -> UUID:
+        """Forget the states of a topic, and return its id. Raises as ``reset``."""
+        share = self._empty(group)
+        topic_id = self._table.topic(topic).topic_id
+        await share.forget(topic_id)
+        return topic_id
+
+    def check_empty(self, group: str) -> None:
+        """Raises ``GroupNotFound``, ``GroupOfOtherType``, ``GroupNotEmpty``."""
+        self._empty(group)
+
+    def _empty(self, group: str) -> LiveShareGroup:
+        share = self.existing(group)
+        if share.group.members:
+            raise GroupNotEmpty(group)
+        return share
+
+
+def _offsets_of(
+    share: LiveShareGroup, partition: OwnedPartition, known: DurableSharePartition
+) -> SharePartitionOffsets:
+    records = known.records
+    return SharePartitionOffsets(
+        topic=share.topic_of(partition.topic_id),
+        topic_id=partition.topic_id,
+        partition=partition.partition,
+        start_offset=records.start_offset,
+        finished=records.finished_count,
+        acquired=records.acquired_count,
+    )

@@ -1,0 +1,179 @@
+"""Records for a member of a share group: read, then locked, with a wait for the first (KIP-932).
+
+Batches are passed on as the log has them, and only their headers are looked at. What a member gets are
+the batches from the first to the last that has a record which it acquired; the ranges of offsets that
+it acquired say which records are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from stele.wire.isolation_level import IsolationLevel
+from stele.wire.record_batch import BatchHeader
+
+from ..broker.broker import Broker
+from ..broker.fetch import Fetched, PartitionFetch, batches_from, end_of
+from ..errors import OffsetOutOfRange, SteleError
+from ..storage.topic_partition import TopicPartition
+from .durable_share_partition import DurableSharePartition
+from .live_share_group import LiveShareGroup
+from .share_state import AcquiredRange, OffsetRange
+
+# One partition is read so far at a time: a request for few records must not read all that the member could hold.
+_READ_BYTES = 1024 * 1024
+# More than any wait is for.
+_ANY_BYTES = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareRead:
+    """At most ``records_max`` records are acquired; with ``is_strict`` false, up to the end of a batch more."""
+
+    member_id: str
+    partitions: Sequence[TopicPartition]
+    isolation: IsolationLevel
+    records_max: int
+    bytes_max: int
+    wait_ms: int
+    is_strict: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedRecords:
+    """What a member acquired in a partition, or ``error``. ``fetched`` has the batches of ``acquired``."""
+
+    partition: TopicPartition
+    acquired: Sequence[AcquiredRange] = ()
+    fetched: Fetched | None = None
+    error: SteleError | None = None
+
+
+async def acquire_records(broker: Broker, share: LiveShareGroup, read: ShareRead) -> list[SharedRecords]:
+    """Acquire records for a member, in the order of ``read.partitions``.
+
+    Returns as soon as there is a record or an error, or empty after ``read.wait_ms``. An append ends the wait,
+    and so do records that another member gave back.
+    """
+    watch = broker.watch()
+    watch.isolation = read.isolation
+    deadline_ms = broker.monotonic_ms() + max(0, read.wait_ms)
+    wanted = set(read.partitions)
+
+    def freed(partition: TopicPartition) -> None:
+        if partition in wanted:
+            watch.appended(partition, _ANY_BYTES)
+
+    share.watch(freed)
+    try:
+        for partition in read.partitions:
+            watch.add(partition)
+        while True:
+            watch.take()
+            taken = await _acquire_once(broker, share, read)
+            left_ms = deadline_ms - broker.monotonic_ms()
+            if taken or left_ms <= 0 or broker.is_closing or not read.partitions:
+                return taken
+            await watch.wait(min_bytes=1, timeout_ms=left_ms)
+    finally:
+        share.unwatch(freed)
+        watch.close()
+
+
+async def _acquire_once(broker: Broker, share: LiveShareGroup, read: ShareRead) -> list[SharedRecords]:
+    await broker.refresh([(partition.topic, partition.partition) for partition in read.partitions])
+    taken: list[SharedRecords] = []
+    left = read
+    for partition in read.partitions:
+        try:
+            one = await _acquire_in(broker, share, left, partition)
+        except SteleError as error:
+            one = SharedRecords(partition=partition, error=error)
+        if one is None:
+            continue
+        taken.append(one)
+        count = sum(acquired.last - acquired.first + 1 for acquired in one.acquired)
+        size = 0 if one.fetched is None else len(one.fetched.batches)
+        broker.counts.fetched_bytes += size
+        left = replace(left, records_max=left.records_max - count, bytes_max=left.bytes_max - size)
+        if left.records_max <= 0 or left.bytes_max <= 0:
+            break
+    return taken
+
+
+async def _acquire_in(
+    broker: Broker, share: LiveShareGroup, read: ShareRead, partition: TopicPartition
+) -> SharedRecords | None:
+    """Acquire records of one partition; None if there are none to acquire now."""
+    topic, number = partition.topic, partition.partition
+    known = share.partition(topic, number)
+    if known is None:
+        # The members of the group are told of it once it has a state.
+        return None
+    while True:
+        log = broker.log_state(topic, number)
+        if known.records.start_offset > log.log_end_offset:
+            # The log is another one than it was, as after a restart of a topic in memory.
+            await known.reset(log.log_start_offset)
+        offset = known.fetch_offset(log.log_start_offset)
+        end = (
+            log.high_watermark
+            if read.isolation is IsolationLevel.READ_UNCOMMITTED
+            else log.last_stable_offset
+        )
+        if offset is None or offset >= end:
+            return None
+        (fetched,) = await broker.fetch(
+            [
+                PartitionFetch(
+                    topic=topic,
+                    partition=number,
+                    offset=offset,
+                    max_bytes=min(read.bytes_max, _READ_BYTES),
+                    isolation=read.isolation,
+                )
+            ],
+            max_bytes=min(read.bytes_max, _READ_BYTES),
+            min_bytes=0,
+            is_scan=True,
+        )
+        if isinstance(fetched.error, OffsetOutOfRange):
+            # The start of the log has moved.
+            continue
+        if fetched.error is not None:
+            raise fetched.error
+        headers = list(batches_from(fetched, offset))
+        acquired = known.acquire(
+            read.member_id,
+            read_from=offset,
+            read_to=end_of(fetched, offset),
+            batches=[
+                OffsetRange(max(offset, header.base_offset), header.last_offset)
+                for header in headers
+                if header.record_count
+            ],
+            records_max=read.records_max,
+            is_strict=read.is_strict,
+        )
+        if acquired:
+            return SharedRecords(
+                partition=partition, acquired=acquired, fetched=_between(fetched, headers, acquired)
+            )
+        if not headers or not _has_moved(known, offset):
+            return None
+
+
+def _has_moved(known: DurableSharePartition, offset: int) -> bool:
+    """Return whether another offset is next: what was read had no records."""
+    return known.fetch_offset(0) not in (None, offset)
+
+
+def _between(fetched: Fetched, headers: Sequence[BatchHeader], acquired: Sequence[AcquiredRange]) -> Fetched:
+    """Return the batches from the first to the last acquired record; not copied if these are all."""
+    first, last = acquired[0].first, acquired[-1].last
+    wanted = [header for header in headers if header.last_offset >= first and header.base_offset <= last]
+    begin, end = wanted[0].position, wanted[-1].position + wanted[-1].size
+    if begin == 0 and end == len(fetched.batches):
+        return fetched
+    return replace(fetched, batches=bytes(memoryview(fetched.batches)[begin:end]))

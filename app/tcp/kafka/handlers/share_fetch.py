@@ -1,0 +1,339 @@
+"""ShareFetch and ShareAcknowledge: records for members of share groups, and what became of them (KIP-932).
+
+A request names what changed in its share session. Acknowledgements are taken in when the request begins,
+and answered when they are durable. Then the fetch reads the partitions of the session, in turn, until it has
+what was asked for, or waits for the first record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID
+
+from stele.wire.error_codes import ErrorCode
+from stele.wire.isolation_level import IsolationLevel
+
+from ....broker.broker import Broker
+from ....errors import InvalidRequest, SteleError, UnknownTopicId
+from ....groups.share_reads import SharedRecords, ShareRead, acquire_records
+from ....groups.share_state import Acknowledgement, AcknowledgeType
+from ....security.acl import READ_TOPIC
+from ....storage.topic_partition import TopicPartition
+from ..fetch_sessions import FINAL_EPOCH, NEW_SESSION_EPOCH
+from ..schemas import share_acknowledge as acknowledging
+from ..schemas.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
+from ..schemas.share_fetch import (
+    AcquiredRecords,
+    LeaderIdAndEpoch,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from ..share_sessions import SharedPartition, ShareSession
+from .context import Context, describe_error
+
+_FIRST_WITH_RENEW = 2
+_STRICT = 1
+_NO_LEADER = {"leader_id": -1, "leader_epoch": -1}
+_RECORDS_MAX = 1 << 20
+
+_Outcome = tuple[ErrorCode, str | None]
+
+
+class _Batch(Protocol):
+    first_offset: int
+    last_offset: int
+    acknowledge_types: Sequence[int]
+
+
+class _Topic(Protocol):
+    topic_id: bytes
+    partitions: Sequence[Any]
+
+
+def answer_bytes_max(broker: Broker, request: ShareFetchRequest) -> int:
+    """Return how many bytes of records the response may bring."""
+    return max(0, min(request.max_bytes, broker.settings.fetch_bytes_max))
+
+
+# ── fetch ──
+
+
+async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetchResponse:
+    """Take acknowledgements in, then acquire records; at once, or when there are some."""
+    group = request.group_id or ""
+    try:
+        _check(request.group_id, request.member_id)
+        _check_fetch(request)
+    except SteleError as error:
+        return _refused_fetch(*describe_error(error))
+    session = _session_of_fetch(context, request)
+    if not isinstance(session, ShareSession):
+        if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            # The client asks again at once.
+            await asyncio.sleep(_wait_ms(context, request) / 1000)
+        return _refused_fetch(session, None)
+    outcomes = await _acknowledged(context, session, request.topics)
+    if request.share_session_epoch == FINAL_EPOCH:
+        context.groups.shares.release_member(group, session.member_id)
+        return _fetched(context, group, outcomes, {}, [])
+    wait_ms = context.consume_wait_ms()
+    if wait_ms:
+        response = _fetched(context, group, outcomes, {}, [])
+        response.throttle_time_ms = wait_ms
+        return response
+    refused: dict[SharedPartition, _Outcome] = {}
+    records: list[SharedRecords] = []
+    places: dict[TopicPartition, SharedPartition] = {}
+    if not request.is_renew_ack and request.max_records > 0:
+        try:
+            share = context.groups.shares.existing(group)
+        except SteleError as error:
+            return _refused_fetch(*describe_error(error))
+        for partition in session.in_turn():
+            place, refusal = _place(context, partition)
+            if place is None:
+                refused[partition] = refusal
+            else:
+                places[place] = partition
+        has_news = bool(refused or outcomes)
+        records = await acquire_records(
+            context.broker,
+            share,
+            ShareRead(
+                member_id=session.member_id,
+                partitions=list(places),
+                isolation=_isolation(context, group),
+                records_max=min(request.max_records, _RECORDS_MAX),
+                bytes_max=max(1, answer_bytes_max(context.broker, request)),
+                wait_ms=0 if has_news else _wait_ms(context, request),
+                is_strict=request.share_acquire_mode == _STRICT,
+            ),
+        )
+    acquired = [(places[one.partition], one) for one in records]
+    return _fetched(context, group, outcomes, refused, acquired)
+
+
+def _check(group: str | None, member_id: str | None) -> None:
+    """Raises ``InvalidRequest``."""
+    if not group or not member_id:
+        raise InvalidRequest("a request of a share group needs a group id and a member id")
+
+
+def _check_fetch(request: ShareFetchRequest) -> None:
+    """Raises ``InvalidRequest``."""
+    is_new = request.share_session_epoch == NEW_SESSION_EPOCH
+    if is_new and any(
+        partition.acknowledgement_batches for topic in request.topics for partition in topic.partitions
+    ):
+        raise InvalidRequest("the first request of a share session must not acknowledge records")
+    limits = (request.max_wait_ms, request.min_bytes, request.max_bytes, request.max_records)
+    if request.is_renew_ack and any(limits):
+        raise InvalidRequest("a request that renews locks fetches nothing; its limits must be 0")
+
+
+def _session_of_fetch(context: Context, request: ShareFetchRequest) -> ShareSession | ErrorCode:
+    sessions = context.listener.share_sessions
+    group, member_id = request.group_id or "", request.member_id or ""
+    if request.share_session_epoch == NEW_SESSION_EPOCH:
+        session = sessions.begin(group, member_id, context.connection)
+    else:
+        session = sessions.take(group, member_id, request.share_session_epoch)
+    if isinstance(session, ShareSession):
+        session.update(_named(request.topics), _forgotten(request))
+    return session
+
+
+def _named(topics: Sequence[_Topic]) -> list[SharedPartition]:
+    return [
+        SharedPartition(topic.topic_id, partition.partition_index)
+        for topic in topics
+        for partition in topic.partitions
+    ]
+
+
+def _forgotten(request: ShareFetchRequest) -> list[SharedPartition]:
+    return [
+        SharedPartition(topic.topic_id, index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]
+
+
+def _place(context: Context, partition: SharedPartition) -> tuple[TopicPartition | None, _Outcome]:
+    """Return where a partition is, or why it cannot be read."""
+    try:
+        topic = context.broker.topic_by_id(partition.topic_id)
+        if topic is None:
+            raise UnknownTopicId(UUID(bytes=partition.topic_id).hex)
+        if context.access is not None and not context.access.allows(READ_TOPIC, topic.name):
+            return None, (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+        if not 0 <= partition.number < topic.partitions:
+            return None, (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+    except SteleError as error:
+        return None, describe_error(error)
+    return TopicPartition(topic.name, partition.number), (ErrorCode.NONE, None)
+
+
+def _isolation(context: Context, group: str) -> IsolationLevel:
+    level = context.broker.configs.groups.text(group, "share.isolation.level")
+    return IsolationLevel.READ_COMMITTED if level == "read_committed" else IsolationLevel.READ_UNCOMMITTED
+
+
+def _wait_ms(context: Context, request: ShareFetchRequest) -> int:
+    return min(max(0, request.max_wait_ms), context.broker.settings.fetch_wait_ms_max)
+
+
+def _refused_fetch(code: ErrorCode, message: str | None) -> ShareFetchResponse:
+    return ShareFetchResponse(
+        error_code=code,
+        error_message=message,
+        acquisition_lock_timeout_ms=0,
+        responses=(),
+        node_endpoints=(),
+    )
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What the response says of one partition."""
+
+    outcome: _Outcome = (ErrorCode.NONE, None)
+    refusal: _Outcome = (ErrorCode.NONE, None)
+    records: SharedRecords | None = None
+
+    def data(self, index: int) -> PartitionData:
+        records = self.records
+        if records is not None and records.error is not None:
+            self.refusal = describe_error(records.error)
+        return PartitionData(
+            partition_index=index,
+            error_code=self.refusal[0],
+            error_message=self.refusal[1],
+            acknowledge_error_code=self.outcome[0],
+            acknowledge_error_message=self.outcome[1],
+            current_leader=LeaderIdAndEpoch(**_NO_LEADER),
+            records=b"" if records is None or records.fetched is None else records.fetched.batches,
+            acquired_records=[
+                AcquiredRecords(
+                    first_offset=acquired.first,
+                    last_offset=acquired.last,
+                    delivery_count=acquired.delivery_count,
+                )
+                for acquired in (() if records is None else records.acquired)
+            ],
+        )
+
+
+def _fetched(
+    context: Context,
+    group: str,
+    outcomes: dict[SharedPartition, _Outcome],
+    refused: dict[SharedPartition, _Outcome],
+    acquired: Sequence[tuple[SharedPartition, SharedRecords]],
+) -> ShareFetchResponse:
+    parts: dict[SharedPartition, _Parts] = {}
+    for partition, outcome in outcomes.items():
+        parts.setdefault(partition, _Parts()).outcome = outcome
+    for partition, refusal in refused.items():
+        parts.setdefault(partition, _Parts()).refusal = refusal
+    for partition, records in acquired:
+        parts.setdefault(partition, _Parts()).records = records
+    topics: dict[bytes, list[PartitionData]] = {}
+    for partition, part in parts.items():
+        topics.setdefault(partition.topic_id, []).append(part.data(partition.number))
+    return ShareFetchResponse(
+        error_code=ErrorCode.NONE,
+        acquisition_lock_timeout_ms=context.groups.shares.lock_ms(group),
+        responses=[
+            ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in topics.items()
+        ],
+        node_endpoints=(),
+    )
+
+
+# ── acknowledge ──
+
+
+async def share_acknowledge(context: Context, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
+    """Answer when all that is acknowledged is durable."""
+    group = request.group_id or ""
+    try:
+        _check(request.group_id, request.member_id)
+        session = context.listener.share_sessions.take(
+            group, request.member_id or "", request.share_session_epoch
+        )
+    except SteleError as error:
+        return _refused_acknowledge(*describe_error(error))
+    if not isinstance(session, ShareSession):
+        return _refused_acknowledge(session, None)
+    outcomes = await _acknowledged(context, session, request.topics)
+    if request.share_session_epoch == FINAL_EPOCH:
+        context.groups.shares.release_member(group, session.member_id)
+    topics: dict[bytes, list[acknowledging.PartitionData]] = {}
+    for partition, (code, message) in outcomes.items():
+        topics.setdefault(partition.topic_id, []).append(
+            acknowledging.PartitionData(
+                partition_index=partition.number,
+                error_code=code,
+                error_message=message,
+                current_leader=acknowledging.LeaderIdAndEpoch(**_NO_LEADER),
+            )
+        )
+    return ShareAcknowledgeResponse(
+        error_code=ErrorCode.NONE,
+        acquisition_lock_timeout_ms=context.groups.shares.lock_ms(group),
+        responses=[
+            acknowledging.ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in topics.items()
+        ],
+        node_endpoints=(),
+    )
+
+
+def _refused_acknowledge(code: ErrorCode, message: str | None) -> ShareAcknowledgeResponse:
+    return ShareAcknowledgeResponse(error_code=code, error_message=message, responses=(), node_endpoints=())
+
+
+async def _acknowledged(
+    context: Context, session: ShareSession, topics: Sequence[_Topic]
+) -> dict[SharedPartition, _Outcome]:
+    """Take in all acknowledgements of a request, then wait until they are durable."""
+    begun: dict[SharedPartition, asyncio.Future[None]] = {}
+    outcomes: dict[SharedPartition, _Outcome] = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            if not partition.acknowledgement_batches:
+                continue
+            named = SharedPartition(topic.topic_id, partition.partition_index)
+            place, outcomes[named] = _place(context, named)
+            if place is None:
+                continue
+            try:
+                begun[named] = context.groups.shares.acknowledge(
+                    session.group,
+                    session.member_id,
+                    place.topic,
+                    place.partition,
+                    [_acknowledgement(batch) for batch in partition.acknowledgement_batches],
+                    may_renew=context.version >= _FIRST_WITH_RENEW,
+                )
+            except SteleError as error:
+                outcomes[named] = describe_error(error)
+    for named, future in begun.items():
+        try:
+            # The client may be gone before the write is done.
+            await asyncio.shield(future)
+        except SteleError as error:
+            outcomes[named] = describe_error(error)
+    return outcomes
+
+
+def _acknowledgement(batch: _Batch) -> Acknowledgement:
+    types = batch.acknowledge_types or (AcknowledgeType.ACCEPT,)
+    return Acknowledgement(first=batch.first_offset, last=batch.last_offset, types=types)

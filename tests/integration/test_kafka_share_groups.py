@@ -1,0 +1,614 @@
+"""Share groups (KIP-932) over the Kafka protocol: records one by one, locks, waits, sessions, kills."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from confluent_kafka import Producer
+from stele.broker_process import BrokerProcess, run_broker
+from stele.wire.error_codes import ErrorCode as E
+
+from app.tcp.kafka.schemas import (
+    alter_share_group_offsets,
+    delete_groups,
+    delete_share_group_offsets,
+    describe_share_group_offsets,
+    list_groups,
+    share_acknowledge,
+    share_fetch,
+    share_group_describe,
+)
+from app.tcp.kafka.schemas.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
+from app.tcp.kafka.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
+from load.apache_kafka import libs, run_tool
+from tests.support.apache_kafka import kafka_or_skip
+from tests.support.kafka_peer import KafkaPeer, create_topic, put, records_in
+from tests.support.warm_processes import run_stele
+
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+GROUP_RESOURCE = 32
+PATIENCE_MS = 60_000
+PATIENCE_S = 60.0
+SHARE_TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+_names = count(1)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[BrokerProcess]:
+    with run_broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
+    with KafkaPeer(broker) as peer:
+        yield peer
+
+
+@pytest.fixture
+def topic(peer: KafkaPeer) -> str:
+    name = f"shared-{next(_names)}"
+    create_topic(peer, name, 2)
+    return name
+
+
+@pytest.fixture
+def group(peer: KafkaPeer) -> str:
+    """A group that begins at the first record."""
+    name = f"share-group-{next(_names)}"
+    configure(peer, name, share_auto_offset_reset="earliest")
+    return name
+
+
+def configure(peer: KafkaPeer, group: str, **configs: str) -> None:
+    (done,) = peer.call(
+        AlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=GROUP_RESOURCE,
+                    resource_name=group,
+                    configs=[
+                        AlterableConfig(name=name.replace("_", "."), value=value)
+                        for name, value in configs.items()
+                    ],
+                )
+            ],
+            validate_only=False,
+        ),
+        2,
+    ).responses
+    assert done.error_code == E.NONE, done
+
+
+class Member:
+    """A member with a share session on ``peer``; what it acquired is in ``held``, by partition."""
+
+    def __init__(self, peer: KafkaPeer, group: str, topic: str) -> None:
+        self.peer, self.group, self.topic = peer, group, topic
+        self.member_id = str(uuid4())
+        self.epoch = 0
+        self.session_epoch = 0
+        self.partitions: list[tuple[bytes, int]] = []
+
+    def beat(self, **fields: Any) -> Any:
+        known: dict[str, Any] = {
+            "group_id": self.group,
+            "member_id": self.member_id,
+            "member_epoch": self.epoch,
+            "subscribed_topic_names": [self.topic] if self.epoch == 0 else None,
+        }
+        answer = self.peer.call(ShareGroupHeartbeatRequest(**(known | fields)), 1)
+        if not answer.error_code:
+            self.epoch = max(0, answer.member_epoch)
+            if answer.assignment is not None:
+                self.partitions = [
+                    (one.topic_id, number)
+                    for one in answer.assignment.topic_partitions
+                    for number in one.partitions
+                ]
+        return answer
+
+    def _topics(
+        self, make: Any, acks: dict[int, Sequence[tuple[int, int, int]]], partition: Any, batch: Any
+    ) -> Any:
+        topics: dict[bytes, list[Any]] = {}
+        for topic_id, number in self.partitions:
+            told = acks.get(number, ())
+            if told or self.session_epoch == 0:
+                topics.setdefault(topic_id, []).append(
+                    partition(
+                        partition_index=number,
+                        acknowledgement_batches=[
+                            batch(first_offset=first, last_offset=last, acknowledge_types=[kind])
+                            for first, last, kind in told
+                        ],
+                    )
+                )
+        return [make(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()]
+
+    def fetch_request(
+        self, acks: dict[int, Sequence[tuple[int, int, int]]] | None = None, **fields: Any
+    ) -> share_fetch.ShareFetchRequest:
+        known: dict[str, Any] = {
+            "group_id": self.group,
+            "member_id": self.member_id,
+            "share_session_epoch": self.session_epoch,
+            "max_wait_ms": 0,
+            "min_bytes": 1,
+            "max_bytes": 1 << 20,
+            "max_records": 500,
+            "batch_size": 500,
+            "share_acquire_mode": 1,
+            "topics": self._topics(
+                share_fetch.FetchTopic,
+                acks or {},
+                share_fetch.FetchPartition,
+                share_fetch.AcknowledgementBatch,
+            ),
+            "forgotten_topics_data": (),
+        }
+        return share_fetch.ShareFetchRequest(**(known | fields))
+
+    def took(self, answer: Any) -> dict[int, list[tuple[int, int, int]]]:
+        """Note an answer; return the ranges that were acquired by partition, with their delivery counts."""
+        assert answer.error_code == E.NONE, answer
+        self.session_epoch += 1
+        acquired: dict[int, list[tuple[int, int, int]]] = {}
+        for one in answer.responses:
+            for partition in one.partitions:
+                assert partition.error_code == E.NONE, partition
+                if partition.acquired_records:
+                    acquired[partition.partition_index] = [
+                        (range_.first_offset, range_.last_offset, range_.delivery_count)
+                        for range_ in partition.acquired_records
+                    ]
+        return acquired
+
+    def fetch(
+        self,
+        acks: dict[int, Sequence[tuple[int, int, int]]] | None = None,
+        *,
+        version: int = 2,
+        **fields: Any,
+    ) -> dict[int, list[tuple[int, int, int]]]:
+        return self.took(self.peer.call(self.fetch_request(acks, **fields), version))
+
+    def acknowledge(
+        self, acks: dict[int, Sequence[tuple[int, int, int]]], *, version: int = 2, **fields: Any
+    ) -> dict[int, int]:
+        """Return the error codes by partition."""
+        known: dict[str, Any] = {
+            "group_id": self.group,
+            "member_id": self.member_id,
+            "share_session_epoch": self.session_epoch,
+            "topics": self._topics(
+                share_acknowledge.AcknowledgeTopic,
+                acks,
+                share_acknowledge.AcknowledgePartition,
+                share_acknowledge.AcknowledgementBatch,
+            ),
+        }
+        answer = self.peer.call(share_acknowledge.ShareAcknowledgeRequest(**(known | fields)), version)
+        assert answer.error_code == E.NONE, answer
+        self.session_epoch += 1
+        return {
+            partition.partition_index: partition.error_code
+            for one in answer.responses
+            for partition in one.partitions
+        }
+
+
+def joined(peer: KafkaPeer, group: str, topic: str) -> Member:
+    member = Member(peer, group, topic)
+    assert member.beat().error_code == E.NONE
+    return member
+
+
+def offsets_of(peer: KafkaPeer, group: str) -> dict[int, tuple[int, int]]:
+    """Start offset and lag by partition."""
+    (described,) = peer.call(
+        describe_share_group_offsets.DescribeShareGroupOffsetsRequest(
+            groups=[
+                describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup(
+                    group_id=group, topics=None
+                )
+            ]
+        ),
+        1,
+    ).groups
+    assert described.error_code == E.NONE, described
+    return {
+        partition.partition_index: (partition.start_offset, partition.lag)
+        for topic in described.topics
+        for partition in topic.partitions
+    }
+
+
+# ── records ──
+
+
+def test_records_are_acquired_accepted_and_never_come_again(peer: KafkaPeer, group: str, topic: str) -> None:
+    put(peer, topic, b"a", b"b", b"c")
+    member = joined(peer, group, topic)
+    answer = peer.call(member.fetch_request(), 2)
+    assert answer.acquisition_lock_timeout_ms == 30_000
+    ((one,),) = [[part for part in topic_.partitions if part.acquired_records] for topic_ in answer.responses]
+    assert records_in(one.records) == [(0, b"a"), (1, b"b"), (2, b"c")]
+    assert member.took(answer) == {0: [(0, 2, 1)]}
+    assert member.fetch() == {}, "they are locked"
+    assert offsets_of(peer, group) == {0: (0, 3), 1: (0, 0)}
+    assert member.acknowledge({0: [(0, 2, ACCEPT)]}) == {0: E.NONE}
+    assert offsets_of(peer, group) == {0: (3, 0), 1: (0, 0)}
+    put(peer, topic, b"d")
+    assert member.fetch() == {0: [(3, 3, 1)]}
+
+
+def test_two_members_share_the_records_of_one_partition(
+    broker: BrokerProcess, peer: KafkaPeer, group: str, topic: str
+) -> None:
+    put(peer, topic, *[b"x"] * 10)
+    first = joined(peer, group, topic)
+    with KafkaPeer(broker) as other:
+        second = joined(other, group, topic)
+        second.partitions = first.partitions
+        assert first.fetch(max_records=4) == {0: [(0, 3, 1)]}
+        assert second.fetch(max_records=4) == {0: [(4, 7, 1)]}
+        assert first.acknowledge({0: [(4, 4, ACCEPT)]}) == {0: E.INVALID_RECORD_STATE}
+        assert first.fetch({0: [(0, 1, RELEASE), (2, 2, REJECT), (3, 3, ACCEPT)]}, max_records=2) == {
+            0: [(0, 1, 2)]
+        }
+        assert second.acknowledge({0: [(4, 7, ACCEPT)]}) == {0: E.NONE}
+        assert offsets_of(peer, group)[0] == (0, 4)
+
+
+def test_a_batch_may_exceed_the_limit_unless_the_limit_is_strict(
+    peer: KafkaPeer, group: str, topic: str
+) -> None:
+    put(peer, topic, *[b"x"] * 10)
+    member = joined(peer, group, topic)
+    assert member.fetch(max_records=4, share_acquire_mode=0) == {0: [(0, 9, 1)]}
+
+
+def test_version_1_has_no_strict_limit_and_no_renewal(peer: KafkaPeer, group: str, topic: str) -> None:
+    put(peer, topic, *[b"x"] * 10)
+    member = joined(peer, group, topic)
+    assert member.fetch(max_records=4, version=1) == {0: [(0, 9, 1)]}
+    assert member.acknowledge({0: [(0, 9, RENEW)]}, version=1) == {0: E.INVALID_RECORD_STATE}
+
+
+def test_a_record_is_given_up_after_its_last_delivery(peer: KafkaPeer, group: str, topic: str) -> None:
+    configure(peer, group, share_auto_offset_reset="earliest", share_delivery_count_limit="2")
+    put(peer, topic, b"poison", b"good")
+    member = joined(peer, group, topic)
+    assert member.fetch(max_records=1) == {0: [(0, 0, 1)]}
+    assert member.fetch({0: [(0, 0, RELEASE)]}, max_records=1) == {0: [(0, 0, 2)]}
+    assert member.fetch({0: [(0, 0, RELEASE)]}) == {0: [(1, 1, 1)]}
+    assert offsets_of(peer, group)[0] == (1, 1)
+
+
+def test_each_offset_of_a_batch_may_have_a_type_of_its_own(peer: KafkaPeer, group: str, topic: str) -> None:
+    put(peer, topic, *[b"x"] * 4)
+    member = joined(peer, group, topic)
+    member.fetch()
+    topic_id, _ = member.partitions[0]
+    mixed = share_fetch.AcknowledgementBatch(
+        first_offset=0, last_offset=3, acknowledge_types=[ACCEPT, RELEASE, ACCEPT, REJECT]
+    )
+    topics = [
+        share_fetch.FetchTopic(
+            topic_id=topic_id,
+            partitions=[share_fetch.FetchPartition(partition_index=0, acknowledgement_batches=[mixed])],
+        )
+    ]
+    assert member.fetch(topics=topics) == {0: [(1, 1, 2)]}
+
+
+def test_renewed_records_stay_with_their_member(peer: KafkaPeer, group: str, topic: str) -> None:
+    put(peer, topic, b"x")
+    member = joined(peer, group, topic)
+    member.fetch()
+    nothing = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
+    assert member.fetch({0: [(0, 0, RENEW)]}, is_renew_ack=True, **nothing) == {}
+    assert member.acknowledge({0: [(0, 0, RENEW)]}, is_renew_ack=True) == {0: E.NONE}
+    configure(peer, group, share_renew_acknowledge_enable="false")
+    assert member.acknowledge({0: [(0, 0, RENEW)]}, is_renew_ack=True) == {0: E.INVALID_RECORD_STATE}
+    assert member.acknowledge({0: [(0, 0, ACCEPT)]}) == {0: E.NONE}
+
+
+# ── waiting ──
+
+
+def test_an_append_ends_the_wait(broker: BrokerProcess, peer: KafkaPeer, group: str, topic: str) -> None:
+    member = joined(peer, group, topic)
+    member.fetch()
+    peer.post(member.fetch_request(max_wait_ms=PATIENCE_MS), 2)
+    with KafkaPeer(broker) as writer:
+        put(writer, topic, b"late", partition=1)
+    _, answer = peer.next_answer()
+    assert member.took(answer) == {1: [(0, 0, 1)]}
+
+
+def test_records_that_another_member_gives_back_end_the_wait(
+    broker: BrokerProcess, peer: KafkaPeer, group: str, topic: str
+) -> None:
+    put(peer, topic, *[b"x"] * 3)
+    holder = joined(peer, group, topic)
+    assert holder.fetch() == {0: [(0, 2, 1)]}
+    with KafkaPeer(broker) as other:
+        waiting = joined(other, group, topic)
+        waiting.partitions = holder.partitions
+        waiting.fetch()
+        other.post(waiting.fetch_request(max_wait_ms=PATIENCE_MS), 2)
+        assert holder.acknowledge({0: [(0, 2, RELEASE)]}) == {0: E.NONE}
+        _, answer = other.next_answer()
+        assert waiting.took(answer) == {0: [(0, 2, 2)]}
+
+
+def test_a_connection_that_ends_gives_its_records_back(
+    broker: BrokerProcess, peer: KafkaPeer, group: str, topic: str
+) -> None:
+    put(peer, topic, *[b"x"] * 3)
+    waiting = joined(peer, group, topic)
+    with KafkaPeer(broker) as doomed:
+        holder = joined(doomed, group, topic)
+        holder.partitions = waiting.partitions
+        assert holder.fetch() == {0: [(0, 2, 1)]}
+        waiting.fetch()
+        peer.post(waiting.fetch_request(max_wait_ms=PATIENCE_MS), 2)
+    _, answer = peer.next_answer()
+    assert waiting.took(answer) == {0: [(0, 2, 2)]}
+
+
+def test_the_end_of_a_session_gives_its_records_back(
+    broker: BrokerProcess, peer: KafkaPeer, group: str, topic: str
+) -> None:
+    put(peer, topic, *[b"x"] * 3)
+    member = joined(peer, group, topic)
+    member.fetch()
+    assert member.acknowledge({0: [(0, 0, ACCEPT)]}, share_session_epoch=-1) == {0: E.NONE}
+    other = joined(peer, group, topic)
+    other.partitions = member.partitions
+    assert other.fetch() == {0: [(1, 2, 2)]}
+    assert other.fetch({0: [(1, 1, ACCEPT)]}, share_session_epoch=-1) == {}
+    assert offsets_of(peer, group)[0] == (2, 1)
+
+
+# ── what is no record ──
+
+
+def test_an_aborted_transaction_is_passed_where_only_committed_records_count(
+    broker: BrokerProcess, peer: KafkaPeer, group: str, topic: str
+) -> None:
+    configure(peer, group, share_auto_offset_reset="earliest", share_isolation_level="read_committed")
+    member = joined(peer, group, topic)
+    producer = Producer({"bootstrap.servers": broker.kafka_bootstrap, "transactional.id": group})
+    producer.init_transactions()
+    for value, ends in ((b"aborted", producer.abort_transaction), (b"kept", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, value, partition=0)
+        producer.flush()
+        assert member.fetch() == {}, "the transaction is open"
+        ends()
+    # 0 and 1 are the aborted record and its marker, 3 the marker of the other.
+    assert member.fetch() == {0: [(2, 2, 1)]}
+    assert member.fetch({0: [(2, 2, ACCEPT)]}) == {}
+    assert offsets_of(peer, group)[0] == (4, 0), "the markers are passed"
+
+
+# ── sessions and refusals ──
+
+
+def test_each_request_of_a_session_has_the_next_epoch(peer: KafkaPeer, group: str, topic: str) -> None:
+    member = joined(peer, group, topic)
+    assert peer.call(member.fetch_request(share_session_epoch=1), 2).error_code == E.SHARE_SESSION_NOT_FOUND
+    member.fetch()
+    for epoch in (3, 7):
+        answer = peer.call(member.fetch_request(share_session_epoch=epoch), 2)
+        assert answer.error_code == E.INVALID_SHARE_SESSION_EPOCH
+    acknowledging = share_acknowledge.ShareAcknowledgeRequest(
+        group_id=group, member_id=member.member_id, share_session_epoch=0, topics=()
+    )
+    assert peer.call(acknowledging, 2).error_code == E.INVALID_SHARE_SESSION_EPOCH
+    assert member.fetch() == {}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"group_id": ""},
+        {"group_id": None},
+        {"member_id": None},
+        {"member_id": ""},
+        {"is_renew_ack": True},
+    ],
+)
+def test_a_fetch_that_cannot_be(peer: KafkaPeer, group: str, topic: str, fields: dict[str, Any]) -> None:
+    member = joined(peer, group, topic)
+    answer = peer.call(member.fetch_request(**fields), 2)
+    assert (answer.error_code, answer.responses) == (E.INVALID_REQUEST, [])
+    assert answer.error_message
+
+
+def test_the_first_request_of_a_session_acknowledges_nothing(peer: KafkaPeer, group: str, topic: str) -> None:
+    member = joined(peer, group, topic)
+    assert peer.call(member.fetch_request({0: [(0, 0, ACCEPT)]}), 2).error_code == E.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("batches", "code"),
+    [
+        ([(5, 4, ACCEPT)], E.INVALID_REQUEST),
+        ([(0, 1, ACCEPT), (1, 2, ACCEPT)], E.INVALID_REQUEST),
+        ([(0, 0, 9)], E.INVALID_REQUEST),
+        ([(-1, 0, ACCEPT)], E.INVALID_REQUEST),
+        ([(0, 1_000_000, ACCEPT)], E.INVALID_REQUEST),
+        ([(2, 2, ACCEPT)], E.INVALID_RECORD_STATE),
+    ],
+)
+def test_an_acknowledgement_that_cannot_be_changes_nothing(
+    peer: KafkaPeer, group: str, topic: str, batches: list[tuple[int, int, int]], code: E
+) -> None:
+    put(peer, topic, *[b"x"] * 3)
+    member = joined(peer, group, topic)
+    assert member.fetch(max_records=2) == {0: [(0, 1, 1)]}
+    member.fetch(max_records=1)
+    member.acknowledge({0: [(2, 2, RELEASE)]})
+    assert member.acknowledge({0: batches}) == {0: code}
+    assert member.acknowledge({0: [(0, 1, ACCEPT)]}) == {0: E.NONE}
+
+
+def test_unknown_topics_and_partitions_have_errors_of_their_own(
+    peer: KafkaPeer, group: str, topic: str
+) -> None:
+    put(peer, topic, b"x")
+    member = joined(peer, group, topic)
+    (topic_id, _), *_ = member.partitions
+    member.partitions = [(topic_id, 0), (topic_id, 99), (UUID(int=7).bytes, 0)]
+    answer = peer.call(member.fetch_request(), 2)
+    assert {
+        (one.topic_id, partition.partition_index): partition.error_code
+        for one in answer.responses
+        for partition in one.partitions
+    } == {
+        (topic_id, 0): E.NONE,
+        (topic_id, 99): E.UNKNOWN_TOPIC_OR_PARTITION,
+        (UUID(int=7).bytes, 0): E.UNKNOWN_TOPIC_ID,
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"group_id": ""}, E.INVALID_REQUEST),
+        ({"member_id": ""}, E.INVALID_REQUEST),
+        ({"member_epoch": -2}, E.INVALID_REQUEST),
+        ({"subscribed_topic_names": None}, E.INVALID_REQUEST),
+        ({"rack_id": ""}, E.INVALID_REQUEST),
+        ({"member_epoch": 1}, E.UNKNOWN_MEMBER_ID),
+        ({"member_epoch": -1}, E.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_a_heartbeat_that_cannot_be(peer: KafkaPeer, topic: str, fields: dict[str, Any], code: E) -> None:
+    answer = Member(peer, "no-such-share-group", topic).beat(**fields)
+    assert (answer.error_code, answer.assignment) == (code, None)
+    assert answer.error_message
+
+
+def test_the_group_is_listed_and_described_as_what_it_is(peer: KafkaPeer, group: str, topic: str) -> None:
+    member = joined(peer, group, topic)
+    listed = peer.call(
+        list_groups.ListGroupsRequest(states_filter=["stable"], types_filter=["share"]), 5
+    ).groups
+    assert (group, "share", "share", "Stable") in {
+        (one.group_id, one.group_type, one.protocol_type, one.group_state) for one in listed
+    }
+    described, missing = peer.call(
+        share_group_describe.ShareGroupDescribeRequest(
+            group_ids=[group, "no-such"], include_authorized_operations=True
+        ),
+        1,
+    ).groups
+    assert (described.group_state, described.assignor_name) == ("Stable", "simple")
+    assert described.group_epoch == described.assignment_epoch == member.epoch
+    (one,) = described.members
+    assert (one.member_id, one.subscribed_topic_names) == (member.member_id, [topic])
+    (assigned,) = one.assignment.topic_partitions
+    assert (assigned.topic_name, assigned.partitions) == (topic, [0, 1])
+    assert missing.error_code == E.GROUP_ID_NOT_FOUND
+    (refused,) = peer.call(delete_groups.DeleteGroupsRequest(groups_names=[group]), 2).results
+    assert refused.error_code == E.NON_EMPTY_GROUP
+    member.beat(member_epoch=-1)
+    (done,) = peer.call(delete_groups.DeleteGroupsRequest(groups_names=[group]), 2).results
+    assert done.error_code == E.NONE
+
+
+def test_offsets_of_a_group_with_members_are_not_changed(peer: KafkaPeer, group: str, topic: str) -> None:
+    member = joined(peer, group, topic)
+    altering = alter_share_group_offsets.AlterShareGroupOffsetsRequest(group_id=group, topics=())
+    deleting = delete_share_group_offsets.DeleteShareGroupOffsetsRequest(group_id=group, topics=())
+    for request in (altering, deleting):
+        assert peer.call(request, 0).error_code == E.NON_EMPTY_GROUP
+    member.beat(member_epoch=-1)
+    for request in (altering, deleting):
+        assert peer.call(request, 0).error_code == E.NONE
+
+
+# ── kills ──
+
+
+def test_what_was_accepted_never_comes_again_after_a_kill(tmp_path: Path) -> None:
+    with run_broker(tmp_path / "data") as broker:
+        with KafkaPeer(broker) as peer:
+            create_topic(peer, "orders")
+            configure(peer, "g", share_auto_offset_reset="earliest")
+            put(peer, "orders", *[b"x"] * 10)
+            member = joined(peer, "g", "orders")
+            assert member.fetch() == {0: [(0, 9, 1)]}
+            assert member.acknowledge({0: [(0, 3, ACCEPT), (5, 5, ACCEPT)]}) == {0: E.NONE}
+            assert member.acknowledge({0: [(7, 7, RELEASE)]}) == {0: E.NONE}
+        broker.kill()
+        broker.restart()
+        with KafkaPeer(broker) as peer:
+            assert offsets_of(peer, "g") == {0: (4, 5)}
+            unknown = Member(peer, "g", "orders").beat(member_epoch=member.epoch)
+            assert unknown.error_code == E.UNKNOWN_MEMBER_ID
+            again = joined(peer, "g", "orders")
+            # Only the released delivery was stored; the others may count once more.
+            assert again.fetch() == {0: [(4, 4, 1), (6, 6, 1), (7, 7, 2), (8, 9, 1)]}
+
+
+# ── with Kafka's own client and tools ──
+
+
+@pytest.fixture(scope="module")
+def java_tools() -> None:
+    with kafka_or_skip():
+        libs()
+
+
+def test_java_consumes_and_its_tool_shows_and_resets_the_group(
+    java_tools: None, broker: BrokerProcess, peer: KafkaPeer, group: str, topic: str
+) -> None:
+    values = [f"v{number}".encode() for number in range(20)]
+    put(peer, topic, *values)
+
+    def consume(records: int) -> list[str]:
+        done = run_tool(
+            "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
+            *("--bootstrap-server", broker.kafka_bootstrap, "--topic", topic, "--group", group),
+            *("--max-messages", str(records), "--timeout-ms", str(PATIENCE_MS)),
+            timeout_s=2 * PATIENCE_S,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    def tool(*arguments: str) -> str:
+        done = run_tool(
+            SHARE_TOOL,
+            *("--bootstrap-server", broker.kafka_bootstrap, "--group", group, *arguments),
+            timeout_s=PATIENCE_S,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert consume(20) == [value.decode() for value in values]
+    deadline = time.monotonic() + PATIENCE_S
+    while offsets_of(peer, group)[0] != (20, 0):
+        assert time.monotonic() < deadline
+    assert f"{group:<15} {topic:<15} 0          20            0".split() in [
+        line.split() for line in tool("--describe").splitlines()
+    ]
+    tool("--reset-offsets", "--topic", topic, "--to-earliest", "--execute")
+    assert offsets_of(peer, group)[0] == (0, 20)
+    assert consume(3) == ["v0", "v1", "v2"]
+    tool("--delete-offsets", "--topic", topic)
+    assert offsets_of(peer, group) == {}
+    tool("--delete")
+    shown = run_stele("groups", "--url", broker.http_url)
+    assert group not in shown.stdout.decode()
