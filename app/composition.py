@@ -30,6 +30,7 @@ from .groups.group_lease import GROUPS_LEASE, GroupLease
 from .groups.lease_manager import LeaseManager
 from .groups.offsets_topic import OffsetsTopic
 from .groups.services import Groups
+from .groups.share_queue import ShareQueue
 from .security.service import SecurityStores
 from .settings import Settings
 from .storage.cleaner import CleanerOptions
@@ -227,7 +228,11 @@ async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Grou
         await coordinator.open()
     broker.observe_deletions(coordinator.forget_topic)
     broker.observe_topics(coordinator.topics_changed)
-    groups = Groups(coordinator, LeaseManager(broker=broker, coordinator=coordinator, clock=clock))
+    groups = Groups(
+        coordinator,
+        LeaseManager(broker=broker, coordinator=coordinator, clock=clock),
+        ShareQueue(broker=broker, shares=coordinator.shares),
+    )
     if shared is not None:
         work = GroupLease(groups, take=shared.stores.groups.take, cluster=shared.cluster)
         await work.stand_by()

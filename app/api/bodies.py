@@ -133,6 +133,45 @@ class ExtendBody(Struct, forbid_unknown_fields=True):
     lease_ms: _LeaseMs = 30_000
 
 
+_Lock = Annotated[str, _bounds(minLength=1, maxLength=200)]
+
+
+class SharePollBody(Struct, forbid_unknown_fields=True, rename={"start": "from"}):
+    """A poll of a share group: what to read and how much of it."""
+
+    topics: _Topics
+    max_records: Annotated[int, _bounds(minimum=1, maximum=10_000)] = 100
+    max_bytes: Annotated[int, _bounds(minimum=1)] = 1024 * 1024
+    wait_ms: Annotated[int, _bounds(minimum=0, maximum=2000)] = 0
+    start: Annotated[
+        str | None,
+        Meta(description="where a new group begins; null: by its share.auto.offset.reset"),
+        _bounds(type=["string", "null"], enum=["earliest", "latest", None]),
+    ] = None
+    lock: (
+        Annotated[
+            _Lock,
+            Meta(description="chosen by the client: a repeated poll gets the records that the lock holds"),
+        ]
+        | None
+    ) = None
+
+
+class SharedRecordBody(Struct, forbid_unknown_fields=True):
+    """A record that a lock holds."""
+
+    topic: str
+    partition: Annotated[int, _bounds(minimum=0)]
+    offset: _Offset
+
+
+class ShareLockBody(Struct, forbid_unknown_fields=True):
+    """A lock, and which of its records are meant; null: all of them."""
+
+    lock: _Lock
+    records: Annotated[list[SharedRecordBody], _bounds(minItems=1, maxItems=10_000)] | None = None
+
+
 class AclBody(Struct, forbid_unknown_fields=True):
     """One access rule, in the names of Kafka; see ``acl_text``."""
 

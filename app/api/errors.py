@@ -171,6 +171,9 @@ PROBLEM_KINDS: dict[type[errors.SteleError], ProblemKind] = {
     errors.InvalidRecordState: ProblemKind(
         409, "invalid-record-state", "Records are not held", ErrorCode.INVALID_RECORD_STATE
     ),
+    errors.LockNotHeld: ProblemKind(
+        409, "lock-not-held", "Lock holds no records", ErrorCode.INVALID_RECORD_STATE
+    ),
     errors.LeaseFenced: ProblemKind(409, "lease-fenced", "Lease is fenced", ErrorCode.LEASE_FENCED),
     errors.OffsetMetadataTooLarge: ProblemKind(
         413,

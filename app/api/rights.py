@@ -166,6 +166,11 @@ NEEDS: dict[tuple[str, str], tuple[Need, ...]] = {
     ("POST", f"{_GROUP}/ack"): (group(READ_GROUP), _in_route(READ_TOPIC)),
     ("POST", f"{_GROUP}/nack"): (group(READ_GROUP), _in_route(READ_TOPIC)),
     ("POST", f"{_GROUP}/extend"): (group(READ_GROUP), _in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/share/poll"): (group(READ_GROUP), _in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/share/ack"): (group(READ_GROUP), _in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/share/release"): (group(READ_GROUP), _in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/share/reject"): (group(READ_GROUP), _in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/share/renew"): (group(READ_GROUP), _in_route(READ_TOPIC)),
     # ── transactions ──
     ("POST", "/v1/transactions"): (_in_route(WRITE_TOPIC, CREATE_TOPIC, READ_GROUP, READ_TOPIC),),
     ("POST", f"{_TRANSACTION}/begin"): (_TRANSACTIONAL,),

@@ -79,6 +79,7 @@
     │       ├── InvalidRegularExpression
     │       ├── CommitVersionTooOld
     │       ├── GroupOfOtherType     its members use another group protocol
+    │       ├── LockNotHeld   (``share_groups``) poll again; a lock of a queue holds no records
     │       ├── InvalidRecordState   (``share_groups``) fetch again; the member holds the records no longer
     │       ├── LeaseFenced          its records belong to another lease
     │       └── OffsetMetadataTooLarge
@@ -177,7 +178,7 @@ from .security import (
     TransactionalIdAuthorizationFailed,
     UnknownCredential,
 )
-from .share_groups import InvalidRecordState
+from .share_groups import InvalidRecordState, LockNotHeld
 from .storage import (
     BrokerIdTaken,
     CorruptLog,
@@ -273,6 +274,7 @@ __all__ = [
     "InvalidTransactionState",
     "InvalidTransactionTimeout",
     "LeaseFenced",
+    "LockNotHeld",
     "LogDirFailed",
     "MemberIdRequired",
     "MissingKey",

@@ -6,6 +6,18 @@ from .base import short
 from .groups import GroupError
 
 
+class LockNotHeld(GroupError):
+    """A request over HTTP names a lock that holds no records."""
+
+    def __init__(self, group: str, lock: str) -> None:
+        super().__init__(
+            f"lock {short(lock)!r} of group {short(group)!r} holds no records; "
+            "it ran out, or they are acknowledged already: poll again",
+            group=group,
+        )
+        self.lock = lock
+
+
 class InvalidRecordState(GroupError):
     """An acknowledgement names records that its member does not hold."""
 

@@ -126,6 +126,15 @@ class DurableSharePartition:
         self._wait_for_locks()
         return future
 
+    def check(self, member_id: str, acknowledgements: Sequence[Acknowledgement]) -> None:
+        """Raise what ``acknowledge`` would raise at once."""
+        self.records.check(member_id, acknowledgements, now_ms=self._now_ms())
+
+    def held_by(self, member_id: str) -> tuple[list[AcquiredRange], int]:
+        """Return what a member holds, and in how many ms the first of its locks ends."""
+        held, deadline_ms = self.records.held_by(member_id)
+        return held, max(0, deadline_ms - self._now_ms())
+
     def release_member(self, member_id: str) -> None:
         """Take back all records of a member whose session or connection has ended."""
         if self.records.release_member(member_id, self._limits()):

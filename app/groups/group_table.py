@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 from ..broker.entity_configs import DEFAULT_GROUP_CONFIGS, GroupConfigs
 from ..broker.topics import Topic
@@ -298,6 +298,20 @@ class GroupTable:
         """List a group from ``existing_or_new``, unless a refused request left it unused."""
         if not live.is_unused:
             self.groups.setdefault(live.group.name, live)
+
+    @contextlib.contextmanager
+    def listed(self, live: LiveGroup) -> Iterator[None]:
+        """List a group from ``existing_or_new`` during a request that awaits; afterwards only if it is used.
+
+        Another request that comes meanwhile finds the same group.
+        """
+        name = live.group.name
+        self.groups.setdefault(name, live)
+        try:
+            yield
+        finally:
+            if self.groups.get(name) is live and live.is_unused:
+                del self.groups[name]
 
     # ── deleting ──
 

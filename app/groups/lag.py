@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..broker.broker import Broker
-from ..errors import GroupNotEmpty, InvalidRequest, TopicError
+from ..errors import GroupNotEmpty, GroupNotFound, GroupOfOtherType, InvalidRequest, TopicError
 from .consumer_protocol import AssignedPartition
 from .coordinator import GroupCoordinator
 from .group_states import GroupState
@@ -23,6 +23,9 @@ class PartitionLag:
     ``lag``: records between the committed offset, or the log start, and the last stable
     offset, because the group cannot read those of open transactions yet. ``member_id`` is
     assigned the partition, ``owner`` has claimed it.
+
+    Of a share group ``committed`` is the first offset that is not finished, ``lag`` counts the
+    unfinished offsets from there to the high watermark, and ``in_flight`` those that are locked.
     """
 
     topic: str
@@ -34,6 +37,7 @@ class PartitionLag:
     lag: int
     member_id: str | None
     owner: str | None
+    in_flight: int | None = None
 
 
 async def fresh_group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list[PartitionLag]:
@@ -51,6 +55,8 @@ def group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list
     Raises ``GroupNotFound``.
     """
     described = coordinator.describe(group)
+    if described.type == "share":
+        return _share_lag(broker, coordinator, group)
     assigned = {part: member.member_id for member in described.members for part in member.assigned}
     owners = {part: member.member_id for member in described.members for part in member.owned}
     committed = {
@@ -82,6 +88,30 @@ def group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list
     return lags
 
 
+def _share_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list[PartitionLag]:
+    lags: list[PartitionLag] = []
+    for offsets in coordinator.shares.offsets(group):
+        try:
+            state = broker.log_state(offsets.topic, offsets.partition)
+        except TopicError:
+            continue
+        lags.append(
+            PartitionLag(
+                topic=offsets.topic,
+                partition=offsets.partition,
+                committed=offsets.start_offset,
+                metadata="",
+                log_start_offset=state.log_start_offset,
+                high_watermark=state.high_watermark,
+                lag=max(0, state.high_watermark - offsets.start_offset - offsets.finished),
+                member_id=None,
+                owner=None,
+                in_flight=offsets.acquired,
+            )
+        )
+    return lags
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """Where the group is to continue in a partition.
@@ -106,6 +136,14 @@ class Reset:
     lag: int
 
 
+def topics_read(coordinator: GroupCoordinator, group: str) -> set[str]:
+    """Return the topics in which a group has offsets; of a share group, states."""
+    try:
+        return {one.topic for one in coordinator.shares.offsets(group)}
+    except (GroupNotFound, GroupOfOtherType):
+        return {one.topic for one in coordinator.committed(group)}
+
+
 async def reset_offsets(
     broker: Broker,
     coordinator: GroupCoordinator,
@@ -128,7 +166,14 @@ async def reset_offsets(
     if len({(target.topic, target.partition) for target in targets}) < len(targets):
         raise InvalidRequest("a partition is named twice; name each once")
     resets: list[Reset] = []
-    before = {(commit.topic, commit.partition): commit.offset for commit in coordinator.committed(group)}
+    is_shared = any(
+        listing.group == group and listing.type == "share" for listing in coordinator.list_groups()
+    )
+    before = (
+        {(one.topic, one.partition): one.start_offset for one in coordinator.shares.offsets(group)}
+        if is_shared
+        else {(commit.topic, commit.partition): commit.offset for commit in coordinator.committed(group)}
+    )
     await broker.refresh([(target.topic, target.partition) for target in targets])
     for target in targets:
         state = broker.log_state(target.topic, target.partition)
@@ -150,6 +195,10 @@ async def reset_offsets(
             )
         )
     if dry_run or not resets:
+        return resets
+    if is_shared:
+        for reset in resets:
+            await coordinator.shares.reset(group, reset.topic, reset.partition, reset.after)
         return resets
     leases.retire(group)
     if any(

@@ -129,8 +129,10 @@ class LiveShareGroup:
         """Return the name of a topic in which the group has a state."""
         return self._names[topic_id]
 
-    async def start_partitions(self, topics: Iterable[str]) -> None:
+    async def start_partitions(self, topics: Iterable[str], *, reset: str | None = None) -> None:
         """Return once every partition of those of ``topics`` that exist has a state.
+
+        ``reset`` says where the group begins instead of its ``share.auto.offset.reset``.
 
         Raises:
             GroupStoreFailed, StorageUnavailable: some have none yet; ask again.
@@ -147,7 +149,7 @@ class LiveShareGroup:
         ]
         if missing:
             # Outside the context of the first request, because others wait for it too.
-            task = asyncio.get_running_loop().create_task(self._start(missing), context=Context())
+            task = asyncio.get_running_loop().create_task(self._start(missing, reset), context=Context())
             task.add_done_callback(_retrieve)
             self._starting.update((partition, task) for _, partition in missing)
         tasks = {self._starting[partition] for _, partition in wanted if partition in self._starting}
@@ -161,10 +163,10 @@ class LiveShareGroup:
                     "the share group was deleted, or the broker is closing"
                 ) from None
 
-    async def _start(self, missing: Sequence[tuple[str, OwnedPartition]]) -> None:
+    async def _start(self, missing: Sequence[tuple[str, OwnedPartition]], reset: str | None) -> None:
         """Store the first state of partitions."""
         try:
-            records = [await self._first_state(name, partition) for name, partition in missing]
+            records = [await self._first_state(name, partition, reset) for name, partition in missing]
             await self._persist(records)
             facts = self._context.topic_facts({name for name, _ in missing})
             for record in records:
@@ -177,9 +179,12 @@ class LiveShareGroup:
         self._serve()
         self._context.changed(self.group.name)
 
-    async def _first_state(self, name: str, partition: OwnedPartition) -> SharePartitionRecord:
+    async def _first_state(
+        self, name: str, partition: OwnedPartition, reset: str | None
+    ) -> SharePartitionRecord:
         context = self._context
-        reset = context.configs.text(self.group.name, "share.auto.offset.reset")
+        if reset is None:
+            reset = context.configs.text(self.group.name, "share.auto.offset.reset")
         if any(known.topic_id == partition.topic_id for known in self.partitions):
             # The partition came after the group, which misses none of its records.
             reset = "earliest"

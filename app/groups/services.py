@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 from .coordinator import GroupCoordinator
 from .lease_manager import LeaseManager
+from .share_queue import ShareQueue
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
     coordinator: GroupCoordinator
     leases: LeaseManager
+    queue: ShareQueue
 
     def begin_close(self) -> None:
         """Refuse all calls from now on, and end the polls that wait."""

@@ -6,9 +6,11 @@ Reading is in ``share_reads``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
+
+from stele.wire.isolation_level import IsolationLevel
 
 from ..cluster.consumer_group_store import JOINING, OwnedPartition
 from ..errors import GroupNotEmpty, GroupOfOtherType, InvalidRequest, UnknownMember, UnknownPartition
@@ -72,10 +74,8 @@ class ShareGroups:
         share = live.joined_share_group() if request.epoch == JOINING else live.share
         if share is None:
             raise GroupOfOtherType(request.group, live.type)
-        try:
+        with self._table.listed(live):
             return await share.heartbeat(request)
-        finally:
-            self._table.keep(live)
 
     def _check_served(self) -> None:
         self._table.check_open()
@@ -111,19 +111,17 @@ class ShareGroups:
             raise GroupOfOtherType(group, live.type)
         return live.share
 
-    async def begun(self, group: str, topics: Sequence[str]) -> LiveShareGroup:
+    async def begun(self, group: str, topics: Iterable[str], *, reset: str | None = None) -> LiveShareGroup:
         """Return a group in which all partitions of ``topics`` have a state; a new one if there is none.
 
-        For members that do not join. Raises as ``heartbeat``.
+        For members that do not join. ``reset`` as in ``LiveShareGroup.start_partitions``. Raises as ``heartbeat``.
         """
         self._check_served()
         check_group_id(group)
         live = self._table.existing_or_new(group)
         share = live.joined_share_group()
-        try:
-            await share.start_partitions(topics)
-        finally:
-            self._table.keep(live)
+        with self._table.listed(live):
+            await share.start_partitions(topics, reset=reset)
         return share
 
     def acknowledge(
@@ -155,6 +153,11 @@ class ShareGroups:
         live = self._table.groups.get(group)
         if live is not None and live.share is not None:
             live.share.release_member(member_id)
+
+    def isolation(self, group: str) -> IsolationLevel:
+        """Return what a group reads of transactions."""
+        level = self._table.configs.text(group, "share.isolation.level")
+        return IsolationLevel.READ_COMMITTED if level == "read_committed" else IsolationLevel.READ_UNCOMMITTED
 
     def lock_ms(self, group: str) -> int:
         """Return how long records are locked."""

@@ -139,6 +139,20 @@ class SharePartition:
             default=None,
         )
 
+    def held_by(self, member_id: str) -> tuple[list[AcquiredRange], int]:
+        """Return what a member holds, and when the first of its locks ends; records in a transition do not count."""
+        held: list[AcquiredRange] = []
+        deadline_ms = 0
+        for span in self._spans:
+            if span.state is _ACQUIRED and span.member_id == member_id and span.target is None:
+                held.append(AcquiredRange(span.first, span.last, span.delivery_count))
+                deadline_ms = min(deadline_ms or span.deadline_ms, span.deadline_ms)
+        return held, deadline_ms
+
+    def check(self, member_id: str, acknowledgements: Sequence[Acknowledgement], *, now_ms: int) -> None:
+        """Raise what ``acknowledge`` would raise."""
+        self._checked(member_id, acknowledgements, now_ms=now_ms, may_renew=True)
+
     def ranges(self) -> Iterator[tuple[StoredRange, str]]:
         """Yield the ranges as they are now, and the member that holds each."""
         for span in self._spans:

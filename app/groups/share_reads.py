@@ -50,6 +50,47 @@ class SharedRecords:
     error: SteleError | None = None
 
 
+async def read_held(
+    broker: Broker, partition: TopicPartition, held: Sequence[AcquiredRange], isolation: IsolationLevel
+) -> list[SharedRecords]:
+    """Return records that a member has acquired before. Raises ``SteleError``."""
+    offset, last = held[0].first, held[-1].last
+    parts: list[SharedRecords] = []
+    while offset <= last:
+        fetched = await _read(broker, partition, offset, _READ_BYTES, isolation)
+        if fetched.error is not None:
+            raise fetched.error
+        if not fetched.batches:
+            break
+        parts.append(
+            SharedRecords(
+                partition=partition, acquired=[one for one in held if one.last >= offset], fetched=fetched
+            )
+        )
+        offset = end_of(fetched, offset)
+    return parts
+
+
+async def _read(
+    broker: Broker, partition: TopicPartition, offset: int, bytes_max: int, isolation: IsolationLevel
+) -> Fetched:
+    (fetched,) = await broker.fetch(
+        [
+            PartitionFetch(
+                topic=partition.topic,
+                partition=partition.partition,
+                offset=offset,
+                max_bytes=bytes_max,
+                isolation=isolation,
+            )
+        ],
+        max_bytes=bytes_max,
+        min_bytes=0,
+        is_scan=True,
+    )
+    return fetched
+
+
 async def acquire_records(broker: Broker, share: LiveShareGroup, read: ShareRead) -> list[SharedRecords]:
     """Acquire records for a member, in the order of ``read.partitions``.
 
@@ -124,20 +165,7 @@ async def _acquire_in(
         )
         if offset is None or offset >= end:
             return None
-        (fetched,) = await broker.fetch(
-            [
-                PartitionFetch(
-                    topic=topic,
-                    partition=number,
-                    offset=offset,
-                    max_bytes=min(read.bytes_max, _READ_BYTES),
-                    isolation=read.isolation,
-                )
-            ],
-            max_bytes=min(read.bytes_max, _READ_BYTES),
-            min_bytes=0,
-            is_scan=True,
-        )
+        fetched = await _read(broker, partition, offset, min(read.bytes_max, _READ_BYTES), read.isolation)
         if isinstance(fetched.error, OffsetOutOfRange):
             # The start of the log has moved.
             continue

@@ -56,6 +56,7 @@ ERROR_CODES: dict[type[errors.SteleError], ErrorCode] = {
     errors.CommitVersionTooOld: ErrorCode.UNSUPPORTED_VERSION,
     errors.GroupOfOtherType: ErrorCode.GROUP_ID_NOT_FOUND,
     errors.InvalidRecordState: ErrorCode.INVALID_RECORD_STATE,
+    errors.LockNotHeld: ErrorCode.INVALID_RECORD_STATE,
     errors.LeaseFenced: ErrorCode.LEASE_FENCED,
     errors.OffsetMetadataTooLarge: ErrorCode.OFFSET_METADATA_TOO_LARGE,
     errors.AuthenticationFailed: ErrorCode.SASL_AUTHENTICATION_FAILED,

@@ -17,6 +17,7 @@ from app.cluster.sqlite_groups import SqliteGroupStore
 from app.groups.coordinator import GroupCoordinator
 from app.groups.lease_manager import LeaseManager
 from app.groups.services import Groups
+from app.groups.share_queue import ShareQueue
 from app.security.authenticator import Authenticator
 from app.security.credentials import Credentials
 from app.security.policy import ListenerSecurity
@@ -40,7 +41,11 @@ async def application(path: Path, clock: Clock, *, has_login: bool = False) -> A
     store = SqliteGroupStore(path / "groups.sqlite")
     coordinator = GroupCoordinator(store=store, clock=clock, settings=settings, topic=broker.topic)
     await coordinator.open()
-    groups = Groups(coordinator, LeaseManager(broker=broker, coordinator=coordinator, clock=clock))
+    groups = Groups(
+        coordinator,
+        LeaseManager(broker=broker, coordinator=coordinator, clock=clock),
+        ShareQueue(broker=broker, shares=coordinator.shares),
+    )
     credentials = Credentials(SqliteCredentialStore(path / "metadata.sqlite"))
     await credentials.open()
     authenticator = Authenticator(

@@ -22,6 +22,7 @@ from app.cluster.sqlite_groups import SqliteGroupStore
 from app.groups.coordinator import GroupCoordinator
 from app.groups.lease_manager import LeaseManager
 from app.groups.services import Groups
+from app.groups.share_queue import ShareQueue
 from app.network.admission import Admission
 from app.security.authorizer import Authorizer
 from app.security.policy import ListenerSecurity
@@ -76,7 +77,11 @@ async def listeners(
     await coordinator.open()
     transactions = TransactionCoordinator(broker=broker, groups=coordinator, clock=clock, settings=settings)
     await transactions.open()
-    groups = Groups(coordinator, LeaseManager(broker=broker, coordinator=coordinator, clock=clock))
+    groups = Groups(
+        coordinator,
+        LeaseManager(broker=broker, coordinator=coordinator, clock=clock),
+        ShareQueue(broker=broker, shares=coordinator.shares),
+    )
     services = await open_services(broker, groups, transactions, clock)
     binary_socket, kafka_socket = socket.create_server((HOST, 0)), socket.create_server((HOST, 0))
     binary_port, kafka_port = binary_socket.getsockname()[1], kafka_socket.getsockname()[1]

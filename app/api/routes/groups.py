@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...errors import InvalidRequest
-from ...groups.lag import Target, fresh_group_lag, reset_offsets
+from ...groups.lag import Target, fresh_group_lag, reset_offsets, topics_read
 from ...query.positions import parse_time
 from ...security.acl import CLUSTER_NAME, DESCRIBE_CLUSTER, DESCRIBE_GROUP, DESCRIBE_TOPIC, READ_TOPIC
 from ..bodies import ResetBody
@@ -111,7 +111,8 @@ async def get_group(request: Request) -> Response:
     """Return the members with their assigned and owned partitions, the lag of each partition, and the open leases.
 
     A group of type `consumer` has its partitions assigned by the broker: `generation` is the group epoch, members have
-    an `epoch`, and `target` is what they are about to be assigned. Elsewhere the epochs are null.
+    an `epoch`, and `target` is what they are about to be assigned. In a group of type `share`, `committed` is the first
+    offset that is not finished, and `in_flight` counts the records that are locked. Elsewhere these are null.
     """
     groups = groups_of(request)
     name = str(request.path_params["group"])
@@ -154,6 +155,7 @@ async def get_group(request: Request) -> Response:
                     "log_start_offset": partition.log_start_offset,
                     "high_watermark": partition.high_watermark,
                     "lag": partition.lag,
+                    "in_flight": partition.in_flight,
                     "member_id": partition.member_id,
                     "owner": partition.owner,
                 }
@@ -251,7 +253,7 @@ def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
     if topics is None:
         # Those that the client may read: the others are none of its business.
         reads_topic = is_seen(request, READ_TOPIC)
-        topics = sorted({one.topic for one in coordinator.committed(group) if reads_topic(one.topic)})
+        topics = sorted(filter(reads_topic, topics_read(coordinator, group)))
         if not topics:
             raise InvalidRequest(
                 f'group {group[:200]!r} has no committed offsets; list the topics to reset in "topics"'

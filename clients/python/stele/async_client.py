@@ -39,7 +39,9 @@ from .wire.compression import Compression
 
 if TYPE_CHECKING:
     from .grouping.async_group import AsyncGroup
+    from .grouping.async_queue import AsyncQueue
     from .grouping.core import GroupSettings
+    from .grouping.queue_core import QueueSettings
     from .tables.async_table import AsyncTable
     from .tables.core import TableSettings
     from .transactions.async_transaction import AsyncTransaction
@@ -442,6 +444,17 @@ class AsyncClient:
         # A separate connection, because responses come in request order and a long poll would delay them.
         own = AsyncClient(config=self.config)
         return AsyncGroup(own, group, *topics, **options)
+
+    def queue(self, group: str, *topics: str, **options: Unpack[QueueSettings]) -> AsyncQueue:
+        """Take single records of ``topics`` as one of the readers of the share group ``group``.
+
+        See ``AsyncQueue`` and ``QueueOptions``. Over HTTP only.
+        """
+        from .grouping.async_queue import AsyncQueue
+
+        # A separate connection, because a long poll would delay other requests.
+        own = AsyncClient(config=self.config)
+        return AsyncQueue(own, group, *topics, **options)
 
     async def join_group(
         self, group: str, *topics: str, session_timeout_s: float = 45.0, member_id: str = ""

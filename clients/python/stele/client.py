@@ -41,6 +41,8 @@ from .wire.compression import Compression
 if TYPE_CHECKING:
     from .grouping.core import GroupSettings
     from .grouping.group import Group
+    from .grouping.queue import Queue
+    from .grouping.queue_core import QueueSettings
     from .tables.core import TableSettings
     from .tables.table import Table
     from .transactions.transaction import Transaction
@@ -424,6 +426,17 @@ class Client:
         # A separate connection, because responses come in request order and a long poll would delay them.
         own = Client(config=self.config)
         return Group(own, group, *topics, **options)
+
+    def queue(self, group: str, *topics: str, **options: Unpack[QueueSettings]) -> Queue:
+        """Take single records of ``topics`` as one of the readers of the share group ``group``.
+
+        See ``Queue`` and ``QueueOptions``. Over HTTP only.
+        """
+        from .grouping.queue import Queue
+
+        # A separate connection, because a long poll would delay other requests.
+        own = Client(config=self.config)
+        return Queue(own, group, *topics, **options)
 
     def join_group(
         self, group: str, *topics: str, session_timeout_s: float = 45.0, member_id: str = ""

@@ -207,6 +207,18 @@ class Polled:
 
 
 @dataclass(slots=True, kw_only=True)
+class SharePolled:
+    """Records of a share group under a lock, each with the number of its deliveries, this one included.
+
+    ``lock`` is None if no record came in time. Times in ms.
+    """
+
+    lock: str | None
+    expires_in_ms: int
+    records: list[tuple[Record[bytes], int]]
+
+
+@dataclass(slots=True, kw_only=True)
 class GroupMember:
     """``epoch`` is None unless the broker assigns the partitions of the group (type ``consumer``)."""
 

@@ -15,6 +15,7 @@ from fastapi import FastAPI
 from app.api.application import create_application
 from app.groups.lease_manager import LeaseManager
 from app.groups.services import Groups
+from app.groups.share_queue import ShareQueue
 from app.transactions.services import open_services
 from tests.support.simulated_time import simulated
 from tests.support.transactions import TransactionBench
@@ -24,7 +25,7 @@ from tests.support.transactions import TransactionBench
 async def serving(path: Path) -> AsyncGenerator[tuple[TransactionBench, FastAPI, httpx.AsyncClient]]:
     bench = await TransactionBench(path).open()
     leases = LeaseManager(broker=bench.broker, coordinator=bench.groups, clock=bench.clock)
-    groups = Groups(bench.groups, leases)
+    groups = Groups(bench.groups, leases, ShareQueue(broker=bench.broker, shares=bench.groups.shares))
     services = await open_services(bench.broker, groups, bench.transactions, bench.clock)
     app = create_application(bench.broker, groups, services, bench.settings)
     transport = httpx.ASGITransport(app)

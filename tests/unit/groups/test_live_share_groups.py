@@ -226,6 +226,20 @@ async def test_states_of_a_topic_that_went_while_the_broker_was_down_are_dropped
     await bench.close()
 
 
+@simulated
+async def test_members_that_join_a_new_group_at_the_same_time_are_in_one_group(bench: GroupBench) -> None:
+    await bench.open()
+    answers = await asyncio.gather(*(beat(bench, member) for member in "abc"))
+    assert len({answer.epoch for answer in answers}) == 1
+    assert sorted(number for answer in answers for number in numbers(answer)) == [0, 1, 2, 3]
+    shares = bench.coordinator.shares
+    topics = ["orders"]
+    assert (
+        len({id(one) for one in await asyncio.gather(*(shares.begun("new", topics) for _ in range(3)))}) == 1
+    )
+    await bench.close()
+
+
 # ── administration ──
 
 

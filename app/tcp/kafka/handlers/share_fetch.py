@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from stele.wire.error_codes import ErrorCode
-from stele.wire.isolation_level import IsolationLevel
 
 from ....broker.broker import Broker
 from ....errors import InvalidRequest, SteleError, UnknownTopicId
@@ -107,7 +106,7 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
             ShareRead(
                 member_id=session.member_id,
                 partitions=list(places),
-                isolation=_isolation(context, group),
+                isolation=context.groups.shares.isolation(group),
                 records_max=min(request.max_records, _RECORDS_MAX),
                 bytes_max=max(1, answer_bytes_max(context.broker, request)),
                 wait_ms=0 if has_news else _wait_ms(context, request),
@@ -177,11 +176,6 @@ def _place(context: Context, partition: SharedPartition) -> tuple[TopicPartition
     except SteleError as error:
         return None, describe_error(error)
     return TopicPartition(topic.name, partition.number), (ErrorCode.NONE, None)
-
-
-def _isolation(context: Context, group: str) -> IsolationLevel:
-    level = context.broker.configs.groups.text(group, "share.isolation.level")
-    return IsolationLevel.READ_COMMITTED if level == "read_committed" else IsolationLevel.READ_UNCOMMITTED
 
 
 def _wait_ms(context: Context, request: ShareFetchRequest) -> int:

@@ -13,6 +13,7 @@ modules.
 - ``topics``        topics, and the broker as a whole
 - ``groups``        membership in a consumer group, ownership of partitions, commits
 - ``leases``        reading under leases: polls and acknowledgements
+- ``share_queue``   single records of share groups
 - ``transactions``  transactions over several requests
 - ``group_admin``   listing, describing and deleting groups, resetting offsets
 - ``acls``          access rules

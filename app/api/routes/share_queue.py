@@ -1,0 +1,130 @@
+"""Serve share groups as queues over HTTP: poll, acknowledge, release, reject, renew (ADR-0045)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from fastapi import APIRouter
+from msgspec import Raw
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...broker.fetch import records_in_turns
+from ...groups.share_queue import SharePoll, SharePolled
+from ...groups.share_reads import SharedRecords
+from ...groups.share_state import AcknowledgeType
+from ...security.acl import READ_TOPIC
+from ...storage.topic_partition import TopicPartition
+from ..bodies import ShareLockBody, SharePollBody
+from ..encoded_slash import EncodedSlashRoute
+from ..json_bodies import json_answer, json_body
+from ..openapi import share_queue as openapi
+from ..record_json import encode, record_out
+from ..rights import access_of, require
+from ..state import broker_of, groups_of
+from ..throttling import page_bytes_max
+
+router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
+
+_JSON = "application/json"
+_POLL_EXAMPLE = '{"topics": ["orders"], "max_records": 10, "wait_ms": 1000}'
+_LOCK_EXAMPLE = '{"lock": "…", "records": [{"topic": "orders", "partition": 0, "offset": 42}]}'
+
+
+@router.post(
+    "/v1/groups/{group}/share/poll", openapi_extra=openapi.POLL, summary="Take records of a share group"
+)
+async def poll(request: Request) -> Response:
+    """Take records under a lock: nobody else gets them until the lock ends.
+
+    Acknowledge, release or reject them one by one or all at once; any client that knows the lock may. `deliveries`
+    counts how often a record was delivered, this time included; after `share.delivery.count.limit` deliveries it is
+    given up. The group needs no members, and shares its records with those that use the Kafka protocol.
+    """
+    body = await json_body(request, SharePollBody, _POLL_EXAMPLE)
+    require(request, READ_TOPIC, body.topics)
+    polled = await groups_of(request).queue.poll(
+        SharePoll(
+            group=str(request.path_params["group"]),
+            topics=frozenset(body.topics),
+            records_max=body.max_records,
+            bytes_max=page_bytes_max(request, body.max_bytes),
+            wait_ms=body.wait_ms,
+            reset=body.start,
+            lock=body.lock,
+        )
+    )
+    return Response(await _polled(polled, broker_of(request).now_ms()), media_type=_JSON)
+
+
+async def _polled(polled: SharePolled, now_ms: int) -> bytes:
+    texts: list[bytes] = []
+    for part in polled.records:
+        texts += await _records(part)
+    rest = encode(
+        {
+            "lock": polled.lock if texts else None,
+            "expires_at": now_ms + polled.expires_in_ms if texts else None,
+            "expires_in_ms": polled.expires_in_ms if texts else None,
+        }
+    )
+    return b'{"records":[' + b",".join(texts) + b"]," + rest[1:]
+
+
+async def _records(part: SharedRecords) -> list[bytes]:
+    """Return the records of acquired ranges as JSON."""
+    assert part.fetched is not None
+    texts: list[bytes] = []
+    topic = Raw(encode(part.partition.topic))
+    firsts = [one.first for one in part.acquired]
+    async for records in records_in_turns(part.fetched, firsts[0]):
+        for record in records:
+            acquired = part.acquired[max(0, bisect_right(firsts, record.offset) - 1)]
+            if acquired.first <= record.offset <= acquired.last:
+                shown = encode(record_out(part.partition.partition, record, parse_values=False))
+                texts.append(b'{"topic":%s,"deliveries":%d,%s' % (topic, acquired.delivery_count, shown[1:]))
+    return texts
+
+
+async def _settle(request: Request, kind: AcknowledgeType) -> int:
+    body = await json_body(request, ShareLockBody, _LOCK_EXAMPLE)
+    group, queue = str(request.path_params["group"]), groups_of(request).queue
+    records: dict[TopicPartition, list[int]] | None = None
+    if body.records is not None:
+        records = {}
+        for record in body.records:
+            records.setdefault(TopicPartition(record.topic, record.partition), []).append(record.offset)
+    if access_of(request) is not None:
+        topics = queue.topics_of(group, body.lock) if records is None else {part.topic for part in records}
+        require(request, READ_TOPIC, topics)
+    return await queue.settle(group, body.lock, kind, records)
+
+
+@router.post("/v1/groups/{group}/share/ack", openapi_extra=openapi.SETTLE, summary="Acknowledge records")
+async def ack(request: Request) -> Response:
+    """Finish records of a lock: the group never delivers them again, also after a crash.
+
+    Either all records of the request change, or none: 409 if the lock does not hold one of them any more.
+    """
+    return json_answer({"records": await _settle(request, AcknowledgeType.ACCEPT)})
+
+
+@router.post("/v1/groups/{group}/share/release", openapi_extra=openapi.SETTLE, summary="Release records")
+async def release(request: Request) -> Response:
+    """Give records back before the lock ends: they are delivered again, unless it was their last delivery."""
+    return json_answer({"records": await _settle(request, AcknowledgeType.RELEASE)})
+
+
+@router.post("/v1/groups/{group}/share/reject", openapi_extra=openapi.SETTLE, summary="Reject records")
+async def reject(request: Request) -> Response:
+    """Give records up: the group does not deliver them again."""
+    return json_answer({"records": await _settle(request, AcknowledgeType.REJECT)})
+
+
+@router.post("/v1/groups/{group}/share/renew", openapi_extra=openapi.SETTLE, summary="Renew a lock")
+async def renew(request: Request) -> Response:
+    """Let the lock of records last for `share.record.lock.duration.ms` from now on."""
+    count = await _settle(request, AcknowledgeType.RENEW)
+    lock_ms = groups_of(request).queue.lock_ms(str(request.path_params["group"]))
+    expires_at_ms = broker_of(request).now_ms() + lock_ms
+    return json_answer({"records": count, "expires_at": expires_at_ms, "expires_in_ms": lock_ms})

@@ -1,0 +1,149 @@
+"""The asyncio queue."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from types import TracebackType
+from typing import Self, Unpack
+
+from ..errors import ClosedError, SteleClientError
+from ..operations.share_queue import Settlement
+from .async_group import AsyncCaller
+from .queue_core import QueueCore, QueuedRecordCore, QueueSettings
+
+
+class AsyncQueueRecord(QueuedRecordCore):
+    """A record that a queue holds. A async with block acknowledges it, or releases it after an exception.
+
+    ::
+
+        async with record:
+            send(record.value)
+    """
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, queue: AsyncQueue, core: QueuedRecordCore) -> None:
+        super().__init__(core.record, core.deliveries, core.lock)
+        self._queue = queue
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.is_settled:
+            return
+        if error is None:
+            await self._queue.ack(self)
+            return
+        # If this does not reach the broker, the lock ends by itself.
+        with contextlib.suppress(SteleClientError):
+            await self._queue.release(self)
+
+
+class AsyncQueue(QueueCore):
+    """Takes single records of topics, as one of the readers of a share group; created by ``AsyncClient.queue``.
+
+    ::
+
+        async with client.queue("packers", "orders") as queue:
+            async for record in queue:
+                async with record:
+                    send(record.value)
+
+    Any number of readers in any number of processes, also ``KafkaShareConsumer``, share the records.
+    A record is delivered again when its reader releases it or dies, and given up after
+    ``share.delivery.count.limit`` deliveries or by ``reject``. There is no order. Over HTTP only.
+    """
+
+    def __init__(
+        self, client: AsyncCaller, group: str, *topics: str, **options: Unpack[QueueSettings]
+    ) -> None:
+        """Use ``client`` for this queue alone; ``close`` closes it. See ``QueueOptions``.
+
+        Raises:
+            ValueError: no topic was given, or an option is invalid.
+        """
+        super().__init__(group, topics, options)
+        self._client = client
+        self._is_closed = False
+        self._left: list[AsyncQueueRecord] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Release the records that were taken and not handed out, and close the connection."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        with contextlib.suppress(SteleClientError):
+            await self._settle("release", self._left)
+        self._left = []
+        await self._client.close()
+
+    async def __aiter__(self) -> AsyncIterator[AsyncQueueRecord]:
+        """Hand out records one by one; locks of those that wait are renewed."""
+        while not self._is_closed:
+            if not self._left:
+                self._left = await self.poll()
+                continue
+            if self.must_renew(asyncio.get_running_loop().time()):
+                await self.renew(*self._left)
+            yield self._left.pop(0)
+
+    async def poll(self) -> list[AsyncQueueRecord]:
+        """Take records; none if no record came within ``wait_s``.
+
+        Raises:
+            UnsupportedOperationError: the URL is not an ``http://`` or ``https://`` URL.
+            SteleClientError: any other error, after retries while the connection breaks.
+        """
+        if self._is_closed:
+            raise ClosedError("queue")
+        timeout_s = self.options.wait_s + self._client.config.timeout_s
+        polled = await self._client.call(self.poll_operation(), timeout_s=timeout_s)
+        self.note_polled(polled, asyncio.get_running_loop().time())
+        lock = polled.lock or ""
+        return [
+            AsyncQueueRecord(self, QueuedRecordCore(record, deliveries, lock))
+            for record, deliveries in polled.records
+        ]
+
+    async def ack(self, *records: QueuedRecordCore) -> None:
+        """Finish records: the group never delivers them again. Durable when the call returns.
+
+        Raises:
+            GroupError: a lock ended before; its records are delivered again, and none of it was finished.
+        """
+        await self._settle("ack", records)
+
+    async def release(self, *records: QueuedRecordCore) -> None:
+        """Let records be delivered again at once, unless it was their last delivery. Raises ``GroupError``."""
+        await self._settle("release", records)
+
+    async def reject(self, *records: QueuedRecordCore) -> None:
+        """Give records up: the group does not deliver them again. Raises ``GroupError``."""
+        await self._settle("reject", records)
+
+    async def renew(self, *records: QueuedRecordCore) -> None:
+        """Let the locks of records begin anew. Raises ``GroupError``."""
+        await self._settle("renew", records)
+
+    async def _settle(self, kind: Settlement, records: Iterable[QueuedRecordCore]) -> None:
+        settled = list(records)
+        for operation in self.settle_operations(kind, settled):
+            expires_in_ms = await self._client.call(operation)
+            if kind == "renew":
+                self._note_lock(expires_in_ms, asyncio.get_running_loop().time())
+        for record in settled:
+            record.is_settled = kind != "renew"

@@ -1,0 +1,80 @@
+"""Operations on records of share groups, over HTTP only (ADR-0045)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ..records import Record, SharePolled
+from .base import HttpAnswer, HttpRequest, Operation
+from .groups import group_path, json_request
+from .json_records import record_from_json
+
+Settlement: TypeAlias = Literal["ack", "release", "reject", "renew"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharePoll(Operation[SharePolled]):
+    """Take records under a lock; repeatable, because the same lock returns the same records."""
+
+    is_repeatable = True
+    group: str
+    topics: Sequence[str]
+    lock: str
+    start: str | None = None
+    max_records: int = 100
+    max_bytes: int = 1024 * 1024
+    wait_ms: int = 0
+
+    @property
+    def wait_s(self) -> float:
+        return self.wait_ms / 1000
+
+    def to_http(self) -> HttpRequest:
+        body = {
+            "topics": self.topics,
+            "lock": self.lock,
+            "from": self.start,
+            "max_records": self.max_records,
+            "max_bytes": self.max_bytes,
+            "wait_ms": self.wait_ms,
+        }
+        return json_request("POST", group_path(self.group, "share", "poll"), body)
+
+    def from_http(self, answer: HttpAnswer) -> SharePolled:
+        document = answer.json()
+        return SharePolled(
+            lock=document["lock"],
+            expires_in_ms=int(document["expires_in_ms"] or 0),
+            records=[
+                (record_from_json(str(record["topic"]), record), int(record["deliveries"]))
+                for record in document["records"]
+            ],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle(Operation[int]):
+    """Acknowledge, release, reject or renew records of a lock. Returns for how long they are locked, in ms.
+
+    Not repeatable: a lock does not tell whether it held a record before.
+    """
+
+    group: str
+    kind: Settlement
+    lock: str
+    records: Sequence[Record[bytes]]
+
+    def to_http(self) -> HttpRequest:
+        body = {
+            "lock": self.lock,
+            "records": [
+                {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+                for record in self.records
+            ],
+        }
+        return json_request("POST", group_path(self.group, "share", self.kind), body)
+
+    def from_http(self, answer: HttpAnswer) -> int:
+        return int(answer.json().get("expires_in_ms", 0))
