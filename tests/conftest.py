@@ -9,12 +9,18 @@ pytest_plugins = ["tests.support.time_limit", "tests.support.warm_processes"]
 
 # Parallel processes take whole files from the front, so the files that take longest must not come last.
 LONGEST_FIRST = (
+    "tests/integration/test_http_schema.py",
+    "tests/unit/storage/test_compaction_crashes.py",
+    "tests/conformance/test_groups.py",
+    "tests/console/test_screens.py",
     "tests/integration/spark/",
+    "tests/unit/storage/shared/test_simulation.py",
     "tests/integration/cdc/",
-    "tests/integration/",
-    "tests/conformance/",
+    "tests/unit/storage/test_power_cut.py",
     "tests/console/",
 )
+# These compute; all others wait for brokers, browsers and clients for much of their time.
+COMPUTING = "tests/unit/"
 
 
 # How long an example takes says more about the load of the machine than about the code.
@@ -30,12 +36,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put stories back into their order, and long files first; everything else stays shuffled."""
+    """Put stories back into their order, long files first, and mix files that compute with files that wait.
+
+    Everything else stays shuffled.
+    """
     stories: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("in_written_order"):
-            stories.setdefault(item.nodeid.partition("::")[0], []).append(item)
-    items.sort(key=_rank)
+            stories.setdefault(_file(item), []).append(item)
+    places = _places(items)
+    items.sort(key=lambda item: places[_file(item)])
     first_places = {id(story[0]): story for story in stories.values()}
     in_stories = {id(item) for story in stories.values() for item in story}
     ordered: list[pytest.Item] = []
@@ -47,10 +57,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = ordered
 
 
-def _rank(item: pytest.Item) -> int:
-    """Return the place of the item's directory in ``LONGEST_FIRST``."""
+def _places(items: list[pytest.Item]) -> dict[str, tuple[int, float]]:
+    """Return where each file comes: its rank among the longest, and its place in an even mix of the others."""
+    files = dict.fromkeys(_file(item) for item in items)
+    others = [file for file in files if _rank(file) == len(LONGEST_FIRST)]
+    places = {file: (_rank(file), 0.0) for file in files}
+    for is_computing in (True, False):
+        kind = [file for file in others if file.startswith(COMPUTING) is is_computing]
+        for index, file in enumerate(kind):
+            places[file] = len(LONGEST_FIRST), (index + 0.5) / len(kind)
+    return places
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _rank(file: str) -> int:
+    """Return the place of the file, or of its directory, in ``LONGEST_FIRST``."""
     for rank, prefix in enumerate(LONGEST_FIRST):
-        if item.nodeid.startswith(prefix):
+        if file.startswith(prefix):
             return rank
     return len(LONGEST_FIRST)
 
