@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 
 from ..broker.entity_configs import DEFAULT_GROUP_CONFIGS, GroupConfigs
 from ..broker.topics import Topic
@@ -300,7 +300,7 @@ class GroupTable:
             self.groups.setdefault(live.group.name, live)
 
     @contextlib.contextmanager
-    def listed(self, live: LiveGroup) -> Iterator[None]:
+    def listed(self, live: LiveGroup) -> Generator[None]:
         """List a group from ``existing_or_new`` during a request that awaits; afterwards only if it is used.
 
         Another request that comes meanwhile finds the same group.
