@@ -45,6 +45,7 @@ CAPABILITIES = (
     "rebalance on leave",
     "rebalance on death",
     "static membership",
+    "broker-side assignment",
     "commit metadata",
     "create",
     "describe",

@@ -50,6 +50,9 @@ func (c *client) join(ctx context.Context, command *driver.Command) (any, error)
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, lost map[string][]int32) { m.lose(lost) }),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, lost map[string][]int32) { m.lose(lost) }),
 	}
+	if command.Protocol == "consumer" {
+		options = append(options, kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer())
+	}
 	if command.InstanceID != "" {
 		options = append(options, kgo.InstanceID(command.InstanceID))
 	}

@@ -153,6 +153,7 @@ type Command struct {
 	Member     string   `json:"member"`
 	Group      string   `json:"group"`
 	InstanceID string   `json:"instance_id"`
+	Protocol   string   `json:"protocol"`
 	Start      string   `json:"start"`
 	Offsets    []Commit `json:"offsets"`
 }

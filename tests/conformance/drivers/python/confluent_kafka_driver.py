@@ -259,11 +259,15 @@ class ConfluentKafkaDriver(PythonDriver):
         config = {
             **self._config,
             "group.id": command["group"],
-            "session.timeout.ms": command.get("session_timeout_ms", SESSION_TIMEOUT_DEFAULT_MS),
-            "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
             "auto.offset.reset": command.get("start", "earliest"),
             "enable.auto.commit": False,
         }
+        if "protocol" in command:
+            # The broker tells such a member its session timeout and how often to send heartbeats.
+            config["group.protocol"] = command["protocol"]
+        else:
+            config["session.timeout.ms"] = command.get("session_timeout_ms", SESSION_TIMEOUT_DEFAULT_MS)
+            config["heartbeat.interval.ms"] = HEARTBEAT_INTERVAL_MS
         if "instance_id" in command:
             config["group.instance.id"] = command["instance_id"]
         member = _Member(Consumer(config))

@@ -121,6 +121,7 @@ class _Member:
 class KcatDriver(PythonDriver):
     client = "kcat"
     unsupported = (
+        "broker-side assignment",
         "transactions",
         "setting timestamps",
         "no timestamp",

@@ -82,9 +82,14 @@ final class Members implements AutoCloseable {
         Properties settings = new Properties();
         settings.put(ConsumerConfig.GROUP_ID_CONFIG, command.text("group"));
         settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, command.text("start", "earliest"));
-        settings.put(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG, sessionTimeout);
-        // A member learns of a rebalance by its heartbeat; the default of 3 s would make the tests slow.
-        settings.put(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG, 500);
+        if (command.has("protocol")) {
+            // The broker tells such a member its session timeout and how often to send heartbeats.
+            settings.put(ConsumerConfig.GROUP_PROTOCOL_CONFIG, command.text("protocol"));
+        } else {
+            settings.put(ConsumerConfig.SESSION_TIMEOUT_MS_CONFIG, sessionTimeout);
+            // A member learns of a rebalance by its heartbeat; the default of 3 s would make the tests slow.
+            settings.put(ConsumerConfig.HEARTBEAT_INTERVAL_MS_CONFIG, 500);
+        }
         if (command.has("instance_id")) {
             settings.put(ConsumerConfig.GROUP_INSTANCE_ID_CONFIG, command.text("instance_id"));
         }
