@@ -46,6 +46,7 @@ CAPABILITIES = (
     "rebalance on death",
     "static membership",
     "broker-side assignment",
+    "share groups",
     "commit metadata",
     "create",
     "describe",

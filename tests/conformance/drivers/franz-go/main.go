@@ -32,6 +32,7 @@ type client struct {
 	options []kgo.Opt
 	admin   *kadm.Client
 	members map[string]*member
+	shares  map[string]*shareMember
 	// Transactional producers by the tests' names of them.
 	transactional map[string]*kgo.Client
 }
@@ -41,6 +42,7 @@ func main() {
 	c := &client{
 		options:       append(security(login), kgo.SeedBrokers(bootstrap)),
 		members:       map[string]*member{},
+		shares:        map[string]*shareMember{},
 		transactional: map[string]*kgo.Client{},
 	}
 	admin, err := c.open(
@@ -65,6 +67,10 @@ func main() {
 		"poll":           c.poll,
 		"commit":         c.commit,
 		"leave":          c.leave,
+		"share":          c.share,
+		"take":           c.take,
+		"settle":         c.settle,
+		"unshare":        c.unshare,
 		"committed":      c.committed,
 		"create_topic":   c.createTopic,
 		"describe_topic": c.describeTopic,
@@ -77,6 +83,9 @@ func main() {
 		"describe_group": c.describeGroup,
 		"delete_group":   c.deleteGroup,
 	}, nameOf)
+	for _, m := range c.shares {
+		m.client.Close()
+	}
 	for _, m := range c.members {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		_ = m.close(ctx)

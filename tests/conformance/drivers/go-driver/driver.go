@@ -46,6 +46,25 @@ type Record struct {
 	Key       []byte   `json:"key"`
 	Value     []byte   `json:"value"`
 	Headers   []Header `json:"headers"`
+
+	Deliveries int32 `json:"deliveries,omitempty"`
+}
+
+// Place is where a record is.
+type Place struct {
+	Topic     string
+	Partition int32
+	Offset    int64
+}
+
+// Outcome is on the wire ["topic", partition, offset, "accept"].
+type Outcome struct {
+	Place
+	Kind string
+}
+
+func (o *Outcome) UnmarshalJSON(data []byte) error {
+	return json.Unmarshal(data, &[]any{&o.Topic, &o.Partition, &o.Offset, &o.Kind})
 }
 
 // TopicPartition is on the wire a pair, ["topic", partition].
@@ -156,6 +175,8 @@ type Command struct {
 	Protocol   string   `json:"protocol"`
 	Start      string   `json:"start"`
 	Offsets    []Commit `json:"offsets"`
+
+	Outcomes []Outcome `json:"outcomes"`
 }
 
 // Fetched is the partitions that `fetch` reads, one or several.

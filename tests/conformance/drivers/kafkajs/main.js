@@ -93,7 +93,7 @@ async function execute (command) {
   }
 }
 
-const unsupported = ['static membership', 'broker-side assignment', 'null header values', ...await registerCodecs()]
+const unsupported = ['static membership', 'broker-side assignment', 'share groups', 'null header values', ...await registerCodecs()]
 const { version } = createRequire(import.meta.url)('kafkajs/package.json')
 reply({ client: 'kafkajs', version, unsupported })
 

@@ -91,7 +91,7 @@ class AiokafkaDriver(PythonDriver):
 
     client = "aiokafka"
     version = aiokafka.__version__
-    unsupported = ("delete_group", "broker-side assignment")
+    unsupported = ("delete_group", "broker-side assignment", "share groups")
 
     def __init__(self, bootstrap: str, login: Login | None = None) -> None:
         super().__init__(bootstrap, login)

@@ -64,6 +64,7 @@ def _checked(message: Message) -> Message:
 class ConfluentKafkaDriver(PythonDriver):
     client = "confluent-kafka"
     version = f"{confluent_kafka.__version__}"
+    unsupported = ("share groups",)
 
     def __init__(self, bootstrap: str, login: Login | None = None) -> None:
         super().__init__(bootstrap, login)

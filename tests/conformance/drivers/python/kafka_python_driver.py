@@ -93,7 +93,7 @@ def _security(login: Login) -> dict[str, Any]:
 class KafkaPythonDriver(PythonDriver):
     client = "kafka-python"
     version = kafka_version
-    unsupported = ("null header values", "broker-side assignment")
+    unsupported = ("null header values", "broker-side assignment", "share groups")
 
     def __init__(self, bootstrap: str, login: Login | None = None) -> None:
         super().__init__(bootstrap, login)

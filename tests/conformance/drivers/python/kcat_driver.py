@@ -122,6 +122,7 @@ class KcatDriver(PythonDriver):
     client = "kcat"
     unsupported = (
         "broker-side assignment",
+        "share groups",
         "transactions",
         "setting timestamps",
         "no timestamp",

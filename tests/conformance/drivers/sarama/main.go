@@ -46,7 +46,7 @@ func main() {
 		members:       map[string]*member{},
 		transactional: map[string]sarama.SyncProducer{},
 	}
-	driver.Serve("sarama", "github.com/IBM/sarama", []string{"no timestamp", "broker-side assignment"}, map[string]driver.Handler{
+	driver.Serve("sarama", "github.com/IBM/sarama", []string{"no timestamp", "broker-side assignment", "share groups"}, map[string]driver.Handler{
 		"produce":        limited(c.produce),
 		"produce_keyed":  limited(c.produceKeyed),
 		"fetch":          c.fetch,

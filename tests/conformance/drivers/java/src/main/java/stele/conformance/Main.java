@@ -41,6 +41,7 @@ public final class Main {
 
         Records records = new Records(connection);
         try (Members members = new Members(connection);
+                Shares shares = new Shares(connection);
                 Transactions transactions = new Transactions(connection);
                 Administration administration = new Administration(connection)) {
             for (String line = in.readLine(); line != null; line = in.readLine()) {
@@ -48,7 +49,7 @@ public final class Main {
                 JsonObject answer = new JsonObject();
                 answer.add("id", command.json().get("id"));
                 try {
-                    answer.add("result", execute(command, records, transactions, members, administration));
+                    answer.add("result", execute(command, records, transactions, members, shares, administration));
                 } catch (Exception e) {
                     Throwable cause = causeOf(e);
                     answer.addProperty("error", nameOf(cause));
@@ -73,6 +74,7 @@ public final class Main {
             Records records,
             Transactions transactions,
             Members members,
+            Shares shares,
             Administration administration)
             throws Exception {
         return switch (command.text("op")) {
@@ -85,6 +87,10 @@ public final class Main {
             case "poll" -> members.poll(command);
             case "commit" -> members.commit(command);
             case "leave" -> members.leave(command);
+            case "share" -> shares.share(command);
+            case "take" -> shares.take(command);
+            case "settle" -> shares.settle(command);
+            case "unshare" -> shares.unshare(command);
             case "offsets" -> administration.offsets(command);
             case "committed" -> administration.committed(command);
             case "create_topic" -> administration.createTopic(command);
