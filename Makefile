@@ -30,7 +30,7 @@ LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
 export LOAD_SECONDS LOAD_USERS
 
-.PHONY: help setup run test long conformance lint format bench load demo fuzz mutants torture clean
+.PHONY: help setup run test long conformance lint format bench load demo cluster fuzz mutants torture clean
 
 help: ## list the targets
 	@echo "Stele, a log broker. Targets:"
@@ -77,6 +77,10 @@ load: $(DEVELOPMENT) ## load a temporary broker over HTTP and TCP for LOAD_SECON
 
 demo: $(DEVELOPMENT) ## replay 336,776 flights over both protocols and read each back through the other
 	$(BIN)/python -m load.demo_flights --flights $(DEMO_FLIGHTS) $(ARGS)
+
+cluster: $(DEVELOPMENT) ## start PostgreSQL, an S3 server and three brokers on this machine, until ctrl-c
+	@$(if $(findstring --inline,$(ARGS)),:,tests/integration/install_seaweedfs.sh)
+	@exec $(BIN)/python -m load.run_cluster $(ARGS)
 
 fuzz: $(DEVELOPMENT) ## fuzz the decoders of the Kafka listener for FUZZ_SECONDS (60), guided by coverage
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \

@@ -65,11 +65,14 @@ def _user() -> str | None:
 
 
 class PostgresServer:
-    """Started in a ``with``; ``kill`` and ``start`` again as often as a test likes."""
+    """Started in a ``with``; ``kill`` and ``start`` again as often as a test likes.
 
-    def __init__(self, bin_dir: Path, **settings: str) -> None:
+    Its files are in a new directory in ``parent``, which every user may enter.
+    """
+
+    def __init__(self, bin_dir: Path, *, parent: Path = Path("/tmp"), **settings: str) -> None:
         self._bin = bin_dir
-        self._home = Path(tempfile.mkdtemp(prefix="stele-postgres-", dir="/tmp"))
+        self._home = Path(tempfile.mkdtemp(prefix="stele-postgres-", dir=parent))
         self._user = _user()
         self._as: dict[str, Any] = (
             {} if self._user is None else {"user": self._user, "group": "nogroup", "extra_groups": []}

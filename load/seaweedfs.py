@@ -1,0 +1,125 @@
+"""Run SeaweedFS, an S3 server with files, on free ports of this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+
+BUCKET = "stele"
+WEED = Path(__file__).resolve().parents[1] / ".seaweedfs" / "bin" / "weed"
+_START_S = 60.0
+
+
+class SeaweedMissing(Exception):
+    """SeaweedFS is not installed; the text says how to install it."""
+
+    def __init__(self) -> None:
+        super().__init__("SeaweedFS is not installed; run tests/integration/install_seaweedfs.sh")
+
+
+@contextmanager
+def running_seaweedfs(bucket: str = BUCKET, *, parent: Path | None = None) -> Generator[str]:
+    """Run SeaweedFS, which syncs each PUT; yield the URL of a store in it.
+
+    Its files are in a temporary directory, in ``parent`` if given.
+
+    Raises:
+        SeaweedMissing: it is not installed.
+    """
+    if not WEED.exists():
+        raise SeaweedMissing
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stele-seaweedfs-", dir=parent)))
+        names = (
+            "admin.port",
+            "admin.port.grpc",
+            "filer.port",
+            "filer.port.grpc",
+            "master.port",
+            "master.port.grpc",
+            "s3.port",
+            "s3.port.grpc",
+            "volume.port",
+            "volume.port.grpc",
+        )
+        ports = dict(zip(names, _free_ports(len(names)), strict=True))
+        log = stack.enter_context((home / "log").open("wb"))
+        process = subprocess.Popen(
+            [
+                WEED,
+                "mini",
+                f"-dir={home}",
+                "-ip=127.0.0.1",
+                "-ip.bind=127.0.0.1",
+                f"-bucket={bucket}",
+                "-admin.ui=false",
+                "-webdav=false",
+                "-master.telemetry=false",
+                "-s3.port.iceberg=0",
+                "-s3.port.lance=0",
+                *(f"-{name}={port}" for name, port in ports.items()),
+            ],
+            cwd=home,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "HOME": str(home)},
+            # Ctrl-C in a terminal reaches every process of a group; this one is stopped last.
+            start_new_session=True,
+        )
+        stack.callback(_stop, process)
+        endpoint = f"http://127.0.0.1:{ports['s3.port']}"
+        _wait_until_it_serves(process, f"{endpoint}/{bucket}", home / "log")
+        shell = subprocess.run(
+            [WEED, "shell", f"-master=127.0.0.1:{ports['master.port']}.{ports['master.port.grpc']}"],
+            input="fs.configure -locationPrefix=/buckets/ -fsync -apply\nexit\n",
+            cwd=home,
+            env={**os.environ, "HOME": str(home)},
+            capture_output=True,
+            text=True,
+            timeout=_START_S,
+            check=False,
+        )
+        assert re.search(r'"fsync":\s+true', shell.stdout), shell.stdout + shell.stderr
+        yield f"s3://{bucket}/weed?endpoint={endpoint}"
+
+
+def _wait_until_it_serves(process: subprocess.Popen[bytes], bucket_url: str, log: Path) -> None:
+    give_up_s = time.monotonic() + _START_S
+    while True:
+        assert process.poll() is None, log.read_text(errors="replace")
+        assert time.monotonic() < give_up_s, log.read_text(errors="replace")
+        try:
+            status = httpx.head(bucket_url).status_code
+        except httpx.TransportError:
+            status = 0
+        # 403: it serves, and the bucket is there.
+        if status in (200, 403):
+            return
+        time.sleep(0.1)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
