@@ -323,6 +323,12 @@ class SharedCluster:
                 await held.work.end()
             return
         is_new = held.until_ms is None
+        if not is_new and epoch != held.epoch:
+            # Another broker had the lease while this renewal was on its way.
+            logger.warning("another broker had the lease %s in between", name)
+            held.until_ms = None
+            await held.work.end()
+            is_new = True
         held.until_ms = begun_ms + _LEASE_USED_MS
         if is_new:
             logger.info("this broker has the lease %s, epoch %d", name, epoch)

@@ -125,6 +125,10 @@ class GroupCoordinator:
         self._retention.stop()
         self.table.refuse(lambda: CoordinatorNotAvailable("the broker is shutting down"))
 
+    def check_each_call(self, check: Callable[[], None]) -> None:
+        """Call ``check`` for each request. It raises ``NotCoordinator`` if another broker may have the groups."""
+        self.table.check_each_call(check)
+
     async def stand_by(self, refusal: Callable[[], SteleError]) -> None:
         """Leave the groups to another broker until the next ``open``; every call raises ``refusal()``."""
         self._retention.stop()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from ..broker.cluster import Cluster
+from ..broker.cluster import SharedCluster
 from ..errors import NotCoordinator
 from .services import Groups
 
@@ -23,10 +23,16 @@ GROUPS_LEASE = "groups"
 class GroupLease:
     """Implements ``LeaseWork`` for the groups; ``take`` tells their store the epoch of the lease."""
 
-    def __init__(self, groups: Groups, *, take: Callable[[int], object], cluster: Cluster) -> None:
+    def __init__(self, groups: Groups, *, take: Callable[[int], object], cluster: SharedCluster) -> None:
         self._groups = groups
         self._take = take
         self._cluster = cluster
+        groups.coordinator.check_each_call(self._check_held)
+
+    def _check_held(self) -> None:
+        """Refuse a call if the lease may have ended, although this broker has not noticed yet: it was paused."""
+        if not self._cluster.is_held(GROUPS_LEASE):
+            raise NotCoordinator(None)
 
     def _refusal(self) -> NotCoordinator:
         lease = self._cluster.lease(GROUPS_LEASE)

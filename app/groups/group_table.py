@@ -95,6 +95,7 @@ class GroupTable:
         self._topic = topic
         self._writer = StoreWriter(store)
         self._refusal: Callable[[], SteleError] | None = lambda: CoordinatorNotAvailable("they are not open")
+        self._check_held: Callable[[], None] | None = None
         self._change_watchers: list[Callable[[str], None]] = []
         self._durable_watchers: list[Callable[[Sequence[StoreChange]], None]] = []
         self._end_watchers: list[Callable[[EndedOffsets], None]] = []
@@ -152,6 +153,10 @@ class GroupTable:
         for live in self.groups.values():
             live.close(refusal())
 
+    def check_each_call(self, check: Callable[[], None]) -> None:
+        """Call ``check`` for each request. It raises ``NotCoordinator`` if another broker may have the groups."""
+        self._check_held = check
+
     async def stand_by(self, refusal: Callable[[], SteleError]) -> None:
         """Finish what was begun, forget all groups, and refuse calls until the next ``open``."""
         self.refuse(refusal)
@@ -181,9 +186,11 @@ class GroupTable:
         return self._refusal is None
 
     def check_open(self) -> None:
-        """Raises ``CoordinatorNotAvailable`` or ``CoordinatorFenced``."""
+        """Raises ``CoordinatorNotAvailable``, ``CoordinatorFenced`` or ``NotCoordinator``."""
         if self._refusal is not None:
             raise self._refusal()
+        if self._check_held is not None:
+            self._check_held()
 
     # ── what the groups share: see ``GroupContext`` ──
 

@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from app.cluster.sqlite_groups import SqliteGroupStore
-from app.errors import CoordinatorFenced, CoordinatorNotAvailable, FencedInstance, UnknownMember
+from app.errors import (
+    CoordinatorFenced,
+    CoordinatorNotAvailable,
+    FencedInstance,
+    NotCoordinator,
+    UnknownMember,
+)
 from app.groups.group_states import GroupState
 from tests.support.groups import SESSION_MS, GroupBench
 from tests.support.simulated_time import simulated
@@ -145,4 +151,35 @@ async def test_a_topic_that_is_deleted_while_the_broker_closes_is_forgotten_at_t
     await bench.reopen()
     bench.make_topic("orders", topic_id=topic_id)
     assert bench.committed() == -1
+    await bench.close()
+
+
+@simulated
+async def test_no_call_is_answered_while_another_broker_may_have_the_groups(bench: GroupBench) -> None:
+    await bench.open()
+    generation, (member,) = await bench.stable()
+    is_held = True
+
+    def check() -> None:
+        if not is_held:
+            raise NotCoordinator(None)
+
+    coordinator = bench.coordinator
+    coordinator.check_each_call(check)
+    assert await bench.commit(5, generation=generation, member_id=member) == [None]
+    assert bench.committed() == 5
+    # The broker was paused: nothing on its loop has run since, and the table still has the groups.
+    is_held = False
+    with pytest.raises(NotCoordinator):
+        bench.committed()
+    with pytest.raises(NotCoordinator):
+        coordinator.describe("g")
+    with pytest.raises(NotCoordinator):
+        coordinator.list_groups()
+    with pytest.raises(NotCoordinator):
+        bench.heartbeat(member, generation)
+    with pytest.raises(NotCoordinator):
+        await bench.commit(6, generation=generation, member_id=member)
+    with pytest.raises(NotCoordinator):
+        await bench.join()
     await bench.close()

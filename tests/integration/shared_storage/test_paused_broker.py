@@ -1,0 +1,66 @@
+"""A coordinator of groups that was paused, and replaced meanwhile, answers nothing that is out of date."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from http.client import HTTPConnection
+from pathlib import Path
+
+import httpx
+from stele import Client
+
+from load.postgres_server import PostgresServer
+from tests.support.brokers import Brokers, run_brokers
+
+_CONNECTIONS = 8
+
+
+def commit(brokers: Brokers, broker_id: int, offset: int) -> httpx.Response:
+    return httpx.put(
+        f"{brokers[broker_id].http_url}/v1/groups/readers/offsets",
+        json={"offsets": [{"topic": "paused", "partition": 0, "offset": offset}]},
+        timeout=60,
+    )
+
+
+def test_requests_that_wait_for_a_paused_coordinator_get_no_old_offsets(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    with run_brokers(tmp_path, server.dsn, 2) as brokers:
+        old = brokers.coordinator()
+        new = 3 - old
+        with Client(brokers[old].binary_url) as client:
+            client.create_topic("paused")
+            for number in range(10):
+                client.produce("paused", str(number).encode())
+        answer = commit(brokers, old, 1)
+        assert answer.status_code == 200, answer.text
+        pid = brokers[old].pid
+        # Connections that the broker has accepted: their requests are the first that it reads when it goes on.
+        connections = [HTTPConnection(brokers[old].host, brokers[old].http_port) for _ in range(_CONNECTIONS)]
+        for connection in connections:
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read()
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            for connection in connections:
+                connection.request("GET", "/v1/groups/readers")
+            while commit(brokers, new, 7).status_code != 200:
+                pass
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        for connection in connections:
+            response = connection.getresponse()
+            document = json.loads(response.read())
+            connection.close()
+            if response.status == 200:
+                # Its turn came after the broker learned of its successor and took the groups back.
+                assert document["partitions"][0]["committed"] == 7
+            else:
+                assert (response.status, document["type"].rpartition("/")[2]) == (
+                    503,
+                    "coordinator-elsewhere",
+                )
+        assert brokers.coordinator() == new
