@@ -260,6 +260,19 @@ def test_a_group_is_shown_and_its_reset_previewed_before_it_is_done(
     assert {part["committed"] for part in after["partitions"] if part["committed"] is not None} == {0}
 
 
+def test_a_share_group_is_shown_with_its_records_in_flight(open_page: Open, http: httpx.Client) -> None:
+    http.put("/v1/topics/parcels", json={"partitions": 1}).raise_for_status()
+    records = {"records": [{"value": str(number)} for number in range(5)]}
+    http.post("/v1/topics/parcels/records", json=records).raise_for_status()
+    http.post(
+        "/v1/groups/packers/share/poll", json={"topics": ["parcels"], "max_records": 3, "from": "earliest"}
+    ).raise_for_status()
+    page = open_page("/console/groups?group=packers")
+    expect(page.locator("#partitions thead")).to_contain_text("In flight")
+    expect(page.locator('#partitions [data-partition="parcels-0"] td.num')).to_have_text(["0", "5", "5", "3"])
+    expect(page.locator("#tiles")).to_contain_text("Epoch")
+
+
 def test_a_group_is_opened_from_the_list_whatever_its_id_is(open_page: Open, broker: BrokerProcess) -> None:
     with Client(broker.binary_url) as client:
         for group in ("delays/members/m 1%2F?#", ".."):

@@ -16,6 +16,7 @@ from stele.broker_process import BrokerProcess, run_broker
 
 from tests.integration.test_kafka_share_groups import ACCEPT, Member, configure, offsets_of
 from tests.support.kafka_peer import KafkaPeer, create_topic, put
+from tests.support.warm_processes import run_stele
 
 _names = count(1)
 
@@ -103,7 +104,7 @@ def test_records_are_taken_and_finished_one_by_one(peer: KafkaPeer, queue: Queue
 
 
 def test_the_group_shows_what_is_in_flight_and_what_is_left(
-    peer: KafkaPeer, queue: Queue, topic: str
+    broker: BrokerProcess, peer: KafkaPeer, queue: Queue, topic: str
 ) -> None:
     put(peer, topic, *[b"x"] * 10)
     told = queue.poll(max_records=4)
@@ -114,6 +115,10 @@ def test_the_group_shows_what_is_in_flight_and_what_is_left(
     assert [
         (one["partition"], one["committed"], one["in_flight"], one["lag"]) for one in described["partitions"]
     ] == [(0, 0, 3, 9), (1, 0, 0, 0)]
+    shown = run_stele("groups", "describe", queue.group, "--url", broker.http_url).stdout.decode()
+    assert "lag 9 records" in shown
+    assert "in flight" in shown
+    assert [f"{topic}-0", "0", "10", "9", "3"] in [line.split() for line in shown.splitlines()]
     listed = {one["group"]: one["type"] for one in queue.http.get("/v1/groups").json()["groups"]}
     assert listed[queue.group] == "share"
 

@@ -235,7 +235,8 @@ class PartitionLag:
     """The lag of a group in a partition.
 
     ``committed`` is None if the group has committed nothing; ``lag`` then counts all
-    records of the partition.
+    records of the partition. Of a share group ``committed`` is the first offset that is not
+    finished, and ``in_flight`` counts the records that are locked; elsewhere it is None.
     """
 
     topic: str
@@ -244,11 +245,12 @@ class PartitionLag:
     high_watermark: int
     lag: int
     member_id: str | None
+    in_flight: int | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class GroupDescription:
-    """``generation`` is the group epoch if ``type`` is ``consumer``."""
+    """``generation`` is the group epoch if ``type`` is ``consumer`` or ``share``."""
 
     group: str
     state: str

@@ -53,11 +53,13 @@ function members(group) {
 
 function partitions(group, past) {
   const lags = new Map(past.partitions.map((partition) => [`${partition.topic}/${partition.partition}`, partition.lag]));
-  return table("Lag of each partition", ["Partition", "#Committed", "#End", "#Lag", "Last hour", "Assigned to", "Owner"], group.partitions.map((partition) => {
+  const isShared = group.type === "share";
+  return table("Lag of each partition", ["Partition", "#Committed", "#End", "#Lag", ...(isShared ? ["#In flight"] : []), "Last hour", "Assigned to", "Owner"], group.partitions.map((partition) => {
     const history = lags.get(`${partition.topic}/${partition.partition}`) ?? [];
     return h("tr", { "data-partition": `${partition.topic}-${partition.partition}` },
       h("td", null, h("a", { href: `/console/messages${query({ topic: partition.topic, partitions: partition.partition, start: "offset", offset: partition.committed ?? partition.log_start_offset, go: 1 })}` }, `${partition.topic}-${partition.partition}`)),
       h("td", { class: "num" }, count(partition.committed)), h("td", { class: "num" }, count(partition.high_watermark)), h("td", { class: "num" }, count(partition.lag)),
+      isShared ? h("td", { class: "num" }, count(partition.in_flight)) : null,
       h("td", null, history.length > 1 ? spark(history, `Lag of ${partition.topic} ${partition.partition} over the last hour`) : "–"),
       h("td", { class: "key mono", title: partition.member_id ?? "" }, partition.member_id ?? "–"), h("td", { class: "key mono", title: partition.owner ?? "" }, partition.owner ?? "–"));
   }), "No committed offsets and no assignments yet.");
@@ -86,7 +88,7 @@ async function refresh() {
     const [group, past] = await Promise.all([get(path), get(`${path}/lag/history`)]);
     notice("");
     const tile = (label, value) => h("div", { class: "tile" }, h("dt", null, label), h("dd", null, value));
-    show(byId("tiles"), tile("State", group.state), tile(group.type === "consumer" ? "Epoch" : "Generation", count(group.generation)), tile("Members", count(group.members.length)), tile("Lag", count(group.lag)), tile("Protocol", group.protocol || "–"));
+    show(byId("tiles"), tile("State", group.state), tile(group.type === "classic" ? "Generation" : "Epoch", count(group.generation)), tile("Members", count(group.members.length)), tile("Lag", count(group.lag)), tile("Protocol", group.protocol || "–"));
     show(byId("partitions"), partitions(group, past));
     show(byId("members"), members(group));
     const held = leases(group);

@@ -53,11 +53,12 @@ def describe(group: str, url: str | None) -> None:
             "-" if partition.committed is None else str(partition.committed),
             str(partition.high_watermark),
             str(partition.lag),
-            partition.member_id or "-",
+            (partition.member_id or "-") if partition.in_flight is None else str(partition.in_flight),
         )
         for partition in described.partitions
     ]
-    _table(("partition", "committed", "end", "lag", "member"), rows)
+    last = "in flight" if described.type == "share" else "member"
+    _table(("partition", "committed", "end", "lag", last), rows)
 
 
 @groups.command()

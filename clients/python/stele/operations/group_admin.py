@@ -34,6 +34,7 @@ def _lag(document: Mapping[str, Any]) -> PartitionLag:
         high_watermark=document["high_watermark"],
         lag=document["lag"],
         member_id=document["member_id"],
+        in_flight=document.get("in_flight"),
     )
 
 
