@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
@@ -32,6 +34,7 @@ from .groups.offsets_topic import OffsetsTopic
 from .groups.services import Groups
 from .groups.share_queue import ShareQueue
 from .security.service import SecurityStores
+from .security.tls import ListenerTls
 from .settings import Settings
 from .storage.cleaner import CleanerOptions
 from .storage.embedded import EmbeddedEngine, EngineOptions
@@ -41,6 +44,7 @@ from .transactions.coordinator import TransactionCoordinator
 from .transactions.services import Transactions, make_services, open_services
 
 if TYPE_CHECKING:
+    from .broker.forwarding import Forwarder
     from .shared_stores import SharedStores
 
 logger = logging.getLogger(__name__)
@@ -106,12 +110,36 @@ class SharedParts:
         await self.cluster.join(member, previous=_incarnation_in(path))
         path.write_text(str(self.incarnation))
 
+    def forwarder(self, tls: ListenerTls | None) -> Forwarder:
+        """Return what forwards group requests to their coordinator. ``tls`` is that of the HTTP listener."""
+        # It takes a tenth of a second to import, which a broker on its own need not wait for.
+        from .broker.forwarding import Forwarder
+
+        return Forwarder(
+            self.cluster,
+            broker_id=self.settings.broker_id,
+            lease=GROUPS_LEASE,
+            tls=None if tls is None else partial(_client_tls, tls),
+        )
+
     async def leave(self) -> None:
         await self.cluster.leave()
 
     async def close(self) -> None:
         await self.cluster.close()
         self.stores.close()
+
+
+def _client_tls(tls: ListenerTls) -> ssl.SSLContext:
+    """Return the TLS context for requests to other brokers, which have certificates of the same issuer."""
+    options = tls.options
+    context = ssl.create_default_context()
+    # A certificate that all brokers share is trusted, whoever issued it.
+    context.load_verify_locations(options.certificate_file)
+    if options.client_ca_file is not None:
+        context.load_verify_locations(options.client_ca_file)
+    context.load_cert_chain(options.certificate_file, options.key_file)
+    return context
 
 
 def _incarnation_in(path: Path) -> UUID | None:

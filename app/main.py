@@ -41,6 +41,7 @@ from .errors import SteleError
 from .network.accept_loop import AcceptOptions
 from .network.admission import Admission, open_files_for_connections, raise_open_files_limit
 from .security import audit
+from .security.forwarding import forwarding_key
 from .security.policy import UnsafeSettings, check_exposure, is_loopback
 from .security.service import SecurityStores, check_login_settings, open_security
 from .security.tls import InvalidTlsFiles, ListenerTls
@@ -48,6 +49,7 @@ from .security.tls_reload import TlsReload
 from .security.tls_settings import listener_tls
 from .settings import Settings
 from .tcp.binary.connection import PLAINTEXT_ANSWER, BinaryConnection
+from .tcp.binary.forwarding import serve_frame
 from .tcp.binary.handlers.context import BinaryListener
 from .tcp.kafka.connection import KafkaConnection
 from .tcp.kafka.fetch_sessions import FetchSessionCache
@@ -58,7 +60,9 @@ from .tcp.server import TcpServer
 from .tracing import TracesMissingError, start_traces
 
 if TYPE_CHECKING:
+    from .api.forwarding import Forwarding, FrameForwarding
     from .api.server import HttpServer
+    from .broker.forwarding import Forwarder
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +72,13 @@ def _load_http_server() -> type[HttpServer]:
     from .api.server import HttpServer
 
     return HttpServer
+
+
+def _load_forwarding() -> tuple[type[Forwarding], type[FrameForwarding]]:
+    """Return the parts of the HTTP listener that forward; importing them takes as long as ``HttpServer``."""
+    from .api.forwarding import Forwarding, FrameForwarding
+
+    return Forwarding, FrameForwarding
 
 
 def _listen(host: str, port: int, listener: str) -> socket.socket:
@@ -202,6 +213,15 @@ async def run(settings: Settings) -> None:
         security=security.listener("binary"),
         **broker.endpoints["binary"]._asdict(),
     )
+    forwarder: Forwarder | None = None
+    forwarding: Forwarding | None = None
+    if shared is not None:
+        forwarder = await asyncio.to_thread(shared.forwarder, http_tls)
+        make_forwarding, make_frame_forwarding = await asyncio.to_thread(_load_forwarding)
+        key = forwarding_key(security.credentials.secret)
+        # Frames that another broker forwards are served here, with the groups or without.
+        forwarding = make_forwarding(forwarder, key, SystemClock(), partial(serve_frame, listener))
+        listener = replace(listener, forwarding=make_frame_forwarding(forwarding))
     binary = TcpServer(
         "binary",
         lambda server: BinaryConnection(listener=listener, settings=settings, registry=server),
@@ -253,6 +273,7 @@ async def run(settings: Settings) -> None:
         security=security.listener("http"),
         listeners=(binary, kafka),
         traces=traces,
+        forwarding=forwarding,
     )
     http_task = asyncio.create_task(http.serve(sockets=[http_socket]))
     listening = asyncio.create_task(http.listening.wait())
@@ -298,6 +319,8 @@ async def run(settings: Settings) -> None:
     await asyncio.gather(
         binary.stop(settings.shutdown_timeout_ms), kafka.stop(settings.shutdown_timeout_ms), http_task
     )
+    if forwarder is not None:
+        await forwarder.close()
     await transactions.close()
     await groups.close()
     await security.close()

@@ -16,6 +16,7 @@
 - ``table_streams``             tables of compacted topics, and the changes after them
 - ``cross_site``                CSRF and DNS-rebinding protection
 - ``authentication``, ``sessions``   a login for every request; the sessions of the console
+- ``forwarding``                requests for groups that another broker of the cluster coordinates
 - ``http_limits``               what a connection may send outside of bodies
 - ``request_ids``, ``http_traffic``, ``metrics``, ``listener_metrics``, ``transaction_metrics``   request ids, connections and bytes, Prometheus
 - ``throttling``                requests charged to quotas; 429

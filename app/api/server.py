@@ -25,6 +25,7 @@ from ..transactions.services import Transactions
 from .application import create_application
 from .authentication import Authenticate
 from .cross_site import RefuseCrossSite
+from .forwarding import AcceptForwarded, ForwardGroups, Forwarding
 from .http_traffic import CountedProtocol, counted_protocol
 from .request_ids import RequestIds
 from .state import CdcView
@@ -60,15 +61,17 @@ class HttpServer(uvicorn.Server):
         security: ListenerSecurity | None = None,
         listeners: Sequence[ListenerView] = (),
         traces: Traces | None = None,
+        forwarding: Forwarding | None = None,
     ) -> None:
         settings = broker.settings
         application = create_application(
             broker, groups, transactions, settings, cdc, listeners=listeners, security=security
         )
-        authenticated: ASGIApp = application
+        inner: ASGIApp = application if forwarding is None else ForwardGroups(application, forwarding)
+        authenticated: ASGIApp = inner
         if security is not None:
             authenticate = Authenticate(
-                application,
+                inner,
                 security,
                 application.state.sessions,
                 is_metrics_open=settings.metrics_anonymous_enable,
@@ -76,6 +79,8 @@ class HttpServer(uvicorn.Server):
             if security.credentials is not None:
                 security.credentials.observe_revocations(authenticate.revoke)
             authenticated = authenticate
+            if forwarding is not None:
+                authenticated = AcceptForwarded(inner, authenticate, security, forwarding)
         if traces is not None:
             traces.instrument(application)
         traffic = application.state.http_traffic

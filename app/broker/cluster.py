@@ -121,6 +121,7 @@ class SharedCluster:
         self._self: Member | None = None
         self._beat_ms = 0
         self._next: asyncio.Future[None] | None = None
+        self._moved: asyncio.Future[None] | None = None
         self._look: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._leases: dict[str, _HeldLease] = {}
@@ -139,6 +140,12 @@ class SharedCluster:
 
     def lease(self, name: str) -> Lease | None:
         return self._state.leases.get(name)
+
+    def lease_moved(self) -> asyncio.Future[None]:
+        """Return a future that ends when a lease is next known to have another holder, or none."""
+        if self._moved is None:
+            self._moved = asyncio.get_running_loop().create_future()
+        return self._moved
 
     def is_held(self, name: str) -> bool:
         """Return whether this broker has the lease, and certainly no other."""
@@ -196,7 +203,11 @@ class SharedCluster:
             if known != new and self._self is not None:
                 logger.info("the live brokers are %s", ", ".join(map(str, sorted(new))) or "none")
             self._leaders = Leaders(state.members)
+        holders = {name: lease.epoch for name, lease in self._state.leases.items()}
         self._state = state
+        if self._moved is not None and holders != {n: lease.epoch for n, lease in state.leases.items()}:
+            self._moved.set_result(None)
+            self._moved = None
         for kind, version in state.versions.items():
             if version != self._seen.get(kind):
                 for observer in self._observers.get(kind, ()):

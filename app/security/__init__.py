@@ -20,5 +20,6 @@
 - ``acls``                the rules in force, in memory and in the catalog
 - ``authorizer``          what a principal may do; remembers decisions until rules change
 - ``policy``              which listener asks for a login; what is refused at a start
+- ``forwarding``          signatures of requests that a broker forwards for its client
 - ``service``, ``offline``   puts these together; users, keys and rules without a broker
 """

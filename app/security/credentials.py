@@ -113,6 +113,11 @@ class Credentials:
 
     # ── what is there ──
 
+    @property
+    def secret(self) -> bytes:
+        """A secret of the cluster, from which keys are derived."""
+        return self._secret
+
     def is_empty(self) -> bool:
         return not self._scram and not self._keys
 

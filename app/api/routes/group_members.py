@@ -47,6 +47,7 @@ async def join(request: Request) -> Response:
     """
     body = await json_body(request, JoinBody, '{"topics": ["orders"], "session_timeout_ms": 10000}')
     require(request, READ_TOPIC, body.topics)
+    await broker_of(request).find_topics(body.topics)
     membership = await groups_of(request).coordinator.join_managed(
         ManagedJoin(
             group=str(request.path_params["group"]),

@@ -17,7 +17,7 @@ from ..json_bodies import client_host, json_answer, json_body
 from ..openapi import leases as openapi
 from ..record_json import encode, record_out
 from ..rights import require, require_lease
-from ..state import groups_of
+from ..state import broker_of, groups_of
 from ..throttling import page_bytes_max
 
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
@@ -35,6 +35,7 @@ async def poll(request: Request) -> Response:
     """
     body = await json_body(request, PollBody, '{"topics": ["orders"], "max_records": 500, "wait_ms": 1000}')
     require(request, READ_TOPIC, body.topics)
+    await broker_of(request).find_topics(body.topics)
     polled = await groups_of(request).leases.poll(
         PollRequest(
             group=str(request.path_params["group"]),

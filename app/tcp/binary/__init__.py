@@ -5,4 +5,5 @@
 - ``connection``                    one connection: from a request to its handler, and its response
 - ``guards``                        what a client must be allowed to do, per message
 - ``dispatch``, ``handlers``        one row per message; what each request calls
+- ``forwarding``                    requests for groups that another broker of the cluster coordinates
 """

@@ -27,6 +27,7 @@ from ...broker.produce import Acks, PendingProduce
 from ...broker.quotas.limits import QuotaKey
 from ...broker.quotas.timed import HeldTime
 from ...errors import AuthorizationError, BatchTooLarge, InvalidRequest, SteleError, UnknownTopic
+from ...security.forwarding import ForwardedClient
 from ...security.principal import Principal
 from ...settings import Settings
 from ..connection import Connection
@@ -36,6 +37,7 @@ from ..errors import error_code_of
 from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers, size_of
 from .dispatch import HANDLERS, answer_bytes_max, is_barrier, limited, reads_records, sees_records
+from .forwarding import handle
 from .guards import check, check_produce
 from .handlers.context import BinaryListener
 from .login import LOGIN_FRAME_BYTES_MAX, NO_LOGINS, BinaryLogin
@@ -390,7 +392,11 @@ class BinaryConnection(Connection[Frame]):
         if delays is not None:
             request = limited(request, delays.quotas.at_once_max(QuotaKey.CONSUME, delays.client()))
         try:
-            answer = HANDLERS[type(request)](self._listener, request)
+            if self._listener.forwarding is None:
+                answer = HANDLERS[type(request)](self._listener, request)
+            else:
+                client = ForwardedClient(self.principal, self.peer_host)
+                answer = handle(self._listener, request, (frame_type, body), client)
         except SteleError as error:
             self.answer(_error_of(frame_type, error))
             return

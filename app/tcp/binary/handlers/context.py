@@ -4,15 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ....broker.broker import Broker
+from ....cluster.membership import Member
 from ....groups.services import Groups
 from ....security.authorizer import Access
+from ....security.forwarding import ForwardedClient
 from ....security.policy import ListenerSecurity
 from ....transactions.coordinator import TransactionCoordinator
 from ...deferred_response import DeferredResponse
 from ...response_queue import Buffers
+
+
+class GroupForwarding(Protocol):
+    """Forwards frames about groups to the broker that coordinates them."""
+
+    def target(self) -> Member | None:
+        """Return the other broker that coordinates the groups, None if this one does or none is known to."""
+        ...
+
+    def send(
+        self, member: Member, frame_type: int, body: bytes, client: ForwardedClient
+    ) -> Coroutine[Any, Any, Buffers]:
+        """Return the frame of the response. Raises ``NotCoordinator``."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +46,8 @@ class BinaryListener:
     security: ListenerSecurity = field(default_factory=lambda: ListenerSecurity(listener="binary"))
     # None: access rules are not checked.
     access: Access | None = None
+    # None: this broker has the groups, or refuses requests for them.
+    forwarding: GroupForwarding | None = None
 
 
 # A response frame, or one that comes later. A handler and its deferred response raise ``SteleError``;

@@ -1,0 +1,250 @@
+"""Forward requests for groups to the broker that coordinates them, and accept those that other brokers forward.
+
+``ForwardGroups`` runs after the login; the coordinator gets the principal and the address of the client, signed.
+``AcceptForwarded`` replaces the login for requests with a signature. A forwarded request is not forwarded
+again. Frames of the binary protocol arrive as the body of a POST to ``FRAME_PATH``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..broker.forwarding import ForwardedRequest, Forwarder, headers_of
+from ..clock import Clock
+from ..cluster.membership import Member
+from ..errors import NotCoordinator
+from ..security.forwarding import HEADER, ForwardedClient, SignedRequest, sign, verify
+from ..security.policy import ListenerSecurity
+from .authentication import peer_of
+from .errors import error_response, http_problem, problem_response
+
+FRAME_PATH = "/internal/binary-frame"
+BODY_BYTES_MAX = 1 << 20
+_GROUPS_PATH = "/v1/groups"
+# They concern this connection, or the login at this broker.
+_NOT_SENT = frozenset(
+    (
+        b"host",
+        b"connection",
+        b"content-length",
+        b"transfer-encoding",
+        b"authorization",
+        b"cookie",
+        b"origin",
+        b"sec-fetch-site",
+        b"x-forwarded-host",
+        b"expect",
+        HEADER,
+    )
+)
+_NOT_RETURNED = frozenset(
+    (b"connection", b"content-length", b"transfer-encoding", b"keep-alive", b"date", b"x-request-id")
+)
+
+# Serves a frame of the binary protocol; the arguments are its type and body.
+ServeFrame = Callable[[int, bytes, ForwardedClient], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """What a broker needs to forward requests and to accept forwarded ones."""
+
+    forwarder: Forwarder
+    key: bytes
+    clock: Clock
+    serve_frame: ServeFrame
+
+
+class ForwardGroups:
+    """ASGI middleware that forwards requests for groups."""
+
+    def __init__(self, app: ASGIApp, forwarding: Forwarding) -> None:
+        self._app = app
+        self._forwarding = forwarding
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        member = self._forwarding.forwarder.target() if _is_of_group(scope) else None
+        if member is None or "stele.forwarded" in scope:
+            await self._app(scope, receive, send)
+            return
+        body = await _read(receive)
+        if body is None:
+            await _too_large()(scope, receive, send)
+            return
+        client = ForwardedClient(scope["stele.principal"], peer_of(scope).host)
+        request = _request(self._forwarding, client, scope, body)
+        passing = asyncio.create_task(self._pass(member, request, send))
+        # If the client closes its connection, that to the coordinator ends, too.
+        leaving = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait((passing, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if passing.done():
+                passing.result()
+        except NotCoordinator as error:
+            await error_response(error)(scope, receive, send)
+        finally:
+            await _end(passing, leaving)
+
+    async def _pass(self, member: Member, request: ForwardedRequest, send: Send) -> None:
+        response = await self._forwarding.forwarder.send(member, request)
+        headers = headers_of(response.headers, _NOT_RETURNED)
+        headers.append((b"content-length", str(len(response.body)).encode()))
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await send({"type": "http.response.body", "body": response.body})
+
+
+class AcceptForwarded:
+    """ASGI middleware that serves what other brokers forward, and passes all else to ``login``."""
+
+    def __init__(
+        self, app: ASGIApp, login: ASGIApp, security: ListenerSecurity, forwarding: Forwarding
+    ) -> None:
+        self._app = app
+        self._login = login
+        self._security = security
+        self._forwarding = forwarding
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        values = [value for name, value in scope.get("headers", ()) if name == HEADER]
+        if not values:
+            await self._login(scope, receive, send)
+            return
+        body = await _read(receive)
+        if body is None:
+            await _too_large()(scope, receive, send)
+            return
+        signed = SignedRequest(method=scope["method"], target=_target(scope), body=body)
+        now_ms = self._forwarding.clock.now_ms()
+        client = verify(self._forwarding.key, values[0], signed, now_ms) if len(values) == 1 else None
+        if client is None:
+            detail = "the signature of the forwarded request is not valid; compare the clocks of the brokers"
+            await problem_response(http_problem(403, detail))(scope, receive, send)
+            return
+        frame_type = scope["path"].removeprefix(f"{FRAME_PATH}/")
+        if frame_type != scope["path"]:
+            await self._serve_frame(int(frame_type), body, client, scope, receive, send)
+            return
+        scope["stele.forwarded"] = True
+        # The client, not the broker that it asked. Its port is not known here.
+        scope["client"] = (client.host, 0)
+        scope["stele.principal"] = client.principal
+        scope["stele.access"] = self._security.access(client.principal, client.host)
+        await self._app(scope, _receive_again(body, receive), send)
+
+    async def _serve_frame(
+        self,
+        frame_type: int,
+        body: bytes,
+        client: ForwardedClient,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        serving = asyncio.ensure_future(self._forwarding.serve_frame(frame_type, body, client))
+        leaving = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait((serving, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                await Response(serving.result(), media_type="application/octet-stream")(scope, receive, send)
+        finally:
+            await _end(serving, leaving)
+
+
+class FrameForwarding:
+    """Forwards frames of the binary protocol; implements ``GroupForwarding``."""
+
+    def __init__(self, forwarding: Forwarding) -> None:
+        self._forwarding = forwarding
+
+    def target(self) -> Member | None:
+        return self._forwarding.forwarder.target()
+
+    async def send(self, member: Member, frame_type: int, body: bytes, client: ForwardedClient) -> bytes:
+        forwarding = self._forwarding
+        target = f"{FRAME_PATH}/{frame_type}"
+        signed = SignedRequest(method="POST", target=target, body=body)
+        signature = sign(forwarding.key, client, signed, forwarding.clock.now_ms())
+        request = ForwardedRequest(method="POST", target=target, headers=[(HEADER, signature)], body=body)
+        response = await forwarding.forwarder.send(member, request)
+        if response.status != 200:
+            raise NotCoordinator(member.broker_id)
+        return response.body
+
+
+def _request(forwarding: Forwarding, client: ForwardedClient, scope: Scope, body: bytes) -> ForwardedRequest:
+    signed = SignedRequest(method=scope["method"], target=_target(scope), body=body)
+    signature = sign(forwarding.key, client, signed, forwarding.clock.now_ms())
+    return ForwardedRequest(
+        method=signed.method,
+        target=signed.target,
+        headers=[*headers_of(scope["headers"], _NOT_SENT), (HEADER, signature)],
+        body=body,
+    )
+
+
+def _target(scope: Scope) -> str:
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope["query_string"]
+    # Some servers include the query in the raw path.
+    path = path.partition(b"?")[0]
+    return (path + b"?" + query if query else path).decode("latin-1")
+
+
+def _is_of_group(scope: Scope) -> bool:
+    path: str = scope.get("path", "")
+    return scope["type"] == "http" and (path == _GROUPS_PATH or path.startswith(f"{_GROUPS_PATH}/"))
+
+
+async def _read(receive: Receive) -> bytes | None:
+    """Return the body of a request, None if it is too long."""
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return b"".join(parts)
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > BODY_BYTES_MAX:
+            return None
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _too_large() -> Response:
+    return problem_response(
+        http_problem(
+            413, f"the body of a request for groups may have {BODY_BYTES_MAX} bytes; send less at once"
+        )
+    )
+
+
+def _receive_again(body: bytes, receive: Receive) -> Receive:
+    """Return a ``receive`` that begins with a body that was read."""
+    is_sent = False
+
+    async def receive_again() -> Message:
+        nonlocal is_sent
+        if is_sent:
+            return await receive()
+        is_sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive_again
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _end(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,128 @@
+"""Forward group requests to the broker that coordinates the groups, one hop, over its HTTP listener.
+
+Listeners hand over what the client sent and return what the coordinator answers. The request is signed
+(``app.security.forwarding``), so the coordinator knows the client without its password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import httpx
+
+from ..cluster.membership import Member
+from ..errors import NotCoordinator
+from .cluster import SharedCluster
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+# Longer than any poll of a group waits.
+_RESPONSE_S = 90.0
+_CONNECT_S = 2.0
+_CONNECTIONS_MAX = 1000
+_KEPT_MAX = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardedRequest:
+    """A request as it is sent: ``target`` is path and query."""
+
+    method: str
+    target: str
+    headers: Headers
+    body: bytes
+
+
+class ForwardedResponse(NamedTuple):
+    """The response of the coordinator; the body is still compressed if the coordinator compressed it."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Forwarder:
+    """Forwards requests to the holder of a lease.
+
+    ``tls`` makes the TLS context for the HTTP listeners of the other brokers; None if they have no TLS.
+    """
+
+    def __init__(
+        self, cluster: SharedCluster, *, broker_id: int, lease: str, tls: Callable[[], ssl.SSLContext] | None
+    ) -> None:
+        self._cluster = cluster
+        self._broker_id = broker_id
+        self._lease = lease
+        self._tls = tls
+        self._client: httpx.AsyncClient | None = None
+
+    def target(self) -> Member | None:
+        """Return the other broker that has the lease, None if this one has it or none is known to."""
+        lease = self._cluster.lease(self._lease)
+        if lease is None or lease.broker_id == self._broker_id:
+            return None
+        return next((m for m in self._cluster.members if m.incarnation == lease.incarnation), None)
+
+    async def send(self, member: Member, request: ForwardedRequest) -> ForwardedResponse:
+        """Send a request and return the response.
+
+        Raises:
+            NotCoordinator: the broker cannot be reached, or lost the lease before it had answered; it may be paused.
+        """
+        sending = asyncio.create_task(self._send(member, request))
+        try:
+            while not sending.done():
+                current = self.target()
+                if current is None or current.incarnation != member.incarnation:
+                    raise NotCoordinator(None)
+                await asyncio.wait(
+                    (sending, self._cluster.lease_moved()), return_when=asyncio.FIRST_COMPLETED
+                )
+            return sending.result()
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+    async def _send(self, member: Member, request: ForwardedRequest) -> ForwardedResponse:
+        endpoint = member.endpoints["http"]
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        scheme = "http" if self._tls is None else "https"
+        try:
+            sending = self._opened().stream(
+                request.method,
+                f"{scheme}://{host}:{endpoint.port}/",
+                headers=list(request.headers),
+                content=request.body,
+                # As it was signed: httpx would normalize the path of a URL.
+                extensions={"target": request.target.encode("latin-1")},
+            )
+            async with sending as response:
+                body = b"".join([part async for part in response.aiter_raw()])
+        except httpx.HTTPError as error:
+            raise NotCoordinator(member.broker_id) from error
+        return ForwardedResponse(response.status_code, response.headers.raw, body)
+
+    def _opened(self) -> httpx.AsyncClient:
+        if self._client is None:
+            self._client = httpx.AsyncClient(
+                verify=True if self._tls is None else self._tls(),
+                timeout=httpx.Timeout(_RESPONSE_S, connect=_CONNECT_S),
+                # A client that accepts no compression gets none.
+                headers={"accept-encoding": "identity"},
+                limits=httpx.Limits(max_connections=_CONNECTIONS_MAX, max_keepalive_connections=_KEPT_MAX),
+                trust_env=False,
+            )
+        return self._client
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+
+
+def headers_of(headers: Headers, dropped: Collection[bytes]) -> list[tuple[bytes, bytes]]:
+    """Return ``headers`` without those in ``dropped``, with names in lower case."""
+    return [(name.lower(), value) for name, value in headers if name.lower() not in dropped]

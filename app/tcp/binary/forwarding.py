@@ -1,0 +1,80 @@
+"""Forward frames about groups to the coordinator of the groups, and serve those that other brokers forward.
+
+The listener does not know how a frame travels: a ``GroupForwarding`` is given to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import replace
+
+from stele.wire import messages as m
+
+from ...errors import InvalidRequest, SteleError
+from ...security.forwarding import ForwardedClient
+from ..deferred_response import DeferredResponse
+from ..errors import error_code_of
+from ..response_queue import Buffers
+from .dispatch import HANDLERS
+from .guards import check
+from .handlers.context import Answer, BinaryListener
+from .request_cutter import Frame
+
+GROUP_REQUESTS = (
+    m.JoinGroupRequest,
+    m.HeartbeatRequest,
+    m.LeaveGroupRequest,
+    m.ClaimRequest,
+    m.ReleaseRequest,
+    m.CommitRequest,
+    m.CommittedRequest,
+    m.OwnerFetchRequest,
+    m.PollRequest,
+    m.AckRequest,
+    m.NackRequest,
+    m.ExtendRequest,
+)
+
+
+def handle(listener: BinaryListener, request: m.Request, frame: Frame, client: ForwardedClient) -> Answer:
+    """Hand a request to its handler, or forward it to the coordinator of the groups. Raises ``SteleError``."""
+    forwarding = listener.forwarding
+    if forwarding is not None and isinstance(request, GROUP_REQUESTS):
+        member = forwarding.target()
+        if member is not None:
+            return forwarding.send(member, *frame, client)
+    return HANDLERS[type(request)](listener, request)
+
+
+async def serve_frame(
+    listener: BinaryListener, frame_type: int, body: bytes, client: ForwardedClient
+) -> bytes:
+    """Serve a frame that another broker forwards, and return the frame of the response."""
+    access = listener.security.access(client.principal, client.host)
+    own = replace(listener, access=access)
+    try:
+        request = m.decode_request(frame_type, body)
+        if not isinstance(request, GROUP_REQUESTS):
+            raise InvalidRequest("only requests for groups are forwarded")
+        check(own, request)
+        if isinstance(request, m.JoinGroupRequest | m.PollRequest):
+            # The client may have created them at its broker a moment ago.
+            await listener.broker.find_topics(request.topics)
+        answer = HANDLERS[type(request)](own, request)
+        if isinstance(answer, DeferredResponse):
+            answer = answer.wait()
+        return _joined(await answer if isinstance(answer, Coroutine) else answer)
+    except m.MessageError as error:
+        return _error_of(frame_type, InvalidRequest(str(error)))
+    except SteleError as error:
+        return _error_of(frame_type, error)
+
+
+def _joined(frame: Buffers) -> bytes:
+    return frame if isinstance(frame, bytes) else b"".join(frame)
+
+
+def _error_of(frame_type: int, error: SteleError) -> bytes:
+    return m.ErrorResponse(
+        response_type=frame_type + 1, code=error_code_of(error), message=str(error)
+    ).encode()

@@ -1,0 +1,161 @@
+"""Group requests over HTTP and the binary protocol: any broker answers them, and nobody gains a right by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from stele import Client
+from stele.broker_process import BrokerLogin
+from stele.errors import SteleClientError
+from stele.testing import BrokerProcess, run_broker
+from stele.wire import messages as m
+
+from app.api.forwarding import BODY_BYTES_MAX, FRAME_PATH
+from load.postgres_server import PostgresServer
+from tests.support.binary_peer import Peer
+from tests.support.brokers import Brokers, run_brokers
+from tests.support.postgres import postgres_bin
+
+ROOT = BrokerLogin(user="root", password="the-password-of-root")
+ADA = ("ada", "the-password-of-ada")
+
+
+@pytest.fixture(scope="module")
+def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    with run_brokers(tmp_path_factory.mktemp("brokers"), server.dsn, 2) as running:
+        yield running
+
+
+def other_than(brokers: Brokers, number: int) -> int:
+    return next(one for one in brokers.processes if one != number)
+
+
+def post(url: str, path: str, document: object, **options: Any) -> httpx.Response:
+    return httpx.post(f"{url}/v1/groups{path}", json=document, timeout=60, **options)
+
+
+def test_a_lease_is_taken_at_one_broker_and_acknowledged_at_another(brokers: Brokers) -> None:
+    coordinator = brokers.coordinator()
+    urls = [brokers[number].http_url for number in (other_than(brokers, coordinator), coordinator)]
+    with Client(brokers[other_than(brokers, coordinator)].binary_url) as client:
+        client.create_topic("forwarded")
+        for number in range(3):
+            client.produce("forwarded", str(number).encode())
+    polled = post(urls[0], "/readers/poll", {"topics": ["forwarded"], "max_records": 2})
+    assert polled.status_code == 200, polled.text
+    assert [record["value"] for record in polled.json()["records"]] == ["0", "1"]
+    acked = post(urls[0], "/readers/ack", {"lease": polled.json()["lease"]})
+    assert acked.status_code < 300, acked.text
+    described = [httpx.get(f"{url}/v1/groups/readers").json() for url in urls]
+    assert described[0] == described[1]
+    assert [part["committed"] for part in described[0]["partitions"]] == [2]
+    # The member is listed with the address of the client, and errors arrive as they are.
+    assert {member["client_host"] for member in described[0]["members"]} == {"127.0.0.1"}
+    missing = httpx.get(f"{urls[0]}/v1/groups/missing")
+    assert (missing.status_code, missing.json()["type"].rpartition("/")[2]) == (404, "group-not-found")
+    assert httpx.get(f"{urls[0]}/v1/groups").json() == httpx.get(f"{urls[1]}/v1/groups").json()
+    # A path is forwarded as it was sent.
+    odd = "/a%2Fb%20%C3%A9/offsets"
+    reset = {"to": "earliest", "topics": ["forwarded"]}
+    answer = httpx.put(f"{urls[0]}/v1/groups{odd}", json=reset)
+    assert (answer.status_code, answer.json()["group"]) == (200, "a/b é"), answer.text
+
+
+def test_binary_clients_use_groups_at_any_broker(brokers: Brokers) -> None:
+    coordinator = brokers.coordinator()
+    other = other_than(brokers, coordinator)
+    with Client(brokers[other].binary_url) as client, Client(brokers[coordinator].binary_url) as second:
+        client.create_topic("binary")
+        client.produce("binary", b"first")
+        member = client.join_group("binary readers", "binary")
+        assert second.heartbeat("binary readers", member).member_id == member.member_id
+        assert client.heartbeat("binary readers", member).generation == member.generation
+        client.leave_group("binary readers", member)
+    with Peer(brokers[other]) as peer:
+        peer.send(m.HeartbeatRequest(group="binary readers", member_id="nobody", generation=1).encode())
+        refusal = m.decode_response(m.MessageType.HEARTBEAT_RESPONSE, peer.frame()[5:])
+        assert "unknown" in str(refusal).lower() or "member" in str(refusal).lower()
+
+
+@pytest.mark.parametrize("path", ["/v1/topics", "/v1/groups", f"{FRAME_PATH}/1"])
+@pytest.mark.parametrize("values", [["forged"], ["", ""], ["AAAA.AAAA"]])
+def test_a_forged_signature_is_refused(brokers: Brokers, path: str, values: list[str]) -> None:
+    headers = [("stele-forwarded", value) for value in values]
+    answer = httpx.post(f"{brokers[1].http_url}{path}", headers=headers, content=b"x")
+    assert answer.status_code == 403, answer.text
+    assert "signature" in answer.json()["detail"]
+
+
+def test_frames_are_served_to_brokers_only(brokers: Brokers) -> None:
+    assert httpx.post(f"{brokers[1].http_url}{FRAME_PATH}/1").status_code == 404
+
+
+def test_the_body_of_a_forwarded_request_has_a_bound(brokers: Brokers) -> None:
+    other = other_than(brokers, brokers.coordinator())
+    url = f"{brokers[other].http_url}/v1/groups/g/poll"
+    answer = httpx.post(url, content=b" " * (BODY_BYTES_MAX + 1), timeout=60)
+    assert answer.status_code == 413, answer.text
+
+
+def test_requests_are_retriable_until_another_broker_takes_over(brokers: Brokers) -> None:
+    coordinator = brokers.coordinator()
+    other = brokers[other_than(brokers, coordinator)]
+    with Client(other.binary_url) as client:
+        client.create_topic("survives")
+        client.produce("survives", b"first")
+        poll = {"topics": ["survives"], "poll_id": "p"}
+        first = post(other.http_url, "/takeover/poll", poll)
+        assert first.status_code == 200, first.text
+        acked = post(other.http_url, "/takeover/ack", {"lease": first.json()["lease"]})
+        assert acked.status_code < 300, acked.text
+        brokers[coordinator].kill()
+        client.produce("survives", b"second")
+    while (answer := post(other.http_url, "/takeover/poll", {"topics": ["survives"]})).status_code != 200:
+        assert (answer.status_code, answer.json()["retriable"]) == (503, True), answer.text
+    assert [record["value"] for record in answer.json()["records"]] == ["second"]
+    brokers[coordinator].start()
+
+
+def test_access_rules_hold_for_the_client_and_not_for_the_broker(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(PostgresServer(postgres_bin(), fsync="off", wal_level="replica"))
+
+        def broker(number: int) -> BrokerProcess:
+            environment = {
+                "STELE_STORAGE": "shared",
+                "STELE_POSTGRES_URL": server.dsn,
+                "STELE_BROKER_ID": str(number),
+            }
+            path = tmp_path / f"broker-{number}"
+            # The second one finds the users in PostgreSQL.
+            return stack.enter_context(run_broker(path, environment=environment, login=ROOT))
+
+        brokers = Brokers({number: broker(number) for number in (1, 2)})
+        coordinator = brokers.coordinator()
+        # With the login of root.
+        root = {number: brokers[number].http_url for number in (1, 2)}
+        assert httpx.put(f"{root[1]}/v1/topics/secret", json={"partitions": 1}).status_code == 201
+        added = {"name": ADA[0], "password": ADA[1]}
+        assert httpx.post(f"{root[1]}/v1/users", json=added).status_code == 201
+        other = other_than(brokers, coordinator)
+        plain = f"http://127.0.0.1:{brokers[other].http_port}"
+        poll = {"topics": ["secret"]}
+        assert post(plain, "/g/poll", poll).status_code == 401
+        assert post(plain, "/g/poll", poll, auth=("ada", "another-password")).status_code == 401
+        while (refused := post(plain, "/g/poll", poll, auth=ADA)).status_code == 401:
+            # The broker learns of the user within 250 ms.
+            pass
+        assert refused.status_code == 403, refused.text
+        assert httpx.get(f"{plain}/v1/groups/g", auth=ADA).status_code == 403
+        allowed = post(root[other], "/g/poll", poll)
+        assert allowed.status_code == 200, allowed.text
+        with (
+            Client(f"stele://ada:{ADA[1]}@127.0.0.1:{brokers[other].binary_port}") as client,
+            pytest.raises(SteleClientError, match="User:ada is not allowed to read group 'g'"),
+        ):
+            client.join_group("g", "secret")
