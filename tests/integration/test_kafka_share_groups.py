@@ -595,7 +595,7 @@ def test_java_consumes_and_its_tool_shows_and_resets_the_group(
             timeout_s=PATIENCE_S,
         )
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        return done.stdout + done.stderr
 
     assert consume(20) == [value.decode() for value in values]
     deadline = time.monotonic() + PATIENCE_S
@@ -610,5 +610,6 @@ def test_java_consumes_and_its_tool_shows_and_resets_the_group(
     tool("--delete-offsets", "--topic", topic)
     assert offsets_of(peer, group) == {}
     tool("--delete")
+    assert "GroupIdNotFoundException" in tool("--describe")
     shown = run_stele("groups", "--url", broker.http_url)
     assert group not in shown.stdout.decode()

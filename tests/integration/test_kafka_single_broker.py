@@ -841,7 +841,6 @@ TOOLS = [
     tool("BrokerApiVersionsCommand", "", 0, r"(?s)ElectLeaders\(43\): 0 to 2.*DescribeQuorum\(55\): 0 to 2"),
     tool("GroupsCommand", "--list", 0, "GROUP +TYPE +PROTOCOL"),
     tool("consumer.group.ConsumerGroupCommand", "--describe --group nobody", 0, "GroupIdNotFoundException"),
-    tool("consumer.group.ShareGroupCommand", "--describe --group nobody", 0, "GroupIdNotFoundException"),
     tool("consumer.group.ShareGroupCommand", "--list", 0, r"\A\s*\Z"),
     tool("streams.StreamsGroupCommand", "--list", 0, r"\A\s*\Z"),
 ]  # fmt: skip
