@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..errors import InvalidGroupId, InvalidRequest, InvalidSessionTimeout
 from ..settings import Settings
 from .messages import JoinRequest
@@ -55,6 +57,16 @@ def check_join(request: JoinRequest, settings: Settings) -> None:
     if size > settings.group_member_bytes_max:
         raise InvalidRequest(
             f"the member takes {size} bytes, and {settings.group_member_bytes_max} are allowed; "
+            "subscribe to fewer topics, or raise group_member_bytes_max of the broker"
+        )
+
+
+def check_member_size(settings: Settings, texts: Iterable[tuple[str, str]]) -> None:
+    """Bound the memory that a member takes by ``texts``, each with what it is. Raises ``InvalidRequest``."""
+    size, limit = sum(text_size(text, what) for what, text in texts), settings.group_member_bytes_max
+    if size > limit:
+        raise InvalidRequest(
+            f"the member takes {size} bytes, and {limit} are allowed; "
             "subscribe to fewer topics, or raise group_member_bytes_max of the broker"
         )
 

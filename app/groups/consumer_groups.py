@@ -9,11 +9,10 @@ from ..errors import (
     GroupNotFound,
     GroupOfOtherType,
     InvalidRegularExpression,
-    InvalidRequest,
     UnsupportedAssignor,
 )
 from ..linear_regex import InvalidPattern, LinearRegex
-from .checks import check_group_id, text_size
+from .checks import check_group_id, check_member_size
 from .consumer_assignors import CONSUMER_ASSIGNORS
 from .consumer_commits import check_fetch
 from .consumer_messages import ConsumerGroupDescription, ConsumerHeartbeat, ConsumerHeartbeatAnswer
@@ -67,22 +66,18 @@ class ConsumerGroups:
         return await answered
 
     def _check_size(self, request: ConsumerHeartbeat) -> None:
-        """Bound the memory that a member takes. Raises ``InvalidRequest``."""
-        texts = (
-            ("member id", request.member_id),
-            ("instance id", request.instance_id or ""),
-            ("rack id", request.rack_id or ""),
-            ("client id", request.client_id),
-            ("regular expression", request.regex or ""),
-            *(("topic", topic) for topic in request.topics or ()),
+        """Raises ``InvalidRequest``."""
+        check_member_size(
+            self._table.settings,
+            (
+                ("member id", request.member_id),
+                ("instance id", request.instance_id or ""),
+                ("rack id", request.rack_id or ""),
+                ("client id", request.client_id),
+                ("regular expression", request.regex or ""),
+                *(("topic", topic) for topic in request.topics or ()),
+            ),
         )
-        size = sum(text_size(text, what) for what, text in texts)
-        limit = self._table.settings.group_member_bytes_max
-        if size > limit:
-            raise InvalidRequest(
-                f"the member takes {size} bytes, and {limit} are allowed; "
-                "subscribe to fewer topics, or raise group_member_bytes_max of the broker"
-            )
 
     async def _resolved(self, request: ConsumerHeartbeat, sees: Sees) -> Resolved | None:
         """Match the regular expression of a member with all topics, if that is due; in a thread."""

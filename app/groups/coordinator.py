@@ -487,6 +487,12 @@ class GroupCoordinator:
         """Return the names of all groups, unordered; none while groups cannot be served."""
         return self.table.names()
 
+    def is_share_group(self, group: str) -> bool:
+        """Return whether the group exists and is a share group."""
+        self.table.check_open()
+        live = self.table.groups.get(group)
+        return live is not None and live.share is not None
+
     def describe(self, group: str) -> GroupDescription:
         """Raises ``GroupNotFound``."""
         return description_of(self.table.existing(group), self.table)

@@ -331,6 +331,9 @@ class GroupTable:
         name = live.group.name
         del self.groups[name]
         live.forget_all_pending()
+        if live.share is not None:
+            # What is stored after the deletion would stay.
+            live.share.stop_starting()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def dropped(error: SteleError | None) -> None:

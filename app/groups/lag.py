@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..broker.broker import Broker
-from ..errors import GroupNotEmpty, GroupNotFound, GroupOfOtherType, InvalidRequest, TopicError
+from ..errors import GroupNotEmpty, InvalidRequest, TopicError
 from .consumer_protocol import AssignedPartition
 from .coordinator import GroupCoordinator
 from .group_states import GroupState
@@ -55,7 +55,7 @@ def group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list
     Raises ``GroupNotFound``.
     """
     described = coordinator.describe(group)
-    if described.type == "share":
+    if coordinator.is_share_group(group):
         return _share_lag(broker, coordinator, group)
     assigned = {part: member.member_id for member in described.members for part in member.assigned}
     owners = {part: member.member_id for member in described.members for part in member.owned}
@@ -138,10 +138,14 @@ class Reset:
 
 def topics_read(coordinator: GroupCoordinator, group: str) -> set[str]:
     """Return the topics in which a group has offsets; of a share group, states."""
-    try:
-        return {one.topic for one in coordinator.shares.offsets(group)}
-    except (GroupNotFound, GroupOfOtherType):
-        return {one.topic for one in coordinator.committed(group)}
+    return {topic for topic, _ in _positions(coordinator, group)}
+
+
+def _positions(coordinator: GroupCoordinator, group: str) -> dict[tuple[str, int], int]:
+    """Return where a group continues, by topic and partition."""
+    if coordinator.is_share_group(group):
+        return {(one.topic, one.partition): one.start_offset for one in coordinator.shares.offsets(group)}
+    return {(one.topic, one.partition): one.offset for one in coordinator.committed(group)}
 
 
 async def reset_offsets(
@@ -166,14 +170,7 @@ async def reset_offsets(
     if len({(target.topic, target.partition) for target in targets}) < len(targets):
         raise InvalidRequest("a partition is named twice; name each once")
     resets: list[Reset] = []
-    is_shared = any(
-        listing.group == group and listing.type == "share" for listing in coordinator.list_groups()
-    )
-    before = (
-        {(one.topic, one.partition): one.start_offset for one in coordinator.shares.offsets(group)}
-        if is_shared
-        else {(commit.topic, commit.partition): commit.offset for commit in coordinator.committed(group)}
-    )
+    before = _positions(coordinator, group)
     await broker.refresh([(target.topic, target.partition) for target in targets])
     for target in targets:
         state = broker.log_state(target.topic, target.partition)
@@ -196,7 +193,7 @@ async def reset_offsets(
         )
     if dry_run or not resets:
         return resets
-    if is_shared:
+    if coordinator.is_share_group(group):
         for reset in resets:
             await coordinator.shares.reset(group, reset.topic, reset.partition, reset.after)
         return resets

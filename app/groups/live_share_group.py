@@ -63,11 +63,13 @@ class LiveShareGroup:
         """Stop all timers for good, and answer what waits for the store with ``error``."""
         self._is_closed = True
         self._sessions.close()
+        self.stop_starting()
+        self._drop(list(self.partitions), error)
+
+    def stop_starting(self) -> None:
+        """Give no partition a state from now on; those who wait for one get ``CoordinatorNotAvailable``."""
         for task in set(self._starting.values()):
             task.cancel()
-        for partition in self.partitions.values():
-            partition.close(error)
-        self._wake_all()
 
     # ── members ──
 
@@ -247,8 +249,8 @@ class LiveShareGroup:
     def _drop(self, gone: Sequence[OwnedPartition], error: SteleError) -> None:
         for partition in gone:
             self.partitions.pop(partition).close(error)
+            self._wake(TopicPartition(self._names[partition.topic_id], partition.partition))
         self._serve()
-        self._wake_all()
 
     # ── what administrators do ──
 
@@ -288,10 +290,6 @@ class LiveShareGroup:
     def _wake(self, topic_partition: TopicPartition) -> None:
         for wake in list(self._wakes):
             wake(topic_partition)
-
-    def _wake_all(self) -> None:
-        for partition in self.partitions:
-            self._wake(TopicPartition(self._names[partition.topic_id], partition.partition))
 
     def partition(self, topic: str, number: int) -> DurableSharePartition | None:
         """Return a partition that has a state. Raises ``TopicError`` if it does not exist."""

@@ -13,8 +13,15 @@ from uuid import UUID
 from stele.wire.isolation_level import IsolationLevel
 
 from ..cluster.consumer_group_store import JOINING, OwnedPartition
-from ..errors import GroupNotEmpty, GroupOfOtherType, InvalidRequest, UnknownMember, UnknownPartition
-from .checks import check_group_id, text_size
+from ..errors import (
+    GroupNotEmpty,
+    GroupOfOtherType,
+    InvalidRecordState,
+    InvalidRequest,
+    UnknownMember,
+    UnknownPartition,
+)
+from .checks import check_group_id, check_member_size
 from .durable_share_partition import DurableSharePartition
 from .group_states import GroupState
 from .group_table import GroupTable
@@ -84,22 +91,16 @@ class ShareGroups:
             raise InvalidRequest("shared storage has no share groups; use a broker with storage=embedded")
 
     def _check_size(self, request: ShareHeartbeat) -> None:
-        """Bound the memory that a member takes. Raises ``InvalidRequest``."""
-        texts = (
-            ("member id", request.member_id),
-            ("rack id", request.rack_id or ""),
-            ("client id", request.client_id),
-            *(("topic", topic) for topic in request.topics or ()),
+        """Raises ``InvalidRequest``."""
+        check_member_size(
+            self._table.settings,
+            (
+                ("member id", request.member_id),
+                ("rack id", request.rack_id or ""),
+                ("client id", request.client_id),
+                *(("topic", topic) for topic in request.topics or ()),
+            ),
         )
-        size, limit = (
-            sum(text_size(text, what) for what, text in texts),
-            self._table.settings.group_member_bytes_max,
-        )
-        if size > limit:
-            raise InvalidRequest(
-                f"the member takes {size} bytes, and {limit} are allowed; "
-                "subscribe to fewer topics, or raise group_member_bytes_max of the broker"
-            )
 
     # ── what members do ──
 
@@ -144,7 +145,8 @@ class ShareGroups:
         share = self.existing(group)
         known = share.partition(topic, partition)
         if known is None:
-            raise UnknownPartition(topic, partition, partitions=0)
+            # Nobody can hold records of a partition that has no state.
+            raise InvalidRecordState(group, acknowledgements[0].first, acknowledgements[-1].last)
         is_enabled = self._table.configs.is_on(group, "share.renew.acknowledge.enable")
         return known.acknowledge(member_id, acknowledgements, may_renew=may_renew and is_enabled)
 

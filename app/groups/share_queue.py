@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ..broker.broker import Broker
 from ..broker.fetch import records_in_turns
-from ..errors import InvalidRequest, LockNotHeld, UnknownPartition
+from ..errors import InvalidRecordState, InvalidRequest, LockNotHeld
 from ..errors.base import short
 from ..storage.topic_partition import TopicPartition
 from .live_share_group import LiveShareGroup
@@ -183,7 +183,7 @@ class ShareQueue:
         for partition, acknowledgements in told.items():
             known = share.partition(*partition)
             if known is None:
-                raise UnknownPartition(partition.topic, partition.partition, partitions=0)
+                raise InvalidRecordState(group, acknowledgements[0].first, acknowledgements[-1].last)
             known.check(member_id, acknowledgements)
         # Nothing awaits in between, so what was checked still holds.
         futures = [

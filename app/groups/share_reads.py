@@ -17,6 +17,7 @@ from ..broker.broker import Broker
 from ..broker.fetch import Fetched, PartitionFetch, batches_from, end_of
 from ..errors import OffsetOutOfRange, SteleError
 from ..storage.topic_partition import TopicPartition
+from ..work_budget import WorkBudget
 from .durable_share_partition import DurableSharePartition
 from .live_share_group import LiveShareGroup
 from .share_state import AcquiredRange, OffsetRange
@@ -126,7 +127,9 @@ async def _acquire_once(broker: Broker, share: LiveShareGroup, read: ShareRead) 
     await broker.refresh([(partition.topic, partition.partition) for partition in read.partitions])
     taken: list[SharedRecords] = []
     left = read
+    budget = WorkBudget()
     for partition in read.partitions:
+        await budget.visit()
         try:
             one = await _acquire_in(broker, share, left, partition)
         except SteleError as error:

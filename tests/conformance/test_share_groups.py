@@ -10,8 +10,8 @@ from stele.broker_process import BrokerProcess
 
 from tests.conformance.driver import Driver, Record
 from tests.conformance.support import MakeTopic, StartDriver, eventually, numbered
-from tests.integration.test_kafka_share_groups import configure
 from tests.support.kafka_peer import KafkaPeer
+from tests.support.share_groups import configure
 
 PARTITIONS = 2
 RECORDS = 40

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
@@ -19,21 +20,29 @@ from stele.errors import AuthorizationError
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 
+from app.tcp.kafka.schemas import share_acknowledge
+from app.tcp.kafka.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from app.tcp.kafka.schemas.create_acls import AclCreation, CreateAclsRequest
 from app.tcp.kafka.schemas.create_topics import CreatableTopic, CreateTopicsRequest
 from app.tcp.kafka.schemas.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from app.tcp.kafka.schemas.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from app.tcp.kafka.schemas.describe_acls import DescribeAclsRequest
 from app.tcp.kafka.schemas.describe_cluster import DescribeClusterRequest
+from app.tcp.kafka.schemas.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from app.tcp.kafka.schemas.fetch import FetchPartition, FetchRequest, FetchTopic
 from app.tcp.kafka.schemas.init_producer_id import InitProducerIdRequest
 from app.tcp.kafka.schemas.list_groups import ListGroupsRequest
 from app.tcp.kafka.schemas.metadata import MetadataRequest, MetadataRequestTopic
 from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from app.tcp.kafka.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.integration.test_kafka_logins import PASSWORD, add_user, handshake, plain
 from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer
 from tests.support.kafka_peer import KafkaPeer
+from tests.support.share_groups import Member
 
 ROOT, ALICE = "root", "alice"
 OPEN, SECRET = "open-orders", "secret-salaries"
@@ -466,3 +475,123 @@ def test_denials_are_in_the_audit_log(broker: BrokerProcess, alice: httpx.Client
     entry, _ = json.JSONDecoder().raw_decode(lines[0], lines[0].index("{"))
     assert (entry["listener"], entry["principal"], entry["verdict"]) == ("http", "User:alice", "denied")
     assert (entry["operation"], entry["resource"]) == ("READ TOPIC", "audited-name")
+
+
+# ── groups whose members the broker assigns ──
+
+
+def read_group(root: httpx.Client, group: str) -> None:
+    give(root, "READ", group, resource_type="GROUP")
+
+
+def test_a_member_subscribes_only_to_topics_that_it_may_describe(root: httpx.Client, peer: KafkaPeer) -> None:
+    def codes(topic: str) -> tuple[int, int]:
+        consumer = ConsumerGroupHeartbeatRequest(
+            group_id="assigned",
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[topic],
+            topic_partitions=(),
+        )
+        share = ShareGroupHeartbeatRequest(
+            group_id="shared", member_id="m", member_epoch=0, subscribed_topic_names=[topic]
+        )
+        return peer.call(consumer, 1).error_code, peer.call(share, 1).error_code
+
+    assert codes(OPEN) == (ErrorCode.GROUP_AUTHORIZATION_FAILED,) * 2
+    for group in ("assigned", "shared"):
+        read_group(root, group)
+    assert codes(OPEN) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED,) * 2
+    give(root, "DESCRIBE", OPEN)
+    assert codes(SECRET) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED,) * 2
+    assert codes(OPEN) == (ErrorCode.NONE,) * 2
+
+
+def test_a_regular_expression_finds_only_topics_that_the_client_may_describe(
+    root: httpx.Client, peer: KafkaPeer
+) -> None:
+    read_group(root, "found")
+    give(root, "DESCRIBE", OPEN)
+    answer = peer.call(
+        ConsumerGroupHeartbeatRequest(
+            group_id="found",
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_regex=".*",
+            topic_partitions=(),
+        ),
+        1,
+    )
+    assert answer.error_code == ErrorCode.NONE
+    described = root.get("/v1/groups/found").json()
+    assert [part["topic"] for part in described["members"][0]["assignment"]] == [OPEN]
+
+
+def test_records_of_a_share_group_need_the_right_to_read_its_topics(
+    broker: BrokerProcess, root: httpx.Client, alice: httpx.Client, peer: KafkaPeer
+) -> None:
+    for topic in (OPEN, SECRET):
+        root.post(f"/v1/topics/{topic}/records", json={"records": [{"value": "x", "partition": 0}]})
+    path = "/v1/groups/queue/share"
+    told = root.post(f"{path}/poll", json={"topics": [OPEN, SECRET], "from": "earliest", "lock": "mine"})
+    assert {record["topic"] for record in told.json()["records"]} == {OPEN, SECRET}
+    assert problem(alice.post(f"{path}/poll", json={"topics": [OPEN]})) == (403, 30)
+    read_group(root, "queue")
+    assert problem(alice.post(f"{path}/poll", json={"topics": [OPEN]})) == (403, 29)
+    give(root, "READ", OPEN)
+    assert alice.post(f"{path}/poll", json={"topics": [OPEN]}).status_code == 200
+    assert problem(alice.post(f"{path}/poll", json={"topics": [OPEN, SECRET]})) == (403, 29)
+    # A lock is no right: it holds a record of the other topic.
+    for action in ("ack", "release", "reject", "renew"):
+        assert problem(alice.post(f"{path}/{action}", json={"lock": "mine"})) == (403, 29)
+
+    member = Member(peer, "queue", OPEN)
+    ids = {name: UUID(root.get(f"/v1/topics/{name}").json()["topic_id"]).bytes for name in (OPEN, SECRET)}
+    member.partitions = [(ids[OPEN], 0), (ids[SECRET], 0)]
+    answer = peer.call(member.fetch_request(), 2)
+    assert {one.topic_id: one.partitions[0].error_code for one in answer.responses}[ids[SECRET]] == (
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )
+    acknowledging = {
+        name: peer.call(
+            share_acknowledge.ShareAcknowledgeRequest(
+                group_id="queue",
+                member_id=member.member_id,
+                share_session_epoch=epoch,
+                topics=[
+                    share_acknowledge.AcknowledgeTopic(
+                        topic_id=ids[name],
+                        partitions=[
+                            share_acknowledge.AcknowledgePartition(
+                                partition_index=0,
+                                acknowledgement_batches=[
+                                    share_acknowledge.AcknowledgementBatch(
+                                        first_offset=0, last_offset=0, acknowledge_types=[1]
+                                    )
+                                ],
+                            )
+                        ],
+                    )
+                ],
+            ),
+            2,
+        )
+        .responses[0]
+        .partitions[0]
+        .error_code
+        for epoch, name in enumerate((OPEN, SECRET), 1)
+    }
+    assert acknowledging == {
+        # It is the administrator's lock that holds the record.
+        OPEN: ErrorCode.INVALID_RECORD_STATE,
+        SECRET: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+    described = peer.call(
+        DescribeShareGroupOffsetsRequest(
+            groups=[DescribeShareGroupOffsetsRequestGroup(group_id="queue", topics=None)]
+        ),
+        1,
+    ).groups[0]
+    assert [topic.topic_name for topic in described.topics] == [OPEN]

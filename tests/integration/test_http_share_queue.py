@@ -14,8 +14,8 @@ import httpx
 import pytest
 from stele.broker_process import BrokerProcess, run_broker
 
-from tests.integration.test_kafka_share_groups import ACCEPT, Member, configure, offsets_of
 from tests.support.kafka_peer import KafkaPeer, create_topic, put
+from tests.support.share_groups import ACCEPT, Member, configure, offsets_of
 from tests.support.warm_processes import run_stele
 
 _names = count(1)
@@ -308,5 +308,6 @@ def test_offsets_that_compaction_removed_are_finished_by_themselves(peer: KafkaP
     first = told["records"][0]["offset"]
     assert first > 0
     drained = Queue(http, f"{queue.group}-c", name)
-    drained.settle("ack", told["lock"])
+    # One by one: what the client cannot name must be finished without it.
+    drained.settle("ack", told["lock"], *told["records"])
     assert drained.described()["partitions"][0]["committed"] == told["records"][-1]["offset"] + 1

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 from confluent_kafka import Producer
@@ -18,21 +18,17 @@ from app.tcp.kafka.schemas import (
     alter_share_group_offsets,
     delete_groups,
     delete_share_group_offsets,
-    describe_share_group_offsets,
     list_groups,
     share_acknowledge,
     share_fetch,
     share_group_describe,
 )
-from app.tcp.kafka.schemas.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
-from app.tcp.kafka.schemas.share_group_heartbeat import ShareGroupHeartbeatRequest
 from load.apache_kafka import libs, run_tool
 from tests.support.apache_kafka import kafka_or_skip
-from tests.support.kafka_peer import KafkaPeer, create_topic, put, records_in
+from tests.support.kafka_peer import KafkaPeer, create_topic, delete_topic, put, records_in
+from tests.support.share_groups import ACCEPT, REJECT, RELEASE, RENEW, Member, configure, joined, offsets_of
 from tests.support.warm_processes import run_stele
 
-GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-GROUP_RESOURCE = 32
 PATIENCE_MS = 60_000
 PATIENCE_S = 60.0
 SHARE_TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
@@ -64,170 +60,6 @@ def group(peer: KafkaPeer) -> str:
     name = f"share-group-{next(_names)}"
     configure(peer, name, share_auto_offset_reset="earliest")
     return name
-
-
-def configure(peer: KafkaPeer, group: str, **configs: str) -> None:
-    (done,) = peer.call(
-        AlterConfigsRequest(
-            resources=[
-                AlterConfigsResource(
-                    resource_type=GROUP_RESOURCE,
-                    resource_name=group,
-                    configs=[
-                        AlterableConfig(name=name.replace("_", "."), value=value)
-                        for name, value in configs.items()
-                    ],
-                )
-            ],
-            validate_only=False,
-        ),
-        2,
-    ).responses
-    assert done.error_code == E.NONE, done
-
-
-class Member:
-    """A member with a share session on ``peer``; what it acquired is in ``held``, by partition."""
-
-    def __init__(self, peer: KafkaPeer, group: str, topic: str) -> None:
-        self.peer, self.group, self.topic = peer, group, topic
-        self.member_id = str(uuid4())
-        self.epoch = 0
-        self.session_epoch = 0
-        self.partitions: list[tuple[bytes, int]] = []
-
-    def beat(self, **fields: Any) -> Any:
-        known: dict[str, Any] = {
-            "group_id": self.group,
-            "member_id": self.member_id,
-            "member_epoch": self.epoch,
-            "subscribed_topic_names": [self.topic] if self.epoch == 0 else None,
-        }
-        answer = self.peer.call(ShareGroupHeartbeatRequest(**(known | fields)), 1)
-        if not answer.error_code:
-            self.epoch = max(0, answer.member_epoch)
-            if answer.assignment is not None:
-                self.partitions = [
-                    (one.topic_id, number)
-                    for one in answer.assignment.topic_partitions
-                    for number in one.partitions
-                ]
-        return answer
-
-    def _topics(
-        self, make: Any, acks: dict[int, Sequence[tuple[int, int, int]]], partition: Any, batch: Any
-    ) -> Any:
-        topics: dict[bytes, list[Any]] = {}
-        for topic_id, number in self.partitions:
-            told = acks.get(number, ())
-            if told or self.session_epoch == 0:
-                topics.setdefault(topic_id, []).append(
-                    partition(
-                        partition_index=number,
-                        acknowledgement_batches=[
-                            batch(first_offset=first, last_offset=last, acknowledge_types=[kind])
-                            for first, last, kind in told
-                        ],
-                    )
-                )
-        return [make(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()]
-
-    def fetch_request(
-        self, acks: dict[int, Sequence[tuple[int, int, int]]] | None = None, **fields: Any
-    ) -> share_fetch.ShareFetchRequest:
-        known: dict[str, Any] = {
-            "group_id": self.group,
-            "member_id": self.member_id,
-            "share_session_epoch": self.session_epoch,
-            "max_wait_ms": 0,
-            "min_bytes": 1,
-            "max_bytes": 1 << 20,
-            "max_records": 500,
-            "batch_size": 500,
-            "share_acquire_mode": 1,
-            "topics": self._topics(
-                share_fetch.FetchTopic,
-                acks or {},
-                share_fetch.FetchPartition,
-                share_fetch.AcknowledgementBatch,
-            ),
-            "forgotten_topics_data": (),
-        }
-        return share_fetch.ShareFetchRequest(**(known | fields))
-
-    def took(self, answer: Any) -> dict[int, list[tuple[int, int, int]]]:
-        """Note an answer; return the ranges that were acquired by partition, with their delivery counts."""
-        assert answer.error_code == E.NONE, answer
-        self.session_epoch += 1
-        acquired: dict[int, list[tuple[int, int, int]]] = {}
-        for one in answer.responses:
-            for partition in one.partitions:
-                assert partition.error_code == E.NONE, partition
-                if partition.acquired_records:
-                    acquired[partition.partition_index] = [
-                        (range_.first_offset, range_.last_offset, range_.delivery_count)
-                        for range_ in partition.acquired_records
-                    ]
-        return acquired
-
-    def fetch(
-        self,
-        acks: dict[int, Sequence[tuple[int, int, int]]] | None = None,
-        *,
-        version: int = 2,
-        **fields: Any,
-    ) -> dict[int, list[tuple[int, int, int]]]:
-        return self.took(self.peer.call(self.fetch_request(acks, **fields), version))
-
-    def acknowledge(
-        self, acks: dict[int, Sequence[tuple[int, int, int]]], *, version: int = 2, **fields: Any
-    ) -> dict[int, int]:
-        """Return the error codes by partition."""
-        known: dict[str, Any] = {
-            "group_id": self.group,
-            "member_id": self.member_id,
-            "share_session_epoch": self.session_epoch,
-            "topics": self._topics(
-                share_acknowledge.AcknowledgeTopic,
-                acks,
-                share_acknowledge.AcknowledgePartition,
-                share_acknowledge.AcknowledgementBatch,
-            ),
-        }
-        answer = self.peer.call(share_acknowledge.ShareAcknowledgeRequest(**(known | fields)), version)
-        assert answer.error_code == E.NONE, answer
-        self.session_epoch += 1
-        return {
-            partition.partition_index: partition.error_code
-            for one in answer.responses
-            for partition in one.partitions
-        }
-
-
-def joined(peer: KafkaPeer, group: str, topic: str) -> Member:
-    member = Member(peer, group, topic)
-    assert member.beat().error_code == E.NONE
-    return member
-
-
-def offsets_of(peer: KafkaPeer, group: str) -> dict[int, tuple[int, int]]:
-    """Start offset and lag by partition."""
-    (described,) = peer.call(
-        describe_share_group_offsets.DescribeShareGroupOffsetsRequest(
-            groups=[
-                describe_share_group_offsets.DescribeShareGroupOffsetsRequestGroup(
-                    group_id=group, topics=None
-                )
-            ]
-        ),
-        1,
-    ).groups
-    assert described.error_code == E.NONE, described
-    return {
-        partition.partition_index: (partition.start_offset, partition.lag)
-        for topic in described.topics
-        for partition in topic.partitions
-    }
 
 
 # ── records ──
@@ -402,6 +234,62 @@ def test_an_aborted_transaction_is_passed_where_only_committed_records_count(
 
 
 # ── sessions and refusals ──
+
+
+def test_a_deleted_topic_is_told_once_and_does_not_keep_the_others_from_waiting(
+    broker: BrokerProcess, peer: KafkaPeer, group: str, topic: str
+) -> None:
+    create_topic(peer, f"{topic}-gone", 1)
+    member, gone = joined(peer, group, topic), joined(peer, group, f"{topic}-gone")
+    member.partitions += gone.partitions
+    member.fetch()
+    delete_topic(peer, f"{topic}-gone")
+    answer = peer.call(member.fetch_request(max_wait_ms=PATIENCE_MS), 2)
+    member.session_epoch += 1
+    assert [
+        (one.topic_id, partition.partition_index, partition.error_code)
+        for one in answer.responses
+        for partition in one.partitions
+    ] == [(*gone.partitions[0], E.UNKNOWN_TOPIC_ID)]
+    peer.post(member.fetch_request(max_wait_ms=PATIENCE_MS), 2)
+    with KafkaPeer(broker) as writer:
+        put(writer, topic, b"x")
+    assert member.took(peer.next_answer()[1]) == {0: [(0, 0, 1)]}
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [(0, 0, ACCEPT)] * 20_000,
+        [
+            share_fetch.AcknowledgementBatch(
+                first_offset=0, last_offset=0, acknowledge_types=[ACCEPT] * 20_000
+            )
+        ],
+    ],
+    ids=["batches", "types"],
+)
+def test_more_acknowledgements_than_a_member_can_mean_are_refused_at_once(
+    peer: KafkaPeer, group: str, topic: str, batch: list[Any]
+) -> None:
+    put(peer, topic, b"x")
+    member = joined(peer, group, topic)
+    member.fetch()
+    batches = [
+        one
+        if isinstance(one, share_fetch.AcknowledgementBatch)
+        else share_fetch.AcknowledgementBatch(
+            first_offset=one[0], last_offset=one[1], acknowledge_types=[one[2]]
+        )
+        for one in batch
+    ]
+    partition = share_fetch.FetchPartition(partition_index=0, acknowledgement_batches=batches)
+    topics = [share_fetch.FetchTopic(topic_id=member.partitions[0][0], partitions=[partition])]
+    (told,) = peer.call(member.fetch_request(topics=topics), 2).responses
+    member.session_epoch += 1
+    assert told.partitions[0].acknowledge_error_code == E.INVALID_REQUEST
+    assert "20000 are allowed" in told.partitions[0].acknowledge_error_message
+    assert member.acknowledge({0: [(0, 0, ACCEPT)]}) == {0: E.NONE}
 
 
 def test_each_request_of_a_session_has_the_next_epoch(peer: KafkaPeer, group: str, topic: str) -> None:

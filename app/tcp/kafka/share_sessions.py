@@ -7,7 +7,7 @@ so does the session, and the records that its member holds become available agai
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -37,10 +37,11 @@ class ShareSession:
     # A dict for its order: after each request the first partition goes to the end.
     partitions: dict[SharedPartition, None] = field(default_factory=dict[SharedPartition, None])
 
-    def update(self, added: Iterable[SharedPartition], forgotten: Iterable[SharedPartition]) -> None:
-        self.partitions.update(dict.fromkeys(added))
-        for partition in forgotten:
-            self.partitions.pop(partition, None)
+    def add(self, partition: SharedPartition) -> None:
+        self.partitions[partition] = None
+
+    def forget(self, partition: SharedPartition) -> None:
+        self.partitions.pop(partition, None)
 
     def in_turn(self) -> Sequence[SharedPartition]:
         """Return the partitions; each time another one comes first, so that none starves."""

@@ -194,10 +194,10 @@ ACCEPTED: tuple[Accepted, ...] = (
     Accepted(
         what="Features of the cluster",
         calls="^kafka-features describe",
-        kafka=r"out: Feature: (?!transaction\.version|group\.version).*",
-        mask=r"^(out: Feature: (?:transaction|group)\.version .* Epoch: )\d+",
+        kafka=r"out: Feature: (?!(?:transaction|group|share)\.version).*",
+        mask=r"^(out: Feature: (?:transaction|group|share)\.version .* Epoch: )\d+",
         reason="A feature switches on what brokers of several versions must agree on. Stele has"
-        " `group.version` and `transaction.version`, which are fixed.",
+        " `group.version`, `share.version` and `transaction.version`, which are fixed.",
     ),
     Accepted(
         what="The log of the controllers",
@@ -286,12 +286,5 @@ ACCEPTED: tuple[Accepted, ...] = (
         calls="^kafka-configs --describe --broker 1$",
         kafka=r"out: (num\.io\.threads|background\.threads|no\.such\.config)=.*",
         reason="As above.",
-    ),
-    Accepted(
-        what="Share groups",
-        calls="^kafka-share-groups --describe --group|^kafka-console-share-consumer",
-        kafka=r".*(GroupIdNotFoundException|TimeoutException).*",
-        stele=r".*(UnsupportedVersionException|UNSUPPORTED_VERSION|unsupported version|fatal state).*",
-        reason="Not served, and clients report it at once.",
     ),
 )

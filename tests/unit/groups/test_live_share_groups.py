@@ -10,6 +10,7 @@ import pytest
 
 from app.cluster.consumer_group_store import OwnedPartition
 from app.errors import (
+    CoordinatorNotAvailable,
     GroupNotEmpty,
     GroupNotFound,
     GroupOfOtherType,
@@ -283,6 +284,37 @@ async def test_an_empty_group_can_be_deleted_with_all_its_states(bench: GroupBen
         bench.coordinator.shares.offsets("g")
     await bench.reopen()
     assert bench.coordinator.group_names() == []
+    await bench.close()
+
+
+@simulated
+async def test_a_group_that_is_deleted_while_its_partitions_start_leaves_nothing(bench: GroupBench) -> None:
+    may_answer = asyncio.Event()
+
+    async def list_offset(topic: str, partition: int, at: int) -> int:
+        await may_answer.wait()
+        return 0
+
+    bench.list_offset = list_offset  # type: ignore[method-assign]
+    await bench.open()
+    starting = asyncio.create_task(bench.coordinator.shares.begun("g", ["orders"]))
+    await bench.written()
+    deleted = bench.coordinator.delete_group("g")
+    may_answer.set()
+    await deleted
+    with pytest.raises(CoordinatorNotAvailable):
+        await starting
+    await bench.reopen()
+    assert bench.coordinator.group_names() == []
+    await bench.close()
+
+
+@simulated
+async def test_nothing_is_taken_from_a_group_that_was_deleted(bench: GroupBench) -> None:
+    await bench.open()
+    share = await bench.coordinator.shares.begun("g", ["orders"])
+    await bench.coordinator.delete_group("g")
+    assert share.partition("orders", 0) is None
     await bench.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
 from collections.abc import Iterable
 from uuid import UUID
 
@@ -13,7 +12,6 @@ from ....cluster.consumer_group_store import JOINING, ConsumerMember, OwnedParti
 from ....errors import SteleError
 from ....groups.consumer_messages import ConsumerGroupDescription, ConsumerHeartbeat
 from ....security.acl import DESCRIBE_TOPIC
-from ....work_budget import WorkBudget
 from ..schemas import consumer_group_describe as describing
 from ..schemas.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from ..schemas.consumer_group_heartbeat import (
@@ -22,9 +20,8 @@ from ..schemas.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitionsResult,
 )
-from . import authorized
 from .context import Context, describe_error
-from .groups import as_java_address
+from .groups import as_java_address, by_topic_id, described_by
 
 # KIP-1082: before this version the broker makes the ids of members.
 _FIRST_WITH_CLIENT_IDS = 1
@@ -57,7 +54,7 @@ async def consumer_group_heartbeat(
         else Assignment(
             topic_partitions=[
                 TopicPartitionsResult(topic_id=topic_id.bytes, partitions=partitions)
-                for topic_id, partitions in _by_topic(answer.assigned).items()
+                for topic_id, partitions in by_topic_id(answer.assigned).items()
             ]
         ),
     )
@@ -91,38 +88,15 @@ def _heartbeat(context: Context, request: ConsumerGroupHeartbeatRequest) -> Cons
     )
 
 
-def _by_topic(partitions: Iterable[OwnedPartition]) -> dict[UUID, list[int]]:
-    topics: defaultdict[UUID, list[int]] = defaultdict(list)
-    for topic_id, partition in sorted(partitions):
-        topics[topic_id].append(partition)
-    return topics
-
-
 async def consumer_group_describe(
     context: Context, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse:
-    described: list[describing.DescribedGroup] = []
-    budget = WorkBudget()
-    # Once per group, because a name is short and the description of a group is not.
-    for name in dict.fromkeys(request.group_ids):
-        try:
-            group = _described(context.groups.consumers.describe(name))
-        except SteleError as error:
-            code, message = describe_error(error)
-            group = describing.DescribedGroup(
-                error_code=code,
-                error_message=message,
-                group_id=name,
-                group_state="",
-                group_epoch=0,
-                assignment_epoch=0,
-                assignor_name="",
-                members=(),
-            )
-        else:
-            group.authorized_operations = authorized.on_group(is_asked=request.include_authorized_operations)
-        described.append(group)
-        await budget.visit(1 + len(group.members))
+    described = await described_by(
+        request.group_ids,
+        lambda name: _described(context.groups.consumers.describe(name)),
+        describing.DescribedGroup,
+        with_operations=request.include_authorized_operations,
+    )
     return ConsumerGroupDescribeResponse(groups=described)
 
 
@@ -133,7 +107,7 @@ def _described(group: ConsumerGroupDescription) -> describing.DescribedGroup:
                 describing.TopicPartitions(
                     topic_id=topic_id.bytes, topic_name=group.names[topic_id], partitions=numbers
                 )
-                for topic_id, numbers in _by_topic(partitions).items()
+                for topic_id, numbers in by_topic_id(partitions).items()
                 if topic_id in group.names
             ]
         )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from ipaddress import ip_address
+from typing import Protocol, TypeVar
+from uuid import UUID
 
 from stele.wire.error_codes import ErrorCode
 
+from ....cluster.consumer_group_store import OwnedPartition
 from ....errors import GroupNotFound, GroupOfOtherType, NotCoordinator, SteleError
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
@@ -25,6 +30,18 @@ _FIRST_WITH_NOT_FOUND = 6
 _DEAD = "Dead"
 # Groups of other types are described by APIs of their own.
 _CLASSIC = "classic"
+
+
+class Described(Protocol):
+    """What the descriptions of consumer groups and share groups have in common."""
+
+    authorized_operations: int
+
+    @property
+    def members(self) -> Sequence[object]: ...
+
+
+G = TypeVar("G", bound=Described)
 
 
 async def list_groups(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
@@ -115,6 +132,47 @@ def as_java_address(host: str) -> str:
     if address.version == 4:
         return f"/{host}"
     return "/" + ":".join(f"{int(part, 16):x}" for part in address.exploded.split(":"))
+
+
+async def described_by(
+    names: Sequence[str],
+    describe: Callable[[str], G],
+    refused: Callable[..., G],
+    *,
+    with_operations: bool,
+) -> list[G]:
+    """Describe groups whose members have epochs, each with ``describe``; ``refused`` makes those with an error."""
+    groups: list[G] = []
+    budget = WorkBudget()
+    # Once per group, because a name is short and the description of a group is not.
+    for name in dict.fromkeys(names):
+        try:
+            group = describe(name)
+        except SteleError as error:
+            code, message = describe_error(error)
+            group = refused(
+                error_code=code,
+                error_message=message,
+                group_id=name,
+                group_state="",
+                group_epoch=0,
+                assignment_epoch=0,
+                assignor_name="",
+                members=(),
+            )
+        else:
+            group.authorized_operations = authorized.on_group(is_asked=with_operations)
+        groups.append(group)
+        await budget.visit(1 + len(group.members))
+    return groups
+
+
+def by_topic_id(partitions: Iterable[OwnedPartition]) -> dict[UUID, list[int]]:
+    """Return partition numbers by the id of their topic, in order."""
+    topics: defaultdict[UUID, list[int]] = defaultdict(list)
+    for topic_id, partition in sorted(partitions):
+        topics[topic_id].append(partition)
+    return topics
 
 
 async def delete_groups(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:

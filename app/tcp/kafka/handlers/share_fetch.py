@@ -21,6 +21,7 @@ from ....groups.share_reads import SharedRecords, ShareRead, acquire_records
 from ....groups.share_state import Acknowledgement, AcknowledgeType
 from ....security.acl import READ_TOPIC
 from ....storage.topic_partition import TopicPartition
+from ....work_budget import WorkBudget
 from ..fetch_sessions import FINAL_EPOCH, NEW_SESSION_EPOCH
 from ..schemas import share_acknowledge as acknowledging
 from ..schemas.share_acknowledge import ShareAcknowledgeRequest, ShareAcknowledgeResponse
@@ -39,6 +40,9 @@ _FIRST_WITH_RENEW = 2
 _STRICT = 1
 _NO_LEADER = {"leader_id": -1, "leader_epoch": -1}
 _RECORDS_MAX = 1 << 20
+# More than a member can hold in a partition (``share.partition.max.record.locks``), in batches and their types.
+_ACKNOWLEDGED_MAX = 20_000
+_MISSING = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 _Outcome = tuple[ErrorCode, str | None]
 
@@ -76,6 +80,7 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
             # The client asks again at once.
             await asyncio.sleep(_wait_ms(context, request) / 1000)
         return _refused_fetch(session, None)
+    refused = await _update(context, session, request)
     outcomes = await _acknowledged(context, session, request.topics)
     if request.share_session_epoch == FINAL_EPOCH:
         context.groups.shares.release_member(group, session.member_id)
@@ -85,7 +90,6 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
         response = _fetched(context, group, outcomes, {}, [])
         response.throttle_time_ms = wait_ms
         return response
-    refused: dict[SharedPartition, _Outcome] = {}
     records: list[SharedRecords] = []
     places: dict[TopicPartition, SharedPartition] = {}
     if not request.is_renew_ack and request.max_records > 0:
@@ -93,12 +97,7 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
             share = context.groups.shares.existing(group)
         except SteleError as error:
             return _refused_fetch(*describe_error(error))
-        for partition in session.in_turn():
-            place, refusal = _place(context, partition)
-            if place is None:
-                refused[partition] = refusal
-            else:
-                places[place] = partition
+        places = await _places(context, session, refused)
         has_news = bool(refused or outcomes)
         records = await acquire_records(
             context.broker,
@@ -142,25 +141,51 @@ def _session_of_fetch(context: Context, request: ShareFetchRequest) -> ShareSess
         session = sessions.begin(group, member_id, context.connection)
     else:
         session = sessions.take(group, member_id, request.share_session_epoch)
-    if isinstance(session, ShareSession):
-        session.update(_named(request.topics), _forgotten(request))
     return session
 
 
-def _named(topics: Sequence[_Topic]) -> list[SharedPartition]:
-    return [
-        SharedPartition(topic.topic_id, partition.partition_index)
-        for topic in topics
-        for partition in topic.partitions
-    ]
+async def _update(
+    context: Context, session: ShareSession, request: ShareFetchRequest
+) -> dict[SharedPartition, _Outcome]:
+    """Take into the session what the request changes; return the partitions that do not exist.
+
+    Only partitions that exist are in a session, so that they bound its memory.
+    """
+    budget = WorkBudget()
+    refused: dict[SharedPartition, _Outcome] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            named = SharedPartition(topic.topic_id, partition.partition_index)
+            place, outcome = _place(context, named)
+            if place is None and outcome[0] in _MISSING:
+                refused[named] = outcome
+            else:
+                session.add(named)
+            await budget.visit()
+    for forgotten in request.forgotten_topics_data:
+        for index in forgotten.partitions:
+            session.forget(SharedPartition(forgotten.topic_id, index))
+            await budget.visit()
+    return refused
 
 
-def _forgotten(request: ShareFetchRequest) -> list[SharedPartition]:
-    return [
-        SharedPartition(topic.topic_id, index)
-        for topic in request.forgotten_topics_data
-        for index in topic.partitions
-    ]
+async def _places(
+    context: Context, session: ShareSession, refused: dict[SharedPartition, _Outcome]
+) -> dict[TopicPartition, SharedPartition]:
+    """Return where the partitions of a session are, in turn; add to ``refused`` what cannot be read."""
+    budget = WorkBudget()
+    places: dict[TopicPartition, SharedPartition] = {}
+    for partition in session.in_turn():
+        place, outcome = _place(context, partition)
+        if place is not None:
+            places[place] = partition
+        else:
+            refused[partition] = outcome
+            if outcome[0] in _MISSING:
+                # Its topic was deleted; the client is told once.
+                session.forget(partition)
+        await budget.visit()
+    return places
 
 
 def _place(context: Context, partition: SharedPartition) -> tuple[TopicPartition | None, _Outcome]:
@@ -300,8 +325,10 @@ async def _acknowledged(
     """Take in all acknowledgements of a request, then wait until they are durable."""
     begun: dict[SharedPartition, asyncio.Future[None]] = {}
     outcomes: dict[SharedPartition, _Outcome] = {}
+    budget = WorkBudget()
     for topic in topics:
         for partition in topic.partitions:
+            await budget.visit(1 + len(partition.acknowledgement_batches))
             if not partition.acknowledgement_batches:
                 continue
             named = SharedPartition(topic.topic_id, partition.partition_index)
@@ -314,7 +341,7 @@ async def _acknowledged(
                     session.member_id,
                     place.topic,
                     place.partition,
-                    [_acknowledgement(batch) for batch in partition.acknowledgement_batches],
+                    _acknowledgements(partition.acknowledgement_batches),
                     may_renew=context.version >= _FIRST_WITH_RENEW,
                 )
             except SteleError as error:
@@ -328,6 +355,18 @@ async def _acknowledged(
     return outcomes
 
 
-def _acknowledgement(batch: _Batch) -> Acknowledgement:
-    types = batch.acknowledge_types or (AcknowledgeType.ACCEPT,)
-    return Acknowledgement(first=batch.first_offset, last=batch.last_offset, types=types)
+def _acknowledgements(batches: Sequence[_Batch]) -> list[Acknowledgement]:
+    """Raises ``InvalidRequest``."""
+    count = sum(1 + len(batch.acknowledge_types) for batch in batches)
+    if count > _ACKNOWLEDGED_MAX:
+        raise InvalidRequest(
+            f"a partition is acknowledged with {count} batches and types, and {_ACKNOWLEDGED_MAX} are allowed"
+        )
+    return [
+        Acknowledgement(
+            first=batch.first_offset,
+            last=batch.last_offset,
+            types=batch.acknowledge_types or (AcknowledgeType.ACCEPT,),
+        )
+        for batch in batches
+    ]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from uuid import UUID
+from collections.abc import Sequence
 
 from stele.wire.error_codes import ErrorCode
 
-from ....cluster.consumer_group_store import OwnedPartition
 from ....errors import SteleError, UnknownTopic
 from ....groups.share_group import ShareHeartbeat, ShareMember
 from ....groups.share_groups import ShareGroupDescription, SharePartitionOffsets
@@ -42,9 +39,8 @@ from ..schemas.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
-from . import authorized
 from .context import Context, describe_error
-from .groups import as_java_address
+from .groups import as_java_address, by_topic_id, described_by
 
 _NO_TOPIC_ID = bytes(16)
 _NO_OFFSET = -1
@@ -84,44 +80,21 @@ async def share_group_heartbeat(
         else Assignment(
             topic_partitions=[
                 TopicPartitions(topic_id=topic_id.bytes, partitions=numbers)
-                for topic_id, numbers in _by_topic(answer.assigned).items()
+                for topic_id, numbers in by_topic_id(answer.assigned).items()
             ]
         ),
     )
 
 
-def _by_topic(partitions: Iterable[OwnedPartition]) -> dict[UUID, list[int]]:
-    topics: defaultdict[UUID, list[int]] = defaultdict(list)
-    for topic_id, partition in sorted(partitions):
-        topics[topic_id].append(partition)
-    return topics
-
-
 async def share_group_describe(
     context: Context, request: ShareGroupDescribeRequest
 ) -> ShareGroupDescribeResponse:
-    described: list[describing.DescribedGroup] = []
-    budget = WorkBudget()
-    # Once per group, because a name is short and the description of a group is not.
-    for name in dict.fromkeys(request.group_ids):
-        try:
-            group = _described(context.groups.shares.describe(name))
-        except SteleError as error:
-            code, message = describe_error(error)
-            group = describing.DescribedGroup(
-                error_code=code,
-                error_message=message,
-                group_id=name,
-                group_state="",
-                group_epoch=0,
-                assignment_epoch=0,
-                assignor_name="",
-                members=(),
-            )
-        else:
-            group.authorized_operations = authorized.on_group(is_asked=request.include_authorized_operations)
-        described.append(group)
-        await budget.visit(1 + len(group.members))
+    described = await described_by(
+        request.group_ids,
+        lambda name: _described(context.groups.shares.describe(name)),
+        describing.DescribedGroup,
+        with_operations=request.include_authorized_operations,
+    )
     return ShareGroupDescribeResponse(groups=described)
 
 
@@ -139,7 +112,7 @@ def _described(group: ShareGroupDescription) -> describing.DescribedGroup:
                     describing.TopicPartitions(
                         topic_id=topic_id.bytes, topic_name=group.names[topic_id], partitions=numbers
                     )
-                    for topic_id, numbers in _by_topic(member.assigned).items()
+                    for topic_id, numbers in by_topic_id(member.assigned).items()
                     if topic_id in group.names
                 ]
             ),
@@ -182,14 +155,16 @@ async def describe_share_group_offsets(
         await context.broker.refresh([(one.topic, one.partition) for one in known])
         groups.append(
             DescribeShareGroupOffsetsResponseGroup(
-                group_id=asked.group_id, topics=_offsets(context, asked, known), error_code=ErrorCode.NONE
+                group_id=asked.group_id,
+                topics=await _offsets(context, asked, known),
+                error_code=ErrorCode.NONE,
             )
         )
         await budget.visit(1 + len(known))
     return DescribeShareGroupOffsetsResponse(groups=groups)
 
 
-def _offsets(
+async def _offsets(
     context: Context, asked: DescribeShareGroupOffsetsRequestGroup, known: Sequence[SharePartitionOffsets]
 ) -> list[DescribeShareGroupOffsetsResponseTopic]:
     by_topic: dict[str, dict[int, SharePartitionOffsets]] = {}
@@ -204,7 +179,9 @@ def _offsets(
     else:
         wanted = {topic.topic_name: list(topic.partitions) for topic in asked.topics}
     answers: list[DescribeShareGroupOffsetsResponseTopic] = []
+    budget = WorkBudget()
     for topic, partitions in wanted.items():
+        await budget.visit(1 + len(partitions))
         is_seen = _may(context, DESCRIBE_TOPIC, topic)
         code = ErrorCode.NONE if is_seen else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         offsets = by_topic.get(topic, {}) if is_seen else {}
@@ -255,8 +232,10 @@ async def _alter_topic(
     context: Context, group: str, topic: AlterShareGroupOffsetsRequestTopic
 ) -> AlterShareGroupOffsetsResponseTopic:
     partitions: list[AlterShareGroupOffsetsResponsePartition] = []
+    budget = WorkBudget()
     is_allowed = _may(context, READ_TOPIC, topic.topic_name)
     for partition in topic.partitions:
+        await budget.visit()
         code, message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
         if is_allowed:
             code = ErrorCode.NONE

@@ -77,7 +77,9 @@ def test_a_connection_takes_its_sessions_along_and_no_others() -> None:
 
 def test_partitions_come_first_in_turn() -> None:
     session = begun(ShareSessions())
-    session.update([ONE, TWO, THREE], ())
+    for partition in (ONE, TWO, THREE):
+        session.add(partition)
     assert [session.in_turn()[0] for _ in range(4)] == [ONE, TWO, THREE, ONE]
-    session.update([], [TWO])
+    session.forget(TWO)
+    session.forget(TWO)
     assert sorted(session.in_turn()) == [ONE, THREE]
