@@ -13,7 +13,7 @@ import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Consumer, Producer
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from stele import Client
 from stele.operations.leases import Ack, Poll
 from stele.testing import BrokerProcess
@@ -349,6 +349,40 @@ def test_light_and_dark_can_be_chosen_and_stay(open_page: Open) -> None:
     page.goto(page.url + "console/topics")
     expect(page.get_by_role("button", name="Light")).to_be_visible()
     assert page.evaluate(paper) != light
+
+
+@pytest.mark.parametrize(
+    ("path", "script", "buttons"),
+    [
+        ("/console/topics", "topics.js", ["New topic"]),
+        (
+            "/console/messages",
+            "messages.js",
+            ["Search", "Live tail", "Copy as curl", "Export NDJSON", "Export CSV"],
+        ),
+        ("/console/produce", "produce.js", ["Add a header", "Produce"]),
+        ("/console/groups?group=delays", "groups.js", ["Reset offsets…"]),
+        ("/console/storage", "storage.js", ["Show segments"]),
+        ("/", "shell.js", ["Dark"]),
+    ],
+)
+def test_buttons_wait_for_the_script_that_serves_them(
+    open_page: Open, delays: str, path: str, script: str, buttons: list[str]
+) -> None:
+    page = open_page("/console/transactions", color_scheme="light")
+    held: list[Route] = []
+    page.route(f"**/{script}*", lambda route: held.append(route))
+    page.goto(page.url.replace("/console/transactions", path), wait_until="commit")
+    wait_until(lambda: bool(held), page)
+    # The button of a group is out of sight until its script shows the group.
+    named = [page.get_by_role("button", name=name, exact=True, include_hidden=True) for name in buttons]
+    for button in named:
+        expect(button).to_be_attached()
+        assert button.is_hidden() or button.is_disabled()
+    held[0].continue_()
+    for button in named:
+        expect(button).to_be_visible()
+        expect(button).to_be_enabled()
 
 
 def test_every_page_forbids_inline_scripts_and_has_none(http: httpx.Client) -> None:

@@ -109,6 +109,11 @@ export function table(caption, heads, rows, empty = "No data.") {
     h("table", null, h("caption", null, caption), h("thead", null, h("tr", null, head)), h("tbody", null, rows)));
 }
 
+// Enables buttons that the page disables until their script listens, because an earlier click would be lost.
+export function enable(...ids) {
+  for (const id of ids) byId(id).disabled = false;
+}
+
 // Runs `work` now and every `ms` while the page is visible; returns a function that stops it.
 export function every(ms, work) {
   let timer = 0;

@@ -1,4 +1,4 @@
-import { brief, byId, bytes, copy, count, h, notice, show } from "./dom.js";
+import { brief, byId, bytes, copy, count, enable, h, notice, show } from "./dom.js";
 import { curl, lines, part, query, refusal } from "./api.js";
 import { RECORD_HEADS, recordRow } from "./record.js";
 import { suggestTopics } from "./topic-input.js";
@@ -236,4 +236,6 @@ function load() {
 suggestTopics(fields.topic, byId("topics"));
 window.addEventListener("popstate", load);
 window.addEventListener("pagehide", stop);
+enable("curl", "ndjson", "csv");
+// Enables the buttons that start a search or a tail.
 load();

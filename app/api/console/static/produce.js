@@ -1,4 +1,4 @@
-import { byId, bytes, count, h, notice, show, table, time, toast } from "./dom.js";
+import { byId, bytes, count, enable, h, notice, show, table, time, toast } from "./dom.js";
 import { get, part, query, request } from "./api.js";
 import { address, identity, oneLine } from "./record.js";
 import { suggestTopics } from "./topic-input.js";
@@ -203,4 +203,5 @@ async function replay() {
 fields.topic.value = state.topic ?? "";
 suggestTopics(fields.topic, byId("topics"));
 shape();
+enable("add-header", "store");
 if (state.replay) replay();

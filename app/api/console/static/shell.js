@@ -1,5 +1,5 @@
 // Parts of every screen: the health of the broker, and the choice between light and dark.
-import { byId, every } from "./dom.js";
+import { byId, enable, every } from "./dom.js";
 import { get } from "./api.js";
 
 const health = byId("health");
@@ -46,3 +46,4 @@ button.addEventListener("click", () => {
   stored(root.dataset.theme);
   label();
 });
+enable("theme");

@@ -1,4 +1,4 @@
-import { byId, bytes, count, duration, every, h, notice, show, table, time, utc } from "./dom.js";
+import { byId, bytes, count, duration, enable, every, h, notice, show, table, time, utc } from "./dom.js";
 import { get, part, send } from "./api.js";
 import { suggestTopics } from "./topic-input.js";
 import * as url from "./url.js";
@@ -106,6 +106,7 @@ async function look() {
 }
 
 form.addEventListener("submit", (event) => { event.preventDefault(); look(); });
+enable("show");
 suggestTopics(fields.topic, byId("topics"));
 const state = url.read();
 fields.topic.value = state.topic ?? "";

@@ -1,4 +1,4 @@
-import { byId, bytes, count, duration, h, notice, show, table, toast } from "./dom.js";
+import { byId, bytes, count, duration, enable, h, notice, show, table, toast } from "./dom.js";
 import { get, part, query, send } from "./api.js";
 import { ask, askWithName } from "./dialog.js";
 import { tabList } from "./tabs.js";
@@ -209,6 +209,7 @@ async function open() {
   }
 }
 
+enable("new");
 window.addEventListener("popstate", () => location.reload());
 window.addEventListener("pagehide", () => tableView?.stop());
 window.addEventListener("pageshow", (event) => { if (event.persisted && state.tab === "table") tableView?.start(); });
