@@ -28,6 +28,7 @@ from .cluster.membership import Member, MemberEndpoint
 from .cluster.sqlite import SqliteCatalog
 from .cluster.sqlite_groups import SqliteGroupStore
 from .groups.coordinator import GroupCoordinator
+from .groups.dead_letter_writer import DeadLetterWriter
 from .groups.group_lease import GROUPS_LEASE, GroupLease
 from .groups.lease_manager import LeaseManager
 from .groups.offsets_topic import OffsetsTopic
@@ -249,6 +250,7 @@ async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Grou
         configs=broker.configs.groups,
         topic_names=lambda: [topic.name for topic in broker.topics()],
         list_offset=list_offset,
+        write_dead_letters=DeadLetterWriter(broker).write,
     )
     if shared is None:
         # Before the coordinator opens: a group may have committed offsets of this topic, too.

@@ -276,6 +276,17 @@ class Settings(BaseSettings):
         le=10_000,
         description="Partitions of a topic created without a number of partitions.",
     )
+    dead_letter_topic_prefix: str = Field(
+        default="dlq.",
+        max_length=100,
+        description="What the names of dead-letter topics of share groups begin with (Kafka: "
+        "errors.deadletterqueue.topic.name.prefix).",
+    )
+    dead_letter_auto_create_topics_enable: bool = Field(
+        default=False,
+        description="Create a dead-letter topic when its first letter is written (Kafka: "
+        "errors.deadletterqueue.auto.create.topics.enable).",
+    )
     partitions_max: int = Field(
         default=10_000,
         ge=1,

@@ -38,6 +38,7 @@ from .metrics import HttpMetrics, metrics, observe_broker
 from .routes import acls as acl_routes
 from .routes import cdc as cdc_routes
 from .routes import (
+    group_configs,
     group_members,
     leases,
     overview,
@@ -151,6 +152,7 @@ def create_application(
         tables.router,
         storage.router,
         group_routes.router,
+        group_configs.router,
         group_members.router,
         leases.router,
         share_queue.router,

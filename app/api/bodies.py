@@ -157,6 +157,18 @@ class SharePollBody(Struct, forbid_unknown_fields=True, rename={"start": "from"}
     ) = None
 
 
+class GroupConfigsBody(Struct, forbid_unknown_fields=True):
+    """Configurations of a group to set; null resets one to its default."""
+
+    configs: dict[str, str | int | bool | None]
+
+
+class RedriveBody(Struct, forbid_unknown_fields=True):
+    """How many dead letters of a group to redrive at most."""
+
+    max_records: Annotated[int, _bounds(minimum=1, maximum=10_000)] = 1000
+
+
 class SharedRecordBody(Struct, forbid_unknown_fields=True):
     """A record that a lock holds."""
 

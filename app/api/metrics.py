@@ -126,6 +126,16 @@ class _BrokerCounters(Collector):
                 "Bytes of batches read over all protocols, searches excluded.",
                 counts.fetched_bytes,
             ),
+            (
+                "stele_share_group_dead_letters",
+                "Dead letters that share groups have written.",
+                counts.dead_letters,
+            ),
+            (
+                "stele_share_group_dead_letters_lost",
+                "Records that share groups have given up without a dead letter, because their topic refused it.",
+                counts.lost_dead_letters,
+            ),
             ("stele_search_scanned_records", "Records scanned by searches.", searches.scanned_records),
             ("stele_search_scanned_bytes", "Bytes of batches scanned by searches.", searches.scanned_bytes),
         ):

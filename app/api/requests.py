@@ -108,3 +108,11 @@ def negotiate(request: Request, offered: tuple[str, ...]) -> str:
     if not ranked:
         raise HttpError(406, f"Accept is {accept[:200]!r}; accept one of: {', '.join(offered)}")
     return min(ranked)[2]
+
+
+def config_texts(configs: dict[str, str | int | bool | None]) -> dict[str, str | None]:
+    """Return the values of configurations as text; null stays."""
+    return {
+        name: value if value is None or isinstance(value, str) else str(value).lower()
+        for name, value in configs.items()
+    }

@@ -16,6 +16,7 @@ from ..groups.lease import Lease
 from ..security.acl import (
     ALTER_CLUSTER,
     ALTER_CONFIGS_CLUSTER,
+    ALTER_CONFIGS_GROUP,
     CREATE_CLUSTER,
     CREATE_TOKENS_USER,
     CREATE_TOPIC,
@@ -23,6 +24,7 @@ from ..security.acl import (
     DELETE_TOPIC,
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS_CLUSTER,
+    DESCRIBE_CONFIGS_GROUP,
     DESCRIBE_CONFIGS_TOPIC,
     DESCRIBE_GROUP,
     DESCRIBE_TOKENS_USER,
@@ -171,6 +173,9 @@ NEEDS: dict[tuple[str, str], tuple[Need, ...]] = {
     ("POST", f"{_GROUP}/share/release"): (group(READ_GROUP), _in_route(READ_TOPIC)),
     ("POST", f"{_GROUP}/share/reject"): (group(READ_GROUP), _in_route(READ_TOPIC)),
     ("POST", f"{_GROUP}/share/renew"): (group(READ_GROUP), _in_route(READ_TOPIC)),
+    ("POST", f"{_GROUP}/share/redrive"): (group(READ_GROUP), _in_route(READ_TOPIC, WRITE_TOPIC)),
+    ("GET", f"{_GROUP}/configs"): (group(DESCRIBE_CONFIGS_GROUP),),
+    ("PATCH", f"{_GROUP}/configs"): (group(ALTER_CONFIGS_GROUP),),
     # ── transactions ──
     ("POST", "/v1/transactions"): (_in_route(WRITE_TOPIC, CREATE_TOPIC, READ_GROUP, READ_TOPIC),),
     ("POST", f"{_TRANSACTION}/begin"): (_TRANSACTIONAL,),

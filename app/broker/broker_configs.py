@@ -60,6 +60,8 @@ _SETTINGS = {
     "broker.id": "broker_id",
     "broker.rack": "broker_rack",
     "connections.max.idle.ms": "idle_timeout_ms",
+    "errors.deadletterqueue.auto.create.topics.enable": "dead_letter_auto_create_topics_enable",
+    "errors.deadletterqueue.topic.name.prefix": "dead_letter_topic_prefix",
     "fetch.max.bytes": "fetch_bytes_max",
     "group.initial.rebalance.delay.ms": "group_initial_rebalance_delay_ms",
     "group.max.session.timeout.ms": "group_max_session_timeout_ms",

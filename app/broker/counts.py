@@ -13,3 +13,6 @@ class Counts:
     appended_records: int = 0
     appended_bytes: int = 0
     fetched_bytes: int = 0
+    dead_letters: int = 0
+    # Records of share groups that were given up and should have had a dead letter.
+    lost_dead_letters: int = 0

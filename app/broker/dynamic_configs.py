@@ -34,6 +34,7 @@ from .entity_configs import (
     EntityConfig,
     GroupConfigs,
     check_client_metrics_values,
+    check_dead_letter_topic,
     check_group_values,
 )
 from .quotas.manager import QUOTA_KIND
@@ -257,7 +258,7 @@ class DynamicConfigs:
             values = changed_values(
                 changes, effective=self._effective(kind, entity), type_of=lambda name: _type_of(kind, name)
             )
-            _CHECKS[kind]({name: value for name, value in values.items() if value is not None})
+            self._check_values(kind, {name: value for name, value in values.items() if value is not None})
             merged = {**self._of(kind, entity), **values}
             configs = {name: value for name, value in merged.items() if value is not None}
             await self._replace(kind, entity, configs, validate_only=validate_only)
@@ -269,8 +270,13 @@ class DynamicConfigs:
         self._check_entity(kind, entity)
         await self._cluster.refresh()
         async with self._changes:
-            _CHECKS[kind](configs)
+            self._check_values(kind, configs)
             await self._replace(kind, entity, configs, validate_only=validate_only)
+
+    def _check_values(self, kind: ConfigKind, values: Mapping[str, str]) -> None:
+        _CHECKS[kind](values)
+        if kind is ConfigKind.GROUP:
+            check_dead_letter_topic(values, prefix=self._facts().settings.dead_letter_topic_prefix)
 
     async def _replace(
         self, kind: ConfigKind, entity: str, configs: Mapping[str, str], *, validate_only: bool

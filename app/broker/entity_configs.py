@@ -15,6 +15,7 @@ from stele.wire.messages.fetch import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 from ..errors import InvalidConfig, InvalidRequest
 from ..storage.config_types import ConfigType, boolean, choice, int32, split_list
+from .topics import is_topic_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,9 @@ class EntityConfig:
     parse: Callable[[str], object]
     broker_name: str | None = None
 
+
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+COPY_TO_DEAD_LETTERS = "errors.deadletterqueue.copy.record.enable"
 
 _INT, _STRING, _LIST = ConfigType.INT, ConfigType.STRING, ConfigType.LIST
 _LATER = "Takes effect with the group protocol it is for, which is not served yet."
@@ -83,6 +87,13 @@ def _offset_reset(text: str) -> str:
     if text not in ("earliest", "latest") and not is_duration:
         raise ValueError("it must be earliest, latest, or by_duration: with a duration of ISO 8601")
     return text
+
+
+def _dead_letter_topic(text: str) -> str:
+    name = text.strip()
+    if name.startswith("__") or (name and not is_topic_name(name)):
+        raise ValueError("it must be the name of a topic that does not begin with two underscores, or empty")
+    return name
 
 
 def share_start(reset: str, now_ms: int) -> int:
@@ -163,6 +174,18 @@ GROUP_CONFIGS: dict[str, EntityConfig] = {
         description="Whether members may renew the locks of records.",
         parse=boolean,
     ),
+    DEAD_LETTER_TOPIC: EntityConfig(
+        type=_STRING,
+        default="",
+        description="The topic for letters about records that are given up; empty for none (KIP-1191).",
+        parse=_dead_letter_topic,
+    ),
+    COPY_TO_DEAD_LETTERS: EntityConfig(
+        type=ConfigType.BOOLEAN,
+        default="false",
+        description="Whether a dead letter has the key, the value and the headers of its record.",
+        parse=boolean,
+    ),
     "streams.num.standby.replicas": _group_number(0, 0, 2, "group.streams.num.standby.replicas"),
     "streams.initial.rebalance.delay.ms": _group_number(
         3_000, 0, None, "group.streams.initial.rebalance.delay.ms"
@@ -237,6 +260,15 @@ def check_group_values(values: Mapping[str, str]) -> None:
             config.parse(value)
         except ValueError as error:
             raise InvalidConfig(name, value, str(error)) from error
+
+
+def check_dead_letter_topic(values: Mapping[str, str], *, prefix: str) -> None:
+    """Check the name of the dead-letter topic of a group. Raises ``InvalidConfig``."""
+    name = values.get(DEAD_LETTER_TOPIC, "").strip()
+    if name and not name.startswith(prefix):
+        raise InvalidConfig(
+            DEAD_LETTER_TOPIC, name, f"it must begin with {prefix!r} (STELE_DEAD_LETTER_TOPIC_PREFIX)"
+        )
 
 
 def check_client_metrics_values(values: Mapping[str, str]) -> None:

@@ -38,9 +38,10 @@ from ..settings import Settings
 from .checks import check_group_id, check_join
 from .consumer_groups import ConsumerGroups
 from .consumer_protocol import CONSUMER
+from .dead_letter_drain import WriteLetters
 from .descriptions import description_of, listing_of
 from .group_offsets import GroupOffsets
-from .group_table import GroupTable, no_offsets, random_id
+from .group_table import GroupTable, no_dead_letters, no_offsets, random_id
 from .live_group import LiveGroup
 from .managed_members import join_request_of, membership_of
 from .messages import (
@@ -74,7 +75,7 @@ class GroupCoordinator:
     ``configs`` has the configurations of groups: ``Broker.configs.groups``. ``topic_names`` returns
     the names that regular expressions of members may match. ``list_offset`` returns the offset of a
     time or position in a partition. ``consumers`` serves the groups whose partitions the broker assigns,
-    ``shares`` the share groups.
+    ``shares`` the share groups. ``write_dead_letters`` is ``DeadLetterWriter.write``.
     ``scheduler`` (default: the running loop) and ``make_id`` (default: UUIDs) are for tests.
     """
 
@@ -88,6 +89,7 @@ class GroupCoordinator:
         configs: GroupConfigs = DEFAULT_GROUP_CONFIGS,
         topic_names: Callable[[], Sequence[str]] = tuple,
         list_offset: Callable[[str, int, int], Awaitable[int]] = no_offsets,
+        write_dead_letters: WriteLetters = no_dead_letters,
         scheduler: Scheduler | None = None,
         make_id: Callable[[], str] = random_id,
     ) -> None:
@@ -99,6 +101,7 @@ class GroupCoordinator:
             configs=configs,
             topic_names=topic_names,
             list_offset=list_offset,
+            write_dead_letters=write_dead_letters,
             scheduler=scheduler,
             make_id=make_id,
         )

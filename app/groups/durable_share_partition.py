@@ -5,6 +5,8 @@ wait, and the next write stores all of them at once. So a write never contains t
 outcome of an acknowledgement whose own write may still fail, and a failed one is dropped
 alone.
 
+Dead letters are written once it is stored that their records are given up.
+
 ``SharePartition`` has the rules. This module adds the clock, the timer of the locks and
 the writes. Everything runs on the event loop, and nothing awaits.
 """
@@ -17,6 +19,8 @@ from uuid import UUID
 
 from ..cluster.share_group_store import SharePartitionRecord, StoredRecords
 from ..errors import CoordinatorNotAvailable, SteleError
+from ..storage.topic_partition import TopicPartition
+from .dead_letter_drain import DeadLetterDrain
 from .group_context import GroupContext
 from .parking import answer
 from .share_partition import SharePartition, Transition
@@ -55,15 +59,24 @@ class DurableSharePartition:
         self._limits = limits
         self._freed = freed
         self._locks = Timer(context.scheduler, self._end_locks)
+        self._dead_letters = DeadLetterDrain(
+            self.records,
+            lambda ranges: context.write_dead_letters(
+                stored.group, TopicPartition(stored.topic, stored.partition), ranges
+            ),
+            scheduler=context.scheduler,
+            archived=self._finished,
+        )
         self._waiting: list[tuple[Transition, asyncio.Future[None]]] = []
         self._is_writing = False
         self._is_changed = False
         self._is_closed = False
 
     def close(self, error: SteleError) -> None:
-        """Stop the timer of the locks for good, and answer what is not being written with ``error``."""
+        """Stop the timers for good, and answer what is not being written with ``error``."""
         self._is_closed = True
         self._locks.stop()
+        self._dead_letters.close()
         self._refuse_waiting(error)
 
     # ── what members do ──
@@ -153,6 +166,16 @@ class DurableSharePartition:
         self._freed()
         return future
 
+    # ── dead letters ──
+
+    def write_dead_letters(self) -> None:
+        """Go on with the dead letters that a restart has interrupted."""
+        self._dead_letters.start()
+
+    def _finished(self) -> None:
+        self._write()
+        self._freed()
+
     # ── locks ──
 
     def _now_ms(self) -> int:
@@ -212,6 +235,8 @@ class DurableSharePartition:
             answer(future, error)
         if self._is_changed:
             self._write()
+        elif error is None:
+            self._dead_letters.start()
         if waiting:
             # Records were released, or finished ones made room; of a failed write, locks may have ended.
             self._freed()

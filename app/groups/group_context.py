@@ -10,8 +10,10 @@ from ..broker.topics import Topic
 from ..cluster.group_store import GroupChange
 from ..errors import SteleError
 from ..settings import Settings
+from ..storage.topic_partition import TopicPartition
 from .consumer_group import TopicFacts
 from .pending_producers import PendingProducers
+from .share_state import StoredRange
 from .timers import Scheduler
 
 
@@ -48,6 +50,12 @@ class GroupContext(Protocol):
 
         Raises ``TopicError``, ``StorageUnavailable``.
         """
+        ...
+
+    def write_dead_letters(
+        self, group: str, partition: TopicPartition, records: Sequence[StoredRange], /
+    ) -> Awaitable[None]:
+        """Write dead letters about records that ``group`` has given up: ``DeadLetterWriter.write``."""
         ...
 
     def changed(self, group: str) -> None:

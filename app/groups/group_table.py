@@ -37,8 +37,10 @@ from ..errors import (
     UnknownMember,
 )
 from ..settings import Settings
+from ..storage.topic_partition import TopicPartition
 from .checks import check_group_id
 from .consumer_group import ConsumerGroup, TopicFacts
+from .dead_letter_drain import WriteLetters
 from .group import Group
 from .group_states import Event, GroupState
 from .live_consumer_group import LiveConsumerGroup
@@ -48,6 +50,7 @@ from .messages import EndedOffsets
 from .offsets import topic_id_of
 from .parking import answer
 from .pending_producers import PendingProducers
+from .share_state import StoredRange
 from .timers import Scheduler
 from .writer import StoreWriter
 
@@ -55,6 +58,10 @@ from .writer import StoreWriter
 async def no_offsets(topic: str, partition: int, at: int) -> int:
     """Answer as a log without records."""
     return 0
+
+
+async def no_dead_letters(group: str, partition: TopicPartition, records: Sequence[StoredRange]) -> None:
+    """Let records end without dead letters."""
 
 
 def random_id() -> str:
@@ -79,6 +86,7 @@ class GroupTable:
         configs: GroupConfigs = DEFAULT_GROUP_CONFIGS,
         topic_names: Callable[[], Sequence[str]] = tuple,
         list_offset: Callable[[str, int, int], Awaitable[int]] = no_offsets,
+        write_dead_letters: WriteLetters = no_dead_letters,
         scheduler: Scheduler | None = None,
         make_id: Callable[[], str] = random_id,
     ) -> None:
@@ -86,6 +94,7 @@ class GroupTable:
         self.configs = configs
         self.topic_names = topic_names
         self.list_offset = list_offset
+        self.write_dead_letters = write_dead_letters
         self.make_id = make_id
         self.groups: dict[str, LiveGroup] = {}
         self.epoch = 0

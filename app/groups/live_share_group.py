@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from uuid import UUID
 
-from ..broker.entity_configs import share_start
+from ..broker.entity_configs import DEAD_LETTER_TOPIC, share_start
 from ..cluster.consumer_group_store import OwnedPartition
 from ..cluster.group_store import GroupChange
 from ..cluster.share_group_store import DeleteSharePartitions, SharePartitionRecord
@@ -56,7 +56,7 @@ class LiveShareGroup:
 
     def restore(self, stored: SharePartitionRecord) -> None:
         """Go on with a stored state."""
-        self._add(stored)
+        self._add(stored).write_dead_letters()
         self._serve()
 
     def close(self, error: SteleError) -> None:
@@ -118,13 +118,16 @@ class LiveShareGroup:
 
     # ── partitions ──
 
-    def limits(self) -> ShareLimits:
+    def _limits(self, topic: str) -> ShareLimits:
         """Return the limits in effect."""
         name, configs = self.group.name, self._context.configs
+        dead_letter_topic = configs.text(name, DEAD_LETTER_TOPIC)
         return ShareLimits(
             delivery_count=configs.number(name, "share.delivery.count.limit"),
             lock_ms=configs.number(name, "share.record.lock.duration.ms"),
             locks=configs.number(name, "share.partition.max.record.locks"),
+            # A letter that is given up has no letter of its own.
+            has_dead_letters=dead_letter_topic not in ("", topic),
         )
 
     def topic_of(self, topic_id: UUID) -> str:
@@ -211,12 +214,16 @@ class LiveShareGroup:
         self._context.persist(changes, lambda error: answer(future, error))
         return future
 
-    def _add(self, record: SharePartitionRecord) -> None:
+    def _add(self, record: SharePartitionRecord) -> DurableSharePartition:
         self._names[record.topic_id] = record.topic
         topic_partition = TopicPartition(record.topic, record.partition)
-        self.partitions[OwnedPartition(record.topic_id, record.partition)] = DurableSharePartition(
-            record, self._context, limits=self.limits, freed=lambda: self._wake(topic_partition)
+        added = self.partitions[OwnedPartition(record.topic_id, record.partition)] = DurableSharePartition(
+            record,
+            self._context,
+            limits=lambda: self._limits(record.topic),
+            freed=lambda: self._wake(topic_partition),
         )
+        return added
 
     def _serve(self) -> None:
         """Assign the partitions of subscribed topics that have a state."""

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from stele.wire.isolation_level import IsolationLevel
 
+from ..broker.entity_configs import DEAD_LETTER_TOPIC
 from ..cluster.consumer_group_store import JOINING, OwnedPartition
 from ..errors import (
     GroupNotEmpty,
@@ -27,7 +28,9 @@ from .group_states import GroupState
 from .group_table import GroupTable
 from .live_share_group import LiveShareGroup
 from .share_group import ASSIGNOR, ShareHeartbeat, ShareHeartbeatAnswer, ShareMember
-from .share_state import Acknowledgement
+from .share_state import Acknowledgement, RecordState
+
+_FINAL = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +55,19 @@ class SharePartitionOffsets:
     start_offset: int
     finished: int
     acquired: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfinishedRecords:
+    """Offsets with the same state, both ends included; ``member_id`` is empty unless a member holds them."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    state: RecordState
+    deliveries: int
+    member_id: str
 
 
 class ShareGroups:
@@ -189,6 +205,38 @@ class ShareGroups:
             (_offsets_of(share, partition, known) for partition, known in share.partitions.items()),
             key=lambda offsets: (offsets.topic, offsets.partition),
         )
+
+    def unfinished(self, group: str, *, ranges_max: int) -> list[UnfinishedRecords]:
+        """Return the first ranges of offsets that were delivered and are not finished, by topic and partition.
+
+        Raises ``GroupNotFound``, ``GroupOfOtherType``.
+        """
+        share = self.existing(group)
+        found: list[UnfinishedRecords] = []
+        for partition in sorted(
+            share.partitions, key=lambda one: (share.topic_of(one.topic_id), one.partition)
+        ):
+            for kept, member_id in share.partitions[partition].records.ranges():
+                if kept.state in _FINAL or not kept.delivery_count:
+                    continue
+                if len(found) == ranges_max:
+                    return found
+                found.append(
+                    UnfinishedRecords(
+                        topic=share.topic_of(partition.topic_id),
+                        partition=partition.partition,
+                        first=kept.first,
+                        last=kept.last,
+                        state=kept.state,
+                        deliveries=kept.delivery_count,
+                        member_id=member_id,
+                    )
+                )
+        return found
+
+    def dead_letter_topic(self, group: str) -> str | None:
+        """Return the dead-letter topic of a group; None without one."""
+        return self._table.configs.text(group, DEAD_LETTER_TOPIC) or None
 
     async def reset(self, group: str, topic: str, partition: int, start_offset: int) -> None:
         """Begin a partition at an offset; all states of its records are forgotten.

@@ -17,6 +17,10 @@ calls ``complete``, which applies the target or, if it was not stored, drops it.
 Acquiring is not stored: after a restart acquired records are available. Lock ends and
 released members take effect at once, stored or not.
 
+A record that is given up, because a member rejects it or its last delivery has failed,
+is *archiving* if the group has a dead-letter topic: nobody gets it, and it holds the start
+until ``archive`` says that its dead letter is written (KIP-1191).
+
 Offsets without a record (markers, aborted transactions, holes that compaction left) are
 archived when a read passes them, or when the member says that there is none.
 
@@ -45,6 +49,7 @@ from .share_state import (
 
 _AVAILABLE, _ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
 _ACKNOWLEDGED, _ARCHIVED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
+_ARCHIVING = RecordState.ARCHIVING
 _FINAL = (_ACKNOWLEDGED, _ARCHIVED)
 # Each delivery from the throttled count on is at most a quarter of the one before.
 _THROTTLE_BITS = 2
@@ -120,7 +125,7 @@ class SharePartition:
 
     @property
     def unfinished_count(self) -> int:
-        """The number of offsets before the end that are available or acquired."""
+        """The number of offsets before the end that are not final."""
         return sum(span.size for span in self._spans if span.state not in _FINAL)
 
     @property
@@ -352,11 +357,12 @@ class SharePartition:
             return _ACKNOWLEDGED
         if kind is AcknowledgeType.RELEASE:
             return self._released_state(span, limits)
-        return _ARCHIVED
+        return _given_up(limits) if kind is AcknowledgeType.REJECT else _ARCHIVED
 
     def _released_state(self, span: _Span, limits: ShareLimits) -> RecordState:
-        is_gone = span.last < self.log_start_offset or span.delivery_count >= limits.delivery_count
-        return _ARCHIVED if is_gone else _AVAILABLE
+        if span.last < self.log_start_offset:
+            return _ARCHIVED
+        return _given_up(limits) if span.delivery_count >= limits.delivery_count else _AVAILABLE
 
     def complete(self, transition: Transition, *, is_stored: bool) -> None:
         """Apply a transition that is stored; drop one that is not, so that its records stay acquired."""
@@ -369,6 +375,27 @@ class SharePartition:
         for span in transition.spans:
             self._merge(span.first, span.last)
         self._archive_deleted()
+
+    # ── dead letters ──
+
+    def archiving(self, records_max: int) -> list[StoredRange]:
+        """Return the first records that wait for their dead letters, at most ``records_max``."""
+        waiting: list[StoredRange] = []
+        for span in self._spans:
+            if span.state is _ARCHIVING and records_max > 0:
+                last = min(span.last, span.first + records_max - 1)
+                waiting.append(StoredRange(span.first, last, _ARCHIVING, span.delivery_count))
+                records_max -= last - span.first + 1
+        return waiting
+
+    def archive(self, written: Sequence[StoredRange]) -> None:
+        """Archive records of ``archiving`` whose dead letters are written."""
+        for one in written:
+            for span in self._split(max(one.first, self.start_offset), min(one.last, self.end_offset - 1)):
+                if span.state is _ARCHIVING:
+                    span.state = _ARCHIVED
+            self._merge(one.first, one.last)
+        self._advance()
 
     # ── what ends without the member ──
 
@@ -501,7 +528,12 @@ def _may_merge(left: _Span, right: _Span) -> bool:
     if left.state in _FINAL:
         # Nothing depends on why a record is final, so a long window after one slow record stays short.
         return right.state in _FINAL
-    return left.is_free and right.is_free and left.delivery_count == right.delivery_count
+    is_same = left.state is right.state and left.delivery_count == right.delivery_count
+    return is_same and left.state in (_AVAILABLE, _ARCHIVING)
+
+
+def _given_up(limits: ShareLimits) -> RecordState:
+    return _ARCHIVING if limits.has_dead_letters else _ARCHIVED
 
 
 @dataclass(slots=True, kw_only=True)

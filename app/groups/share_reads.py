@@ -58,7 +58,7 @@ async def read_held(
     offset, last = held[0].first, held[-1].last
     parts: list[SharedRecords] = []
     while offset <= last:
-        fetched = await _read(broker, partition, offset, _READ_BYTES, isolation)
+        fetched = await read_batches(broker, partition, offset, _READ_BYTES, isolation)
         if fetched.error is not None:
             raise fetched.error
         if not fetched.batches:
@@ -72,9 +72,10 @@ async def read_held(
     return parts
 
 
-async def _read(
+async def read_batches(
     broker: Broker, partition: TopicPartition, offset: int, bytes_max: int, isolation: IsolationLevel
 ) -> Fetched:
+    """Return batches from ``offset`` on, without a wait; what went wrong is in ``error``."""
     (fetched,) = await broker.fetch(
         [
             PartitionFetch(
@@ -168,7 +169,9 @@ async def _acquire_in(
         )
         if offset is None or offset >= end:
             return None
-        fetched = await _read(broker, partition, offset, min(read.bytes_max, _READ_BYTES), read.isolation)
+        fetched = await read_batches(
+            broker, partition, offset, min(read.bytes_max, _READ_BYTES), read.isolation
+        )
         if isinstance(fetched.error, OffsetOutOfRange):
             # The start of the log has moved.
             continue

@@ -12,11 +12,13 @@ class RecordState(IntEnum):
     """The state of a record in a share group; the numbers are Kafka's.
 
     ``ACKNOWLEDGED`` and ``ARCHIVED`` are final: the group does not deliver the record again.
+    ``ARCHIVING`` waits for its dead letter, and is archived once that is written (KIP-1191).
     """
 
     AVAILABLE = 0
     ACQUIRED = 1
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
     ARCHIVED = 4
 
 
@@ -78,11 +80,15 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareLimits:
-    """The limits of a group. ``locks``: how many records of a partition may be unfinished at a time."""
+    """The limits of a group. ``locks``: how many records of a partition may be unfinished at a time.
+
+    With ``has_dead_letters`` a record that is given up is ``ARCHIVING`` first.
+    """
 
     delivery_count: int = 5
     lock_ms: int = 30_000
     locks: int = 2_000
+    has_dead_letters: bool = False
 
     @property
     def throttled_from(self) -> int:

@@ -1,6 +1,6 @@
 """Topic configurations by Kafka's names, each with its type, default and bounds.
 
-Every name of Apache Kafka 4.3 can be set. Some have no effect on a single broker:
+Every name of Apache Kafka 4.4 can be set. Some have no effect on a single broker:
 they are stored and shown, and their description says so. Sizes are in bytes and
 times in milliseconds, as the names say; where -1 is allowed it means no limit.
 The ``stele.*`` names exist only in Stele.
@@ -78,6 +78,7 @@ class TopicConfig:
     storage: StorageKind = "disk"
     visibility: Visibility = "synced"
     memory_records: int = 10_000
+    is_dead_letter_topic: bool = False
 
     def as_strings(self) -> dict[str, str]:
         """Return every configuration as it is shown, by its Kafka name."""
@@ -386,6 +387,12 @@ CONFIG_ENTRIES: dict[str, ConfigEntry] = {
     ),
     "local.retention.bytes": ConfigEntry(
         "local_retention_bytes", ConfigType.LONG, int64(-2), _TIERED, ("log.local.retention.bytes",)
+    ),
+    "errors.deadletterqueue.group.enable": ConfigEntry(
+        "is_dead_letter_topic",
+        ConfigType.BOOLEAN,
+        boolean,
+        "Whether share groups may write dead letters to the topic (KIP-1191).",
     ),
     "stele.storage": ConfigEntry(
         "storage",

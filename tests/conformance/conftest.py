@@ -16,9 +16,10 @@ from stele.testing import BrokerProcess, run_broker
 
 from tests.conformance.clients import INSTALL_TIMEOUT_S, REFERENCE, Client, Missing, selected
 from tests.conformance.driver import Driver
-from tests.conformance.support import MakeTopic, StartDriver, StartLocked, a_name, eventually
+from tests.conformance.support import MakeTopic, StartDriver, StartLocked, a_name
 from tests.conformance.table import NOT_OFFERED, Outcomes
 from tests.support.time_limit import LIMIT_S
+from tests.support.waiting import eventually
 
 HERE = Path(__file__).parent
 

@@ -8,12 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
-import pytest
-
 from tests.conformance.driver import Driver, Headers, Place, Record
-
-CONDITION_TIMEOUT_S = 120.0
-_LOOK_S = 0.02
 
 StartDriver = Callable[[], Driver]
 # With the address of the broker and a login file.
@@ -31,15 +26,6 @@ def a_name(kind: str) -> str:
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def eventually(condition: Callable[[], bool], what: str, *, timeout_s: float = CONDITION_TIMEOUT_S) -> None:
-    """Returns as soon as the condition holds; fails when it does not in time."""
-    end_s = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > end_s:
-            pytest.fail(f"not within {timeout_s:g} s: {what}")
-        time.sleep(_LOOK_S)
 
 
 def numbered(count: int, *, partitions: int = 1, start: int = 0) -> list[Record]:

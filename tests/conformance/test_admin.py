@@ -9,7 +9,8 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.driver import Driver, Record, Refused
-from tests.conformance.support import MakeTopic, a_name, contents, eventually, numbered, offsets, places_of
+from tests.conformance.support import MakeTopic, a_name, contents, numbered, offsets, places_of
+from tests.support.waiting import eventually
 
 HOUR_MS, DAY_MS = "3600000", "86400000"
 

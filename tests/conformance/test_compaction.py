@@ -14,7 +14,8 @@ from confluent_kafka.cimpl import KafkaError, NewTopic
 from stele.testing import BrokerProcess
 
 from tests.conformance.programs import compacting_broker
-from tests.conformance.support import a_name, eventually
+from tests.conformance.support import a_name
+from tests.support.waiting import eventually
 
 CONFIGS = {
     "cleanup.policy": "compact",

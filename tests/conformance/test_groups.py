@@ -11,15 +11,8 @@ import time
 import pytest
 
 from tests.conformance.driver import Driver, Place, Record
-from tests.conformance.support import (
-    MakeTopic,
-    StartDriver,
-    a_name,
-    contents,
-    eventually,
-    numbered,
-    places_of,
-)
+from tests.conformance.support import MakeTopic, StartDriver, a_name, contents, numbered, places_of
+from tests.support.waiting import eventually
 
 PARTITIONS = 4
 # Longer than what a test waits for a rebalance (CONDITION_TIMEOUT_S) or a join (OP_TIMEOUT_MS): a test in which

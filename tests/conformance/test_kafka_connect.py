@@ -28,7 +28,7 @@ from tests.conformance.programs import (
     removed_records,
     running,
 )
-from tests.conformance.support import eventually
+from tests.support.waiting import eventually
 
 WORKER = "org.apache.kafka.connect.cli.ConnectDistributed"
 SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"

@@ -25,7 +25,7 @@ from tests.conformance.programs import (
     removed_records,
     running,
 )
-from tests.conformance.support import eventually
+from tests.support.waiting import eventually
 
 INPUT, OUTPUT = "lines", "counts-out"
 CHANGELOG, REPARTITION = "word-count-counts-changelog", "word-count-words-repartition"

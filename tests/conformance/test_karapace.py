@@ -27,7 +27,7 @@ from tests.conformance.programs import (
     removed_records,
     running,
 )
-from tests.conformance.support import eventually
+from tests.support.waiting import eventually
 
 SCHEMAS, TOPIC, SUBJECT = "_schemas", "users", "users-value"
 TIMEOUT_S = 120

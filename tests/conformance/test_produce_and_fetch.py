@@ -13,16 +13,8 @@ from stele.wire.record_batch import BatchHeader
 
 from tests.conformance.clients import Client
 from tests.conformance.driver import Acks, Driver, Record
-from tests.conformance.support import (
-    MakeTopic,
-    a_name,
-    all_kinds,
-    contents,
-    eventually,
-    now_ms,
-    numbered,
-    offsets,
-)
+from tests.conformance.support import MakeTopic, a_name, all_kinds, contents, now_ms, numbered, offsets
+from tests.support.waiting import eventually
 
 ACKS = [pytest.param(acks, marks=pytest.mark.capability(f"produce acks={acks}")) for acks in ("1", "all")]
 CODECS = [

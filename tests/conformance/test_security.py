@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.clients import Client
 from tests.conformance.conftest import BOOTSTRAP
 from tests.conformance.driver import Driver, Record, Refused
-from tests.conformance.support import StartLocked, a_name, contents, eventually, numbered
+from tests.conformance.support import StartLocked, a_name, contents, numbered
 from tests.support.locked_broker import (
     OAUTHBEARER,
     PLAIN,
@@ -21,6 +21,7 @@ from tests.support.locked_broker import (
     LockedBroker,
     locked_broker,
 )
+from tests.support.waiting import eventually
 
 # They take longer than their share of `make test`, which has the logins of the clients in Python elsewhere.
 pytestmark = pytest.mark.long

@@ -9,9 +9,10 @@ import pytest
 from stele.broker_process import BrokerProcess
 
 from tests.conformance.driver import Driver, Record
-from tests.conformance.support import MakeTopic, StartDriver, eventually, numbered
+from tests.conformance.support import MakeTopic, StartDriver, numbered
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.share_groups import configure
+from tests.support.waiting import eventually
 
 PARTITIONS = 2
 RECORDS = 40

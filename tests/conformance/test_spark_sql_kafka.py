@@ -16,7 +16,7 @@ from stele.testing import BrokerProcess
 
 from tests.conformance.clients import DRIVERS, SPARK
 from tests.conformance.programs import Program, RecordProperty, home_of, running
-from tests.conformance.support import eventually
+from tests.support.waiting import eventually
 
 COUNT = 3000
 TIMEOUT_S = 300

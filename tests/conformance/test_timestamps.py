@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.driver import Driver, Record, Refused
-from tests.conformance.support import MakeTopic, eventually, now_ms
+from tests.conformance.support import MakeTopic, now_ms
+from tests.support.waiting import eventually
 
 NONE_MS = -1
 SECOND_MS = 1000

@@ -273,6 +273,33 @@ def test_a_share_group_is_shown_with_its_records_in_flight(open_page: Open, http
     expect(page.locator("#tiles")).to_contain_text("Epoch")
 
 
+def test_dead_letters_of_a_share_group_are_redriven(open_page: Open, http: httpx.Client) -> None:
+    http.put("/v1/topics/crates", json={"partitions": 1}).raise_for_status()
+    enabled = {"configs": {"errors.deadletterqueue.group.enable": True}}
+    http.put("/v1/topics/dlq.crates", json=enabled).raise_for_status()
+    named = {"configs": {"errors.deadletterqueue.topic.name": "dlq.crates"}}
+    http.patch("/v1/groups/stackers/configs", json=named).raise_for_status()
+    records = {"records": [{"value": str(number)} for number in range(5)]}
+    http.post("/v1/topics/crates/records", json=records).raise_for_status()
+    polled = http.post(
+        "/v1/groups/stackers/share/poll", json={"topics": ["crates"], "from": "earliest"}
+    ).json()
+    bad = [
+        {name: record[name] for name in ("topic", "partition", "offset")} for record in polled["records"][3:]
+    ]
+    page = open_page("/console/groups?group=stackers")
+    expect(page.locator("#unfinished tbody tr td.num")).to_have_text(["0", "4", "1"])
+    rejected = http.post("/v1/groups/stackers/share/reject", json={"lock": polled["lock"], "records": bad})
+    rejected.raise_for_status()
+
+    expect(page.locator("#letters").get_by_role("link", name="dlq.crates")).to_be_visible()
+    page.get_by_role("button", name="Redrive…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Redrive", exact=True).click()
+    expect(page.get_by_text("2 records redriven")).to_be_visible()
+    again = http.post("/v1/groups/stackers/share/poll", json={"topics": ["crates"]}).json()["records"]
+    assert [(record["value"], record["offset"]) for record in again] == [("3", 5), ("4", 6)]
+
+
 def test_a_group_is_opened_from_the_list_whatever_its_id_is(open_page: Open, broker: BrokerProcess) -> None:
     with Client(broker.binary_url) as client:
         for group in ("delays/members/m 1%2F?#", ".."):

@@ -90,7 +90,7 @@ SERVED_ROWS = sorted((row.api.key, *row.api.versions) for row in SERVED.values()
 
 
 # Tagged fields 0 (supported, from 0 on), 1 (epoch 0) and 2 (finalized); before v4 without the first.
-_LEVELS = {"group.version": 1, "share.version": 1, "transaction.version": 2}
+_LEVELS = {"group.version": 1, "share.version": 2, "transaction.version": 2}
 
 
 def _features(*, minimum: int | None) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..bodies import ShareLockBody, SharePollBody
+from ..bodies import RedriveBody, ShareLockBody, SharePollBody
 from .parts import GROUP, OBJECT, Operation, answers
 from .request_bodies import request_body
 
@@ -21,4 +21,10 @@ SETTLE: Operation = {
         {"lock": "3f0c…", "records": [{"topic": "orders", "partition": 0, "offset": 42}]},
     ),
     "responses": answers(400, 404, 409, 413, 415, 503, ok=OBJECT),
+}
+
+REDRIVE: Operation = {
+    "parameters": [GROUP],
+    "requestBody": request_body(RedriveBody, {"max_records": 1000}),
+    "responses": answers(400, 404, 409, 413, 415, 500, 503, ok=OBJECT),
 }

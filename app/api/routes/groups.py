@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ...errors import InvalidRequest
+from ...groups.coordinator import GroupCoordinator
 from ...groups.lag import Target, fresh_group_lag, reset_offsets, topics_read
+from ...groups.messages import GroupDescription
 from ...query.positions import parse_time
 from ...security.acl import CLUSTER_NAME, DESCRIBE_CLUSTER, DESCRIBE_GROUP, DESCRIBE_TOPIC, READ_TOPIC
 from ..bodies import ResetBody
@@ -24,6 +27,7 @@ from ..state import api_state, broker_of, groups_of
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
 
 _PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
+_UNFINISHED_MAX = 200
 
 
 def _lists(request: Request) -> Callable[[str], bool]:
@@ -112,7 +116,8 @@ async def get_group(request: Request) -> Response:
 
     A group of type `consumer` has its partitions assigned by the broker: `generation` is the group epoch, members have
     an `epoch`, and `target` is what they are about to be assigned. In a group of type `share`, `committed` is the first
-    offset that is not finished, and `in_flight` counts the records that are locked. Elsewhere these are null.
+    offset that is not finished, `in_flight` counts the records that are locked, and `unfinished` has the first 200 ranges
+    of offsets that were delivered and are not finished. Elsewhere these are null.
     """
     groups = groups_of(request)
     name = str(request.path_params["group"])
@@ -161,6 +166,7 @@ async def get_group(request: Request) -> Response:
                 }
                 for partition in lags
             ],
+            **_shared(groups.coordinator, described, sees_topic),
             "leases": [
                 {
                     "expires_at": expires_at_ms,
@@ -180,6 +186,31 @@ async def get_group(request: Request) -> Response:
             ],
         }
     )
+
+
+def _shared(
+    coordinator: GroupCoordinator, described: GroupDescription, sees_topic: Callable[[str], bool]
+) -> dict[str, Any]:
+    """Return what only share groups have."""
+    if described.type != "share":
+        return {"dead_letter_topic": None, "unfinished": None}
+    letters = coordinator.shares.dead_letter_topic(described.group)
+    return {
+        "dead_letter_topic": letters if letters is not None and sees_topic(letters) else None,
+        "unfinished": [
+            {
+                "topic": records.topic,
+                "partition": records.partition,
+                "first": records.first,
+                "last": records.last,
+                "state": records.state.name.lower(),
+                "deliveries": records.deliveries,
+                "member_id": records.member_id or None,
+            }
+            for records in coordinator.shares.unfinished(described.group, ranges_max=_UNFINISHED_MAX)
+            if sees_topic(records.topic)
+        ],
+    }
 
 
 @router.delete(

@@ -10,12 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...broker.fetch import records_in_turns
+from ...groups.redrive import DeadLetterRedrive
 from ...groups.share_queue import SharePoll, SharePolled
 from ...groups.share_reads import SharedRecords
 from ...groups.share_state import AcknowledgeType
-from ...security.acl import READ_TOPIC
+from ...security.acl import READ_TOPIC, WRITE_TOPIC
 from ...storage.topic_partition import TopicPartition
-from ..bodies import ShareLockBody, SharePollBody
+from ..bodies import RedriveBody, ShareLockBody, SharePollBody
 from ..encoded_slash import EncodedSlashRoute
 from ..json_bodies import json_answer, json_body
 from ..openapi import share_queue as openapi
@@ -128,3 +129,30 @@ async def renew(request: Request) -> Response:
     lock_ms = groups_of(request).queue.lock_ms(str(request.path_params["group"]))
     expires_at_ms = broker_of(request).now_ms() + lock_ms
     return json_answer({"records": count, "expires_at": expires_at_ms, "expires_in_ms": lock_ms})
+
+
+@router.post(
+    "/v1/groups/{group}/share/redrive",
+    openapi_extra=openapi.REDRIVE,
+    summary="Redrive dead letters of a group",
+)
+async def redrive(request: Request) -> Response:
+    """Append the records of dead letters to the partitions that they came from, oldest letter first.
+
+    A letter is redriven once: the group remembers which are done, and `is_more` tells whether to ask again. `lost`
+    counts letters whose record can no longer be read, or is refused by its topic. The dead-letter topic is the group's
+    `errors.deadletterqueue.topic.name`.
+    """
+    body = await json_body(request, RedriveBody, '{"max_records": 1000}')
+    group = str(request.path_params["group"])
+    redriving = DeadLetterRedrive(broker=broker_of(request), queue=groups_of(request).queue)
+    topic = redriving.topic_of(group)
+    require(request, READ_TOPIC, [topic])
+    done = await redriving.redrive(
+        group,
+        records_max=body.max_records,
+        check_topic=lambda name: require(request, WRITE_TOPIC, [name]),
+    )
+    return json_answer(
+        {"topic": topic, "redriven": done.redriven, "lost": done.lost, "is_more": done.is_more}
+    )

@@ -36,6 +36,7 @@ from ..record_json import encode
 from ..requests import (
     INT32_MAX,
     boolean_parameter,
+    config_texts,
     content_type,
     integer_parameter,
     path_integer,
@@ -68,13 +69,6 @@ async def _body(request: Request) -> TopicBody:
         raise InvalidRequest(
             f'the body is not {{"partitions": N, "configs": {{"retention.ms": …}}}}: {error}'
         ) from error
-
-
-def _texts(configs: dict[str, str | int | bool | None]) -> dict[str, str | None]:
-    return {
-        name: value if value is None or isinstance(value, str) else str(value).lower()
-        for name, value in configs.items()
-    }
 
 
 async def _described(request: Request, topic: Topic) -> dict[str, Any]:
@@ -202,7 +196,7 @@ async def put_topic(request: Request) -> Response:
     broker = broker_of(request)
     name = request.path_params["topic"]
     body = await _body(request)
-    configs = {key: value for key, value in _texts(body.configs).items() if value is not None}
+    configs = {key: value for key, value in config_texts(body.configs).items() if value is not None}
     try:
         topic = await broker.create_topic(name, partitions=body.partitions, configs=configs)
     except TopicExists:
@@ -251,7 +245,7 @@ async def patch_topic(request: Request) -> Response:
         require(request, ALTER_TOPIC, [name])
     if body.configs or body.partitions is None:
         require(request, ALTER_CONFIGS_TOPIC, [name])
-    topic = await broker.alter_topic(name, partitions=body.partitions, configs=_texts(body.configs))
+    topic = await broker.alter_topic(name, partitions=body.partitions, configs=config_texts(body.configs))
     return _answer(await _described(request, topic))
 
 

@@ -14,8 +14,8 @@ from .schemas.api_versions import FinalizedFeatureKey, SupportedFeatureKey
 FEATURES: Mapping[str, int] = {
     # KIP-848: groups whose partitions the broker assigns.
     "group.version": 1,
-    # KIP-932: groups whose members take single records.
-    "share.version": 1,
+    # KIP-932: groups whose members take single records; with level 2 they have dead letters (KIP-1191).
+    "share.version": 2,
     # KIP-890: each transaction has its own epoch, for clients that can.
     "transaction.version": 2,
 }

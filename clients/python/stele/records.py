@@ -219,6 +219,15 @@ class SharePolled:
 
 
 @dataclass(slots=True, kw_only=True)
+class Redriven:
+    """How many dead letters were redriven, how many had lost their record, and whether there are more."""
+
+    redriven: int
+    lost: int
+    is_more: bool
+
+
+@dataclass(slots=True, kw_only=True)
 class GroupMember:
     """``epoch`` is None unless the broker assigns the partitions of the group (type ``consumer``)."""
 

@@ -195,9 +195,17 @@ ACCEPTED: tuple[Accepted, ...] = (
         what="Features of the cluster",
         calls="^kafka-features describe",
         kafka=r"out: Feature: (?!(?:transaction|group|share)\.version).*",
-        mask=r"^(out: Feature: (?:transaction|group|share)\.version .* Epoch: )\d+",
+        mask=r"^(out: Feature: (?:transaction|group)\.version .* Epoch: )\d+"
+        r"|^(out: Feature: share\.version SupportedMinVersion: 0 ).*",
         reason="A feature switches on what brokers of several versions must agree on. Stele has"
-        " `group.version`, `share.version` and `transaction.version`, which are fixed.",
+        " `group.version`, `share.version` and `transaction.version`, which are fixed. Level 2 of"
+        " `share.version` is of Kafka 4.4.",
+    ),
+    Accepted(
+        what="Configurations of dead letters",
+        calls="^kafka-configs --describe --(topic|broker) .*--all",
+        stele=r"out: errors\.deadletterqueue\..*",
+        reason="Kafka has them from 4.4 on (KIP-1191).",
     ),
     Accepted(
         what="The log of the controllers",

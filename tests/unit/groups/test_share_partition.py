@@ -125,6 +125,32 @@ def test_a_record_that_was_delivered_too_often_is_archived() -> None:
     assert shared.start_offset == 1
 
 
+def test_a_record_that_is_given_up_waits_for_its_dead_letter() -> None:
+    shared, limits = partition(), ShareLimits(delivery_count=2, lock_ms=100, has_dead_letters=True)
+    take(shared, "a", 0, 9, limits=limits)
+    rejected = shared.acknowledge(
+        "a",
+        [Acknowledgement(first=0, last=9, types=[REJECT, GAP, *[RELEASE] * 8])],
+        now_ms=0,
+        limits=limits,
+    )
+    assert shared.archiving(100) == []
+    shared.complete(rejected, is_stored=True)
+    assert shared.archiving(100) == [(0, 0, RecordState.ARCHIVING, 1)]
+    assert shared.start_offset == 0
+    assert take(shared, "b", 0, 9, limits=limits) == [AcquiredRange(2, 9, 2)]
+    shared.expire(100, limits)
+    assert shared.archiving(1) == [(0, 0, RecordState.ARCHIVING, 1)]
+    assert shared.archiving(2) == [(0, 0, RecordState.ARCHIVING, 1), (2, 2, RecordState.ARCHIVING, 2)]
+    again = SharePartition("g", shared.snapshot())
+    assert again.archiving(100) == shared.archiving(100)
+    with pytest.raises(InvalidRecordState):
+        say(shared, "a", 0, 0, ACCEPT)
+    shared.archive(shared.archiving(100))
+    assert shared.start_offset == 10
+    assert shared.archiving(100) == []
+
+
 def test_records_that_failed_often_come_alone_and_in_the_end_one_by_one() -> None:
     limits = ShareLimits(delivery_count=5, lock_ms=100, locks=1000)
     shared = partition()
@@ -257,6 +283,7 @@ NAMES = {
     RecordState.AVAILABLE: "available",
     RecordState.ACQUIRED: "acquired",
     RecordState.ACKNOWLEDGED: "done",
+    RecordState.ARCHIVING: "archiving",
     RecordState.ARCHIVED: "done",
 }
 
@@ -272,6 +299,7 @@ class History:
             delivery_count=self.random.randint(2, 5),
             lock_ms=self.random.randint(5, 40),
             locks=self.random.randint(5, 60),
+            has_dead_letters=self.random.random() < 0.5,
         )
         # Each batch of the log: first, last, and whether it has records.
         self.log: list[tuple[int, int, bool]] = []
@@ -296,6 +324,7 @@ class History:
             self.complete,
             self.complete,
             self.complete,
+            self.write_letters,
             self.tick,
             self.leave,
             self.trim,
@@ -425,14 +454,35 @@ class History:
                 record.deadline = self.now + self.limits.lock_ms
             elif kind == RELEASE:
                 record.target = self.released(at)
+            elif kind == REJECT:
+                record.target = self.given_up
             else:
                 record.target = "done"
         changed = [at for at, kind in of.items() if kind != RENEW]
         self.transitions.append((transition, changed, self.shared.snapshot()))
 
+    @property
+    def given_up(self) -> str:
+        return "archiving" if self.limits.has_dead_letters else "done"
+
     def released(self, at: int) -> str:
-        is_over = self.records[at].count >= self.limits.delivery_count
-        return "done" if is_over or at < self.shared.log_start_offset else "available"
+        if at < self.shared.log_start_offset:
+            return "done"
+        return self.given_up if self.records[at].count >= self.limits.delivery_count else "available"
+
+    def write_letters(self) -> None:
+        waiting = self.shared.archiving(self.random.randint(1, 10))
+        given_up = sorted(at for at, record in self.records.items() if record.state == "archiving")
+        written = [at for kept in waiting for at in range(kept.first, kept.last + 1)]
+        assert written == given_up[: len(written)]
+        assert bool(written) == bool(given_up)
+        for kept in waiting:
+            assert {self.records[at].count for at in range(kept.first, kept.last + 1)} == {
+                kept.delivery_count
+            }
+        self.shared.archive(waiting)
+        for at in written:
+            self.records[at].state = "done"
 
     def complete(self) -> None:
         if not self.transitions:
@@ -446,7 +496,7 @@ class History:
             record = self.records[at]
             if is_stored:
                 record.state, record.member = record.target, ""
-                record.is_done = record.state == "done"
+                record.is_done = record.state in ("done", "archiving")
             record.target = ""
         self.model_trim()
         if not is_stored:
@@ -497,12 +547,12 @@ class History:
         for at, record in list(self.records.items()):
             now = self.state(at)
             assert now != "acquired"
-            # An answered accept never comes back.
-            assert now == "done" or not record.is_done, (at, record)
+            # What was accepted or rejected, and answered, never comes back.
+            assert now in ("done", "archiving") or not record.is_done, (at, record)
             stored = next((kept for kept, _ in self.shared.ranges() if kept.first <= at <= kept.last), None)
             self.records[at] = Record(
                 state=now,
-                count=stored.delivery_count if stored and now == "available" else 0,
+                count=stored.delivery_count if stored and now in ("available", "archiving") else 0,
                 is_done=record.is_done,
             )
         self.shared.trim(self.log_start)
@@ -536,6 +586,7 @@ class History:
             self.complete()
         for _ in range(10_000):
             self.tick(self.limits.lock_ms)
+            self.write_letters()
             self.fetch()
             self.check()
             for member in self.members:

@@ -72,6 +72,23 @@ function leases(group) {
       h("td", { class: "num" }, count(leased.deliveries)), h("td", null, time(lease.expires_at))))));
 }
 
+function unfinished(group) {
+  const who = { available: "anybody", archiving: "its dead letter" };
+  return group.unfinished?.length > 0 && table("Delivered and not finished", ["Partition", "#From", "#To", "#Deliveries", "Waits for"],
+    group.unfinished.map((records) => h("tr", null,
+      h("td", null, h("a", { href: `/console/messages${query({ topic: records.topic, partitions: records.partition, start: "offset", offset: records.first, go: 1 })}` }, `${records.topic}-${records.partition}`)),
+      h("td", { class: "num" }, count(records.first)), h("td", { class: "num" }, count(records.last)), h("td", { class: "num" }, count(records.deliveries)),
+      h("td", { class: "key mono", title: records.member_id ?? "" }, records.member_id ?? who[records.state]))));
+}
+
+const redriveButton = h("button", { type: "button", onclick: () => redrive() }, "Redrive…");
+function letters(group) {
+  const topic = group.dead_letter_topic;
+  return topic && [
+    h("p", null, "Letters about records that the group has given up are in ", h("a", { href: `/console/messages${query({ topic, start: "earliest", go: 1 })}` }, topic), "."),
+    h("div", { class: "row end" }, redriveButton)];
+}
+
 function totals(past) {
   const topics = [...new Set(past.partitions.map((partition) => partition.topic))].slice(0, 4);
   return topics.map((topic) => ({
@@ -94,10 +111,32 @@ async function refresh() {
     const held = leases(group);
     byId("leases").hidden = !held;
     show(byId("leases"), held);
+    for (const [name, shown] of [["unfinished", unfinished(group)], ["letters", letters(group)]]) {
+      byId(name).hidden = !shown;
+      show(byId(name), shown);
+    }
     chart.update(past.at, totals(past));
   } catch (problem) {
     notice(problem.message);
   }
+}
+
+async function redrive() {
+  const done = await ask(`Redrive the dead letters of ${state.group}`, [
+    h("p", { class: "soft" }, "Appends the record of each letter to the partition that it came from, oldest letter first. A letter is redriven once.")], {
+    button: "Redrive",
+    work: async () => {
+      const total = { redriven: 0, lost: 0 };
+      for (let more = true; more;) {
+        const answer = await send("POST", `${path}/share/redrive`, {});
+        total.redriven += answer.redriven;
+        total.lost += answer.lost;
+        more = answer.is_more;
+      }
+      return total;
+    },
+  });
+  if (done) { toast(`${count(done.redriven)} records redriven${done.lost ? `, ${count(done.lost)} lost` : ""}`); refresh(); }
 }
 
 async function reset() {

@@ -1,4 +1,4 @@
-"""``stele groups``: list, describe, reset and delete consumer groups."""
+"""``stele groups``: list, describe, configure, reset and delete groups."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import click
 
 from ..client import Client
 from ..operations import group_admin as operations
-from .common import connected, http_url, http_url_option
+from ..operations.share_queue import Redrive
+from .common import connected, http_url, http_url_option, parse_configs
 
 
 @click.group()
 def groups() -> None:
-    """List, describe, reset and delete consumer groups."""
+    """List, describe, configure, reset and delete groups."""
 
 
 @groups.command("list")
@@ -108,6 +109,50 @@ def _show(resets: _Resets) -> None:
         for partition, before, after, lag in resets
     ]
     _table(("partition", "committed", "new", "lag"), rows)
+
+
+@groups.command()
+@click.argument("group")
+@click.option(
+    "--config", "configs", multiple=True, metavar="NAME=VALUE", help="Set a configuration. May be repeated."
+)
+@click.option(
+    "--reset",
+    "resets",
+    multiple=True,
+    metavar="NAME",
+    help="Reset a configuration to its default. May be repeated.",
+)
+@http_url_option
+def configure(group: str, configs: tuple[str, ...], resets: tuple[str, ...], url: str | None) -> None:
+    """Set configurations of GROUP, and show those in effect.
+
+    The group need not exist yet.
+    """
+    changes: dict[str, str | None] = {**parse_configs(configs), **dict.fromkeys(resets)}
+    with connected(http_url(url)) as client:
+        if changes:
+            shown = client.call(operations.ConfigureGroup(group=group, configs=changes))
+        else:
+            shown = client.call(operations.GetGroupConfigs(group=group))
+    for name, value in sorted(shown.items()):
+        click.echo(f"{name}={value}")
+
+
+@groups.command()
+@click.argument("group")
+@http_url_option
+def redrive(group: str, url: str | None) -> None:
+    """Append the records of the dead letters of GROUP to their topics again."""
+    redriven = lost = 0
+    with connected(http_url(url)) as client:
+        while True:
+            done = client.call(Redrive(group=group))
+            redriven, lost = redriven + done.redriven, lost + done.lost
+            if not done.is_more:
+                break
+            click.echo(f"{group}: {redriven} records redriven so far", err=True)
+    click.echo(f"{group}: {redriven} records redriven, {lost} lost")
 
 
 @groups.command()

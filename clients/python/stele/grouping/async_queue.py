@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from ..errors import ClosedError, SteleClientError
-from ..operations.share_queue import Settlement
+from ..operations.share_queue import Redrive, Settlement
+from ..records import Redriven
 from .async_group import AsyncCaller
 from .queue_core import QueueCore, QueuedRecordCore, QueueSettings
 
@@ -138,6 +139,14 @@ class AsyncQueue(QueueCore):
     async def renew(self, *records: QueuedRecordCore) -> None:
         """Let the locks of records begin anew. Raises ``GroupError``."""
         await self._settle("renew", records)
+
+    async def redrive(self, max_records: int = 1000) -> Redriven:
+        """Append the records of dead letters of the group to the partitions that they came from.
+
+        Raises:
+            InvalidRequestError: the group has no dead-letter topic (``errors.deadletterqueue.topic.name``).
+        """
+        return await self._client.call(Redrive(group=self.group, max_records=max_records))
 
     async def _settle(self, kind: Settlement, records: Iterable[QueuedRecordCore]) -> None:
         settled = list(records)

@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from ..errors import ClosedError, SteleClientError
-from ..operations.share_queue import Settlement
+from ..operations.share_queue import Redrive, Settlement
+from ..records import Redriven
 from .group import Caller
 from .queue_core import QueueCore, QueuedRecordCore, QueueSettings
 
@@ -136,6 +137,14 @@ class Queue(QueueCore):
     def renew(self, *records: QueuedRecordCore) -> None:
         """Let the locks of records begin anew. Raises ``GroupError``."""
         self._settle("renew", records)
+
+    def redrive(self, max_records: int = 1000) -> Redriven:
+        """Append the records of dead letters of the group to the partitions that they came from.
+
+        Raises:
+            InvalidRequestError: the group has no dead-letter topic (``errors.deadletterqueue.topic.name``).
+        """
+        return self._client.call(Redrive(group=self.group, max_records=max_records))
 
     def _settle(self, kind: Settlement, records: Iterable[QueuedRecordCore]) -> None:
         settled = list(records)

@@ -72,6 +72,35 @@ class DescribeGroup(Operation[GroupDescription]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GetGroupConfigs(Operation[dict[str, str]]):
+    """Return all configurations of a group that are in effect."""
+
+    is_repeatable = True
+    group: str
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(method="GET", path=group_path(self.group, "configs"))
+
+    def from_http(self, answer: HttpAnswer) -> dict[str, str]:
+        return dict(answer.json()["effective_configs"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigureGroup(Operation[dict[str, str]]):
+    """Set configurations of a group, None resets one; return all that are in effect."""
+
+    is_repeatable = True
+    group: str
+    configs: Mapping[str, str | None]
+
+    def to_http(self) -> HttpRequest:
+        return json_request("PATCH", group_path(self.group, "configs"), {"configs": dict(self.configs)})
+
+    def from_http(self, answer: HttpAnswer) -> dict[str, str]:
+        return dict(answer.json()["effective_configs"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroup(NoResult):
     group: str
 

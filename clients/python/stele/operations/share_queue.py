@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from ..records import Record, SharePolled
+from ..records import Record, Redriven, SharePolled
 from .base import HttpAnswer, HttpRequest, Operation
 from .groups import group_path, json_request
 from .json_records import record_from_json
@@ -78,3 +78,23 @@ class Settle(Operation[int]):
 
     def from_http(self, answer: HttpAnswer) -> int:
         return int(answer.json().get("expires_in_ms", 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redrive(Operation[Redriven]):
+    """Append the records of dead letters to the partitions that they came from.
+
+    Not repeatable: the answer that was lost had counted letters that are done.
+    """
+
+    group: str
+    max_records: int = 1000
+
+    def to_http(self) -> HttpRequest:
+        return json_request(
+            "POST", group_path(self.group, "share", "redrive"), {"max_records": self.max_records}
+        )
+
+    def from_http(self, answer: HttpAnswer) -> Redriven:
+        document = answer.json()
+        return Redriven(redriven=document["redriven"], lost=document["lost"], is_more=document["is_more"])

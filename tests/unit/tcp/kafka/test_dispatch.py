@@ -116,10 +116,10 @@ def test_clients_find_the_transactions_of_kip_890_and_the_groups_of_kips_848_and
     assert answer.finalized_features_epoch == 0
     assert [
         (one.name, one.min_version_level, one.max_version_level) for one in answer.finalized_features
-    ] == [("group.version", 1, 1), ("share.version", 1, 1), ("transaction.version", 2, 2)]
+    ] == [("group.version", 1, 1), ("share.version", 2, 2), ("transaction.version", 2, 2)]
     # Before v4 clients fail at a feature that is supported from 0 on (KAFKA-17011).
     supported = [(one.name, one.min_version, one.max_version) for one in answer.supported_features]
-    levels = [("group.version", 0, 1), ("share.version", 0, 1), ("transaction.version", 0, 2)]
+    levels = [("group.version", 0, 1), ("share.version", 0, 2), ("transaction.version", 0, 2)]
     assert supported == (levels if version == 4 else [])
 
 
