@@ -12,7 +12,7 @@ from tests.support.cdc import Replay, running_cdc
 from tests.support.locked_broker import locked_broker
 
 # The connector logs in again before a session ends.
-SESSION_MS = 2000
+SESSION_MS = 6000
 LOGINS = 3
 TOPIC = "pg.public.orders"
 

@@ -248,7 +248,8 @@ def test_settings_of_the_environment_and_of_the_role_change_nothing(
 def test_an_impatient_server_is_kept_patient_through_a_long_replay(
     stele_broker: BrokerProcess, log: Path
 ) -> None:
-    with PostgresServer(postgres_bin(), logical_decoding_work_mem="64kB", wal_sender_timeout="1s") as pg:
+    # Longer than a busy machine keeps a process waiting, and much shorter than the replay.
+    with PostgresServer(postgres_bin(), logical_decoding_work_mem="64kB", wal_sender_timeout="4s") as pg:
         pg.run("CREATE TABLE t (id int PRIMARY KEY, v text)")
         replay = Replay(stele_broker.binary_url, "pg.public.t")
         with running_cdc(pg, stele_broker.binary_url, log, "--tables", "t") as cdc:
