@@ -675,7 +675,7 @@ def test_a_connection_is_known_as_long_as_it_is_open_and_no_longer(
     first = Visitor(broker, "first/1")
     first.ask()
     for number in range(5000):
-        if number % 100 == 0:
+        if number % 20 == 0:
             # The server closes what is idle for five seconds, and all of this may take longer.
             first.ask()
         short = Visitor(broker, "short/1")

@@ -16,7 +16,7 @@ import pytest
 from stele.testing import run_broker
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = 10
+EXAMPLES = 5
 EXAMPLES_LONG = 100
 
 

@@ -852,6 +852,7 @@ def java_tools() -> None:
         libs()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("one", [pytest.param(one, id=one.name) for one in TOOLS])
 def test_kafkas_own_tools_end_as_against_kafka(java_tools: None, broker: BrokerProcess, one: Tool) -> None:
     with KafkaPeer(broker) as peer:

@@ -245,6 +245,7 @@ def test_settings_of_the_environment_and_of_the_role_change_nothing(
     assert {(row["at"], row["v"]) for row in table.values()} == {("2026-11-21T10:00:00Z", "é")}
 
 
+@pytest.mark.long
 def test_an_impatient_server_is_kept_patient_through_a_long_replay(
     stele_broker: BrokerProcess, log: Path
 ) -> None:

@@ -30,6 +30,8 @@ from tests.support.power_cut import PowerCutHistory
 pytestmark = pytest.mark.usefixtures("without_logs")
 
 SEEDS = 2_000
+# Of ``PARTS``: those that `make test` runs.
+_SHORT_PARTS = 3
 MUTANT_SEEDS_MAX = 500
 
 
@@ -43,8 +45,13 @@ def run_all(seeds: range) -> None:
     assert records > 10 * len(seeds), "and leave something to check"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part",
+    [
+        *range(_SHORT_PARTS),
+        *(pytest.param(part, marks=pytest.mark.long) for part in range(_SHORT_PARTS, PARTS)),
+    ],
+)
 def test_no_promised_record_is_lost_when_the_power_goes(part: int) -> None:
     run_all(seeds_of_part(part, SEEDS))
 

@@ -31,9 +31,10 @@ from app.storage.topic_partition import TopicPartition
 from tests.support.model_meta import ModelMeta, ModelObject
 from tests.support.shared_cluster import simulate
 
-# In `make test`: as many as take a minute of CPU time at most, in parts that several processes may take.
-SEEDS = 1_500
+# In parts that several processes may take; `make test` runs the first ones, `make long` the others.
+SEEDS = 2_000
 PARTS = 10
+_SHORT_PARTS = 3
 TORTURE_SEEDS = 100_000
 # A mutant that survives so many is not noticed.
 MUTANT_SEEDS = 400
@@ -44,7 +45,13 @@ def without_logs() -> None:
     logging.getLogger("app.storage.shared").setLevel(logging.CRITICAL)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part",
+    [
+        *range(_SHORT_PARTS),
+        *(pytest.param(part, marks=pytest.mark.long) for part in range(_SHORT_PARTS, PARTS)),
+    ],
+)
 def test_no_promise_is_broken(part: int) -> None:
     for seed in range(part, SEEDS, PARTS):
         run(seed)

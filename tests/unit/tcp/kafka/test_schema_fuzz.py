@@ -93,7 +93,7 @@ def read_or_refuse(api: Api, version: int, body: bytes | memoryview) -> str | No
 
 @pytest.mark.parametrize("api", APIS)
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(data=st.data())
 def test_a_decoder_refuses_what_it_cannot_read_in_one_way_only(api: Api, data: st.DataObject) -> None:
