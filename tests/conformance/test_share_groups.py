@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
+from stele import Client
 from stele.broker_process import BrokerProcess
 
 from tests.conformance.driver import Driver, Record
@@ -113,3 +114,41 @@ def test_what_a_member_held_that_is_killed_comes_again(
     eventually(has_all, "the second got all of them")
     assert again == dict.fromkeys(held, 2)
     second.call("unshare", member="second")
+
+
+def test_a_rejected_record_gets_a_dead_letter(
+    start_driver: StartDriver,
+    reference: Driver,
+    stele: BrokerProcess,
+    make_topic: MakeTopic,
+    group: str,
+) -> None:
+    topic = make_topic(partitions=1)
+    letters = f"dlq.{topic}"
+    with Client(stele.binary_url) as client:
+        client.create_topic(letters, configs={"errors.deadletterqueue.group.enable": "true"})
+        with KafkaPeer(stele) as peer:
+            configure(
+                peer,
+                group,
+                share_auto_offset_reset="earliest",
+                errors_deadletterqueue_topic_name=letters,
+                errors_deadletterqueue_copy_record_enable="true",
+            )
+        reference.produce(topic, numbered(3))
+        driver = start_driver()
+        driver.call("share", member="first", group=group, topics=[topic])
+        taken: dict[Place, int] = {}
+
+        def has_all() -> bool:
+            came = take(driver, "first", timeout_ms=500)
+            taken.update(came)
+            settle(driver, "first", topic, {place: "reject" if place[1] == 1 else "accept" for place in came})
+            return len(taken) == 3
+
+        eventually(has_all, "every record is taken")
+        eventually(lambda: client.list_offset(letters, 0, "latest") == 1, "the letter is written")
+        (letter,) = client.fetch(letters).records
+        assert letter.value == b"value 1"
+        assert dict(letter.headers)["__dlq.errors.offset"] == b"1"
+        driver.call("unshare", member="first")

@@ -388,8 +388,9 @@ def test_clients_log_in_again_after_a_restart(tmp_path: Path) -> None:
 def test_a_password_is_not_revealed_to_a_broker_that_has_only_plain_on_a_network() -> None:
     endpoint = Endpoint.parse("stele://192.0.2.1:9009")
     credentials = Credentials(user=USER, password=PASSWORD)
-    login = Login(credentials, endpoint)
-    attempt = login.begin()
+    # One that hears nobody else does not make the other safe.
+    login = Login(credentials, [Endpoint.parse("stele://127.0.0.1"), endpoint])
+    attempt = login.begin(endpoint)
     refusal = m.ErrorResponse(
         response_type=0x3C, code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, message="this broker has PLAIN"
     ).encode()
@@ -402,9 +403,10 @@ def test_a_password_is_not_revealed_to_a_broker_that_has_only_plain_on_a_network
 
 def test_success_without_the_proof_of_the_broker_is_refused() -> None:
     credentials = Credentials(user=USER, password=PASSWORD)
-    login = Login(credentials, Endpoint.parse("stele://127.0.0.1"))
+    endpoint = Endpoint.parse("stele://127.0.0.1")
+    login = Login(credentials, [endpoint])
     done = m.AuthenticateResponse(is_done=True).encode()
-    attempt = login.begin()
+    attempt = login.begin(endpoint)
     attempt.first()
     with pytest.raises(stele.AuthenticationError, match="does not know the password"):
         attempt.receive(done[4], done[5:])

@@ -122,6 +122,10 @@ def describe(peer: KafkaPeer, kind: int, name: str) -> describing.DescribeConfig
     return result
 
 
+# KIP-1191; the Apache Kafka that is asked here does not have it yet.
+_OF_KAFKA_4_4 = "errors.deadletterqueue."
+
+
 def configs_of(peer: KafkaPeer, kind: int, name: str) -> dict[str, Any]:
     result = describe(peer, kind, name)
     for _ in range(1000):
@@ -372,7 +376,7 @@ def test_a_topic_describes_every_kafka_configuration_with_default_and_documentat
 ) -> None:
     create(peer, topic_of("described"))
     configs = configs_of(peer, TOPIC, "described")
-    own = {name for name in configs if name.startswith("stele.")}
+    own = {name for name in configs if name.startswith(("stele.", _OF_KAFKA_4_4))}
     assert configs.keys() - own == TOPIC_CONFIGS.keys()
     assert len(TOPIC_CONFIGS) == 33
     for name, expected in TOPIC_CONFIGS.items():
@@ -740,10 +744,14 @@ def test_what_has_no_configurations(peer: KafkaPeer, kind: int, name: str, code:
 # ── groups, client metrics, loggers ──
 
 
-def test_a_group_has_the_configurations_of_the_newer_protocols(peer: KafkaPeer) -> None:
-    assert {
+def test_a_group_has_the_configurations_of_the_newer_protocols(peer: KafkaPeer, is_kafka: bool) -> None:
+    configs = {
         name: (config.value, config.config_source) for name, config in configs_of(peer, GROUP, "g").items()
-    } == {
+    }
+    if not is_kafka:
+        assert configs.pop("errors.deadletterqueue.topic.name") == ("", 5)
+        assert configs.pop("errors.deadletterqueue.copy.record.enable") == ("false", 5)
+    assert configs == {
         "consumer.assignment.interval.ms": ("1000", 5),
         "consumer.heartbeat.interval.ms": ("5000", 5),
         "consumer.session.timeout.ms": ("45000", 5),

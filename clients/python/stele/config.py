@@ -60,7 +60,8 @@ class ClientConfig:
 
     ``url``: ``stele://host:port`` (binary protocol) or ``http://host:port``; with TLS
     ``stele+tls://`` or ``https://``, to which ``?ca_file=PATH`` and the other names of
-    ``TlsFiles`` may be added.
+    ``TlsFiles`` may be added. ``stele://host1:port,host2:port`` names several brokers of a
+    cluster: a call goes to the next one when one cannot be reached.
     ``stele://user@host`` logs in with the password in STELE_PASSWORD, or in the file that
     STELE_PASSWORD_FILE names; ``user:password@host`` works, too, and is never printed.
     ``credentials``: take precedence over the URL, which takes precedence over STELE_USER,
@@ -93,11 +94,11 @@ class ClientConfig:
         """
         endpoint = Endpoint.parse(self.url)
         credentials = resolve(self.credentials, endpoint.credentials, os.environ)
-        endpoint = replace(endpoint, credentials=credentials)
-        if endpoint.tls is None:
-            return endpoint
-        files = self.tls.or_else(endpoint.tls).or_else(TlsFiles.from_environment())
-        return replace(endpoint, tls=files)
+        files = endpoint.tls
+        if files is not None:
+            files = self.tls.or_else(files).or_else(TlsFiles.from_environment())
+        first, *others = (replace(one, credentials=credentials, tls=files, others=()) for one in endpoint.all)
+        return replace(first, others=tuple(others))
 
 
 _USE_TLS = "write stele+tls://HOST:PORT or https://HOST:PORT"
@@ -105,7 +106,10 @@ _USE_TLS = "write stele+tls://HOST:PORT or https://HOST:PORT"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A parsed URL; ``http_url`` is the base URL if the transport is HTTP, ``tls`` is None without TLS."""
+    """A parsed URL; ``http_url`` is the base URL if the transport is HTTP, ``tls`` is None without TLS.
+
+    ``others`` are the further brokers of a URL that names several.
+    """
 
     transport: Literal["tcp", "http"]
     host: str
@@ -113,6 +117,12 @@ class Endpoint:
     http_url: str = ""
     tls: TlsFiles | None = None
     credentials: Credentials = NO_CREDENTIALS
+    others: tuple[Endpoint, ...] = ()
+
+    @property
+    def all(self) -> tuple[Endpoint, ...]:
+        """All brokers of the URL, in its order."""
+        return (self, *self.others)
 
     @classmethod
     def parse(cls, url: str) -> Endpoint:
@@ -121,6 +131,16 @@ class Endpoint:
             parts = urlsplit(url)
         except ValueError as error:
             raise ValueError(f"{shown_url(url)} is not a valid URL ({error})") from None
+        login, at, hosts = parts.netloc.rpartition("@")
+        first, *others = (
+            cls._parse_one(url.replace(parts.netloc, f"{login}{at}{host}", 1)) for host in hosts.split(",")
+        )
+        return replace(first, others=tuple(others))
+
+    @classmethod
+    def _parse_one(cls, url: str) -> Endpoint:
+        """Parse a URL of one broker. Raises ValueError."""
+        parts = urlsplit(url)
         given, url = url, shown_url(url)
         try:
             port = parts.port

@@ -34,6 +34,39 @@ def test_a_url_names_a_transport_and_a_place(url: str, endpoint: Endpoint) -> No
     assert Endpoint.parse(url) == endpoint
 
 
+def test_a_url_may_name_several_brokers() -> None:
+    endpoint = Endpoint.parse("https://u:p@a:1,b,[::1]:3/prefix?ca_file=c.pem")
+    assert [(one.host, one.port, one.http_url) for one in endpoint.all] == [
+        ("a", 1, "https://a:1/prefix"),
+        ("b", 443, "https://b/prefix"),
+        ("::1", 3, "https://[::1]:3/prefix"),
+    ]
+    assert {(one.credentials.user, one.credentials.password, one.tls) for one in endpoint.all} == {
+        ("u", "p", TlsFiles(ca_file="c.pem"))
+    }
+    binary = Endpoint.parse("stele://a,b:2")
+    assert [(one.transport, one.host, one.port) for one in binary.all] == [
+        ("tcp", "a", 9009),
+        ("tcp", "b", 2),
+    ]
+
+
+def test_the_login_and_the_files_of_a_client_are_for_all_its_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STELE_USER", "alice")
+    monkeypatch.setenv("STELE_PASSWORD", "a-long-password")
+    config = ClientConfig(url="stele+tls://a,b", tls=TlsFiles(ca_file="c.pem"))
+    assert [(one.host, one.credentials.user, one.tls) for one in config.endpoint.all] == [
+        ("a", "alice", TlsFiles(ca_file="c.pem")),
+        ("b", "alice", TlsFiles(ca_file="c.pem")),
+    ]
+
+
+@pytest.mark.parametrize("url", ["stele://a,", "stele://a,b:port", "http://,a", "stele://a,b@c/path"])
+def test_a_url_with_a_broken_name_among_several_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"URL|port"):
+        ClientConfig(url=url)
+
+
 @pytest.mark.parametrize("client_class", [Client, AsyncClient])
 def test_the_connection_of_a_group_has_the_timeouts_of_its_client(
     client_class: type[Client | AsyncClient],

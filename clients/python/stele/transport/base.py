@@ -89,6 +89,28 @@ class BlockingTransport(Protocol):
     def close(self) -> None: ...
 
 
+class Endpoints:
+    """The brokers of a URL, and the one to connect to: after a failure it is the next one, for all who share this."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.all = endpoint.all
+        self._index = 0
+
+    @property
+    def current(self) -> Endpoint:
+        return self.all[self._index]
+
+    def move_on(self, failed: Endpoint) -> bool:
+        """Go on with the broker after ``failed``; return whether all have been tried, so that a pause is due."""
+        if self.current is failed:
+            self._index = (self._index + 1) % len(self.all)
+        return self._index == 0
+
+    def attempt_s(self, left_s: float) -> float:
+        """Return how long one attempt to connect may take of the time that is left."""
+        return max(left_s / len(self.all), 0.001)
+
+
 def backoff() -> Iterator[float]:
     """Yield pauses between attempts in seconds, for ever: doubling, with jitter.
 

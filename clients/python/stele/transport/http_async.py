@@ -10,7 +10,7 @@ import httpx
 from ..config import Endpoint
 from ..errors import ClosedError
 from ..operations.base import Operation
-from .base import backoff, timed_out, unavailable
+from .base import Endpoints, backoff, timed_out, unavailable
 from .http_common import (
     CALLS_MAX,
     CONNECTIONS,
@@ -36,11 +36,10 @@ class AsyncHttpTransport:
     broker_partitions_by_key = True
 
     def __init__(self, endpoint: Endpoint, *, connect_timeout_s: float) -> None:
-        self._endpoint = endpoint
+        self._endpoints = Endpoints(endpoint)
         self._connect_timeout_s = connect_timeout_s
         # A proxy of the environment is not meant for a service and its broker.
         self._client = httpx.AsyncClient(
-            base_url=endpoint.http_url,
             headers=login_header(endpoint),
             auth=token_auth(endpoint),
             limits=CONNECTIONS,
@@ -59,7 +58,7 @@ class AsyncHttpTransport:
                 await self._slots.acquire()
         except TimeoutError:
             why = f"{CALLS_MAX} calls were under way for {timeout_s:g} s"
-            raise unavailable(self._endpoint, why) from None
+            raise unavailable(self._endpoints.current, why) from None
         try:
             return await self._call(operation, max(deadline_s - loop.time(), 0.001))
         finally:
@@ -71,25 +70,26 @@ class AsyncHttpTransport:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
         give_up_s = min(deadline_s, loop.time() + self._connect_timeout_s)
-        request = build(self._client, operation)
         pauses = backoff()
         while True:
+            endpoint = self._endpoints.current
+            request = build(self._client, endpoint, operation)
             request.extensions["timeout"] = timeouts(
-                max(deadline_s - loop.time(), 0.001), max(give_up_s - loop.time(), 0.001)
+                max(deadline_s - loop.time(), 0.001), self._endpoints.attempt_s(give_up_s - loop.time())
             )
             try:
                 # httpx restarts its read timeout with every chunk; this one bounds the whole response.
                 async with asyncio.timeout_at(deadline_s):
                     response = await self._client.send(request)
             except httpx.HTTPError as error:
-                pause_s = next(pauses)
                 if not is_not_connected(error) or refused_by_tls(error) is not None:
-                    raise translate(self._endpoint, error, timeout_s) from error
+                    raise translate(endpoint, error, timeout_s) from error
+                pause_s = next(pauses) if self._endpoints.move_on(endpoint) else 0.0
                 if loop.time() + pause_s >= give_up_s:
-                    raise unavailable(self._endpoint, error) from error
+                    raise unavailable(endpoint, error) from error
                 await asyncio.sleep(pause_s)
             except TimeoutError:
-                raise timed_out(self._endpoint, timeout_s) from None
+                raise timed_out(endpoint, timeout_s) from None
             except RuntimeError as error:
                 if self._client.is_closed:
                     raise ClosedError("client") from error

@@ -11,7 +11,7 @@ import httpx
 from ..config import Endpoint
 from ..errors import ClosedError, SteleClientError
 from ..operations.base import Operation
-from .base import backoff, unavailable
+from .base import Endpoints, backoff, unavailable
 from .http_common import (
     CONNECTIONS,
     build,
@@ -36,11 +36,10 @@ class BlockingHttpTransport:
     broker_partitions_by_key = True
 
     def __init__(self, endpoint: Endpoint, *, connect_timeout_s: float) -> None:
-        self._endpoint = endpoint
+        self._endpoints = Endpoints(endpoint)
         self._connect_timeout_s = connect_timeout_s
         # A proxy of the environment is not meant for a service and its broker.
         self._client = httpx.Client(
-            base_url=endpoint.http_url,
             headers=login_header(endpoint),
             auth=token_auth(endpoint),
             limits=CONNECTIONS,
@@ -54,20 +53,22 @@ class BlockingHttpTransport:
         timeout_s += operation.wait_s
         deadline_s = time.monotonic() + timeout_s
         give_up_s = min(deadline_s, time.monotonic() + self._connect_timeout_s)
-        request = build(self._client, operation)
         pauses = backoff()
         while True:
+            endpoint = self._endpoints.current
+            request = build(self._client, endpoint, operation)
             request.extensions["timeout"] = timeouts(
-                max(deadline_s - time.monotonic(), 0.001), max(give_up_s - time.monotonic(), 0.001)
+                max(deadline_s - time.monotonic(), 0.001),
+                self._endpoints.attempt_s(give_up_s - time.monotonic()),
             )
             try:
                 response = self._client.send(request)
             except httpx.HTTPError as error:
-                pause_s = next(pauses)
                 if not is_not_connected(error) or refused_by_tls(error) is not None:
-                    raise translate(self._endpoint, error, timeout_s) from error
+                    raise translate(endpoint, error, timeout_s) from error
+                pause_s = next(pauses) if self._endpoints.move_on(endpoint) else 0.0
                 if time.monotonic() + pause_s >= give_up_s:
-                    raise unavailable(self._endpoint, error) from error
+                    raise unavailable(endpoint, error) from error
                 time.sleep(pause_s)
             except RuntimeError as error:
                 if self._client.is_closed:

@@ -67,11 +67,13 @@ def _with_token(request: httpx.Request, token: str) -> httpx.Request:
     return request
 
 
-def build(client: httpx.Client | httpx.AsyncClient, operation: Operation[R]) -> httpx.Request:
+def build(
+    client: httpx.Client | httpx.AsyncClient, endpoint: Endpoint, operation: Operation[R]
+) -> httpx.Request:
     request = operation.to_http()
     return client.build_request(
         request.method,
-        request.path,
+        endpoint.http_url + request.path,
         params=request.params or None,
         headers=request.headers,
         content=request.content or None,

@@ -2,8 +2,8 @@
 
 ::
 
-    login = Login(credentials, endpoint)
-    attempt = login.begin()
+    login = Login(credentials, [endpoint])
+    attempt = login.begin(endpoint)
     frame = attempt.first()
     while frame is not None:
         frame = attempt.receive(send_and_receive(frame))
@@ -53,10 +53,10 @@ _NONCE_BYTES = 24
 
 @dataclass(slots=True, eq=False)
 class Login:
-    """How the connections of one transport log in."""
+    """How the connections of one transport log in; ``endpoints`` are those that they may be to."""
 
     credentials: Credentials
-    endpoint: Endpoint
+    endpoints: Sequence[Endpoint]
     _mechanism: int = 0
     _salted: tuple[tuple[str, bytes, int], bytes] | None = field(default=None, repr=False)
 
@@ -70,8 +70,9 @@ class Login:
         scram: tuple[Mechanism, ...] = ("SCRAM-SHA-512", "SCRAM-SHA-256")
         return (*scram, "PLAIN") if self._may_reveal() else scram
 
-    def begin(self) -> Attempt:
-        return Attempt(self)
+    def begin(self, endpoint: Endpoint) -> Attempt:
+        """Begin to log in a connection to ``endpoint``."""
+        return Attempt(self, endpoint)
 
     def first(self, index: int) -> tuple[Mechanism, bytes, ScramClient | None]:
         """Return the mechanism with this index, and the first message of its exchange."""
@@ -113,20 +114,25 @@ class Login:
         return self._salted[1]
 
     def _may_reveal(self) -> bool:
-        host = self.endpoint.host
-        if self.endpoint.tls is not None or host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return False
+        return all(map(_hears_nobody_else, self.endpoints))
+
+
+def _hears_nobody_else(endpoint: Endpoint) -> bool:
+    """Return whether a password may be sent as it is."""
+    if endpoint.tls is not None or endpoint.host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(endpoint.host).is_loopback
+    except ValueError:
+        return False
 
 
 class Attempt:
     """One login of one connection. ``receive`` may take some 10 ms the first time, for a password."""
 
-    def __init__(self, login: Login) -> None:
+    def __init__(self, login: Login, endpoint: Endpoint) -> None:
         self._login = login
+        self._endpoint = endpoint
         self._index = login.start_index
         self._mechanism: Mechanism = "PLAIN"
         self._scram: ScramClient | None = None
@@ -199,7 +205,7 @@ class Attempt:
         return AuthenticateRequest(mechanism=self._mechanism, data=data).encode()
 
     def _where(self) -> str:
-        return f"the broker at {self._login.endpoint.host}:{self._login.endpoint.port}"
+        return f"the broker at {self._endpoint.host}:{self._endpoint.port}"
 
 
 def login_error(response: ErrorResponse) -> SteleClientError:

@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ..operations.base import Operation, result_of_frame
 from ..wire.framing import FrameError, FrameReader
-from .base import backoff, frame_of, lost, timed_out, unavailable
+from .base import Endpoints, backoff, frame_of, lost, timed_out, unavailable
 from .login import LOGIN_TIMEOUT_S, RENEW_AFTER, Login
 from .tls import client_context, is_about_own_certificate, refused
 
@@ -58,10 +58,10 @@ class AsyncTcpTransport:
     broker_partitions_by_key = False
 
     def __init__(self, endpoint: Endpoint, *, connect_timeout_s: float) -> None:
-        self._endpoint = endpoint
+        self._endpoints = Endpoints(endpoint)
         self._connect_timeout_s = connect_timeout_s
         self._tls = client_context(endpoint)
-        self._login = Login(endpoint.credentials, endpoint) if endpoint.credentials else None
+        self._login = Login(endpoint.credentials, endpoint.all) if endpoint.credentials else None
         self._calls = self._pipeline()
         self._idle_long_polls: list[Pipeline] = []
         self._busy_long_polls: set[Pipeline] = set()
@@ -69,7 +69,7 @@ class AsyncTcpTransport:
 
     def _pipeline(self) -> Pipeline:
         return Pipeline(
-            self._endpoint, connect_timeout_s=self._connect_timeout_s, tls=self._tls, login=self._login
+            self._endpoints, connect_timeout_s=self._connect_timeout_s, tls=self._tls, login=self._login
         )
 
     def _long_poll(self) -> Pipeline:
@@ -112,7 +112,7 @@ class AsyncTcpTransport:
 
 
 class Pipeline(asyncio.Protocol):
-    """A connection to one endpoint, opened when there is a frame to send.
+    """A connection to one of the endpoints, opened when there is a frame to send.
 
     Frames are sent in the order of the calls. ``_unsent`` holds frames until there is a
     connection and room in the socket. ``_unanswered`` is the FIFO queue of requests
@@ -121,13 +121,15 @@ class Pipeline(asyncio.Protocol):
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoints: Endpoints,
         *,
         connect_timeout_s: float,
         tls: ssl.SSLContext | None = None,
         login: Login | None = None,
     ) -> None:
-        self._endpoint = endpoint
+        self._endpoints = endpoints
+        # The one that it is connected to, or was at last.
+        self._endpoint = endpoints.current
         self._login = login
         # Nothing but the login is sent before the login has ended.
         self._is_logged_in = login is None
@@ -276,12 +278,12 @@ class Pipeline(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + self._connect_timeout_s
         cause: object = f"no connection within {self._connect_timeout_s:g} s"
-        for pause_s in backoff():
+        pauses = backoff()
+        while True:
+            endpoint = self._endpoint = self._endpoints.current
             try:
-                async with asyncio.timeout_at(give_up_s):
-                    await loop.create_connection(
-                        lambda: self, self._endpoint.host, self._endpoint.port, ssl=self._tls
-                    )
+                async with asyncio.timeout(self._endpoints.attempt_s(give_up_s - loop.time())):
+                    await loop.create_connection(lambda: self, endpoint.host, endpoint.port, ssl=self._tls)
             except TimeoutError:
                 pass
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
@@ -302,6 +304,7 @@ class Pipeline(asyncio.Protocol):
                     return
             if self._transport is not None or not self._unsent:
                 return
+            pause_s = next(pauses) if self._endpoints.move_on(endpoint) else 0.0
             if loop.time() + pause_s >= give_up_s:
                 self._fail_unsent(unavailable(self._endpoint, cause))
                 return
@@ -326,7 +329,7 @@ class Pipeline(asyncio.Protocol):
             return
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
-        attempt = self._login.begin()
+        attempt = self._login.begin(self._endpoint)
         # A token may take a while, and so does the first derivation of a key from a password.
         frame: bytes | None = await asyncio.to_thread(attempt.first)
         while frame is not None:

@@ -25,7 +25,7 @@ from ..errors import (
 )
 from ..operations.base import Operation, result_of_frame
 from ..wire.framing import FrameError, FrameReader
-from .base import backoff, frame_of, lost, timed_out, unavailable
+from .base import Endpoints, backoff, frame_of, lost, timed_out, unavailable
 from .login import LOGIN_TIMEOUT_S, RENEW_AFTER, Login
 from .tls import client_context, is_about_own_certificate, refused
 
@@ -46,10 +46,10 @@ class BlockingTcpTransport:
     broker_partitions_by_key = False
 
     def __init__(self, endpoint: Endpoint, *, connect_timeout_s: float) -> None:
-        self._endpoint = endpoint
+        self._endpoints = Endpoints(endpoint)
         self._connect_timeout_s = connect_timeout_s
         self._tls = client_context(endpoint)
-        self._login = Login(endpoint.credentials, endpoint) if endpoint.credentials else None
+        self._login = Login(endpoint.credentials, endpoint.all) if endpoint.credentials else None
         self._lock = threading.Lock()
         self._idle: deque[_Connection] = deque()
         self._busy: set[_Connection] = set()
@@ -90,7 +90,7 @@ class BlockingTcpTransport:
         except SteleClientError as error:
             outcomes += [error.twin() for _ in sent]
             not_sent = len(operations) - len(outcomes)
-            outcomes += [unavailable(self._endpoint, error.message) for _ in range(not_sent)]
+            outcomes += [unavailable(connection.endpoint, error.message) for _ in range(not_sent)]
         finally:
             self._give_back(connection, is_reusable=is_reusable)
         return outcomes
@@ -153,7 +153,7 @@ class BlockingTcpTransport:
             is_done = True
         except (ConnectionLostError, RequestTimedOutError) as error:
             # The request of the caller has not been sent.
-            raise unavailable(self._endpoint, f"the login did not end: {error.message}") from error
+            raise unavailable(connection.endpoint, f"the login did not end: {error.message}") from error
         finally:
             if not is_done:
                 self._give_back(connection, is_reusable=False)
@@ -167,28 +167,31 @@ class BlockingTcpTransport:
         connection.close()
 
     def _connect(self, give_up_s: float) -> _Connection:
-        cause: object = "no connection in time"
-        for pause_s in backoff():
+        cause: object
+        pauses = backoff()
+        while True:
+            endpoint = self._endpoints.current
             try:
-                return _Connection(self._endpoint, max(give_up_s - time.monotonic(), 0.001), self._tls)
+                left_s = self._endpoints.attempt_s(give_up_s - time.monotonic())
+                return _Connection(endpoint, left_s, self._tls)
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
                 # The broker may have stopped, or have too many connections.
                 cause = error
             except ssl.SSLError as error:
-                raise refused(self._endpoint, error) from error
+                raise refused(endpoint, error) from error
             except OSError as error:
                 cause = error
+            pause_s = next(pauses) if self._endpoints.move_on(endpoint) else 0.0
             if self._is_closed or time.monotonic() + pause_s >= give_up_s:
-                break
+                raise unavailable(endpoint, cause)
             time.sleep(pause_s)
-        raise unavailable(self._endpoint, cause)
 
 
 class _Connection:
     """A connected socket, used by one thread at a time."""
 
     def __init__(self, endpoint: Endpoint, timeout_s: float, tls: ssl.SSLContext | None) -> None:
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._socket = socket.create_connection((endpoint.host, endpoint.port), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
@@ -203,7 +206,7 @@ class _Connection:
         """Log in, for the first time or again. Raises AuthenticationError and as ``receive`` does."""
         begun_s = time.monotonic()
         timeout_s = deadline_s - begun_s
-        attempt = login.begin()
+        attempt = login.begin(self.endpoint)
         frame: bytes | None = attempt.first()
         while frame is not None:
             self.send(frame, deadline_s, timeout_s)
@@ -229,9 +232,9 @@ class _Connection:
             self._socket.settimeout(self._remaining(deadline_s, timeout_s))
             self._socket.sendall(frame)
         except TimeoutError:
-            raise timed_out(self._endpoint, timeout_s) from None
+            raise timed_out(self.endpoint, timeout_s) from None
         except OSError as error:
-            raise lost(self._endpoint, error) from error
+            raise lost(self.endpoint, error) from error
 
     def receive(self, deadline_s: float, timeout_s: float) -> tuple[int, bytes]:
         while not self._frames:
@@ -239,13 +242,13 @@ class _Connection:
                 self._socket.settimeout(self._remaining(deadline_s, timeout_s))
                 data = self._socket.recv(_RECEIVE_BYTES)
             except TimeoutError:
-                raise timed_out(self._endpoint, timeout_s) from None
+                raise timed_out(self.endpoint, timeout_s) from None
             except OSError as error:
                 if isinstance(error, ssl.SSLError) and is_about_own_certificate(error):
-                    raise refused(self._endpoint, error) from error
-                raise lost(self._endpoint, error) from error
+                    raise refused(self.endpoint, error) from error
+                raise lost(self.endpoint, error) from error
             if not data:
-                raise lost(self._endpoint, "closed by the broker")
+                raise lost(self.endpoint, "closed by the broker")
             try:
                 self._frames.extend(self._reader.feed(data))
             except FrameError as error:
@@ -257,7 +260,7 @@ class _Connection:
     def _remaining(self, deadline_s: float, timeout_s: float) -> float:
         remaining_s = deadline_s - time.monotonic()
         if remaining_s <= 0:
-            raise timed_out(self._endpoint, timeout_s)
+            raise timed_out(self.endpoint, timeout_s)
         return remaining_s
 
     def close(self) -> None:
