@@ -18,7 +18,7 @@
 - ``authentication``, ``sessions``   a login for every request; the sessions of the console
 - ``forwarding``                requests for groups that another broker of the cluster coordinates
 - ``http_limits``               what a connection may send outside of bodies
-- ``request_ids``, ``http_traffic``, ``metrics``, ``listener_metrics``, ``transaction_metrics``   request ids, connections and bytes, Prometheus
+- ``request_ids``, ``http_traffic``, ``metrics``, ``listener_metrics``, ``cluster_metrics``, ``transaction_metrics``   request ids, connections and bytes, Prometheus
 - ``throttling``                requests charged to quotas; 429
 - ``openapi``                   the OpenAPI document beyond the signatures of the routes
 - ``console``                   the console's pages and modules

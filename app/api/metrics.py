@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..monitor.group_sampler import OTHERS
 from ..monitor.sampler import StickyNames, TopicSize, resident_bytes
+from .cluster_metrics import cluster_metrics
 from .listener_metrics import listener_metrics
 from .state import ApiState
 from .transaction_metrics import transaction_metrics
@@ -163,6 +164,7 @@ class _BrokerCounters(Collector):
             ended.add_metric((end,), number)
         yield ended
         yield from self._cleaner()
+        yield from cluster_metrics(state.broker)
         yield from transaction_metrics(state.transactions.coordinator.counts, state.sampler.holds)
         yield from self._quotas()
         yield from listener_metrics(state.sampler.listeners)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from ..errors import InvalidRequest
 from ..storage.disk_views import DiskSpace, SegmentState, Verification
-from ..storage.engine import CompactionCounts, LogEngine, PartitionCompaction
+from ..storage.engine import CompactionCounts, LogEngine, PartitionCompaction, SharedStorageCounts
 from .topics import Topics
 from .virtual import VirtualTopics
 
@@ -56,6 +56,11 @@ class StorageViews:
         """Return the space of the file system; None if no files are kept. Raises ``StorageError``."""
         views = self._engine.disk_views
         return None if views is None else await views.space()
+
+    @property
+    def shared_counts(self) -> SharedStorageCounts | None:
+        """What this broker has done with shared storage; None if the storage is its own."""
+        return self._engine.shared_counts
 
     @property
     def compaction(self) -> CompactionCounts:

@@ -433,6 +433,10 @@ class EmbeddedEngine:
         return await asyncio.shield(asyncio.create_task(self._cleaner.clean_due()))
 
     @property
+    def shared_counts(self) -> None:
+        return None
+
+    @property
     def compaction(self) -> CompactionCounts:
         return self._cleaner.counts
 

@@ -159,6 +159,32 @@ class PartitionCompaction:
     cleaner: CleanerState
 
 
+@dataclass(slots=True, kw_only=True)
+class SharedStorageCounts:
+    """What one broker has done with shared storage since its start.
+
+    ``objects`` were committed to the object store and ``inline_objects`` to the metadata, with so many bytes.
+    ``failed_uploads`` could not be stored in time. ``commit_retries`` are commits that were tried again. ``merges``
+    took effect. ``deleted_objects`` are those whose bytes this broker has deleted. ``cache_hits`` and
+    ``cache_misses`` count blocks that readers wanted, ``loaded_bytes`` what was read from the stores for them.
+    ``in_flight`` objects are not committed yet.
+    """
+
+    objects: int = 0
+    object_bytes: int = 0
+    inline_objects: int = 0
+    inline_bytes: int = 0
+    failed_uploads: int = 0
+    commit_retries: int = 0
+    merges: int = 0
+    merged_bytes: int = 0
+    deleted_objects: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    loaded_bytes: int = 0
+    in_flight: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionCounts:
     """What compaction has done since the start.
@@ -450,6 +476,11 @@ class LogEngine(Protocol):
     @property
     def compaction(self) -> CompactionCounts:
         """What compaction has done."""
+        ...
+
+    @property
+    def shared_counts(self) -> SharedStorageCounts | None:
+        """What was done with shared storage; None if the storage is this broker's own."""
         ...
 
     def partition_compaction(self, topic_partition: TopicPartition) -> PartitionCompaction | None:

@@ -203,15 +203,15 @@ def test_fences_and_backticks_come_in_pairs(page: Path) -> None:
 
 
 def documented_series() -> dict[str, tuple[Place, set[str]]]:
-    """Return each series in the tables of docs/operations.md, with the labels beside it."""
-    page = DOCS / "operations.md"
+    """Return each series in the tables of docs/operations.md and docs/cluster.md, with the labels beside it."""
     documented: dict[str, tuple[Place, set[str]]] = {}
-    for number, line in enumerate(prose(page).splitlines(), 1):
-        if not line.startswith("| `stele_"):
-            continue
-        series, labels = line.split("|")[1:3]
-        for one_series in re.findall(r"`(stele_\w+)`", series):
-            documented[one_series] = Place(page, number), set(re.findall(r"`(\w+)`", labels))
+    for page in (DOCS / "operations.md", DOCS / "cluster.md"):
+        for number, line in enumerate(prose(page).splitlines(), 1):
+            if not line.startswith("| `stele_"):
+                continue
+            series, labels = line.split("|")[1:3]
+            for one_series in re.findall(r"`(stele_\w+)`", series):
+                documented[one_series] = Place(page, number), set(re.findall(r"`(\w+)`", labels))
     return documented
 
 
@@ -220,7 +220,7 @@ def test_every_series_is_documented_with_its_labels(metric: Metric) -> None:
     rows = documented_series()
     row = next((rows[series] for series in metric.series if series in rows), None)
     assert row, (
-        f"{metric.source}: {metric.name} is in no table of docs/operations.md; add a row with its labels"
+        f"{metric.source}: {metric.name} is in no table of docs/operations.md or docs/cluster.md; add a row with its labels"
     )
     place, labels = row
     missing = set(metric.labels) - labels

@@ -30,6 +30,7 @@ from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
 
 from ...clock import Clock
 from ...errors import StorageUnavailable, UnknownTopic
+from ..engine import SharedStorageCounts
 from .meta import (
     BatchPlace,
     CommitAnswer,
@@ -91,7 +92,7 @@ class Committer:
     """Stores and commits the rotations of one broker.
 
     ``on_ended`` is called when a rotation has ended, before its tickets are done; ``on_committed`` with
-    each log that has new records, and their bytes; ``keep`` with a committed object.
+    each log that has new records, and their bytes; ``keep`` with a committed object. ``counts`` is kept up to date.
     """
 
     def __init__(
@@ -106,6 +107,7 @@ class Committer:
         on_ended: Callable[[Rotation], None],
         on_committed: Callable[[SharedLog, int], None],
         keep: Callable[[ObjectRef, bytes], None],
+        counts: SharedStorageCounts,
     ) -> None:
         self._meta = meta
         self._store = stores.get(StoreKind.OBJECTS)
@@ -116,6 +118,7 @@ class Committer:
         self._on_ended = on_ended
         self._on_committed = on_committed
         self._keep = keep
+        self._counts = counts
         self._uploads = asyncio.Semaphore(options.uploads_max)
         self._pending: deque[Pending] = deque()
         self._has_pending = asyncio.Event()
@@ -191,6 +194,7 @@ class Committer:
                 except (ObjectStoreError, TimeoutError) as error:
                     if self._clock.monotonic_ms() + backoff.next_ms >= deadline_ms:
                         logger.warning("object %s was not stored: %s", pending.key, error)
+                        self._counts.failed_uploads += 1
                         return _unavailable(f"the object store does not take objects: {error}")
                 else:
                     return None
@@ -301,6 +305,7 @@ class Committer:
                 continue
             except MetaUnavailable as error:
                 logger.warning("a commit of %d objects is tried again: %s", len(chosen), error)
+            self._counts.commit_retries += 1
             await backoff.wait()
 
     async def commit_once(self, chosen: Sequence[Pending], computed: CommitAnswer | None) -> CommitAnswer:
@@ -364,6 +369,12 @@ class Committer:
     def _committed(self, pending: Pending, places: Sequence[RunPlace]) -> None:
         """Let readers see what is committed, then end the tickets."""
         kind = StoreKind.INLINE if pending.is_inline else StoreKind.OBJECTS
+        if pending.is_inline:
+            self._counts.inline_objects += 1
+            self._counts.inline_bytes += len(pending.packed.data)
+        else:
+            self._counts.objects += 1
+            self._counts.object_bytes += len(pending.packed.data)
         ref = ObjectRef(pending.key, kind)
         self._keep(ref, pending.packed.data)
         now_ms = self._clock.monotonic_ms()

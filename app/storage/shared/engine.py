@@ -35,6 +35,7 @@ from ..engine import (
     PartitionFetch,
     PartitionRead,
     PartitionSpec,
+    SharedStorageCounts,
 )
 from ..keys.newest_offsets import NewestOffsets
 from ..sequences import ProducerView
@@ -107,6 +108,7 @@ class SharedEngine:
             object_bytes=options.object_bytes, buffered_bytes_max=options.buffered_bytes_max
         )
         self._cache = BlockCache(self._load, bytes_max=options.cache_bytes_max, loads_max=options.loads_max)
+        self._counts = SharedStorageCounts()
         self._committer = self.committer_class(
             meta=meta,
             stores=stores,
@@ -117,6 +119,7 @@ class SharedEngine:
             on_ended=self._ended,
             on_committed=self._grown,
             keep=self._cache.put,
+            counts=self._counts,
         )
         self._ends = self.log_ends_class(
             meta=meta,
@@ -143,6 +146,7 @@ class SharedEngine:
             incarnation=incarnation,
             options=options.upkeep,
             on_start_moved=self._start_moved,
+            counts=self._counts,
         )
 
     # ── life ──
@@ -432,6 +436,14 @@ class SharedEngine:
 
     async def compact(self) -> int:
         return 0
+
+    @property
+    def shared_counts(self) -> SharedStorageCounts:
+        counts, cache = self._counts, self._cache.counts
+        counts.in_flight = self._committer.in_flight
+        counts.cache_hits, counts.cache_misses = cache.hits, cache.misses
+        counts.loaded_bytes = cache.loaded_bytes
+        return counts
 
     @property
     def compaction(self) -> CompactionCounts:

@@ -21,6 +21,7 @@ from uuid import UUID
 import crc32c
 
 from ...errors import StorageError
+from ..engine import SharedStorageCounts
 from ..topic_partition import TopicPartition
 from .committer import Committer
 from .meta import MergedObject, MergePlan, Meta, MetaUnavailable, ObjectRef, RunRead, StoreKind
@@ -75,6 +76,7 @@ class Upkeep:
         incarnation: UUID,
         options: UpkeepOptions,
         on_start_moved: Callable[[SharedLog], None],
+        counts: SharedStorageCounts,
     ) -> None:
         self._meta = meta
         self._stores = stores
@@ -83,6 +85,7 @@ class Upkeep:
         self._incarnation = incarnation
         self._options = options
         self._on_start_moved = on_start_moved
+        self._counts = counts
         self._keys = ObjectKeys(MERGED, incarnation)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -193,14 +196,20 @@ class Upkeep:
             inline=data if store is None else None,
         )
         if store is None:
-            return await self._meta.commit_merge(plan, merged)
+            return self._noted(merged, await self._meta.commit_merge(plan, merged))
         try:
             await store.put(key, data)
-            return await self._meta.commit_merge(plan, merged)
+            return self._noted(merged, await self._meta.commit_merge(plan, merged))
         except (ObjectStoreError, MetaUnavailable):
             # If it was committed all the same, it cannot be fenced, and stays.
             self._committer.abandoned.append(key)
             raise
+
+    def _noted(self, merged: MergedObject, has_effect: bool) -> bool:
+        if has_effect:
+            self._counts.merges += 1
+            self._counts.merged_bytes += merged.size
+        return has_effect
 
     async def _load_runs(self, runs: Sequence[RunRead]) -> list[bytes]:
         """Load runs past the block cache, which is for readers; one request per object and stretch of runs."""
@@ -265,6 +274,7 @@ class Upkeep:
                 if store is not None:
                     await store.delete(part)
                 await self._meta.bytes_deleted(part)
+                self._counts.deleted_objects += len(part)
 
 
 def merged_object(plan: MergePlan, run: bytearray) -> tuple[bytes, bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -13,10 +14,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from stele import Client
 from stele.broker_process import BrokerStartError
-from stele.testing import run_broker
+from stele.testing import BrokerProcess, run_broker
 
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "cluster.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,33 @@ def test_every_broker_shows_all_of_them(brokers: Brokers) -> None:
             assert sorted((node.id, f"{node.host}:{node.port}", node.rack) for node in nodes) == [
                 (other, brokers[other].kafka_bootstrap, f"rack-{other}") for other in (1, 2, 3)
             ]
+
+
+def test_the_metrics_tell_of_the_cluster_and_of_the_storage(brokers: Brokers) -> None:
+    brokers.coordinator()
+    with Client(brokers[1].binary_url) as client:
+        client.create_topic("measured")
+        client.produce("measured", b"x" * 1000)
+        client.fetch("measured")
+    families = [metrics_of(brokers[number]) for number in (1, 2, 3)]
+    assert [one["stele_cluster_brokers"] for one in families] == [3, 3, 3]
+    assert sum(one['stele_cluster_lease_held{lease="groups"}'] for one in families) == 1
+    assert families[0]['stele_shared_objects_total{store="inline"}'] >= 1
+    assert families[0]['stele_shared_object_bytes_total{store="inline"}'] > 1000
+    assert families[0]["stele_shared_objects_in_flight"] == 0
+    assert families[0]['stele_shared_cache_blocks_total{outcome="hit"}'] >= 1
+
+
+def test_the_metrics_of_the_cluster_are_documented_and_no_others(brokers: Brokers) -> None:
+    own = ("stele_cluster_", "stele_shared_")
+    existing = {name.partition("{")[0] for name in metrics_of(brokers[1]) if name.startswith(own)}
+    assert existing == {name for name in re.findall(r"`(stele_\w+)`", PAGE) if name.startswith(own)}
+
+
+def metrics_of(broker: BrokerProcess) -> dict[str, float]:
+    lines = httpx.get(f"{broker.http_url}/metrics").text.splitlines()
+    rows = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in rows}
 
 
 class AdminClientOf:

@@ -1,0 +1,70 @@
+"""Metrics of several brokers: who is there, who has the leases, and what this one does with shared storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from ..broker.broker import Broker
+from ..groups.group_lease import GROUPS_LEASE
+from ..storage.engine import SharedStorageCounts
+
+
+def cluster_metrics(broker: Broker) -> Iterable[Metric]:
+    """Read the cluster and the counts of shared storage; there is nothing to read if the storage is the broker's own."""
+    counts, cluster = broker.storage.shared_counts, broker.cluster
+    if counts is None:
+        return
+    yield GaugeMetricFamily(
+        "stele_cluster_brokers", "Live brokers, as this one knows them.", value=len(cluster.members)
+    )
+    held = GaugeMetricFamily(
+        "stele_cluster_lease_held", "1 for a lease that this broker has, otherwise 0.", labels=("lease",)
+    )
+    for name in (GROUPS_LEASE,):
+        lease = cluster.lease(name)
+        held.add_metric((name,), 1 if lease is not None and lease.broker_id == broker.broker_id else 0)
+    yield held
+    yield from _storage(counts)
+
+
+def _storage(counts: SharedStorageCounts) -> Iterable[Metric]:
+    objects = CounterMetricFamily(
+        "stele_shared_objects",
+        "Objects that this broker has committed, by where they are.",
+        labels=("store",),
+    )
+    size = CounterMetricFamily("stele_shared_object_bytes", "Bytes of these objects.", labels=("store",))
+    for store, number, size_bytes in (
+        ("objects", counts.objects, counts.object_bytes),
+        ("inline", counts.inline_objects, counts.inline_bytes),
+    ):
+        objects.add_metric((store,), number)
+        size.add_metric((store,), size_bytes)
+    yield objects
+    yield size
+    yield GaugeMetricFamily(
+        "stele_shared_objects_in_flight", "Objects that are not committed yet.", value=counts.in_flight
+    )
+    blocks = CounterMetricFamily(
+        "stele_shared_cache_blocks",
+        "Blocks that readers wanted, by whether the cache had them.",
+        labels=("outcome",),
+    )
+    blocks.add_metric(("hit",), counts.cache_hits)
+    blocks.add_metric(("miss",), counts.cache_misses)
+    yield blocks
+    for name, text, value in (
+        ("stele_shared_failed_uploads", "Objects that could not be stored in time.", counts.failed_uploads),
+        ("stele_shared_commit_retries", "Commits that were tried again.", counts.commit_retries),
+        ("stele_shared_merges", "Merges that took effect.", counts.merges),
+        ("stele_shared_merged_bytes", "Bytes of objects that merges have written.", counts.merged_bytes),
+        (
+            "stele_shared_deleted_objects",
+            "Objects whose bytes this broker has deleted.",
+            counts.deleted_objects,
+        ),
+        ("stele_shared_loaded_bytes", "Bytes read from the stores for the cache.", counts.loaded_bytes),
+    ):
+        yield CounterMetricFamily(name, text, value=value)
