@@ -19,6 +19,10 @@ KIB = 1024
 MIB = 1024 * KIB
 
 
+# Whether groups with members change their protocol: group.consumer.migration.policy of Kafka.
+MigrationPolicy = Literal["bidirectional", "upgrade", "downgrade", "disabled"]
+
+
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="STELE_", extra="ignore", frozen=True)
 
@@ -411,6 +415,16 @@ class Settings(BaseSettings):
         default=1000,
         ge=1,
         description="Maximum members of a group, including member ids that have been assigned but have not joined.",
+    )
+    group_consumer_size_max: int = Field(
+        default=1000,
+        ge=1,
+        description="Maximum members of a group whose partitions the broker assigns.",
+    )
+    group_consumer_migration_policy: MigrationPolicy = Field(
+        default="bidirectional",
+        description="Whether groups with members change their protocol: to group.protocol=consumer (upgrade), "
+        "back (downgrade), both (bidirectional), or not at all (disabled).",
     )
     group_member_bytes_max: int = Field(
         default=MIB, ge=1024, description="Maximum bytes of the names and the metadata of one member."

@@ -63,6 +63,8 @@ _SETTINGS = {
     "errors.deadletterqueue.auto.create.topics.enable": "dead_letter_auto_create_topics_enable",
     "errors.deadletterqueue.topic.name.prefix": "dead_letter_topic_prefix",
     "fetch.max.bytes": "fetch_bytes_max",
+    "group.consumer.max.size": "group_consumer_size_max",
+    "group.consumer.migration.policy": "group_consumer_migration_policy",
     "group.initial.rebalance.delay.ms": "group_initial_rebalance_delay_ms",
     "group.max.session.timeout.ms": "group_max_session_timeout_ms",
     "group.max.size": "group_size_max",

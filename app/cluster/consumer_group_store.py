@@ -55,10 +55,14 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMembership:
-    """A member that still uses Kafka's classic protocol; times in ms."""
+    """A member that still uses Kafka's classic protocol; times in ms.
+
+    ``is_managed``: the broker joins and syncs for this member (ADR-0017).
+    """
 
     session_timeout_ms: int
     protocols: tuple[MemberProtocol, ...]
+    is_managed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +97,11 @@ class ConsumerMember:
     def is_away(self) -> bool:
         """True for a static member that announced that it will be back."""
         return self.epoch == LEAVING_FOR_A_WHILE
+
+    @property
+    def is_managed(self) -> bool:
+        """True if the broker takes the steps of the member, which has no process that could."""
+        return self.classic is not None and self.classic.is_managed
 
     def holds(self, partitions: Collection[OwnedPartition] | None) -> bool:
         """True if every one of ``partitions`` is assigned to it or not given up yet; None is unknown."""

@@ -117,13 +117,14 @@ def _member_document(member: ConsumerMember) -> str:
             else [
                 classic.session_timeout_ms,
                 [(name, metadata.hex()) for name, metadata in classic.protocols],
+                classic.is_managed,
             ],
         }
     )
 
 
 def _member(member_id: str, stored: dict[str, Any]) -> ConsumerMember:
-    classic: tuple[int, list[tuple[str, str]]] | None = stored["classic"]
+    classic: tuple[int, list[tuple[str, str]], bool] | None = stored["classic"]
     return ConsumerMember(
         member_id=member_id,
         instance_id=stored["instance_id"],
@@ -147,5 +148,6 @@ def _member(member_id: str, stored: dict[str, Any]) -> ConsumerMember:
         else ClassicMembership(
             session_timeout_ms=classic[0],
             protocols=tuple(MemberProtocol(name, bytes.fromhex(metadata)) for name, metadata in classic[1]),
+            is_managed=classic[2],
         ),
     )

@@ -150,6 +150,7 @@ def _insert_member(database: sqlite3.Connection, group: str, member: ConsumerMem
             {
                 "session_timeout_ms": classic.session_timeout_ms,
                 "protocols": [[name, metadata.hex()] for name, metadata in classic.protocols],
+                "is_managed": classic.is_managed,
             }
         ),
     )
@@ -226,4 +227,5 @@ def _classic(stored: dict[str, Any]) -> ClassicMembership:
         protocols=tuple(
             MemberProtocol(name, bytes.fromhex(metadata)) for name, metadata in stored["protocols"]
         ),
+        is_managed=stored["is_managed"],
     )

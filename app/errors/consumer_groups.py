@@ -74,9 +74,15 @@ class CommitVersionTooOld(GroupError):
 
 
 class GroupOfOtherType(GroupError):
-    def __init__(self, group: str, kind: str) -> None:
+    """``why``: a classic group cannot become one whose partitions the broker assigns."""
+
+    def __init__(self, group: str, kind: str, *, why: str = "") -> None:
+        is_of = f"group {short(group)!r} is of type {kind}"
         super().__init__(
-            f"group {short(group)!r} is of type {kind}; use a client of that type or another group id, "
+            f"{is_of} and cannot change that while it has members: {why}; stop its members first, "
+            "or use another group id"
+            if why
+            else f"{is_of}; use a client of that type or another group id, "
             "or delete the group when its members have stopped",
             group=group,
         )

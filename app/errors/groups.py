@@ -89,9 +89,9 @@ class FencedInstance(GroupError):
 
 
 class GroupFull(GroupError):
-    def __init__(self, group: str, *, limit: int) -> None:
+    def __init__(self, group: str, *, limit: int, setting: str = "group_size_max") -> None:
         super().__init__(
-            f"group {short(group)!r} has reached its limit of {limit} members; stop one, or raise group_size_max of the broker",
+            f"group {short(group)!r} has reached its limit of {limit} members; stop one, or raise {setting} of the broker",
             group=group,
         )
         self.limit = limit

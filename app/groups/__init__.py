@@ -10,6 +10,8 @@ Every listener serves them. Reading order:
 - ``consumer_messages``, ``consumer_group``, ``consumer_member``, ``consumer_assignors``, ``consumer_commits``   the
   protocol in which the broker assigns (KIP-848), a pure state machine
 - ``live_consumer_group``, ``consumer_groups``   its timers and writes; what a listener may call about it
+- ``classic_membership``, ``live_classic_members``   members of the classic protocol in such a group (ADR-0043)
+- ``migration``, ``live_migration``   a group from one protocol to the other, with its members (ADR-0043)
 - ``offsets``, ``group_offsets``, ``offset_retention``   committed offsets: rules, state, expiry
 - ``pending_offsets``, ``pending_producers``, ``transactional_offsets``   offsets that open transactions commit
 - ``group_table``, ``group_context``, ``writer``   which groups exist; the store of their changes

@@ -9,18 +9,40 @@ import asyncio
 
 from ..cluster.group_store import DeleteOwner, OwnerRecord
 from ..errors import SteleError
-from .group import Group
 from .group_context import GroupContext
-from .ownership import Claimant, check_claim, check_owner
+from .live_members import LiveMembers
+from .live_migration import LiveMigration
+from .ownership import Claimant, check_assigned, check_claim, check_owner
 from .parking import answer
 
 
 class GroupClaims:
-    """Changes ``group.owners``, and keeps each change in the store."""
+    """Changes the owners of a group and keeps each change in the store. Each call restarts the claimant's session.
 
-    def __init__(self, group: Group, context: GroupContext) -> None:
-        self._group = group
+    While the broker assigns the partitions (``migration``), there is nothing to change: a member
+    owns what it is assigned.
+    """
+
+    def __init__(self, members: LiveMembers, migration: LiveMigration, context: GroupContext) -> None:
+        self._members = members
+        self._group = members.group
+        self._migration = migration
         self._context = context
+
+    def check_assigned(self, claimant: Claimant) -> None:
+        """Raises what ``ownership.check_assigned`` or ``check_assigned_by_broker`` raises."""
+        if self._migration.classic is not None:
+            self._migration.classic.check_owner(claimant)
+        else:
+            check_assigned(self._group, claimant)
+
+    def check_owner(self, claimant: Claimant) -> None:
+        """Raises what ``ownership.check_owner`` or ``check_assigned_by_broker`` raises."""
+        if self._migration.classic is not None:
+            self._migration.classic.check_owner(claimant)
+        else:
+            check_owner(self._group, claimant)
+            self._members.keep_alive(self._group.members[claimant.member_id])
 
     def claim(self, claimant: Claimant) -> asyncio.Future[None]:
         """Make the claimant the owner.
@@ -30,8 +52,12 @@ class GroupClaims:
         Raises what ``check_claim`` raises, and ``GroupStoreFailed`` from the future:
         the claim was not kept.
         """
+        if self._migration.consumer is not None:
+            self.check_owner(claimant)
+            return self._migration.consumer.when_kept(None)
         group = self._group
         check_claim(group, claimant)
+        self._members.keep_alive(group.members[claimant.member_id])
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if claimant.key in group.owners:
             future.set_result(None)
@@ -58,7 +84,9 @@ class GroupClaims:
 
     def release(self, claimant: Claimant) -> asyncio.Future[None]:
         """End the ownership; the partition stays assigned. Raises what ``check_owner`` raises."""
-        check_owner(self._group, claimant)
+        self.check_owner(claimant)
+        if self._migration.consumer is not None:
+            return self._migration.consumer.when_kept(None)
         del self._group.owners[claimant.key]
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         change = DeleteOwner(group=claimant.group, topic=claimant.topic, partition=claimant.partition)

@@ -43,7 +43,7 @@ from .consumer_messages import ConsumerHeartbeat
 from .group_states import GroupState
 
 # As in Kafka the first member of a group makes it epoch 2, so that no answer has epoch 0 (KAFKA-20268).
-_FIRST_EPOCH = 1
+FIRST_EPOCH = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,20 +69,21 @@ class Stepped:
 class ConsumerGroup:
     """``regexes`` are the topics that each regular expression of the members matched.
 
+    ``topics_of`` returns the facts of those of the named topics that exist.
     ``assigned_at_ms`` is the time of the last assignment in the clock of the caller, None if
     there was none since the start.
     """
 
     def __init__(self, name: str, *, topics_of: TopicsOf) -> None:
         self.name = name
-        self.epoch = _FIRST_EPOCH
-        self.assignment_epoch = _FIRST_EPOCH
+        self.epoch = FIRST_EPOCH
+        self.assignment_epoch = FIRST_EPOCH
         self.assignor = ""
         self.members: dict[str, ConsumerMember] = {}
         self.regexes: dict[str, frozenset[str]] = {}
         self.emptied_at_ms: int | None = None
         self.assigned_at_ms: int | None = None
-        self._topics_of = topics_of
+        self.topics_of = topics_of
         self._holders: dict[OwnedPartition, str] = {}
         self._static: dict[str, str] = {}
         # What the store does not have yet: the group itself, members by id, members that left.
@@ -165,7 +166,7 @@ class ConsumerGroup:
 
     def check(self) -> None:
         """Assert the invariants of a group."""
-        assert self.epoch >= self.assignment_epoch >= _FIRST_EPOCH
+        assert self.epoch >= self.assignment_epoch >= FIRST_EPOCH
         holders: dict[OwnedPartition, str] = {}
         for member_id, member in self.members.items():
             assert member.member_id == member_id
@@ -205,6 +206,15 @@ class ConsumerGroup:
         if member.member_id != member_id:
             raise FencedInstance(self.name, instance_id)
         return member
+
+    def is_free(self, part: OwnedPartition, member_id: str) -> bool:
+        """True if no member but ``member_id`` has ``part``."""
+        return self._holders.get(part, member_id) == member_id
+
+    def topic_names(self) -> dict[UUID, str]:
+        """Return the names of the existing topics that members subscribe to, by their ids."""
+        names = {name for member in self.members.values() for name in self.topics_of_member(member)}
+        return {facts.topic_id: name for name, facts in self.topics_of(names).items()}
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         return None if instance_id is None else self.members.get(self._static.get(instance_id, ""))
@@ -328,7 +338,7 @@ class ConsumerGroup:
         if known is not None:
             return self.replace_static(known, known.member_id)
         if len(self.members) >= size_max:
-            raise GroupFull(self.name, limit=size_max)
+            raise GroupFull(self.name, limit=size_max, setting="group_consumer_size_max")
         return ConsumerMember(member_id=request.member_id)
 
     def _check_epoch(self, member: ConsumerMember, request: ConsumerHeartbeat) -> None:
@@ -345,7 +355,7 @@ class ConsumerGroup:
             self.members[member_id],
             assignment_epoch=self.assignment_epoch,
             owned=owned,
-            is_free=lambda part: self._holders.get(part, member_id) == member_id,
+            is_free=lambda part: self.is_free(part, member_id),
         )
         self.put(member)
         return member
@@ -376,7 +386,7 @@ class ConsumerGroup:
     def assign(self, now_ms: int) -> None:
         """Make the target assignment of the group epoch."""
         names = {name for member in self.members.values() for name in self.topics_of_member(member)}
-        facts = self._topics_of(names)
+        facts = self.topics_of(names)
         subscriptions = {
             member_id: frozenset(
                 facts[name].topic_id for name in self.topics_of_member(member) if name in facts
@@ -410,7 +420,7 @@ class ConsumerGroup:
             return False
         if self.epoch == self.assignment_epoch:
             names = {name for member in self.members.values() for name in self.topics_of_member(member)}
-            facts = self._topics_of(names).values()
+            facts = self.topics_of(names).values()
             expected = {
                 OwnedPartition(topic.topic_id, number)
                 for topic in facts

@@ -9,6 +9,7 @@ from ..errors import (
     GroupNotFound,
     GroupOfOtherType,
     InvalidRegularExpression,
+    SteleError,
     UnsupportedAssignor,
 )
 from ..linear_regex import InvalidPattern, LinearRegex
@@ -54,13 +55,19 @@ class ConsumerGroups:
             raise GroupNotFound(request.group)
         if live is None:
             live = self._table.existing_or_new(request.group)
-        consumer = live.joined_consumer_group() if request.epoch == JOINING else live.consumer
+        consumer = (
+            live.joined_consumer_group(request.instance_id) if request.epoch == JOINING else live.consumer
+        )
         if consumer is None:
             raise GroupOfOtherType(request.group, live.type)
         if resolved is not None:
             consumer.learn(resolved)
         try:
             answered = consumer.heartbeat(request)
+        except SteleError:
+            # If the member was to be the first of this protocol, the group is a classic one again.
+            consumer.write()
+            raise
         finally:
             self._table.keep(live)
         return await answered

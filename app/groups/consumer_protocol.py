@@ -4,13 +4,16 @@ Subscription (Kafka's ``ConsumerProtocolSubscription``, all versions begin like 
 
     version   int16
     topics    int32 count, then per topic: int16 size, UTF-8 bytes
-    …         user data and more, by version
+    user data int32 size, -1 for none; bytes
+    owned     from version 1: partitions as in an assignment
+    generation  from version 2: int32
+    rack      from version 3: int16 size, -1 for none; UTF-8 bytes
 
 Assignment (``ConsumerProtocolAssignment``)::
 
     version   int16
     topics    int32 count, then per topic: int16 size, UTF-8 bytes, int32 count, int32 per partition
-    …         user data
+    user data int32 size, -1 for none; bytes
 
 Assignors other than those of Kafka's own clients may use any bytes.
 """
@@ -29,6 +32,8 @@ _VERSION_AND_COUNT = struct.Struct(">hi")
 _SIZE = struct.Struct(">h")
 _COUNT = struct.Struct(">i")
 _NO_USER_DATA = _COUNT.pack(-1)
+# Versions of a subscription.
+_FIRST_WITH_OWNED, _FIRST_WITH_RACK = 1, 3
 # A topic without partitions takes this much, which bounds a valid count by the bytes received.
 _ASSIGNED_TOPIC_BYTES_MIN = _SIZE.size + _COUNT.size
 
@@ -40,6 +45,14 @@ class AssignedPartition(NamedTuple):
     partition: int
 
 
+class Subscription(NamedTuple):
+    """What a consumer says when it joins. ``owned`` is what it still has: nothing, unless its assignor is cooperative."""
+
+    topics: frozenset[str]
+    owned: frozenset[AssignedPartition]
+    rack_id: str | None
+
+
 def encode_subscription(topics: Iterable[str]) -> bytes:
     """Encode a subscription: version 0, without user data."""
     names = sorted(topics)
@@ -48,18 +61,29 @@ def encode_subscription(topics: Iterable[str]) -> bytes:
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     """Return the topics of a subscription; None if the bytes are not one."""
-    topics: set[str] = set()
     try:
-        version, count = _VERSION_AND_COUNT.unpack_from(metadata)
-        if version < 0 or count < -1:
-            return None
-        position = _VERSION_AND_COUNT.size
-        for _ in range(count):
-            name, position = _read_name(metadata, position)
-            topics.add(name)
+        return _read_subscribed(metadata)[1]
     except (struct.error, ValueError):
         return None
-    return frozenset(topics)
+
+
+def subscription_of(metadata: bytes) -> Subscription | None:
+    """Decode a subscription of any version; None if the bytes are not one.
+
+    Some clients name a version and leave the fields out that it added; these are empty then.
+    """
+    owned: frozenset[AssignedPartition] = frozenset()
+    rack_id = None
+    try:
+        version, topics, position = _read_subscribed(metadata)
+        position = _after_user_data(metadata, position)
+        if version >= _FIRST_WITH_OWNED and position < len(metadata):
+            owned, position = _read_partitions(metadata, position)
+        if version >= _FIRST_WITH_RACK and position + _COUNT.size < len(metadata):
+            rack_id = _read_rack(metadata, position + _COUNT.size)
+    except (struct.error, ValueError):
+        return None
+    return Subscription(topics, owned, rack_id)
 
 
 def encode_assignment(assigned: Iterable[AssignedPartition]) -> bytes:
@@ -76,24 +100,80 @@ def encode_assignment(assigned: Iterable[AssignedPartition]) -> bytes:
 @lru_cache(maxsize=4096)
 def assigned_partitions(assignment: bytes) -> frozenset[AssignedPartition]:
     """Return the partitions of an assignment; none if the bytes are not one."""
-    assigned: set[AssignedPartition] = set()
     try:
-        version, count = _VERSION_AND_COUNT.unpack_from(assignment)
-        if version < 0 or count * _ASSIGNED_TOPIC_BYTES_MIN > len(assignment):
-            return frozenset()
-        position = _VERSION_AND_COUNT.size
-        for _ in range(count):
-            topic, position = _read_name(assignment, position)
-            (partitions,) = _COUNT.unpack_from(assignment, position)
-            position += _COUNT.size
-            if partitions < 0 or partitions * 4 > len(assignment) - position:
-                return frozenset()
-            numbers = struct.unpack_from(f">{partitions}i", assignment, position)
-            assigned.update(AssignedPartition(topic, number) for number in numbers)
-            position += 4 * partitions
+        return _read_assigned(assignment)[0]
     except (struct.error, ValueError):
         return frozenset()
-    return frozenset(assigned)
+
+
+def plain_assignment(assignment: bytes) -> frozenset[AssignedPartition] | None:
+    """Return the partitions of an assignment that is nothing but partitions.
+
+    Empty bytes are an assignment of none. Returns None if the bytes are not an assignment, or have
+    user data, which mean something to the assignor that wrote them.
+    """
+    if not assignment:
+        return frozenset()
+    try:
+        assigned, position = _read_assigned(assignment)
+        (size,) = _COUNT.unpack_from(assignment, position)
+    except (struct.error, ValueError):
+        return None
+    return assigned if size <= 0 else None
+
+
+def _read_subscribed(metadata: bytes) -> tuple[int, frozenset[str], int]:
+    """Return version, topics and the position after them. Raises ``ValueError`` or ``struct.error``."""
+    version, count = _VERSION_AND_COUNT.unpack_from(metadata)
+    if version < 0 or count < -1:
+        raise ValueError(f"version {version} with {count} topics")
+    topics: set[str] = set()
+    position = _VERSION_AND_COUNT.size
+    for _ in range(count):
+        name, position = _read_name(metadata, position)
+        topics.add(name)
+    return version, frozenset(topics), position
+
+
+def _read_assigned(assignment: bytes) -> tuple[frozenset[AssignedPartition], int]:
+    (version,) = _SIZE.unpack_from(assignment)
+    if version < 0:
+        raise ValueError(f"version {version}")
+    return _read_partitions(assignment, _SIZE.size)
+
+
+def _read_partitions(data: bytes, position: int) -> tuple[frozenset[AssignedPartition], int]:
+    """Return partitions and the position after them. Raises ``ValueError`` or ``struct.error``."""
+    (count,) = _COUNT.unpack_from(data, position)
+    position += _COUNT.size
+    if count * _ASSIGNED_TOPIC_BYTES_MIN > len(data) - position:
+        raise ValueError(f"{count} topics do not fit")
+    assigned: set[AssignedPartition] = set()
+    for _ in range(count):
+        topic, position = _read_name(data, position)
+        (partitions,) = _COUNT.unpack_from(data, position)
+        position += _COUNT.size
+        if partitions < 0 or partitions * 4 > len(data) - position:
+            raise ValueError(f"{partitions} partitions do not fit")
+        numbers = struct.unpack_from(f">{partitions}i", data, position)
+        assigned.update(AssignedPartition(topic, number) for number in numbers)
+        position += 4 * partitions
+    return frozenset(assigned), position
+
+
+def _after_user_data(data: bytes, position: int) -> int:
+    if position == len(data):
+        return position
+    (size,) = _COUNT.unpack_from(data, position)
+    position += _COUNT.size + max(0, size)
+    if position > len(data):
+        raise ValueError(f"user data of {size} bytes do not fit")
+    return position
+
+
+def _read_rack(data: bytes, position: int) -> str | None:
+    (size,) = _SIZE.unpack_from(data, position)
+    return None if size < 0 else _read_name(data, position)[0]
 
 
 def _name(topic: str) -> bytes:

@@ -27,7 +27,6 @@ from ..errors import (
     GroupNotEmpty,
     GroupNotFound,
     GroupSubscribedToTopic,
-    IllegalGeneration,
     InternalTopic,
     InvalidRequest,
     SteleError,
@@ -43,7 +42,7 @@ from .descriptions import description_of, listing_of
 from .group_offsets import GroupOffsets
 from .group_table import GroupTable, no_dead_letters, no_offsets, random_id
 from .live_group import LiveGroup
-from .managed_members import join_request_of, membership_of
+from .managed_members import join_request_of
 from .messages import (
     NO_MEMBER,
     CommitRequest,
@@ -62,7 +61,7 @@ from .messages import (
     SyncRequest,
 )
 from .offset_retention import OffsetRetention
-from .ownership import Claimant, check_assigned, check_owner
+from .ownership import Claimant
 from .share_groups import ShareGroups
 from .timers import Scheduler
 from .transactional_offsets import TransactionalOffsets
@@ -212,12 +211,7 @@ class GroupCoordinator:
             UnknownMember: join again.
             IllegalGeneration: ``generation`` has not begun.
         """
-        live = self.table.of_member(group, member_id)
-        member = live.group.check_member(member_id, None)
-        if generation is not None and not 0 <= generation <= live.group.generation:
-            raise IllegalGeneration(group, generation, current_generation=live.group.generation)
-        live.members.keep_alive(member)
-        return membership_of(live.group, member)
+        return self.table.of_member(group, member_id).membership(member_id, generation=generation)
 
     async def settled(self, group: str) -> None:
         """Return once the broker is not about to assign ``group``; that waits for the store only."""
@@ -336,7 +330,7 @@ class GroupCoordinator:
                 topic=offset.topic,
                 partition=offset.partition,
             )
-            check_assigned(live.group, claimant)
+            live.claims.check_assigned(claimant)
         return CommitRequest(
             group=group,
             generation=membership.generation,
@@ -368,7 +362,7 @@ class GroupCoordinator:
 
         Completes when that is durable.
 
-        Nothing happens if the member owns it already.
+        Nothing happens if the member owns it already, as in a group whose partitions the broker assigns.
 
         Raises, at once or from the future:
             UnknownTopic, UnknownPartition: the partition does not exist.
@@ -377,20 +371,14 @@ class GroupCoordinator:
             RebalanceInProgress: wait for the next generation.
             GroupStoreFailed: the claim was not kept; claim again.
         """
-        live = self._claimed_group(claimant)
-        future = live.claims.claim(claimant)
-        live.members.keep_alive(live.group.members[claimant.member_id])
-        return future
+        return self._claimed_group(claimant).claims.claim(claimant)
 
     def release(self, claimant: Claimant) -> asyncio.Future[None]:
         """Give a partition back; it stays assigned to the member.
 
         Raises what ``check_owner`` raises.
         """
-        live = self._claimed_group(claimant)
-        future = live.claims.release(claimant)
-        live.members.keep_alive(live.group.members[claimant.member_id])
-        return future
+        return self._claimed_group(claimant).claims.release(claimant)
 
     def check_owner(self, claimant: Claimant) -> None:
         """Check that a member owns a partition, and restart its session.
@@ -404,8 +392,7 @@ class GroupCoordinator:
 
     def _owned_group(self, claimant: Claimant) -> LiveGroup:
         live = self._claimed_group(claimant)
-        check_owner(live.group, claimant)
-        live.members.keep_alive(live.group.members[claimant.member_id])
+        live.claims.check_owner(claimant)
         return live
 
     def _claimed_group(self, claimant: Claimant) -> LiveGroup:

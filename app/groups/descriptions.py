@@ -59,9 +59,13 @@ def _consumer_group(group: ConsumerGroup, context: GroupContext) -> GroupDescrip
                 client_host=member.client_host,
                 metadata=b"",
                 assignment=b"",
-                session_timeout_ms=context.configs.number(group.name, "consumer.session.timeout.ms"),
+                is_managed=member.is_managed,
+                session_timeout_ms=context.configs.number(group.name, "consumer.session.timeout.ms")
+                if member.classic is None
+                else member.classic.session_timeout_ms,
                 topics=topics[member_id],
                 assigned=named(member.assigned),
+                owned=named(member.assigned) if member.is_managed else frozenset(),
                 epoch=member.epoch,
                 regex=member.regex,
                 target=named(member.target),

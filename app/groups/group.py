@@ -28,9 +28,12 @@ class Group:
     """``leader`` is a member id. ``members`` keeps the order in which they joined.
 
     ``pending``: member ids that were handed out for a join that has not come yet (KIP-394).
+    ``assigned_generation``: the last generation that has, or had, an assignment.
     ``pending_sync``: members of this generation that have not asked for their assignment.
     ``owners``: member ids by the partition that they claimed. An owner has the partition
     assigned, or loses it with the next assignment.
+    ``known_epochs``: the generations that members know who come from a consumer group (``migration``),
+    until the next generation begins.
     ``emptied_at_ms``: when the last member left; the caller sets it, because a group has no clock.
     """
 
@@ -38,6 +41,7 @@ class Group:
         self.name = name
         self.state = GroupState.EMPTY
         self.generation = 0
+        self.assigned_generation = 0
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader: str | None = None
@@ -45,6 +49,7 @@ class Group:
         self.pending: set[str] = set()
         self.pending_sync: set[str] = set()
         self.owners: dict[AssignedPartition, str] = {}
+        self.known_epochs: dict[str, int] = {}
         self.emptied_at_ms: int | None = None
         # A rebalance from EMPTY waits for a delay instead of for its members.
         self.is_initial_rebalance = False
@@ -54,7 +59,7 @@ class Group:
     def restored(cls, record: GroupRecord) -> Group:
         """Make the group again from its record in the store: stable if it has members."""
         group = cls(record.group)
-        group.generation = record.generation
+        group.generation = group.assigned_generation = record.generation
         group.protocol_type = record.protocol_type
         group.protocol_name = record.protocol_name
         group.emptied_at_ms = record.emptied_at_ms
@@ -117,6 +122,7 @@ class Group:
         assert (self.leader is None) == (not self.members)
         assert self.pending.isdisjoint(self.members)
         assert self.pending_sync <= set(self.members)
+        assert not self.known_epochs or self.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
         assert set(self.owners.values()) <= set(self.members)
         assert self._static == {
             member.instance_id: member_id
@@ -217,9 +223,9 @@ class Group:
             raise UnknownMember(self.name, member_id)
         return member
 
-    def check_generation(self, generation: int) -> None:
-        """Raises ``IllegalGeneration`` unless ``generation`` is the current one."""
-        if generation != self.generation:
+    def check_generation(self, generation: int, member_id: str = "") -> None:
+        """Raises ``IllegalGeneration`` unless ``generation`` is the current one, or the one that the member knows."""
+        if generation != self.generation and generation != self.known_epochs.get(member_id):
             raise IllegalGeneration(self.name, generation, current_generation=self.generation)
 
     def check_commit(
@@ -246,7 +252,7 @@ class Group:
                 return None
             raise UnknownMember(self.name, member_id)
         member = self.check_member(member_id, instance_id)
-        self.check_generation(generation)
+        self.check_generation(generation, member.member_id)
         if self.state is GroupState.COMPLETING_REBALANCE and not is_transactional:
             raise RebalanceInProgress(self.name)
         return member
@@ -316,16 +322,41 @@ class Group:
         """Begin the next generation with the current members; clears their assignments."""
         self.generation += 1
         self.pending_sync.clear()
+        self.known_epochs.clear()
         if self.members:
             self.protocol_name = self.select_protocol()
             self.handle(Event.JOINED)
             for member in self.members.values():
-                member.assignment = b""
                 if member.is_awaiting_join:
                     self.pending_sync.add(member.member_id)
+                else:
+                    member.held |= member.assigned
+                member.assignment = b""
         else:
             self.protocol_name = None
+            self.assigned_generation = self.generation
             self.handle(Event.LEFT)
+        self.check()
+
+    def become_empty(self) -> None:
+        """Note that all members were moved to a consumer group; the generation stays."""
+        self.handle(Event.UPGRADED)
+        self.known_epochs.clear()
+        self.pending_sync.clear()
+        self.protocol_type = self.protocol_name = None
+        self.check()
+
+    def become_stable(self, members: Iterable[Member], epochs: Mapping[str, int], *, generation: int) -> None:
+        """Take over the members of a consumer group, at least one; this group has none.
+
+        ``epochs`` are the generations that they know, by member id.
+        """
+        for member in members:
+            self.add(member, CONSUMER)
+        self.generation = self.assigned_generation = generation
+        self.known_epochs = dict(epochs)
+        self.protocol_name = self.select_protocol()
+        self.handle(Event.DOWNGRADED)
         self.check()
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:
@@ -336,6 +367,7 @@ class Group:
         self.owners = self._owners_under(assignments)
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
+        self.assigned_generation = self.generation
         self.handle(Event.ASSIGNED)
         self.check()
 

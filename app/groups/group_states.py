@@ -13,6 +13,9 @@ group is stable until a member joins, leaves or changes its subscription::
     │       │
     └───▶ EMPTY ─ DELETED ─▶ DEAD
 
+Any group with members becomes EMPTY by UPGRADED, when the broker takes the assignment of its members over
+(``migration``). DOWNGRADED is the way back, from EMPTY to STABLE.
+
 ``TRANSITIONS`` is that diagram as a table. ``Group.handle`` looks transitions up
 in it and knows no others.
 """
@@ -48,14 +51,28 @@ class Event(Enum):
     LEFT = "no member is left"
     ASSIGNED = "the leader's assignment is kept"
     DELETED = "the group is deleted"
+    UPGRADED = "the broker assigns from now on: the members are in a consumer group"
+    DOWNGRADED = "the members are back from a consumer group"
 
 
 _S = GroupState
 
 TRANSITIONS: Mapping[GroupState, Mapping[Event, GroupState]] = {
-    _S.EMPTY: {Event.REBALANCE: _S.PREPARING_REBALANCE, Event.DELETED: _S.DEAD},
-    _S.PREPARING_REBALANCE: {Event.JOINED: _S.COMPLETING_REBALANCE, Event.LEFT: _S.EMPTY},
-    _S.COMPLETING_REBALANCE: {Event.REBALANCE: _S.PREPARING_REBALANCE, Event.ASSIGNED: _S.STABLE},
-    _S.STABLE: {Event.REBALANCE: _S.PREPARING_REBALANCE},
+    _S.EMPTY: {
+        Event.REBALANCE: _S.PREPARING_REBALANCE,
+        Event.DELETED: _S.DEAD,
+        Event.DOWNGRADED: _S.STABLE,
+    },
+    _S.PREPARING_REBALANCE: {
+        Event.JOINED: _S.COMPLETING_REBALANCE,
+        Event.LEFT: _S.EMPTY,
+        Event.UPGRADED: _S.EMPTY,
+    },
+    _S.COMPLETING_REBALANCE: {
+        Event.REBALANCE: _S.PREPARING_REBALANCE,
+        Event.ASSIGNED: _S.STABLE,
+        Event.UPGRADED: _S.EMPTY,
+    },
+    _S.STABLE: {Event.REBALANCE: _S.PREPARING_REBALANCE, Event.UPGRADED: _S.EMPTY},
     _S.DEAD: {},
 }

@@ -43,7 +43,6 @@ from .consumer_group import ConsumerGroup, TopicFacts
 from .dead_letter_drain import WriteLetters
 from .group import Group
 from .group_states import Event, GroupState
-from .live_consumer_group import LiveConsumerGroup
 from .live_group import LiveGroup
 from .live_share_group import LiveShareGroup
 from .messages import EndedOffsets
@@ -121,7 +120,7 @@ class GroupTable:
             self.groups[record.group] = LiveGroup(Group.restored(record), self)
         for consumer_group in stored.consumer_groups:
             restored = ConsumerGroup.restored(consumer_group, topics_of=self.topic_facts)
-            self._stored_group(restored.name).consumer = LiveConsumerGroup(restored, self)
+            self._stored_group(restored.name).migration.restore(restored)
         stale: list[GroupChange] = []
         for record in stored.offsets:
             if topic_id_of(self._topic, record.topic) != record.topic_id:
@@ -145,6 +144,10 @@ class GroupTable:
             if live.share is None:
                 live.share = LiveShareGroup(name, self)
             live.share.restore(share_partition)
+        for live in self.groups.values():
+            if live.consumer is not None:
+                # The policy of migration may have changed, or an assignment may be due.
+                live.consumer.write()
         if stale:
             self.persist(stale, self._ignore)
         self._refusal = None
@@ -348,7 +351,7 @@ class GroupTable:
         def dropped(error: SteleError | None) -> None:
             if error is None:
                 live.group.handle(Event.DELETED)
-                live.end_consumer_group(GroupNotFound(name))
+                live.migration.end(GroupNotFound(name))
                 if live.share is not None:
                     live.share.close(GroupNotFound(name))
                 self.pending_producers.forget(live.offsets)

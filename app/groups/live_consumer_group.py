@@ -1,5 +1,7 @@
 """One consumer group as the coordinator serves it: heartbeats, sessions, the store (KIP-848, ADR-0042).
 
+Requests of classic members are in ``live_classic_members`` (ADR-0043).
+
 ``ConsumerGroup`` decides; this module has the timers and writes. An answer waits until the
 store has everything that it rests on. One write is on its way at a time and has all
 changes since the one before, so the store always has the group as it was at one moment.
@@ -11,10 +13,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ..cluster.consumer_group_store import ConsumerMember, MemberState
 from ..errors import SteleError
 from ..linear_regex import LinearRegex
+from .classic_membership import step_managed
 from .consumer_group import ConsumerGroup
 from .consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatAnswer
 from .group_context import GroupContext
@@ -28,6 +32,9 @@ logger = logging.getLogger(__name__)
 _REGEX_RESOLVED_S = 600.0
 
 Sees = Callable[[str], bool]
+_T = TypeVar("_T")
+# Called once with None when changes are durable, or with the error.
+Waiting = Callable[[SteleError | None], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,23 +52,37 @@ class Resolved:
 
 
 class LiveConsumerGroup:
-    """A consumer group with its timers and with the answers that wait for the store."""
+    """A consumer group with its timers and with the answers that wait for the store.
 
-    def __init__(self, group: ConsumerGroup, context: GroupContext) -> None:
+    ``deadlines`` are those of classic members, which have to join again or to sync.
+    ``becomes_classic`` is called before each write, and returns True if it took the members over
+    (``retire``), because none of the new protocol is left.
+    """
+
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        context: GroupContext,
+        *,
+        becomes_classic: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.group = group
         self._context = context
+        self._becomes_classic = becomes_classic
         scheduler = context.scheduler
         self._sessions = Sessions(scheduler, self._session_over)
         self._revocations = Sessions(scheduler, self._revocation_over)
+        self.deadlines = Sessions(scheduler, self._deadline_over)
         # The epochs in which members have to give up partitions.
         self._revoking: dict[str, int] = {}
         self._assign_timer = Timer(scheduler, self._assign_later)
         self._regexes: dict[str, Resolved] = {}
         self._is_writing = False
         self._is_closed = False
-        self._waiting: list[tuple[asyncio.Future[ConsumerHeartbeatAnswer], ConsumerHeartbeatAnswer]] = []
+        self._waiting: list[Waiting] = []
         for member in group.members.values():
             self._start_timers(member)
+        step_managed(group)
         if group.topics_changed():
             self._schedule_assignment()
 
@@ -72,20 +93,17 @@ class LiveConsumerGroup:
 
     def close(self, error: SteleError) -> None:
         """Stop all timers for good, and answer what waits with ``error``."""
-        self._is_closed = True
-        self._sessions.close()
-        self._revocations.close()
-        self._assign_timer.stop()
-        for future, _ in self._waiting:
-            answer(future, error)
-        self._waiting.clear()
+        for waiting in self.retire():
+            waiting(error)
 
-    @classmethod
-    def begun(cls, name: str, context: GroupContext, *, epoch: int) -> LiveConsumerGroup:
-        """Return a new group without members, whose epochs go on after ``epoch``."""
-        group = ConsumerGroup(name, topics_of=context.topic_facts)
-        group.epoch = group.assignment_epoch = max(epoch, group.epoch)
-        return cls(group, context)
+    def retire(self) -> list[Waiting]:
+        """Stop all timers for good, write nothing more, and return the answers that wait for a write."""
+        self._is_closed = True
+        for timers in (self._sessions, self._revocations, self.deadlines):
+            timers.close()
+        self._assign_timer.stop()
+        waiting, self._waiting = self._waiting, []
+        return waiting
 
     # ── heartbeats ──
 
@@ -111,15 +129,13 @@ class LiveConsumerGroup:
         group, configs = self.group, self._context.configs
         stepped = group.heartbeat(
             request,
-            now_ms=self._now_ms(),
-            interval_ms=self._interval_ms(),
-            size_max=self._context.settings.group_size_max,
+            now_ms=self.now_ms(),
+            interval_ms=self.interval_ms(),
+            size_max=self._context.settings.group_consumer_size_max,
         )
-        self._drop_timers()
-        self._start_timers(stepped.member)
-        self._schedule_assignment()
+        self.stepped(stepped.member)
         is_told = request.epoch == 0 or request.is_full or stepped.has_changed
-        return self._answer_when_kept(
+        return self.when_kept(
             ConsumerHeartbeatAnswer(
                 member_id=stepped.member.member_id,
                 epoch=stepped.member.epoch,
@@ -133,24 +149,54 @@ class LiveConsumerGroup:
         self._revocations.stop(member.member_id)
         self._revoking.pop(member.member_id, None)
         self._drop_timers()
+        self._others_step()
         self._schedule_assignment()
-        return self._answer_when_kept(
+        return self.when_kept(
             ConsumerHeartbeatAnswer(member_id=member.member_id, epoch=request.epoch, heartbeat_interval_ms=0)
         )
 
+    def stepped(self, member: ConsumerMember) -> None:
+        """Restart the timers after ``member`` joined or took a step; a write has to follow."""
+        self._drop_timers()
+        self._start_timers(member)
+        self._others_step()
+        self._schedule_assignment()
+
+    def _others_step(self) -> None:
+        """Let the managed members step, because there is a new target, or something is free."""
+        if step_managed(self.group):
+            self._context.changed(self.group.name)
+
+    def left(self) -> None:
+        """Go on without members that were removed."""
+        self._drop_timers()
+        self._others_step()
+        self._schedule_assignment()
+        self.write()
+        self._context.changed(self.group.name)
+
     # ── timers ──
 
-    def _now_ms(self) -> int:
+    def now_ms(self) -> int:
+        """Return the time of the scheduler."""
         return int(self._context.scheduler.time() * 1000)
 
-    def _interval_ms(self) -> int:
+    def interval_ms(self) -> int:
+        """Return the shortest time between two assignments."""
         return self._context.configs.number(self.group.name, "consumer.assignment.interval.ms")
+
+    def start_session(self, member: ConsumerMember) -> None:
+        """Restart the session timeout of a member; those of the classic protocol choose it themselves."""
+        self._sessions.start(
+            member.member_id,
+            self._context.configs.number(self.group.name, "consumer.session.timeout.ms")
+            if member.classic is None
+            else member.classic.session_timeout_ms,
+        )
 
     def _start_timers(self, member: ConsumerMember) -> None:
         member_id = member.member_id
-        self._sessions.start(
-            member_id, self._context.configs.number(self.group.name, "consumer.session.timeout.ms")
-        )
+        self.start_session(member)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
             self._revocations.stop(member_id)
             self._revoking.pop(member_id, None)
@@ -161,7 +207,7 @@ class LiveConsumerGroup:
 
     def _drop_timers(self) -> None:
         """Stop the timers of members that are gone."""
-        for timers in (self._sessions, self._revocations):
+        for timers in (self._sessions, self._revocations, self.deadlines):
             for member_id in timers.timers.keys() - self.group.members.keys():
                 timers.stop(member_id)
                 self._revoking.pop(member_id, None)
@@ -172,14 +218,13 @@ class LiveConsumerGroup:
     def _revocation_over(self, member_id: str) -> None:
         self._remove(member_id, "did not give up its partitions within its rebalance timeout")
 
+    def _deadline_over(self, member_id: str) -> None:
+        self._remove(member_id, "did not join again or sync within its rebalance timeout")
+
     def _remove(self, member_id: str, why: str) -> None:
-        group = self.group
-        logger.info("group %r: member %r %s", group.name, member_id, why)
-        group.remove(member_id, emptied_at_ms=self._context.now_ms())
-        self._drop_timers()
-        self._schedule_assignment()
-        self._write()
-        self._context.changed(group.name)
+        logger.info("group %r: member %r %s", self.group.name, member_id, why)
+        self.group.remove(member_id, emptied_at_ms=self._context.now_ms())
+        self.left()
 
     # ── targets ──
 
@@ -189,14 +234,13 @@ class LiveConsumerGroup:
         if self._is_closed or not group.members or group.epoch == group.assignment_epoch:
             self._assign_timer.stop()
         elif not self._assign_timer.is_running:
-            self._assign_timer.start(
-                group.assignment_wait_ms(self._now_ms(), interval_ms=self._interval_ms())
-            )
+            self._assign_timer.start(group.assignment_wait_ms(self.now_ms(), interval_ms=self.interval_ms()))
 
     def _assign_later(self) -> None:
         if self.group.epoch > self.group.assignment_epoch and self.group.members:
-            self.group.assign(self._now_ms())
-            self._write()
+            self.group.assign(self.now_ms())
+            self._others_step()
+            self.write()
             self._context.changed(self.group.name)
 
     def topics_changed(self, topic: str) -> None:
@@ -211,22 +255,38 @@ class LiveConsumerGroup:
             group.resolve({pattern: before | {topic} if is_matched else before - {topic}})
         if group.epoch > group.assignment_epoch or (group.is_subscribed(topic) and group.topics_changed()):
             self._schedule_assignment()
-            self._write()
+            self.write()
 
     # ── the store ──
 
-    def _answer_when_kept(self, result: ConsumerHeartbeatAnswer) -> asyncio.Future[ConsumerHeartbeatAnswer]:
-        future: asyncio.Future[ConsumerHeartbeatAnswer] = asyncio.get_running_loop().create_future()
-        if not self._is_writing and not self.group.has_changes:
+    def when_kept(self, result: _T) -> asyncio.Future[_T]:
+        """Write what has changed. Completes with ``result`` when the store has all that it rests on."""
+        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        if self._is_kept:
             future.set_result(result)
-            return future
-        self._waiting.append((future, result))
-        self._write()
+        else:
+            self.answer_with_write(future, result)
+            self.write()
         return future
 
-    def _write(self) -> None:
+    def answer_with_write(self, future: asyncio.Future[_T], result: _T) -> None:
+        """Let a request that waits already wait for the next write, which the caller begins."""
+        self._waiting.append(lambda error: answer(future, result if error is None else error))
+
+    async def settled(self) -> None:
+        """Return when the store has the group as it is. Raises ``GroupStoreFailed``."""
+        while not (self._is_kept or self._is_closed):
+            await self.when_kept(None)
+
+    @property
+    def _is_kept(self) -> bool:
+        return not self._is_writing and not self.group.has_changes
+
+    def write(self) -> None:
         """Write what has changed, unless a write is on its way: then it follows that."""
-        if self._is_writing or self._is_closed or not (self._waiting or self.group.has_changes):
+        if self._is_closed or self._becomes_classic():
+            return
+        if self._is_writing or not (self._waiting or self.group.has_changes):
             return
         changes, waiting = self.group.take_changes(), self._waiting
         self._waiting = []
@@ -237,9 +297,9 @@ class LiveConsumerGroup:
             if error is not None:
                 # The next heartbeat writes it; until then nobody is told.
                 self.group.give_back(changes)
-            for future, result in waiting:
-                answer(future, result if error is None else error)
+            for done in waiting:
+                done(error)
             if error is None or self._waiting:
-                self._write()
+                self.write()
 
         self._context.persist(changes, written)

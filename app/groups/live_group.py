@@ -17,8 +17,8 @@ from ..errors import (
     FencedInstance,
     GroupFull,
     GroupOfOtherType,
+    IllegalGeneration,
     InconsistentGroupProtocol,
-    InvalidRequest,
     MemberIdRequired,
     RebalanceInProgress,
     SteleError,
@@ -32,9 +32,10 @@ from .group_context import GroupContext
 from .group_offsets import GroupOffsets
 from .group_states import GroupState, GroupType
 from .live_consumer_group import LiveConsumerGroup
-from .live_members import LiveMembers
+from .live_members import LiveMembers, new_member_id
+from .live_migration import LiveMigration
 from .live_share_group import LiveShareGroup
-from .managed_members import is_led_by_the_broker
+from .managed_members import is_led_by_the_broker, membership_of, not_managed
 from .member import Member
 from .messages import (
     NO_MEMBER,
@@ -49,9 +50,6 @@ from .messages import (
 )
 from .rebalance import Rebalance
 
-# A member id starts with this much of the client id or instance id. Nothing parses it.
-_MEMBER_ID_PREFIX_MAX = 255
-
 
 def _protocols(request: JoinRequest) -> tuple[MemberProtocol, ...]:
     # Copied, because a listener may pass slices of a frame, which would keep the whole frame in memory.
@@ -62,19 +60,23 @@ class LiveGroup:
     """A group with its ``members``, committed ``offsets`` and ``claims``.
 
     ``consumer`` is None for a classic group. While the broker assigns the partitions, the
-    members are in it, and ``group`` and ``members`` are empty. ``share`` is None unless it is a
-    share group, which it stays until it is deleted.
+    members are in it, and ``group`` and ``members`` are empty; ``migration`` leads from one to the other.
+    ``share`` is None unless it is a share group, which it stays until it is deleted.
     """
 
     def __init__(self, group: Group, context: GroupContext) -> None:
         self.group = group
         self.offsets = GroupOffsets(group.name, context)
-        self.claims = GroupClaims(group, context)
         self.members = LiveMembers(group, context, expire=self._expire)
         self.rebalance = Rebalance(self.members, context)
-        self.consumer: LiveConsumerGroup | None = None
+        self.migration = LiveMigration(self.members, self.rebalance, context)
+        self.claims = GroupClaims(self.members, self.migration, context)
         self.share: LiveShareGroup | None = None
         self._context = context
+
+    @property
+    def consumer(self) -> LiveConsumerGroup | None:
+        return self.migration.consumer
 
     @property
     def is_unused(self) -> bool:
@@ -126,43 +128,19 @@ class LiveGroup:
             self.share = LiveShareGroup(self.group.name, self._context)
         return self.share
 
-    def joined_consumer_group(self) -> LiveConsumerGroup:
-        """Return the group for a member of the new protocol that joins; an empty classic group becomes one.
-
-        Raises ``GroupOfOtherType``.
-        """
+    def joined_consumer_group(self, instance_id: str | None) -> LiveConsumerGroup:
+        """See ``LiveMigration.joined_consumer_group``. Raises ``GroupOfOtherType`` and ``GroupFull``."""
         if self.share is not None:
             raise GroupOfOtherType(self.group.name, self.type)
-        if self.consumer is None:
-            if not self.is_empty:
-                raise GroupOfOtherType(self.group.name, self.type)
-            self.forget_all_pending()
-            self.consumer = LiveConsumerGroup.begun(
-                self.group.name, self._context, epoch=self.group.generation
-            )
-        return self.consumer
-
-    def end_consumer_group(self, error: SteleError) -> None:
-        """Make an empty consumer group a classic one. Its store entry goes with the next write of the group."""
-        if self.consumer is not None:
-            # No commit of the old members is mistaken for one of the new.
-            self.group.generation = max(self.group.generation, self.consumer.group.epoch)
-            self.group.emptied_at_ms = self.consumer.group.emptied_at_ms
-            self.consumer.close(error)
-            self.consumer = None
+        return self.migration.joined_consumer_group(instance_id)
 
     def _become_classic(self) -> None:
-        """Raises ``InconsistentGroupProtocol`` unless the group is classic, or a consumer group without members."""
+        """Let an empty consumer group be a classic one. Raises ``InconsistentGroupProtocol`` of share groups."""
         if self.share is not None:
             raise InconsistentGroupProtocol(
                 self.group.name, "it is a share group, whose members take single records"
             )
-        if self.consumer is not None:
-            if not self.is_empty:
-                raise InconsistentGroupProtocol(
-                    self.group.name, "its members have group.protocol=consumer, for which the broker assigns"
-                )
-            self.end_consumer_group(RebalanceInProgress(self.group.name))
+        self.migration.end(RebalanceInProgress(self.group.name))
 
     def check_commit(self, request: CommitRequest, *, is_transactional: bool = False) -> None:
         """Check the membership of a client that commits, and restart its session.
@@ -178,7 +156,11 @@ class LiveGroup:
                 for offset in request.offsets
                 if offset.topic in facts
             ]
-            check_commit(self.consumer.group, request, partitions, is_transactional=is_transactional)
+            committer = check_commit(
+                self.consumer.group, request, partitions, is_transactional=is_transactional
+            )
+            if committer is not None and not is_transactional and self.migration.classic is not None:
+                self.migration.classic.keep_alive(committer)
             return
         member = self.group.check_commit(
             generation=request.generation,
@@ -202,11 +184,14 @@ class LiveGroup:
     async def settled(self) -> None:
         """Return once the broker is not about to assign this group; that waits for the store only."""
         await self.members.managed.settled()
+        await self.migration.settled()
 
     # ── join ──
 
     def join(self, request: JoinRequest) -> asyncio.Future[Joined]:
         """See ``GroupCoordinator.join``."""
+        if self.migration.classic is not None and not self.is_empty:
+            return self.migration.classic.join(request)
         self._become_classic()
         self._check_room(request.member_id, request.instance_id)
         if request.member_id == NO_MEMBER:
@@ -226,21 +211,17 @@ class LiveGroup:
                 self._forget_pending(member_id)
             raise GroupFull(group.name, limit=limit)
 
-    def _new_member_id(self, prefix: str) -> str:
-        return f"{prefix[:_MEMBER_ID_PREFIX_MAX]}-{self._context.make_id()}"
-
     def _join_new(self, request: JoinRequest) -> asyncio.Future[Joined]:
         group = self.group
         old = group.static_member(request.instance_id)
         group.check_protocols(
             request.protocol_type, request.protocols, replacing=None if old is None else old.member_id
         )
-        member_id = self._new_member_id(request.instance_id or request.client_id)
+        member_id = new_member_id(self._context, request.instance_id or request.client_id)
         if old is not None:
             return self._replace_static(old, member_id, request)
         if request.instance_id is None and request.requires_known_member_id:
-            group.pending.add(member_id)
-            self.members.sessions.start(member_id, request.session_timeout_ms)
+            self.members.await_join(member_id, request.session_timeout_ms)
             raise MemberIdRequired(group.name, member_id)
         return self._add(member_id, request)
 
@@ -282,12 +263,14 @@ class LiveGroup:
             is_new=True,
             is_managed=request.is_managed,
         )
+        member.held = member.owned_by_report()
         future = self.members.add(member, request.protocol_type)
         self.rebalance.member_joined(f"member {member_id!r} joins", request.reason)
         return future
 
     def _update(self, member: Member, request: JoinRequest) -> None:
         member.protocols = _protocols(request)
+        member.held = member.owned_by_report()
         member.session_timeout_ms = request.session_timeout_ms
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.client_id = request.client_id
@@ -343,20 +326,20 @@ class LiveGroup:
 
         Completes when the group is stable with this member in it.
         """
+        if self.migration.classic is not None and not self.is_empty:
+            return self.migration.classic.join_managed(request)
         group, managed = self.group, self.members.managed
         self._become_classic()
         self._check_room(request.member_id, None)
         if request.member_id == NO_MEMBER:
             group.check_protocols(request.protocol_type, request.protocols)
-            member_id = self._new_member_id(request.client_id)
+            member_id = new_member_id(self._context, request.client_id)
             waiting = managed.await_assignment(member_id)
             self._add(member_id, request)
             return waiting
         member = group.check_member(request.member_id, None)
         if not member.is_managed:
-            raise InvalidRequest(
-                f"member {member.member_id[:80]!r} joined through the Kafka listener; use the same listener"
-            )
+            raise not_managed(member.member_id)
         group.check_protocols(request.protocol_type, request.protocols, replacing=member.member_id)
         waiting = managed.await_assignment(member.member_id)
         is_same = member.protocols == _protocols(request)
@@ -367,6 +350,17 @@ class LiveGroup:
         elif group.state is GroupState.STABLE:
             self.members.answer_assigned(member)
         return waiting
+
+    def membership(self, member_id: str, *, generation: int | None) -> Membership:
+        """See ``GroupCoordinator.membership``."""
+        if self.migration.classic is not None:
+            return self.migration.classic.membership(member_id, generation=generation)
+        group = self.group
+        member = group.check_member(member_id, None)
+        if generation is not None and not 0 <= generation <= group.generation:
+            raise IllegalGeneration(group.name, generation, current_generation=group.generation)
+        self.members.keep_alive(member)
+        return membership_of(group, member)
 
     def topics_changed(self, topic: str) -> None:
         """Assign again if the broker assigns the partitions of this group and it reads ``topic``.
@@ -385,9 +379,11 @@ class LiveGroup:
 
     def sync(self, request: SyncRequest) -> asyncio.Future[Synced]:
         """See ``GroupCoordinator.sync``."""
+        if self.migration.classic is not None:
+            return self.migration.classic.sync(request)
         group, members = self.group, self.members
         member = group.check_member(request.member_id, request.instance_id)
-        group.check_generation(request.generation)
+        group.check_generation(request.generation, member.member_id)
         for requested, current in (
             (request.protocol_type, group.protocol_type),
             (request.protocol_name, group.protocol_name),
@@ -411,8 +407,13 @@ class LiveGroup:
 
     def heartbeat(self, *, generation: int, member_id: str, instance_id: str | None) -> None:
         """See ``GroupCoordinator.heartbeat``."""
+        if self.migration.classic is not None:
+            self.migration.classic.heartbeat(
+                generation=generation, member_id=member_id, instance_id=instance_id
+            )
+            return
         member = self.group.check_member(member_id, instance_id)
-        self.group.check_generation(generation)
+        self.group.check_generation(generation, member.member_id)
         self.members.keep_alive(member)
         if self.group.state is GroupState.PREPARING_REBALANCE:
             raise RebalanceInProgress(self.group.name)
@@ -431,13 +432,17 @@ class LiveGroup:
                 results.append(error)
             else:
                 results.append(None)
-        if left:
+        if left and self.consumer is not None:
+            self.consumer.left()
+        elif left:
             self.rebalance.members_left(
                 f"{', '.join(map(repr, left[:3]))}{' …' if len(left) > 3 else ''} left"
             )
         return results
 
     def _leave(self, leaver: LeavingMember) -> str:
+        if self.migration.classic is not None:
+            return self.migration.classic.leave(leaver)
         group, member_id = self.group, leaver.member_id
         if member_id == NO_MEMBER:
             # An administrator removes an instance, whatever its member id is now.
@@ -451,8 +456,7 @@ class LiveGroup:
 
     def _forget_pending(self, member_id: str) -> None:
         """Forget an id that was handed out; a rebalance no longer waits for its join."""
-        self.group.pending.discard(member_id)
-        self.members.sessions.stop(member_id)
+        self.members.forget_pending(member_id)
         self.rebalance.complete_if_all_joined()
 
     def forget_all_pending(self) -> None:

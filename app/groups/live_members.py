@@ -22,6 +22,13 @@ from .parking import Parking
 from .timers import Sessions
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+# A member id starts with this much of the client id or instance id. Nothing parses it.
+_MEMBER_ID_PREFIX_MAX = 255
+
+
+def new_member_id(context: GroupContext, prefix: str) -> str:
+    """Return an id for a member whose client id or instance id is ``prefix``."""
+    return f"{prefix[:_MEMBER_ID_PREFIX_MAX]}-{context.make_id()}"
 
 
 class LiveMembers:
@@ -72,6 +79,19 @@ class LiveMembers:
         self.managed.refuse(member_id, error)
         self.sessions.stop(member_id)
         self.group.remove(member_id)
+
+    # ── ids that were handed out for a join that has not come yet ──
+
+    def await_join(self, member_id: str, session_timeout_ms: int) -> None:
+        """Expect a member to join with ``member_id`` within its session timeout."""
+        self.group.pending.add(member_id)
+        self.sessions.start(member_id, session_timeout_ms)
+
+    def forget_pending(self, member_id: str) -> None:
+        """Expect no join with ``member_id`` any longer, if it was expected."""
+        if member_id in self.group.pending:
+            self.group.pending.discard(member_id)
+            self.sessions.stop(member_id)
 
     # ── sessions ──
 

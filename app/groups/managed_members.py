@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from ..cluster.group_store import MemberProtocol
-from ..errors import RebalanceInProgress, SteleError
+from ..errors import InvalidRequest, RebalanceInProgress, SteleError
 from .assignors import ASSIGNOR_NAMES, ASSIGNORS, even
 from .consumer_protocol import (
     CONSUMER,
@@ -68,6 +68,11 @@ class ManagedMembers:
         answer(waiting, membership_of(self._group, member))
         return True
 
+    def hand_over(self) -> dict[str, asyncio.Future[Membership]]:
+        """Return what waits, by member id: the caller answers it."""
+        waiting, self._waiting = self._waiting, {}
+        return waiting
+
     def refuse(self, member_id: str, error: SteleError) -> None:
         """Answer a member that waits with ``error``."""
         waiting = self._waiting.pop(member_id, None)
@@ -113,13 +118,19 @@ def join_request_of(request: ManagedJoin) -> JoinRequest:
     )
 
 
+def not_managed(member_id: str) -> InvalidRequest:
+    """Return the error of a request for a managed member that names one of the Kafka listener."""
+    return InvalidRequest(
+        f"member {member_id[:80]!r} joined through the Kafka listener; use the same listener"
+    )
+
+
 def membership_of(group: Group, member: Member) -> Membership:
     """Return the generation and the partitions of a managed member."""
-    # A generation is not reported before it is assigned: the member would believe that it got no partitions.
-    is_unassigned = group.state is GroupState.COMPLETING_REBALANCE
     return Membership(
         member_id=member.member_id,
-        generation=group.generation - is_unassigned,
+        # The member would believe that it got no partitions in a generation that is not assigned yet.
+        generation=group.assigned_generation,
         assigned=member.assigned,
         is_rebalancing=group.state is not GroupState.STABLE,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..cluster.group_store import MemberProtocol, MemberRecord
-from .consumer_protocol import AssignedPartition, assigned_partitions
+from .consumer_protocol import AssignedPartition, assigned_partitions, subscription_of
 
 
 @dataclass(slots=True, kw_only=True)
@@ -16,7 +16,8 @@ class Member:
     and cannot send heartbeats. ``is_awaiting_join``, ``is_awaiting_sync``: its
     request is parked, an answer is due. ``is_managed``: the broker joins, syncs
     and leads for it (ADR-0017), so it joins each generation as soon as that one
-    is being prepared.
+    is being prepared. ``held`` are partitions that it may have in addition to its
+    assignment: what it reported to own with its last join. It is not stored.
     """
 
     member_id: str
@@ -31,6 +32,7 @@ class Member:
     is_awaiting_join: bool = False
     is_awaiting_sync: bool = False
     is_managed: bool = False
+    held: frozenset[AssignedPartition] = frozenset()
 
     @classmethod
     def restored(cls, record: MemberRecord) -> Member:
@@ -51,6 +53,13 @@ class Member:
     def assigned(self) -> frozenset[AssignedPartition]:
         """The partitions of its assignment; none if its assignor uses bytes of its own."""
         return assigned_partitions(self.assignment)
+
+    def owned_by_report(self) -> frozenset[AssignedPartition]:
+        """Return the partitions that its metadata says it has: none if the metadata is no subscription."""
+        subscriptions = (subscription_of(metadata) for _, metadata in self.protocols)
+        return frozenset(
+            part for subscription in subscriptions if subscription for part in subscription.owned
+        )
 
     @property
     def is_static(self) -> bool:

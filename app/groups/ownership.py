@@ -1,14 +1,20 @@
 """The rules of partition ownership: pure checks of a claim against a group (ADR-0017).
 
-A member owns a partition that it has claimed. An assignment alone is not enough,
+A member of a classic group owns a partition that it has claimed. An assignment alone is not enough,
 because the previous owner may still be reading.
+
+In a group whose partitions the broker assigns, a member is assigned a partition only when no other holds it. There
+a member owns what it is assigned, and a claim changes nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..cluster.consumer_group_store import OwnedPartition
 from ..errors import PartitionNotAssigned, PartitionNotOwned, PartitionOwned, RebalanceInProgress
+from .classic_membership import check_generation, classic_member
+from .consumer_group import ConsumerGroup
 from .consumer_protocol import AssignedPartition
 from .group import Group
 from .group_states import GroupState
@@ -45,6 +51,22 @@ def check_assigned(group: Group, claimant: Claimant) -> None:
         raise PartitionNotAssigned(
             group.name, claimant.topic, claimant.partition, member_id=claimant.member_id
         )
+
+
+def check_assigned_by_broker(group: ConsumerGroup, claimant: Claimant) -> None:
+    """Check that the claimant has the partition, and has had it since the generation that it names.
+
+    Raises:
+        UnknownMember, IllegalGeneration: the claimant missed a rebalance, or was removed.
+        PartitionNotAssigned: the partition is assigned to another member, or to none.
+    """
+    member = classic_member(group, claimant.member_id, None)
+    facts = group.topics_of((claimant.topic,)).get(claimant.topic)
+    since = None if facts is None else member.assigned.get(OwnedPartition(facts.topic_id, claimant.partition))
+    if since is not None and since <= claimant.generation <= member.epoch:
+        return
+    check_generation(group, member, claimant.generation)
+    raise PartitionNotAssigned(group.name, claimant.topic, claimant.partition, member_id=claimant.member_id)
 
 
 def check_owner(group: Group, claimant: Claimant) -> None:

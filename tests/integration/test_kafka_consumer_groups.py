@@ -29,6 +29,7 @@ from app.tcp.kafka.schemas.consumer_group_heartbeat import ConsumerGroupHeartbea
 from load.apache_kafka import libs, run_tool
 from tests.support.apache_kafka import kafka_or_skip
 from tests.support.kafka_peer import KafkaPeer, create_topic, put
+from tests.support.waiting import eventually
 from tests.support.warm_processes import run_stele
 
 PATIENCE_S = 60.0
@@ -431,28 +432,56 @@ def test_http_and_the_command_line_show_epochs(
     assert f"2 partitions, epoch {epoch}" in shown_by_command
 
 
-def test_http_members_and_polls_wait_until_the_group_is_empty(
+def test_http_members_and_polls_share_a_group_with_members_of_kafka(
+    broker: BrokerProcess, peer: KafkaPeer, group: str, topic: str
+) -> None:
+    url = f"{broker.http_url}/v1/groups/{group}"
+    joined = httpx.post(f"{url}/members", json={"topics": [topic], "session_timeout_ms": 60_000}).json()
+    asked = {"topics": [topic], "wait_ms": 100}
+    assert httpx.post(f"{url}/poll", json=asked).status_code == 200
+    member = Member(peer, group, topic)
+
+    def places() -> tuple[list[int], list[int], list[int]]:
+        """Return what the member of Kafka, the one over HTTP and that of the polls have."""
+        assert member.beat().error_code == E.NONE
+        answer = httpx.post(f"{url}/members/{joined['member_id']}/heartbeat", json={"generation": 1})
+        mine = [number for one in answer.json()["assignment"] for number in one["partitions"]]
+        taken = {*member.partitions, *mine}
+        return member.partitions, mine, [number for number in range(4) if number not in taken]
+
+    eventually(lambda: sorted(map(len, places())) == [1, 1, 2], "all three have a share")
+    assert httpx.get(url).json()["type"] == "consumer"
+    _, (http, *_), (polled, *_) = places()
+    joined = httpx.post(f"{url}/members/{joined['member_id']}/heartbeat", json={"generation": 1}).json()
+    owner = {"member_id": joined["member_id"], "generation": joined["generation"]}
+    claimed = httpx.put(f"{url}/partitions/{topic}/{http}/owner", json=owner)
+    assert claimed.status_code == 200, claimed.text
+    for partition in range(4):
+        put(peer, topic, *(b"%d" % number for number in range(5)), partition=partition)
+    leased = httpx.post(f"{url}/poll", json=asked | {"wait_ms": 30_000}, timeout=60).json()
+    assert polled in {record["partition"] for record in leased["records"]}
+    assert http not in {record["partition"] for record in leased["records"]}
+    assert not {record["partition"] for record in leased["records"]} & set(member.partitions)
+    acked = httpx.post(f"{url}/ack", json={"lease": leased["lease"]})
+    assert acked.status_code == 200, acked.text
+
+    # Without the member of Kafka's new protocol the group is a classic one of these two.
+    member.beat(member_epoch=-1)
+    eventually(lambda: httpx.get(url).json()["type"] == "classic", "the group is classic")
+    heartbeat = httpx.post(f"{url}/members/{joined['member_id']}/heartbeat", json={"generation": 1}).json()
+    assert heartbeat["generation"] > joined["generation"]
+
+
+def test_a_group_with_members_is_neither_reset_nor_deleted(
     broker: BrokerProcess, peer: KafkaPeer, group: str, topic: str
 ) -> None:
     member = Member(peer, group, topic)
     member.beat()
     url = f"{broker.http_url}/v1/groups/{group}"
-    asked = {"topics": [topic], "wait_ms": 0, "max_records": 1}
-    refused = [
-        httpx.post(f"{url}/poll", json=asked),
-        httpx.post(f"{url}/members", json={"topics": [topic], "session_timeout_ms": 10_000}),
-    ]
-    for answer in refused:
-        assert answer.status_code == 409
-        assert answer.json()["type"].endswith("inconsistent-group-protocol")
-        assert "group.protocol=consumer" in answer.json()["detail"]
     assert httpx.put(f"{url}/offsets", json={"to": "earliest", "topics": [topic]}).status_code == 409
     assert httpx.delete(url).status_code == 409
     member.beat(member_epoch=-1)
     assert httpx.put(f"{url}/offsets", json={"to": "earliest", "topics": [topic]}).status_code == 200
-    assert httpx.post(f"{url}/poll", json=asked).status_code == 200
-    # The polls are members of a classic group now.
-    assert Member(peer, group, topic).beat().error_code == E.GROUP_ID_NOT_FOUND
 
 
 # ── clients ──

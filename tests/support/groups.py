@@ -182,10 +182,13 @@ class GroupBench:
         """A member for which the broker joins."""
         return await self.join_managed_later(topics=topics, member_id=member_id, group=group)
 
+    def commit_owned_later(self, claimant: Claimant, offset: int) -> asyncio.Future[Results]:
+        asked = OffsetToCommit(topic=claimant.topic, partition=claimant.partition, offset=offset)
+        return self.coordinator.commit_owned(claimant, asked)
+
     async def commit_owned(self, claimant: Claimant, offset: int) -> None:
         """Commit as the owner; an error of the offset is raised too."""
-        asked = OffsetToCommit(topic=claimant.topic, partition=claimant.partition, offset=offset)
-        (error,) = await self.coordinator.commit_owned(claimant, asked)
+        (error,) = await self.commit_owned_later(claimant, offset)
         if error is not None:
             raise error
 

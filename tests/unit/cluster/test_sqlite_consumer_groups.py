@@ -41,7 +41,9 @@ MEMBER = ConsumerMember(
     assigned={OwnedPartition(FIRST, 0): 3, OwnedPartition(SECOND, 11): 5},
     revoking={OwnedPartition(FIRST, 1): 2},
     target=frozenset({OwnedPartition(FIRST, 0)}),
-    classic=ClassicMembership(session_timeout_ms=10_000, protocols=(MemberProtocol("range", b"\x00\xff"),)),
+    classic=ClassicMembership(
+        session_timeout_ms=10_000, protocols=(MemberProtocol("range", b"\x00\xff"),), is_managed=True
+    ),
 )
 CLASSIC = GroupRecord(
     group="g",

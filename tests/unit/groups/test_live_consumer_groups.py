@@ -227,7 +227,7 @@ async def test_a_group_has_one_protocol_at_a_time(bench: GroupBench) -> None:
 
 @simulated
 async def test_a_group_is_bounded(tmp_path: Path) -> None:
-    bench = await GroupBench(tmp_path, group_size_max=2).open()
+    bench = await GroupBench(tmp_path, group_consumer_size_max=2).open()
     await beat(bench, "m1")
     await beat(bench, "m2")
     with pytest.raises(GroupFull):

@@ -277,7 +277,12 @@ class ConfluentKafkaDriver(PythonDriver):
         def on_assign(consumer: Consumer, partitions: list[TopicPartition]) -> None:
             member.was_assigned = True
 
-        member.consumer.subscribe(command["topics"], on_assign=on_assign)
+        def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+            # Whoever has them next meets their records again, from what was committed.
+            lost = {(place.topic, place.partition) for place in partitions}
+            member.met = [met for met in member.met if (met.topic(), met.partition()) not in lost]
+
+        member.consumer.subscribe(command["topics"], on_assign=on_assign, on_revoke=on_revoke)
         deadline = deadline_of(command)
         while not member.was_assigned:
             deadline.check("an assignment")

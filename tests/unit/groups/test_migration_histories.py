@@ -1,0 +1,53 @@
+"""Groups move between the protocols with their members: no partition has two readers, and none is lost."""
+
+from __future__ import annotations
+
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+from random import Random, SystemRandom
+
+import pytest
+
+from tests.support.migration_history import MigrationHistory
+from tests.support.simulated_time import run_simulated
+
+SEEDS = 60
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 20))
+def test_members_of_both_protocols_share_a_group_through_crashes(first: int) -> None:
+    seen = {kind for seed in range(first, first + 20) for kind in _run(seed)}
+    # A history without a conversion shows nothing.
+    assert seen >= {("classic", "consumer"), ("consumer", "classic")}
+
+
+@pytest.mark.torture
+def test_the_same_in_10_000_other_histories() -> None:
+    begin = SystemRandom().randrange(1 << 40)
+    for seed in range(begin, begin + 10_000):
+        _run(seed)
+
+
+def _run(seed: int) -> set[tuple[str, str]]:
+    """Return the changes of protocol that were seen."""
+    random = Random(seed)
+    with tempfile.TemporaryDirectory(prefix="stele-migration-", dir=_fast_directory()) as path:
+
+        async def history() -> list[str]:
+            made = MigrationHistory(Path(path), random)
+            await made.run()
+            return made.types
+
+        try:
+            types = run_simulated(history, Random(seed))
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+    return set(pairwise(types))
+
+
+def _fast_directory() -> str | None:
+    """Return a directory in memory, if there is one: these stores are not to survive a loss of power."""
+    memory = Path("/dev/shm")
+    return str(memory) if memory.is_dir() else None
