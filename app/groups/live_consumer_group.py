@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..cluster.consumer_group_store import ConsumerMember, MemberState
+from ..cluster.consumer_group_store import JOINING, ConsumerMember, MemberState
 from ..errors import SteleError
 from ..linear_regex import LinearRegex
 from .classic_membership import step_managed
@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 # How long the topics that a regular expression matched are used without looking at all names again, because
 # the rights of the client may have changed. New and deleted topics are noticed at once.
 _REGEX_RESOLVED_S = 600.0
+
+# How often a member sends heartbeats that waits for partitions. Kafka's clients take the interval of each answer.
+_WAITING_INTERVAL_MS = 1000
 
 Sees = Callable[[str], bool]
 _T = TypeVar("_T")
@@ -126,7 +129,7 @@ class LiveConsumerGroup:
         """See ``ConsumerGroups.heartbeat``."""
         if request.epoch < 0:
             return self._leave(request)
-        group, configs = self.group, self._context.configs
+        group = self.group
         stepped = group.heartbeat(
             request,
             now_ms=self.now_ms(),
@@ -139,10 +142,22 @@ class LiveConsumerGroup:
             ConsumerHeartbeatAnswer(
                 member_id=stepped.member.member_id,
                 epoch=stepped.member.epoch,
-                heartbeat_interval_ms=configs.number(group.name, "consumer.heartbeat.interval.ms"),
+                heartbeat_interval_ms=self._next_heartbeat_ms(
+                    stepped.member, has_joined=request.epoch == JOINING
+                ),
                 assigned=frozenset(stepped.member.assigned) if is_told else None,
             )
         )
+
+    def _next_heartbeat_ms(self, member: ConsumerMember, *, has_joined: bool) -> int:
+        """Return when to send the next heartbeat: soon, if it is likely to bring other partitions.
+
+        So it is while a target is due, or others have yet to give partitions up. Members often start together, so
+        the first one has to share soon after it joined.
+        """
+        interval_ms = self._context.configs.number(self.group.name, "consumer.heartbeat.interval.ms")
+        is_waiting = member.epoch < self.group.epoch or member.state is MemberState.UNRELEASED_PARTITIONS
+        return min(interval_ms, _WAITING_INTERVAL_MS) if is_waiting or has_joined else interval_ms
 
     def _leave(self, request: ConsumerHeartbeat) -> asyncio.Future[ConsumerHeartbeatAnswer]:
         member = self.group.leave(request, emptied_at_ms=self._context.now_ms())

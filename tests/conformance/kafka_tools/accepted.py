@@ -54,7 +54,7 @@ _NOT_SERVED = (
 
 _VALUES_OF_ITS_OWN = (
     r"auto\.create\.topics\.enable|auto\.leader\.rebalance\.enable|broker\.id|default\.replication\.factor"
-    r"|fetch\.max\.bytes|group\.coordinator\.rebalance\.protocols|group\.max\.size"
+    r"|fetch\.max\.bytes|group\.consumer\.max\.size|group\.coordinator\.rebalance\.protocols|group\.max\.size"
     r"|listener\.security\.protocol\.map|listeners|log\.cleaner\.enable|log\.dirs?"
     r"|log\.flush\.offset\.checkpoint\.interval\.ms|log\.flush\.scheduler\.interval\.ms"
     r"|log\.retention\.check\.interval\.ms|max\.connections|node\.id|num\.network\.threads"

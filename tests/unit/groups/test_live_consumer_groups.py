@@ -102,6 +102,25 @@ async def test_a_member_that_keeps_what_it_must_give_up_is_removed_after_its_reb
 
 
 @simulated
+async def test_members_that_wait_for_partitions_send_heartbeats_every_second(bench: GroupBench) -> None:
+    await bench.open()
+    first = await beat(bench, "m1")
+    second = await beat(bench, "m2")
+    # Both have just joined. Then a target is due, and then the second waits for what the first has yet to give up.
+    assert (first.heartbeat_interval_ms, second.heartbeat_interval_ms) == (1_000, 1_000)
+    assert (await beat(bench, "m2", second.epoch)).heartbeat_interval_ms == 1_000
+    await asyncio.sleep(INTERVAL_S + 0.1)
+    second = await beat(bench, "m2", second.epoch)
+    assert (second.assigned, second.heartbeat_interval_ms) == (frozenset(), 1_000)
+    told = await beat(bench, "m1", first.epoch, first.assigned)
+    assert told.heartbeat_interval_ms == 1_000
+    first = await beat(bench, "m1", first.epoch, told.assigned)
+    second = await beat(bench, "m2", second.epoch)
+    assert (first.heartbeat_interval_ms, second.heartbeat_interval_ms) == (5_000, 5_000)
+    await bench.close()
+
+
+@simulated
 async def test_targets_are_made_at_most_once_per_interval(bench: GroupBench) -> None:
     await bench.open()
     await beat(bench, "m1")
