@@ -118,6 +118,7 @@ class _BrokerCounters(Collector):
     def collect(self) -> Iterable[Metric]:
         state = self._state
         counts, searches = state.broker.counts, state.searches
+        shared = state.groups.coordinator.table.share_counts
         for name, text, value in (
             ("stele_appended_batches", "Batches appended over all protocols.", counts.appended_batches),
             ("stele_appended_records", "Records appended over all protocols.", counts.appended_records),
@@ -136,6 +137,31 @@ class _BrokerCounters(Collector):
                 "stele_share_group_dead_letters_lost",
                 "Records that share groups have given up without a dead letter, because their topic refused it.",
                 counts.lost_dead_letters,
+            ),
+            (
+                "stele_share_group_delivered_records",
+                "Records that share groups have delivered, each delivery counted.",
+                shared.delivered,
+            ),
+            (
+                "stele_share_group_accepted_records",
+                "Records that members of share groups have accepted.",
+                shared.accepted,
+            ),
+            (
+                "stele_share_group_released_records",
+                "Records that members of share groups have given back.",
+                shared.released,
+            ),
+            (
+                "stele_share_group_given_up_records",
+                "Records that members of share groups have rejected, or given back after the last delivery.",
+                shared.given_up,
+            ),
+            (
+                "stele_share_group_expired_records",
+                "Records taken back from members of share groups, because their lock or the member has ended.",
+                shared.expired,
             ),
             ("stele_search_scanned_records", "Records scanned by searches.", searches.scanned_records),
             ("stele_search_scanned_bytes", "Bytes of batches scanned by searches.", searches.scanned_bytes),
@@ -288,8 +314,15 @@ class _Groups(Collector):
         lag = GaugeMetricFamily(
             "stele_group_lag", "Lag of a consumer group in a topic, in records.", labels=("group", "topic")
         )
+        in_flight = GaugeMetricFamily(
+            "stele_share_group_records_in_flight",
+            "Records that members of a share group hold.",
+            labels=("group",),
+        )
         for name, lags in self._groups.own.items():
             members.add_metric((name,), self._groups.lags[name].members)
+            if self._groups.lags[name].is_share:
+                in_flight.add_metric((name,), self._groups.lags[name].in_flight)
             topics = sorted(lags)
             for topic in topics[:GROUP_TOPICS_MAX]:
                 lag.add_metric((name, topic), lags[topic])
@@ -299,7 +332,7 @@ class _Groups(Collector):
         if others is not None:
             members.add_metric((OTHERS,), others.members)
             lag.add_metric((OTHERS, OTHERS), others.lag)
-        return (members, lag)
+        return (members, lag, in_flight)
 
 
 async def metrics(request: Request) -> Response:

@@ -23,6 +23,7 @@ Every listener serves them. Reading order:
   groups: a pure state machine, and its writes
 - ``share_group``, ``live_share_group``, ``share_groups``, ``share_reads``   members of share groups (KIP-932), their
   timers; what a listener may call about them; how they read
+- ``share_counts``   what share groups did with records, for the metrics
 - ``dead_letters``, ``dead_letter_drain``, ``dead_letter_writer``, ``redrive``   letters about records that a share
   group has given up, and their way back (KIP-1191, ADR-0049)
 - ``share_queue``   single records of share groups without a session (ADR-0045)

@@ -109,6 +109,7 @@ class DurableSharePartition:
             records_max=records_max,
             is_strict=is_strict,
         )
+        self._context.share_counts.delivered += sum(one.last - one.first + 1 for one in acquired)
         self._wait_for_locks()
         if self.records.start_offset != start_offset:
             # Past markers and holes, which the next start need not read again.
@@ -150,7 +151,11 @@ class DurableSharePartition:
 
     def release_member(self, member_id: str) -> None:
         """Take back all records of a member whose session or connection has ended."""
-        if self.records.release_member(member_id, self._limits()):
+        self._taken_back(self.records.release_member(member_id, self._limits()))
+
+    def _taken_back(self, count: int) -> None:
+        if count:
+            self._context.share_counts.expired += count
             self._write()
             self._freed()
 
@@ -182,9 +187,7 @@ class DurableSharePartition:
         return int(self._context.scheduler.time() * 1000)
 
     def _end_locks(self) -> None:
-        if self.records.expire(self._now_ms(), self._limits()):
-            self._write()
-            self._freed()
+        self._taken_back(self.records.expire(self._now_ms(), self._limits()))
         self._wait_for_locks()
 
     def _wait_for_locks(self) -> None:
@@ -230,6 +233,8 @@ class DurableSharePartition:
     ) -> None:
         self._is_writing = False
         for transition, _ in waiting:
+            if error is None:
+                self._count(transition)
             self.records.complete(transition, is_stored=error is None)
         for _, future in waiting:
             answer(future, error)
@@ -241,6 +246,12 @@ class DurableSharePartition:
             # Records were released, or finished ones made room; of a failed write, locks may have ended.
             self._freed()
             self._end_locks()
+
+    def _count(self, settled: Transition) -> None:
+        counts = self._context.share_counts
+        counts.accepted += settled.count(RecordState.ACKNOWLEDGED)
+        counts.released += settled.count(RecordState.AVAILABLE)
+        counts.given_up += settled.count(RecordState.ARCHIVED) + settled.count(RecordState.ARCHIVING)
 
 
 def _state_of(stored: SharePartitionRecord) -> ShareState:

@@ -13,6 +13,7 @@ from ..settings import Settings
 from ..storage.topic_partition import TopicPartition
 from .consumer_group import TopicFacts
 from .pending_producers import PendingProducers
+from .share_counts import ShareCounts
 from .share_state import StoredRange
 from .timers import Scheduler
 
@@ -26,6 +27,8 @@ class GroupContext(Protocol):
     def configs(self) -> GroupConfigs: ...
     @property
     def scheduler(self) -> Scheduler: ...
+    @property
+    def share_counts(self) -> ShareCounts: ...
     @property
     def pending_producers(self) -> PendingProducers: ...
     def now_ms(self) -> int: ...

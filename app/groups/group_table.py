@@ -49,6 +49,7 @@ from .messages import EndedOffsets
 from .offsets import topic_id_of
 from .parking import answer
 from .pending_producers import PendingProducers
+from .share_counts import ShareCounts
 from .share_state import StoredRange
 from .timers import Scheduler
 from .writer import StoreWriter
@@ -96,6 +97,7 @@ class GroupTable:
         self.write_dead_letters = write_dead_letters
         self.make_id = make_id
         self.groups: dict[str, LiveGroup] = {}
+        self.share_counts = ShareCounts()
         self.epoch = 0
         self.pending_producers = PendingProducers()
         self._scheduler = scheduler

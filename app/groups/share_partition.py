@@ -93,6 +93,10 @@ class Transition:
 
     spans: Sequence[_Span]
 
+    def count(self, target: RecordState) -> int:
+        """Return how many records are to get a state; zero after ``complete``."""
+        return sum(span.size for span in self.spans if span.target is target)
+
 
 _first_of = attrgetter("first")
 
@@ -399,28 +403,29 @@ class SharePartition:
 
     # ── what ends without the member ──
 
-    def expire(self, now_ms: int, limits: ShareLimits) -> bool:
-        """Take back records whose lock has ended; return whether there were any."""
+    def expire(self, now_ms: int, limits: ShareLimits) -> int:
+        """Take back records whose lock has ended; return how many."""
         return self._take_back(
             [span for span in self._spans if span.state is _ACQUIRED and span.deadline_ms <= now_ms], limits
         )
 
-    def release_member(self, member_id: str, limits: ShareLimits) -> bool:
-        """Take back all records of a member, also those whose transition fails later."""
+    def release_member(self, member_id: str, limits: ShareLimits) -> int:
+        """Take back all records of a member, also those whose transition fails later; return how many at once."""
         held = [span for span in self._spans if span.state is _ACQUIRED and span.member_id == member_id]
         for span in held:
             span.deadline_ms = -1
         return self._take_back(held, limits)
 
-    def _take_back(self, held: Sequence[_Span], limits: ShareLimits) -> bool:
+    def _take_back(self, held: Sequence[_Span], limits: ShareLimits) -> int:
         taken = [span for span in held if span.target is None]
+        count = sum(span.size for span in taken)
         for span in taken:
             span.state = self._released_state(span, limits)
             span.member_id = ""
         for span in taken:
             self._merge(span.first, span.last)
         self._archive_deleted()
-        return bool(taken)
+        return count
 
     def trim(self, log_start_offset: int) -> bool:
         """Archive available records that the log has deleted; return whether the start moved.

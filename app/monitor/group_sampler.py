@@ -27,10 +27,12 @@ OTHERS = "(others)"
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """Members of a group, and its lag summed over all partitions."""
+    """Members of a group, its lag summed over all partitions, and what the members of a share group hold."""
 
     members: int
     lag: int
+    in_flight: int = 0
+    is_share: bool = False
 
     @property
     def is_idle(self) -> bool:
@@ -105,7 +107,9 @@ class GroupSampler:
                 self._forget(name)
             else:
                 measured[name] = lags
-                self._note(name, GroupLag(members, sum(partition.lag for partition in lags)))
+                held = [partition.in_flight for partition in lags if partition.in_flight is not None]
+                lag = sum(partition.lag for partition in lags)
+                self._note(name, GroupLag(members, lag, sum(held), bool(held)))
                 self._assign_series(name, idle)
                 cost_left -= len(lags)
             cost_left -= 1

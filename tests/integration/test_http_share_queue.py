@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from stele.broker_process import BrokerProcess, run_broker
 
 from tests.support.kafka_peer import KafkaPeer, create_topic, put
 from tests.support.share_groups import ACCEPT, Member, configure, offsets_of
+from tests.support.waiting import eventually
 from tests.support.warm_processes import run_stele
 
 _names = count(1)
@@ -311,3 +313,31 @@ def test_offsets_that_compaction_removed_are_finished_by_themselves(peer: KafkaP
     # One by one: what the client cannot name must be finished without it.
     drained.settle("ack", told["lock"], *told["records"])
     assert drained.described()["partitions"][0]["committed"] == told["records"][-1]["offset"] + 1
+
+
+def test_metrics_count_deliveries_and_what_became_of_them(
+    http: httpx.Client, peer: KafkaPeer, topic: str
+) -> None:
+    put(peer, topic, *(b"%d" % number for number in range(6)))
+    group = f"counted-{topic}"
+    queue = Queue(http, group, topic)
+    before = share_metrics(http)
+    polled = queue.poll(max_records=6)
+    records = polled["records"]
+    queue.settle("ack", polled["lock"], *records[:3])
+    queue.settle("release", polled["lock"], *records[3:5])
+    queue.settle("reject", polled["lock"], records[5])
+    again = queue.poll(max_records=6)
+    assert len(again["records"]) == 2
+    after = share_metrics(http)
+    changed = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+    assert changed == {"delivered": 8, "accepted": 3, "released": 2, "given_up": 1}
+    series = f'stele_share_group_records_in_flight{{group="{group}"}} 2.0'
+    eventually(lambda: series in http.get("/metrics").text, "the sample shows what is in flight")
+
+
+def share_metrics(http: httpx.Client) -> dict[str, float]:
+    """Return the counters of records of share groups by what happened to them."""
+    lines = (line.rpartition(" ") for line in http.get("/metrics").text.splitlines())
+    name = re.compile(r"stele_share_group_(\w+)_records_total")
+    return {match[1]: float(value) for text, _, value in lines if (match := name.fullmatch(text))}
