@@ -260,6 +260,32 @@ def test_a_group_is_shown_and_its_reset_previewed_before_it_is_done(
     assert {part["committed"] for part in after["partitions"] if part["committed"] is not None} == {0}
 
 
+def test_a_group_that_changes_its_protocol_shows_epochs_and_managed_members(
+    open_page: Open, broker: BrokerProcess, http: httpx.Client
+) -> None:
+    body = {"topics": ["flights"], "session_timeout_ms": 60_000, "client_id": "a-script"}
+    http.post("/v1/groups/mixed/members", json=body).raise_for_status()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.kafka_bootstrap,
+            "group.id": "mixed",
+            "group.protocol": "consumer",
+            "client.id": "a-consumer",
+        }
+    )
+    consumer.subscribe(["flights"])
+    page = open_page("/console/groups?group=mixed")
+    while not consumer.assignment():
+        consumer.poll(0.1)
+    page.reload()
+    epoch = http.get("/v1/groups/mixed").json()["generation"]
+    for client, chips in (("a-consumer", [f"epoch {epoch}"]), ("a-script", ["managed", f"epoch {epoch}"])):
+        row = page.get_by_role("table", name="Members").get_by_role("row").filter(has_text=client)
+        expect(row.locator(".chip")).to_have_text(chips)
+        expect(row).to_contain_text("flights")
+    consumer.close()
+
+
 def test_a_share_group_is_shown_with_its_records_in_flight(open_page: Open, http: httpx.Client) -> None:
     http.put("/v1/topics/parcels", json={"partitions": 1}).raise_for_status()
     records = {"records": [{"value": str(number)} for number in range(5)]}
