@@ -39,6 +39,8 @@ from .group_store import (
     StoredGroups,
 )
 from .postgres_consumer_groups import apply_consumer_change, consumer_groups, delete_consumer_group
+from .postgres_share_groups import apply_share_change, share_partitions
+from .share_group_store import DeleteSharePartitions, SharePartitionRecord
 from .transaction_store import StoredAnswer, StoredTransactions
 
 _T = TypeVar("_T")
@@ -113,6 +115,7 @@ class PostgresGroupStore:
                 groups=groups,
                 offsets=[_offset(*row) for row in rows],
                 consumer_groups=consumer_groups(connection),
+                share_partitions=share_partitions(connection),
             )
 
         return self._run(work)
@@ -203,16 +206,20 @@ def _apply(connection: Connection, change: StoreChange) -> None:
             _delete_group(connection, group_id)
             delete_consumer_group(connection, group_id)
             connection.execute("DELETE FROM group_offsets WHERE group_id = %s", (group_id,))
+            apply_share_change(connection, DeleteSharePartitions(group=change.group, topic_id=None))
+        case SharePartitionRecord() | DeleteSharePartitions():
+            apply_share_change(connection, change)
         case DeleteOffset():
             connection.execute(
                 "DELETE FROM group_offsets WHERE group_id = %s AND topic = %s AND part = %s",
                 (change.group.encode(), change.topic, change.partition),
             )
         case DeleteTopicOffsets():
-            connection.execute(
-                "DELETE FROM group_offsets WHERE topic = %s AND topic_id IS DISTINCT FROM %s",
-                (change.topic, change.besides),
-            )
+            for table in ("group_offsets", "share_partitions"):
+                connection.execute(
+                    f"DELETE FROM {table} WHERE topic = %s AND topic_id IS DISTINCT FROM %s",  # noqa: S608 - from above
+                    (change.topic, change.besides),
+                )
         case _:
             raise InvalidRequest(
                 "shared storage does not support this yet; use a broker with storage=embedded"

@@ -130,6 +130,13 @@ class LiveShareGroup:
             has_dead_letters=dead_letter_topic not in ("", topic),
         )
 
+    def check_served(self) -> None:
+        """Check that no other broker may have the group. Raises ``NotCoordinator``, ``CoordinatorNotAvailable``.
+
+        What is locked for a member is not stored, so nothing else would tell a broker that was paused.
+        """
+        self._context.check_open()
+
     def topic_of(self, topic_id: UUID) -> str:
         """Return the name of a topic in which the group has a state."""
         return self._names[topic_id]

@@ -86,7 +86,13 @@ class ShareGroups:
             GroupFull, TooManyGroups: a limit of the broker is reached.
             GroupStoreFailed, StorageUnavailable: repeat the heartbeat.
         """
-        self._check_served()
+        self._table.check_open()
+        if self._table.settings.storage == "shared":
+            # A client fetches from any broker, and the states are at the coordinator.
+            raise InvalidRequest(
+                "shared storage has no members of share groups; use the queue over HTTP, or a broker with "
+                "storage=embedded"
+            )
         request.check()
         check_group_id(request.group)
         self._check_size(request)
@@ -99,12 +105,6 @@ class ShareGroups:
             raise GroupOfOtherType(request.group, live.type)
         with self._table.listed(live):
             return await share.heartbeat(request)
-
-    def _check_served(self) -> None:
-        self._table.check_open()
-        if self._table.settings.storage == "shared":
-            # A client fetches from any broker, and the states are at the coordinator.
-            raise InvalidRequest("shared storage has no share groups; use a broker with storage=embedded")
 
     def _check_size(self, request: ShareHeartbeat) -> None:
         """Raises ``InvalidRequest``."""
@@ -133,7 +133,7 @@ class ShareGroups:
 
         For members that do not join. ``reset`` as in ``LiveShareGroup.start_partitions``. Raises as ``heartbeat``.
         """
-        self._check_served()
+        self._table.check_open()
         check_group_id(group)
         live = self._table.existing_or_new(group)
         share = live.joined_share_group()

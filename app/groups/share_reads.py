@@ -178,6 +178,7 @@ async def _acquire_in(
         if fetched.error is not None:
             raise fetched.error
         headers = list(batches_from(fetched, offset))
+        share.check_served()
         acquired = known.acquire(
             read.member_id,
             read_from=offset,

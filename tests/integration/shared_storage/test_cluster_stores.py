@@ -37,6 +37,7 @@ from app.cluster.postgres_credentials import PostgresCredentialStore
 from app.cluster.postgres_groups import PostgresGroupStore
 from app.cluster.postgres_import import import_data_dir
 from app.cluster.postgres_membership import PostgresMembership
+from app.cluster.share_group_store import DeleteSharePartitions, SharePartitionRecord, StoredRecords
 from app.cluster.sqlite import SqliteCatalog
 from app.cluster.sqlite_acls import SqliteAclStore
 from app.cluster.sqlite_credentials import SqliteCredentialStore
@@ -248,6 +249,18 @@ def offset(of: str, partition: int, value: int, topic_id: UUID, topic: str = "or
     )
 
 
+def share_state(of: str, topic_id: UUID, partition: int, *records: StoredRecords) -> SharePartitionRecord:
+    return SharePartitionRecord(
+        group=of,
+        topic="orders",
+        topic_id=topic_id,
+        partition=partition,
+        state_epoch=1,
+        start_offset=2**40,
+        records=records,
+    )
+
+
 def member_of(broker_id: int) -> Member:
     return Member(
         broker_id=broker_id,
@@ -294,6 +307,15 @@ def test_both_group_stores_keep_the_same_after_the_same_changes(
         with_members,
     ]
     rounds += of_consumers
+    of_queues: list[list[StoreChange]] = [
+        [share_state("q", old_id, 0), share_state("q", new_id, 1), share_state(NUL_AND_OMEGA, old_id, 2)],
+        [share_state("q", old_id, 0, StoredRecords(5, 6, 2, 0), StoredRecords(7, 2**40, 0, 3))],
+        [DeleteSharePartitions(group="q", topic_id=new_id)],
+        [DeleteTopicOffsets(topic="orders", besides=new_id)],
+        [share_state("q", new_id, 1), share_state("r", new_id, 1), share_state("s", new_id, 0)],
+        [DeleteSharePartitions(group="r", topic_id=None), DeleteGroup(group="s")],
+    ]
+    rounds += of_queues
     own = member_of(1)
     membership = PostgresMembership(session)
     membership.register(own)
@@ -313,7 +335,9 @@ def test_both_group_stores_keep_the_same_after_the_same_changes(
         assert list(ours.groups) == list(theirs.groups)
         assert list(ours.offsets) == list(theirs.offsets)
         assert list(ours.consumer_groups) == list(theirs.consumer_groups)
+        assert sorted(ours.share_partitions, key=str) == sorted(theirs.share_partitions, key=str)
     assert [record.group for record in shared.open().offsets] == ["h", "simple"]
+    assert [record.group for record in shared.open().share_partitions] == ["q"]
     embedded.close()
 
 

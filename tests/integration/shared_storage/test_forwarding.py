@@ -121,6 +121,36 @@ def test_requests_are_retriable_until_another_broker_takes_over(brokers: Brokers
     brokers[coordinator].start()
 
 
+def test_a_queue_is_served_by_any_broker_and_survives_its_coordinator(brokers: Brokers) -> None:
+    coordinator = brokers.coordinator()
+    other = brokers[other_than(brokers, coordinator)]
+    with Client(other.binary_url) as client:
+        client.create_topic("parcels")
+        for number in range(4):
+            client.produce("parcels", b"%d" % number)
+    body = {"topics": ["parcels"], "from": "earliest", "max_records": 3, "lock": "mine"}
+    polled = post(other.http_url, "/packing/share/poll", body)
+    assert polled.status_code == 200, polled.text
+    records = polled.json()["records"]
+    assert [(one["offset"], one["deliveries"]) for one in records] == [(0, 1), (1, 1), (2, 1)]
+    # Whoever knows the lock settles, through whichever broker.
+    place = {"topic": "parcels", "partition": 0}
+    at_coordinator = brokers[coordinator].http_url
+    acked = post(at_coordinator, "/packing/share/ack", {"lock": "mine", "records": [place | {"offset": 0}]})
+    assert acked.status_code == 200, acked.text
+    freed = {"lock": "mine", "records": [place | {"offset": 2}]}
+    assert post(other.http_url, "/packing/share/release", freed).status_code == 200
+
+    brokers[coordinator].kill()
+    again = {"topics": ["parcels"], "max_records": 10}
+    while (answer := post(other.http_url, "/packing/share/poll", again)).status_code != 200:
+        assert (answer.status_code, answer.json()["retriable"]) == (503, True), answer.text
+    # What was accepted never comes again, a stored delivery counts, and locks end with their coordinator.
+    found = [(one["offset"], one["deliveries"]) for one in answer.json()["records"]]
+    assert found == [(1, 1), (2, 2), (3, 1)]
+    brokers[coordinator].start()
+
+
 def test_access_rules_hold_for_the_client_and_not_for_the_broker(tmp_path: Path) -> None:
     with ExitStack() as stack:
         server = stack.enter_context(PostgresServer(postgres_bin(), fsync="off", wal_level="replica"))
