@@ -45,8 +45,10 @@ def exposed(directory: Path) -> set[str]:
     ):
         http.post("/v1/topics/orders/records", json={"records": [{"value": "x"}]})
         http.post("/v1/groups/billing/poll", json={"topics": ["orders"]})
+        http.post("/v1/groups/packing/share/poll", json={"topics": ["orders"]})
         deadline_s = time.monotonic() + 30
-        while 'stele_group_lag{group="billing"' not in (text := http.get("/metrics").text):
+        sampled = ('stele_group_lag{group="billing"', 'stele_share_group_records_in_flight{group="packing"')
+        while not all(series in (text := http.get("/metrics").text) for series in sampled):
             assert time.monotonic() < deadline_s, text
     return set(re.findall(r"^(stele_\w+)", text, re.MULTILINE))
 
@@ -54,9 +56,12 @@ def exposed(directory: Path) -> set[str]:
 def test_every_metric_that_is_asked_for_exists(tmp_path: Path) -> None:
     asked = {name for expression in expressions() for name in _NAME.findall(expression)}
     of_connectors = {name for name in asked if name.startswith("stele_cdc_")}
-    declared = _NAME.findall((ROOT / "app/cdc/metrics.py").read_text())
-    assert {name.removesuffix("_total") for name in of_connectors} <= set(declared)
-    assert asked - of_connectors <= exposed(tmp_path)
+    # Brokers with shared storage have these.
+    of_clusters = {name for name in asked if name.startswith(("stele_cluster_", "stele_shared_"))}
+    for names, module in ((of_connectors, "cdc/metrics.py"), (of_clusters, "api/cluster_metrics.py")):
+        declared = _NAME.findall((ROOT / "app" / module).read_text())
+        assert {name.removesuffix("_total") for name in names} <= set(declared)
+    assert asked - of_connectors - of_clusters <= exposed(tmp_path)
     assert len(asked) > 20
 
 
