@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import stat
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from app.security.authenticator import Authenticator
 from app.security.credentials import Credentials
 from app.security.principal import Principal
 from app.security.sasl import Challenge, Done, Failed, Mechanism
-from app.security.scram import ScramCredential, credential_of_password
+from app.security.scram import ScramCredential, credential_of_password, is_password
 
 PASSWORD = "correct horse battery"
 PEER = Peer("kafka", "10.0.0.1:5000", "10.0.0.1")
@@ -153,6 +154,43 @@ async def test_a_password_logs_in_until_it_is_replaced(tmp_path: Path) -> None:
         await logins.credentials.set_password("alice", "another password")
         assert await logins.login_password("alice", PASSWORD, PEER, mechanism="BASIC") is None
         assert await logins.login_password("nobody", PASSWORD, PEER, mechanism="BASIC") is None
+
+
+async def test_a_password_is_right_while_the_credentials_are_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another broker changes a user while the password of a second one is checked."""
+    checking, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def check(credential: ScramCredential, password: str) -> bool:
+        loop.call_soon_threadsafe(checking.set)
+        go_on.wait()
+        return is_password(credential, password)
+
+    monkeypatch.setattr("app.security.authenticator.is_password", check)
+    async with authenticator(tmp_path, SetClock(), []) as logins, opened(tmp_path) as elsewhere:
+        await logins.credentials.add_user("alice", PASSWORD)
+        # The order in which a client stored them, or the store lists them, makes no difference.
+        await logins.credentials.delete_scram("alice", "SCRAM-SHA-256")
+        await logins.credentials.set_scram(
+            "alice", credential_of_password("SCRAM-SHA-256", PASSWORD, salt=b"0123456789abcdef")
+        )
+        login = asyncio.create_task(logins.login_password("alice", PASSWORD, PEER, mechanism="BASIC"))
+        await checking.wait()
+        await elsewhere.add_user("bob", "another password")
+        await logins.credentials.refresh()
+        go_on.set()
+        assert await login is not None
+        # What another broker replaced is wrong from the moment on at which this one knows.
+        checking.clear()
+        go_on.clear()
+        stale = asyncio.create_task(logins.login_password("bob", "another password", PEER, mechanism="BASIC"))
+        await checking.wait()
+        await elsewhere.set_password("bob", "a third password")
+        await logins.credentials.refresh()
+        go_on.set()
+        assert await stale is None
 
 
 async def test_an_api_key_logs_in_as_bearer_and_as_the_password_of_its_id(tmp_path: Path) -> None:
