@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from stele import Client
 from stele.testing import BrokerProcess, run_broker
 from stele.wire import messages as m
 from stele.wire.framing import FrameReader
+
+from app.network.first_bytes import HANDSHAKE_FAILURE_ALERT, is_tls_hello
 
 EXAMPLES = 300
 # The largest frame, its copy, and what the allocator keeps.
@@ -93,12 +95,16 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(mutated(), st.binary(max_size=200)))
+@example(b"\x16\x03\x01")
 def test_whatever_comes_the_broker_answers_in_whole_frames_and_serves_the_next(
     broker: BrokerProcess, data: bytes
 ) -> None:
     received = send_and_read_to_the_end(broker, data)
 
-    assert is_whole_answers(received), (data, received)
+    if is_tls_hello(data):
+        assert received == HANDSHAKE_FAILURE_ALERT
+    else:
+        assert is_whole_answers(received), (data, received)
     answer = send_and_read_to_the_end(broker, m.FlushRequest().encode())
     assert answer == m.FlushResponse().encode()
 
