@@ -93,6 +93,8 @@ class ShareQueue:
         """
         broker = self._broker
         request.check(wait_ms_max=broker.settings.fetch_wait_ms_max)
+        # Another broker may just have created them.
+        await broker.find_topics(request.topics)
         partitions = [
             TopicPartition(name, number)
             for name in sorted(request.topics)
