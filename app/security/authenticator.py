@@ -175,7 +175,7 @@ class Authenticator:
         credential = self.credentials.password_credential(user)
         entry = hmac.digest(self._cache_key, f"{user}\0{password}".encode(), hashlib.sha256)
         cached = self._cache.get(entry)
-        if cached is not credential:
+        if cached != credential:
             async with self._hashing:
                 if self._is_refused(peer, user):
                     raise _Refused
@@ -183,7 +183,7 @@ class Authenticator:
                 if not await loop.run_in_executor(self._threads, is_password, credential, password):
                     return None
             # It may have been replaced or deleted meanwhile.
-            if self.credentials.password_credential(user) is not credential:
+            if self.credentials.password_credential(user) != credential:
                 return None
             self._cache[entry] = credential
             if len(self._cache) > _CACHED_MAX:

@@ -95,11 +95,7 @@ class Credentials:
             old_scram, old_keys = self._scram, self._keys
             self._scram = {}
             for record in records:
-                mechanism, credential = _credential(record)
-                known = old_scram.get(record.user, {}).get(mechanism)
-                # Logins that are under way go on with the credential that they began with, as long as it is valid.
-                kept = credential if known is None or known != credential else known
-                self._scram.setdefault(record.user, {})[mechanism] = kept
+                self._put(record)
             self._keys = {key.key_id: key for key in keys}
         for user, by_mechanism in old_scram.items():
             if any(self._scram.get(user, {}).get(name) != known for name, known in by_mechanism.items()):
@@ -136,8 +132,11 @@ class Credentials:
     def password_credential(self, user: str) -> ScramCredential:
         """Return the credential to check a password with, made up for an unknown user."""
         by_mechanism = self._scram.get(user, {})
-        has_first = _MECHANISMS[0] in by_mechanism or not by_mechanism
-        return self.scram(user, _MECHANISMS[0] if has_first else _MECHANISMS[1])
+        # Always the same one, whatever the order in which they were stored: logins compare it with an earlier one.
+        for mechanism in _MECHANISMS:
+            if mechanism in by_mechanism:
+                return by_mechanism[mechanism]
+        return self.scram(user, _MECHANISMS[0])
 
     def api_keys(self) -> list[ApiKeyRecord]:
         return list(self._keys.values())
@@ -293,8 +292,14 @@ class Credentials:
             raise TooManyCredentials("users", USERS_MAX)
 
     def _put(self, record: ScramRecord) -> None:
-        mechanism, credential = _credential(record)
-        self._scram.setdefault(record.user, {})[mechanism] = credential
+        mechanism = cast("ScramMechanism", record.mechanism)
+        self._scram.setdefault(record.user, {})[mechanism] = ScramCredential(
+            mechanism=mechanism,
+            salt=record.salt,
+            stored_key=record.stored_key,
+            server_key=record.server_key,
+            iterations=record.iterations,
+        )
 
     def _revoked(self, credential: str) -> None:
         for observer in self._observers:
@@ -312,17 +317,6 @@ def _record(user: str, credential: ScramCredential) -> ScramRecord:
         stored_key=credential.stored_key,
         server_key=credential.server_key,
         iterations=credential.iterations,
-    )
-
-
-def _credential(record: ScramRecord) -> tuple[ScramMechanism, ScramCredential]:
-    mechanism = cast("ScramMechanism", record.mechanism)
-    return mechanism, ScramCredential(
-        mechanism=mechanism,
-        salt=record.salt,
-        stored_key=record.stored_key,
-        server_key=record.server_key,
-        iterations=record.iterations,
     )
 
 
