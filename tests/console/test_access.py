@@ -1,4 +1,4 @@
-"""The screen of users, access rules and quotas: what is listed, added and removed, and who is shown it."""
+"""The screen of users, API keys, access rules and quotas: what is listed, added and removed, and who is shown it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,15 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         "STELE_LOGIN_FAILURES_FREE": "1000",
     }
     with run_broker(data_dir=data_dir, environment=environment) as broker:
+        # The user came with a key.
+        with httpx.Client(base_url=broker.http_url, auth=(USER, PASSWORD), timeout=60) as client:
+            delete_keys(client)
         yield broker
+
+
+def delete_keys(client: httpx.Client) -> None:
+    for key in client.get("/v1/keys").json()["keys"]:
+        client.delete(f"/v1/keys/{key['id']}").raise_for_status()
 
 
 @pytest.fixture
@@ -52,6 +60,7 @@ def admin(secure: BrokerProcess) -> Iterator[httpx.Client]:
         for user in client.get("/v1/users").json()["users"]:
             if user["name"] != USER:
                 client.delete(f"/v1/users/{user['name']}").raise_for_status()
+        delete_keys(client)
         client.delete("/v1/acls?permission=ANY").raise_for_status()
         for quota in client.get("/v1/quotas").json()["quotas"]:
             values = dict.fromkeys(quota["values"])
@@ -110,6 +119,84 @@ def test_users_are_created_changed_and_deleted(
     assert [user["name"] for user in admin.get("/v1/users").json()["users"]] == [USER]
 
 
+def topics_with(secure: BrokerProcess, key: str) -> int:
+    return httpx.get(f"{secure.http_url}/v1/topics", headers={"authorization": f"Bearer {key}"}).status_code
+
+
+def test_a_key_is_shown_once_and_works_until_it_is_deleted(
+    secure: BrokerProcess, admin: httpx.Client, open_page: Open
+) -> None:
+    page = log_in(open_page, secure)
+    expect(page.get_by_text("No keys.")).to_be_visible()
+    page.get_by_role("button", name="New key…").click()
+    dialog = page.get_by_role("dialog", name="New API key")
+    expect(dialog.get_by_label("User")).to_have_value(USER)
+    dialog.get_by_label("User").fill("ingest")
+    dialog.get_by_label("Description").fill("the <b>scanner</b> in hall 7")
+    dialog.get_by_label("Days until it expires").fill("30")
+    dialog.get_by_role("button", name="Create").click()
+    made = page.get_by_role("dialog", name="API key created")
+    key = made.get_by_label("API key", exact=True).inner_text()
+    assert topics_with(secure, key) == 200
+    made.get_by_role("button", name="Done").click()
+    row = rows(page, "keys")
+    expect(row).to_contain_text("User:ingest")
+    expect(row).to_contain_text("the <b>scanner</b> in hall 7")
+    assert key not in page.content()
+    assert key not in page.url
+    page.reload()
+    expect(row).to_have_count(1)
+    assert key not in page.content()
+    (listed,) = admin.get("/v1/keys").json()["keys"]
+    assert listed["principal"] == "User:ingest"
+    assert listed["expires_at"] - listed["created_at"] == 30 * 86_400_000
+
+    page.get_by_label("Search users, keys, rules and quotas").fill("scanner")
+    expect(row).to_have_count(1)
+    row.get_by_role("button", name=f"Delete key {listed['id']} of User:ingest").click()
+    dialog = page.get_by_role("dialog", name="Delete the API key")
+    dialog.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_text("Key deleted")).to_be_visible()
+    expect(row).to_have_count(0)
+    assert topics_with(secure, key) == 401
+    assert admin.get("/v1/keys").json()["keys"] == []
+
+
+def test_a_user_without_rights_has_keys_of_its_own_alone(
+    secure: BrokerProcess, admin: httpx.Client, open_page: Open
+) -> None:
+    admin.post("/v1/users", json={"name": "carol", "password": PASSWORD}).raise_for_status()
+    admin.post("/v1/keys", json={"user": "dora", "description": "of another"}).raise_for_status()
+    page = log_in(open_page, secure, "carol", may_fail=True)
+    page.get_by_role("button", name="New key…").click()
+    dialog = page.get_by_role("dialog", name="New API key")
+    expect(dialog.get_by_label("User")).to_have_value("carol")
+    dialog.get_by_label("User").fill("dora")
+    dialog.get_by_role("button", name="Create").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("not allowed to create tokens")
+    dialog.get_by_label("User").fill("carol")
+    dialog.get_by_role("button", name="Create").click()
+    made = page.get_by_role("dialog", name="API key created")
+    key = made.get_by_label("API key", exact=True).inner_text()
+    made.get_by_role("button", name="Done").click()
+    row = rows(page, "keys")
+    expect(row).to_have_count(1)
+    expect(row).to_contain_text("User:carol")
+    expect(row).to_contain_text("never")
+    assert topics_with(secure, key) == 200
+    row.get_by_role("button", name="Delete key").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+    expect(row).to_have_count(0)
+    assert [left["principal"] for left in admin.get("/v1/keys").json()["keys"]] == ["User:dora"]
+    assert topics_with(secure, key) == 401
+
+
+def test_an_expired_key_is_marked(secure: BrokerProcess, admin: httpx.Client, open_page: Open) -> None:
+    admin.post("/v1/keys", json={"user": "dora", "expires_in_ms": 1}).raise_for_status()
+    page = log_in(open_page, secure)
+    expect(rows(page, "keys")).to_contain_text("expired")
+
+
 def test_what_the_broker_refuses_is_shown_in_the_dialog(
     secure: BrokerProcess, admin: httpx.Client, open_page: Open
 ) -> None:
@@ -165,7 +252,7 @@ def test_rules_are_added_found_and_removed(
         ("User:ops", "ALLOW", "ALTER_CONFIGS", "kafka-cluster", "10.0.0.7"),
     }
 
-    page.get_by_label("Search users, rules and quotas").fill("SHOP")
+    page.get_by_label("Search users, keys, rules and quotas").fill("SHOP")
     expect(row).to_have_count(1)
     remove = row.get_by_role("button", name="Remove the rule: User:billing may not DELETE")
     remove.click()
@@ -247,11 +334,15 @@ def test_quotas_are_set_and_removed(secure: BrokerProcess, admin: httpx.Client, 
 @pytest.mark.parametrize(
     ("operations", "sections", "buttons"),
     [
-        ((), [], []),
-        (("DESCRIBE",), ["Users", "Access rules"], []),
-        (("ALTER",), ["Users", "Access rules"], ["New user…", "New rule…"]),
-        (("DESCRIBE_CONFIGS",), ["Quotas"], []),
-        (("DESCRIBE", "ALTER_CONFIGS"), ["Users", "Access rules", "Quotas"], ["Set a quota…"]),
+        ((), ["API keys"], ["New key…"]),
+        (("DESCRIBE",), ["Users", "API keys", "Access rules"], ["New key…"]),
+        (("ALTER",), ["Users", "API keys", "Access rules"], ["New user…", "New key…", "New rule…"]),
+        (("DESCRIBE_CONFIGS",), ["API keys", "Quotas"], ["New key…"]),
+        (
+            ("DESCRIBE", "ALTER_CONFIGS"),
+            ["Users", "API keys", "Access rules", "Quotas"],
+            ["New key…", "Set a quota…"],
+        ),
     ],
 )
 def test_a_client_is_shown_what_it_may_use(
@@ -271,16 +362,18 @@ def test_a_client_is_shown_what_it_may_use(
             for operation in operations
         ),
     )
+    admin.post("/v1/keys", json={"user": "dora"}).raise_for_status()
     page = log_in(open_page, secure, "carol")
     expect(page.locator("main h2")).to_have_text(sections)
     expect(page.locator("main .new")).to_have_text(buttons)
-    assert page.get_by_role("link", name="Access").count() == (1 if sections else 0)
+    expect(page.get_by_role("link", name="Access")).to_have_count(1)
     if "Users" in sections:
         expect(rows(page, "users")).to_have_count(2)
         removals = rows(page, "rules").get_by_role("button")
         expect(removals).to_have_count(1 + len(operations) if "New rule…" in buttons else 0)
-    elif not sections:
-        expect(page.get_by_text("You may not see users, access rules and quotas")).to_be_visible()
+    # Keys of others are listed for those who may see users, and deleted by those who may change them.
+    expect(rows(page, "keys")).to_have_count(1 if "Users" in sections else 0)
+    expect(rows(page, "keys").get_by_role("button")).to_have_count(1 if "New user…" in buttons else 0)
 
 
 def test_without_rules_the_page_says_so(open_page: Open) -> None:
@@ -297,6 +390,7 @@ def test_the_screen_can_be_used_by_everybody(
     for name in ("billing", "ingest"):
         admin.post("/v1/users", json={"name": name, "password": PASSWORD}).raise_for_status()
     add_rules(admin, *SCREENSHOT_RULES)
+    admin.post("/v1/keys", json={"user": "ingest", "description": "nightly import"}).raise_for_status()
     entity = {"user": "ingest"}
     admin.patch(
         "/v1/quotas", json={"entity": entity, "values": {"producer_byte_rate": 1048576}}
@@ -305,7 +399,7 @@ def test_the_screen_can_be_used_by_everybody(
     expect(rows(page, "rules")).to_have_count(4)
     if screenshots is not None and scheme == "light":
         page.screenshot(path=screenshots / "access.png")
-    for dialog in (None, "New user…", "New rule…", "Set a quota…"):
+    for dialog in (None, "New user…", "New key…", "New rule…", "Set a quota…"):
         if dialog is not None:
             page.get_by_role("button", name=dialog).click()
         violations = cast("dict[str, Any]", Axe().run(page).response)["violations"]

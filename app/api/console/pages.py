@@ -26,6 +26,7 @@ from ...security.acl import (
     DESCRIBE_CLUSTER,
     DESCRIBE_CONFIGS_CLUSTER,
 )
+from ...security.principal import ANONYMOUS
 from ..errors import HttpError
 from ..rights import access_of
 from ..routes.status import VERSION
@@ -66,34 +67,44 @@ class Screen:
     path: str
     name: str
     title: str
-    # Only for clients that may see users, access rules or quotas.
-    is_for_admins: bool = False
+    # Only for clients that may see users, API keys, access rules or quotas.
+    needs_rights: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a client may see and change on the screen of users, rules and quotas."""
+    """What a client may see and change on the screen of users, keys, rules and quotas."""
 
     sees_users: bool = True
     changes_users: bool = True
+    # A client that is logged in sees and changes its own.
+    sees_keys: bool = True
     sees_quotas: bool = True
     changes_quotas: bool = True
 
     @property
     def any(self) -> bool:
-        return self.sees_users or self.sees_quotas
+        return self.sees_keys or self.sees_quotas
 
 
 def _rights_of(request: Request) -> Rights:
     access = access_of(request)
     if access is None:
         return Rights()
+    sees_users = access.sees(DESCRIBE_CLUSTER)
     return Rights(
-        sees_users=access.sees(DESCRIBE_CLUSTER),
+        sees_users=sees_users,
         changes_users=access.sees(ALTER_CLUSTER),
+        sees_keys=sees_users or not access.principal.is_anonymous,
         sees_quotas=access.sees(DESCRIBE_CONFIGS_CLUSTER),
         changes_quotas=access.sees(ALTER_CONFIGS_CLUSTER),
     )
+
+
+def _user_of(request: Request) -> str:
+    """Return the name of the client's user, empty if it is not logged in."""
+    principal = request.scope.get("stele.principal", ANONYMOUS)
+    return "" if principal.is_anonymous else principal.name
 
 
 SCREENS = (
@@ -104,7 +115,7 @@ SCREENS = (
     Screen("/console/groups", "groups", "Groups"),
     Screen("/console/transactions", "transactions", "Transactions"),
     Screen("/console/storage", "storage", "Storage"),
-    Screen("/console/access", "access", "Access", is_for_admins=True),
+    Screen("/console/access", "access", "Access", needs_rights=True),
 )
 
 
@@ -142,13 +153,14 @@ def _environment() -> Environment:
 
 
 @lru_cache(maxsize=16 * len(SCREENS))
-def _render(name: str, has_login: bool, rights: Rights) -> bytes:
+def _render(name: str, has_login: bool, rights: Rights, user: str) -> bytes:
     screen = next(screen for screen in SCREENS if screen.name == name)
     template = _environment().get_template(f"{name}.html")
     return template.render(
         screen=screen,
-        screens=[entry for entry in SCREENS if rights.any or not entry.is_for_admins],
+        screens=[entry for entry in SCREENS if rights.any or not entry.needs_rights],
         rights=rights,
+        user=user,
         static=f"/console/static/{_assets().version}",
         version=VERSION,
         has_login=has_login,
@@ -177,7 +189,9 @@ def _screen_page(*, has_login: bool) -> Callable[[Request], Awaitable[Response]]
     async def page(request: Request) -> Response:
         path = request.url.path.rstrip("/") or "/"
         screen = next(screen for screen in SCREENS if screen.path == path)
-        body = await asyncio.to_thread(_render, screen.name, has_login, _rights_of(request))
+        # Of the others, there is one rendering for all users.
+        user = _user_of(request) if screen.needs_rights else ""
+        body = await asyncio.to_thread(_render, screen.name, has_login, _rights_of(request), user)
         return _html(body, "no-cache")
 
     return page

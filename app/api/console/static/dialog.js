@@ -1,4 +1,4 @@
-// Dialogs with a form. Escape closes them; errors appear inside.
+// Dialogs. Escape closes them; errors of a form appear inside.
 import { h } from "./dom.js";
 
 // Resolves with the result of `work(form)` once it succeeds, or with undefined if the dialog is closed first.
@@ -38,4 +38,16 @@ export function askWithName(title, text, name, button, work) {
   const input = h("input", { name: "typed", autocomplete: "off", spellcheck: "false", required: true });
   const fields = [h("p", null, text), h("label", null, `Type ${name} to confirm`, input)];
   return ask(title, fields, { button, danger: true, work, isReady: () => input.value === name });
+}
+
+// Shows something that needs no decision. Resolves when the dialog is closed.
+export function tell(title, fields) {
+  return new Promise((resolve) => {
+    const dialog = h("dialog", { "aria-labelledby": "dialog-title" },
+      h("form", { method: "dialog", class: "stack" }, h("h2", { id: "dialog-title" }, title), fields,
+        h("div", { class: "row end" }, h("button", { class: "primary" }, "Done"))));
+    dialog.addEventListener("close", () => { dialog.remove(); resolve(); });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
 }
