@@ -21,6 +21,7 @@ from stele.wire.isolation_level import IsolationLevel
 from .broker.broker import Broker
 from .broker.cluster import SharedCluster
 from .broker.listeners import Endpoint
+from .broker.surveys import Surveys
 from .clock import Clock, SystemClock
 from .cluster.catalog import Catalog
 from .cluster.group_store import GroupStore
@@ -192,10 +193,11 @@ def open_shared(settings: Settings, displaced: Callable[[], object]) -> SharedPa
             clock=clock,
             options=options,
         )
-        stores = SharedStores(url, groups_lease=GROUPS_LEASE, incarnation=incarnation)
+        stores = SharedStores(url, engine.pool, groups_lease=GROUPS_LEASE, incarnation=incarnation)
     except ValueError as error:
         raise InvalidStorage(str(error)) from error
-    cluster = SharedCluster(stores.membership, clock=clock, displaced=displaced)
+    surveys = Surveys(stores.surveyor, stores.traffic, clock)
+    cluster = SharedCluster(stores.membership, clock=clock, displaced=displaced, surveys=surveys)
     return SharedParts(settings, engine, incarnation, cluster, stores)
 
 

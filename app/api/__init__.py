@@ -12,6 +12,7 @@
 - ``group_json``                offsets of groups in JSON, by topic
 - ``upload``, ``ndjson_upload`` records from a request into the log; NDJSON streamed in and out
 - ``tail_streams``, ``event_ids``, ``stream_slots``   live tails, their resumable ids, limits for streams
+- ``cluster_document``          the cluster as JSON, and what a broker reports to the others
 - ``transaction_records``   records for several topics in one request
 - ``table_streams``             tables of compacted topics, and the changes after them
 - ``cross_site``                CSRF and DNS-rebinding protection

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from ..broker.broker import Broker
+from ..broker.surveys import SurveyNow, Surveys
 from ..groups.group_lease import GROUPS_LEASE
 from ..storage.engine import SharedStorageCounts
 
@@ -22,11 +23,75 @@ def cluster_metrics(broker: Broker) -> Iterable[Metric]:
     held = GaugeMetricFamily(
         "stele_cluster_lease_held", "1 for a lease that this broker has, otherwise 0.", labels=("lease",)
     )
-    for name in (GROUPS_LEASE,):
+    for name in sorted({GROUPS_LEASE, *cluster.leases}):
         lease = cluster.lease(name)
         held.add_metric((name,), 1 if lease is not None and lease.broker_id == broker.broker_id else 0)
     yield held
     yield from _storage(counts)
+    if cluster.surveys is not None:
+        yield from _postgres(cluster.surveys)
+        yield from _survey(cluster.surveys.last)
+
+
+def _postgres(surveys: Surveys) -> Iterable[Metric]:
+    for name, text, value in (
+        (
+            "stele_shared_postgres_errors",
+            "Calls of this broker that PostgreSQL refused, or that did not reach it.",
+            surveys.postgres.errors,
+        ),
+        (
+            "stele_shared_postgres_round_trips",
+            "Round trips to PostgreSQL that this broker measured.",
+            surveys.postgres.round_trips,
+        ),
+        ("stele_shared_postgres_round_trip_seconds", "Their time.", surveys.postgres.round_trip_s),
+    ):
+        yield CounterMetricFamily(name, text, value=value)
+
+
+def _survey(now: SurveyNow) -> Iterable[Metric]:
+    """Report what is the same at every broker, as of the last survey."""
+    survey = now.survey
+    if survey is not None:
+        oldest_ms = survey.merge.oldest_ms
+        for name, text, value in (
+            (
+                "stele_cluster_merge_backlog_partitions",
+                "Partitions with bytes to merge.",
+                survey.merge.partitions,
+            ),
+            (
+                "stele_cluster_merge_backlog_bytes",
+                "Bytes in objects that are not merged yet.",
+                survey.merge.bytes,
+            ),
+            (
+                "stele_cluster_merge_backlog_oldest_seconds",
+                "How long the oldest of these bytes have waited; 0 if there are none.",
+                (oldest_ms or 0) / 1000,
+            ),
+            (
+                "stele_cluster_suspects",
+                "Objects that garbage collection has to look at.",
+                survey.sweep.suspects,
+            ),
+            (
+                "stele_cluster_deletable_objects",
+                "Objects without records whose bytes are not deleted yet.",
+                survey.sweep.deletable_objects,
+            ),
+            ("stele_cluster_metadata_bytes", "Tables and indexes without records.", survey.metadata_bytes),
+        ):
+            yield GaugeMetricFamily(name, text, value=value)
+    number = GaugeMetricFamily("stele_cluster_objects", "Objects with records.", labels=("store",))
+    size = GaugeMetricFamily("stele_cluster_object_bytes", "Bytes of these objects.", labels=("store",))
+    for total in now.objects or ():
+        if total.state == "committed":
+            number.add_metric((total.store,), total.count)
+            size.add_metric((total.store,), total.bytes)
+    yield number
+    yield size
 
 
 def _storage(counts: SharedStorageCounts) -> Iterable[Metric]:

@@ -21,7 +21,7 @@ from ..monitor.group_sampler import OTHERS
 from ..monitor.sampler import StickyNames, TopicSize, resident_bytes
 from .cluster_metrics import cluster_metrics
 from .listener_metrics import listener_metrics
-from .state import ApiState
+from .state import ApiState, broker_of
 from .transaction_metrics import transaction_metrics
 
 GROUP_TOPICS_MAX = 20
@@ -338,4 +338,7 @@ class _Groups(Collector):
 async def metrics(request: Request) -> Response:
     """Answer with all metrics in the text format of Prometheus."""
     registry: CollectorRegistry = request.app.state.registry
+    surveys = broker_of(request).cluster.surveys
+    if surveys is not None:
+        await surveys.now()
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -8,6 +8,7 @@ import logging
 import socket
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -24,10 +25,12 @@ from ..tracing import Traces
 from ..transactions.services import Transactions
 from .application import create_application
 from .authentication import Authenticate
+from .cluster_document import broker_report
 from .cross_site import RefuseCrossSite
 from .forwarding import AcceptForwarded, ForwardGroups, Forwarding
 from .http_traffic import CountedProtocol, counted_protocol
 from .request_ids import RequestIds
+from .routes.status import VERSION
 from .state import CdcView
 
 # Events that ``stream_slots`` (an aborted answer) and ``Admission`` (a refused connection) log themselves.
@@ -112,6 +115,7 @@ class HttpServer(uvicorn.Server):
         logging.getLogger("uvicorn.error").addFilter(_is_news)
         self.listening = asyncio.Event()
         self._sampler: Sampler = application.state.stele.sampler
+        broker.cluster.report_by(partial(broker_report, broker, self._sampler, VERSION))
         self._accept = traffic.accept = AcceptLoop(
             "http",
             self._make,

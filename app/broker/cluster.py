@@ -8,10 +8,12 @@ is alive. Whoever must know at once, because a topic is unknown or is about to b
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from ..clock import Clock
@@ -27,6 +29,7 @@ from ..cluster.membership import (
     Membership,
 )
 from ..errors import BrokerIdTaken, StorageUnavailable
+from .surveys import Surveys
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +64,20 @@ class Cluster(Protocol):
         """Return the lease, None if no broker is known to have it."""
         ...
 
+    @property
+    def leases(self) -> Mapping[str, Lease]:
+        """All leases in force, by name."""
+        ...
+
+    @property
+    def surveys(self) -> Surveys | None:
+        """What operators ask about all brokers; None if there can be no others."""
+        ...
+
+    def report_by(self, make: Callable[[], Mapping[str, Any]]) -> None:
+        """Let each heartbeat carry what ``make`` returns, a small JSON object; surveys show it."""
+        ...
+
     async def refresh(self) -> None:
         """Take over all changes that any broker made before the call. Raises ``StorageUnavailable``."""
         ...
@@ -76,9 +93,17 @@ class SoloCluster:
     is_shared = False
     members: Sequence[Member] = ()
     leaders = Leaders(())
+    surveys = None
+
+    @property
+    def leases(self) -> Mapping[str, Lease]:
+        return {}
 
     def lease(self, name: str) -> Lease | None:
         return None
+
+    def report_by(self, make: Callable[[], Mapping[str, Any]]) -> None:
+        """Do nothing: no other broker wants to know."""
 
     async def refresh(self) -> None:
         """Return: no other broker changes anything."""
@@ -109,7 +134,16 @@ class SharedCluster:
 
     is_shared = True
 
-    def __init__(self, membership: Membership, *, clock: Clock, displaced: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        membership: Membership,
+        *,
+        clock: Clock,
+        displaced: Callable[[], object],
+        surveys: Surveys | None = None,
+    ) -> None:
+        self.surveys = surveys
+        self._make_report: Callable[[], Mapping[str, Any]] | None = None
         self._membership = membership
         self._clock = clock
         self._displaced = displaced
@@ -140,6 +174,13 @@ class SharedCluster:
 
     def lease(self, name: str) -> Lease | None:
         return self._state.leases.get(name)
+
+    @property
+    def leases(self) -> Mapping[str, Lease]:
+        return self._state.leases
+
+    def report_by(self, make: Callable[[], Mapping[str, Any]]) -> None:
+        self._make_report = make
 
     def lease_moved(self) -> asyncio.Future[None]:
         """Return a future that ends when a lease is next known to have another holder, or none."""
@@ -253,7 +294,8 @@ class SharedCluster:
         while True:
             begun_ms = self._clock.monotonic_ms()
             try:
-                await self._run(lambda: self._membership.heartbeat(member))
+                report = None if self._make_report is None else json.dumps(self._make_report())
+                await self._run(partial(self._membership.heartbeat, member, report))
             except StorageUnavailable as error:
                 logger.warning("%s", error)
             except Displaced as error:
@@ -288,6 +330,8 @@ class SharedCluster:
         await self.leave()
         if self._look is not None:
             await asyncio.gather(self._look, return_exceptions=True)
+        if self.surveys is not None:
+            await self.surveys.close()
         await self._run(self._membership.close)
         self._threads.shutdown()
 

@@ -70,8 +70,11 @@ class Membership(Protocol):
         """
         ...
 
-    def heartbeat(self, member: Member) -> None:
-        """Note that the broker is alive; register it again if it was removed. Raises ``Displaced``."""
+    def heartbeat(self, member: Member, report: str | None = None) -> None:
+        """Note that the broker is alive; register it again if it was removed. Raises ``Displaced``.
+
+        ``report`` is a JSON object that surveys show; None keeps the last one.
+        """
         ...
 
     def look(self) -> ClusterState: ...

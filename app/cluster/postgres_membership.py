@@ -7,6 +7,7 @@ brokers register again. Leases are, because an epoch that is given twice would f
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import TypeVar
 from uuid import UUID
@@ -40,7 +41,7 @@ _LEASES = f"""
 _REGISTER = f"""
     INSERT INTO brokers (broker_id, incarnation, rack, endpoints) VALUES (%s, %s, %s, %s)
     ON CONFLICT (broker_id) DO UPDATE SET incarnation = EXCLUDED.incarnation, rack = EXCLUDED.rack,
-        endpoints = EXCLUDED.endpoints, started_at = now(), seen = now()
+        endpoints = EXCLUDED.endpoints, started_at = now(), seen = now(), report = NULL
     WHERE brokers.seen <= now() - {_DEAD} OR brokers.incarnation IN (EXCLUDED.incarnation, %s)
 """  # noqa: S608 - a number from above
 _ACQUIRE = f"""
@@ -76,12 +77,13 @@ class PostgresMembership:
 
         return self._run("the registration of the broker", work)
 
-    def heartbeat(self, member: Member) -> None:
+    def heartbeat(self, member: Member, report: str | None = None) -> None:
         def work(connection: Connection) -> bool:
             connection.execute("SET LOCAL synchronous_commit = off")
             updated = connection.execute(
-                "UPDATE brokers SET seen = now() WHERE broker_id = %s AND incarnation = %s",
-                (member.broker_id, member.incarnation),
+                "UPDATE brokers SET seen = now(), report = coalesce(%s, report) "
+                "WHERE broker_id = %s AND incarnation = %s",
+                (report, member.broker_id, member.incarnation),
             )
             return updated.rowcount == 1
 
@@ -92,9 +94,12 @@ class PostgresMembership:
 
     def look(self) -> ClusterState:
         def work(connection: Connection) -> ClusterState:
+            begun_s = time.perf_counter()
             with connection.pipeline():
                 members, leases = connection.execute(_MEMBERS), connection.execute(_LEASES)
                 versions = read_versions(connection)
+                # The queries above share one round trip.
+                self._session.traffic.measured(time.perf_counter() - begun_s)
                 return ClusterState(
                     members=tuple(
                         Member(

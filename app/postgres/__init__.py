@@ -3,6 +3,7 @@
 - ``migrations``  the numbered SQL files, and how a database gets from one version to the next
 - ``pool``        connections with the settings that every session needs, and threads that use them
 - ``session``     one connection for callers that block
+- ``traffic``     round-trip times and errors
 
 The layers above have the SQL. This package needs the extra ``cluster``; only a broker with
 shared storage imports it.

@@ -17,6 +17,7 @@ from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 
 from .migrations import migrate
+from .traffic import PostgresTraffic
 
 _T = TypeVar("_T")
 
@@ -76,6 +77,7 @@ class PostgresPool:
     """
 
     def __init__(self, dsn: str, *, schema: str = "stele", connections_max: int = CONNECTIONS_MAX) -> None:
+        self.traffic = PostgresTraffic()
         self._schema = schema
         self._conninfo = connection_string(dsn, schema)
         self._threads = ThreadPoolExecutor(connections_max, thread_name_prefix="postgres")
@@ -112,6 +114,7 @@ class PostgresPool:
             finally:
                 self._clean(connection)
         except psycopg.Error as error:
+            self.traffic.failed()
             raise PostgresUnavailable(f"PostgreSQL: {str(error).strip() or type(error).__name__}") from error
 
     def _connection(self) -> Connection:

@@ -15,6 +15,7 @@ import psycopg
 
 from .migrations import migrate
 from .pool import Connection, PostgresUnavailable, connection_string
+from .traffic import PostgresTraffic
 
 _T = TypeVar("_T")
 
@@ -25,8 +26,16 @@ _PAUSE_S = 0.1
 class PostgresSession:
     """Connects with the first call; calls from several threads wait for each other."""
 
-    def __init__(self, dsn: str, *, schema: str = "stele", retry_s: float = _RETRY_S) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = "stele",
+        retry_s: float = _RETRY_S,
+        traffic: PostgresTraffic | None = None,
+    ) -> None:
         """Raises ``ValueError`` if ``dsn`` is no connection string."""
+        self.traffic = traffic or PostgresTraffic()
         self._conninfo = connection_string(dsn, schema)
         self._schema = schema
         self._retry_s = retry_s
@@ -55,10 +64,12 @@ class PostgresSession:
                 try:
                     return self._run(work)
                 except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                    self.traffic.failed()
                     if self._is_closed or time.monotonic() + _PAUSE_S > until_s:
                         raise PostgresUnavailable(_text(error)) from error
                     time.sleep(_PAUSE_S)
                 except psycopg.Error as error:
+                    self.traffic.failed()
                     raise PostgresUnavailable(_text(error)) from error
 
     def _run(self, work: Callable[[Connection], _T]) -> _T:

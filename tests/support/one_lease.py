@@ -34,7 +34,7 @@ class OneLease:
         self.member = member
         return True
 
-    def heartbeat(self, member: Member) -> None: ...
+    def heartbeat(self, member: Member, report: str | None = None) -> None: ...
 
     def look(self) -> ClusterState:
         member, epoch = self.member, self.epoch

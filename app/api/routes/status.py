@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...broker.broker import Broker
-from ...cluster.membership import Member
 from ...errors import BrokerClosing
-from ...groups.group_lease import GROUPS_LEASE
+from ...security.acl import DESCRIBE_CLUSTER
+from ..cluster_document import member_document, own_document, survey_document
 from ..guarded_route import GuardedRoute
 from ..openapi import status as openapi
 from ..record_json import encode
+from ..rights import access_of
 from ..state import broker_of
 
 router = APIRouter(tags=["broker"], route_class=GuardedRoute)
-
-LEASES = (GROUPS_LEASE,)
 
 
 def _version() -> str:
@@ -50,45 +47,37 @@ async def readyz(request: Request) -> Response:
     return Response(b'{"status":"ready"}', media_type="application/json")
 
 
-def _own(broker: Broker) -> dict[str, Any]:
-    return {
-        "id": broker.broker_id,
-        "host": broker.settings.advertised_host or broker.settings.host,
-        "rack": broker.settings.broker_rack,
-        **{f"{listener}_port": endpoint.port for listener, endpoint in broker.endpoints.items()},
-    }
-
-
-def _member(member: Member) -> dict[str, Any]:
-    hosts = [endpoint.host for endpoint in member.endpoints.values()]
-    return {
-        "id": member.broker_id,
-        "host": hosts[0] if hosts else None,
-        "rack": member.rack,
-        "started_at": member.started_at_ms,
-        **{f"{listener}_port": endpoint.port for listener, endpoint in member.endpoints.items()},
-    }
-
-
 @router.get("/v1/cluster", openapi_extra=openapi.CLUSTER, summary="Describe the cluster")
 async def cluster(request: Request) -> Response:
     """Return the id of the cluster, its live brokers, their leases, and the numbers of topics and partitions.
 
-    ``broker_id`` is the broker that answers.
+    ``broker_id`` is the broker that answers. ``survey`` has all brokers, also those that were killed in the last
+    day, the objects and the work that waits. It is null for a broker on its own, and for clients that may not
+    describe the cluster.
     """
     broker = broker_of(request)
     topics = broker.topics()
+    surveys, access = broker.cluster.surveys, access_of(request)
+    survey = None
+    if surveys is not None and (access is None or access.sees(DESCRIBE_CLUSTER)):
+        survey = survey_document(surveys, await surveys.now())
     document = {
         "cluster_id": broker.cluster_id,
         "version": VERSION,
         "broker_id": broker.broker_id,
-        "brokers": [_member(member) for member in broker.cluster.members] or [_own(broker)],
+        "is_shared": broker.cluster.is_shared,
+        "brokers": [member_document(member) for member in broker.cluster.members] or [own_document(broker)],
         "leases": {
-            name: {"broker_id": lease.broker_id, "epoch": lease.epoch}
-            for name in LEASES
-            if (lease := broker.cluster.lease(name)) is not None
+            name: {
+                "broker_id": lease.broker_id,
+                "incarnation": str(lease.incarnation),
+                "epoch": lease.epoch,
+                "expires_in_ms": lease.expires_in_ms,
+            }
+            for name, lease in sorted(broker.cluster.leases.items())
         },
         "topics": len(topics),
         "partitions": sum(topic.partitions for topic in topics),
+        "survey": survey,
     }
-    return Response(encode(document), media_type="application/json")
+    return Response(encode(document), media_type="application/json", headers={"Cache-Control": "no-store"})

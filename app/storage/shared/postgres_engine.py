@@ -62,7 +62,8 @@ class PostgresEngine(SharedEngine):
         options: SharedOptions,
     ) -> None:
         self._data_dir = DataDir(files, path)
-        self._pool = PostgresPool(storage.postgres_url)
+        # Surveys of the cluster use it, too.
+        self.pool = self._pool = PostgresPool(storage.postgres_url)
         stores: dict[StoreKind, ObjectStore] = {StoreKind.INLINE: PostgresInlineStore(self._pool)}
         linger_ms, object_bytes = _LINGER_MS, options.object_bytes
         if storage.object_store == INLINE:

@@ -63,6 +63,46 @@ def test_the_metrics_tell_of_the_cluster_and_of_the_storage(brokers: Brokers) ->
     assert families[0]['stele_shared_cache_blocks_total{outcome="hit"}'] >= 1
 
 
+def test_every_broker_shows_the_same_survey(brokers: Brokers) -> None:
+    with Client(brokers[2].binary_url) as client:
+        client.create_topic("surveyed", partitions=3)
+        client.produce("surveyed", b"x" * 5000)
+    shown = [survey_of(brokers, number) for number in (1, 2, 3)]
+    for survey in shown:
+        assert [(one["id"], one["status"]) for one in survey["brokers"]] == [(n, "live") for n in (1, 2, 3)]
+        for one in survey["brokers"]:
+            broker = brokers[one["id"]]
+            assert one["process"]["id"] == broker.pid
+            assert one["heartbeat_age_ms"] < 5000
+            assert f"http://{one['endpoints']['http']['host']}:{one['http_port']}" == broker.http_url
+            assert set(one["connections"]) == {"http", "binary", "kafka"}
+        assert sum(one["totals"]["records_in"] for one in survey["brokers"]) >= 1
+        (total,) = (one for one in survey["objects"] if one["state"] == "committed")
+        assert total["store"] == "inline"
+        assert total["bytes"] > 5000
+        backlog = survey["merge_backlog"]
+        assert backlog["partitions"] >= 1
+        assert backlog["bytes"] >= 5000
+        assert backlog["oldest_ms"] >= 0
+        assert survey["metadata_bytes"] > 100_000
+        assert survey["postgres"]["p50_ms"] > 0
+    incarnations = [[one["incarnation"] for one in survey["brokers"]] for survey in shown]
+    assert incarnations[0] == incarnations[1] == incarnations[2]
+    leases = brokers.cluster(1)["leases"]
+    assert {lease["incarnation"] for lease in leases.values()} <= set(incarnations[0])
+    assert metrics_of(brokers[1])["stele_cluster_merge_backlog_bytes"] >= 5000
+    assert metrics_of(brokers[3])['stele_cluster_objects{store="inline"}'] >= 1
+    assert metrics_of(brokers[3])["stele_shared_postgres_round_trip_seconds_total"] > 0
+
+
+def survey_of(brokers: Brokers, number: int) -> dict[str, Any]:
+    """Wait until a broker knows the records, and what every broker reports; it may have a survey from before."""
+    while True:
+        survey = brokers.cluster(number)["survey"]
+        if survey["merge_backlog"]["bytes"] >= 5000 and all(one["rates"] for one in survey["brokers"]):
+            return survey
+
+
 def test_the_metrics_of_the_cluster_are_documented_and_no_others(brokers: Brokers) -> None:
     own = ("stele_cluster_", "stele_shared_")
     existing = {name.partition("{")[0] for name in metrics_of(brokers[1]) if name.startswith(own)}
