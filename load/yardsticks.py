@@ -1,6 +1,6 @@
 """Serve the yardsticks: servers that do part of the work and store nothing.
 
-Run as ``python -m load.yardsticks frames|ndjson|relay|sendfile [FILE]``; the port is printed.
+Run as ``python -m load.yardsticks frames|answers|ndjson|relay|sendfile [ARGUMENTS]``; the port is printed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,18 @@ _PRODUCED = struct.Struct(">IBBq")
 @contextmanager
 def yardstick_server(kind: str, *arguments: str) -> Generator[int]:
     """One of the servers below in a process of its own; gives its port."""
+    with yardstick_process(kind, *arguments) as (port, _):
+        yield port
+
+
+@contextmanager
+def yardstick_process(kind: str, *arguments: str) -> Generator[tuple[int, int]]:
+    """One of the servers below in a process of its own; gives its port and process id."""
     command = [sys.executable, "-m", "load.yardsticks", kind, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        yield int(process.stdout.readline())
+        yield int(process.stdout.readline()), process.pid
     finally:
         process.kill()
         process.wait()
@@ -76,6 +83,35 @@ class _FrameParser(asyncio.Protocol):
 
 async def _serve_frames() -> None:
     server = await asyncio.get_running_loop().create_server(_FrameParser, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+class _Answers(asyncio.Protocol):
+    """Answers as many requests as have arrived whole, all of one size, and looks at none of them."""
+
+    def __init__(self, request_bytes: int, answer: bytes) -> None:
+        self._request_bytes, self._answer = request_bytes, answer
+        self._missing = request_bytes
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        left = self._missing - len(data)
+        if left > 0:
+            self._missing = left
+            return
+        whole, begun = divmod(-left, self._request_bytes)
+        self._missing = self._request_bytes - begun
+        self._transport.write(self._answer * (whole + 1))
+
+
+async def _serve_answers(request_bytes: int, answer: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _Answers(request_bytes, answer), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
@@ -151,6 +187,8 @@ def main() -> None:
         uvloop.run(_serve_frames())
     elif kind == "ndjson":
         _serve_ndjson()
+    elif kind == "answers":
+        uvloop.run(_serve_answers(int(sys.argv[2]), Path(sys.argv[3]).read_bytes()))
     elif kind == "relay":
         uvloop.run(_serve_relay())
     elif kind == "sendfile":
