@@ -101,6 +101,13 @@ class PendingProduce:
             durability=ticket.durability if is_promised else Durability.NONE,
         )
 
+    def placed(self) -> tuple[int, int, int]:
+        """Return base offset, append time and log start offset of ``result``, at less cost. Raises the same."""
+        ticket = self._ticket
+        if ticket.future is not None:
+            ticket.future.result()
+        return ticket.base_offset, ticket.log_append_time_ms, ticket.log_start_offset
+
     async def wait(self, timeout_ms: int) -> Produced:
         """Wait for the receipt and return it.
 
@@ -162,6 +169,11 @@ class QueuedProduce(PendingProduce):
         if self._error is not None:
             raise self._error
         return super().result()
+
+    def placed(self) -> tuple[int, int, int]:
+        if self._error is not None:
+            raise self._error
+        return super().placed()
 
     async def wait(self, timeout_ms: int) -> Produced:
         loop = asyncio.get_running_loop()

@@ -25,6 +25,7 @@ from pathlib import Path
 from stele.wire.isolation_level import IsolationLevel
 from stele.wire.messages import Durability
 from stele.wire.record_batch import (
+    NO_PRODUCER_ID,
     NO_TIMESTAMP,
     BatchHeader,
     set_log_append_time,
@@ -228,7 +229,7 @@ class EmbeddedEngine:
         if disk is not None and self._log_dir.failure is not None:
             raise LogDirFailed(disk.directory, self._log_dir.failure.cause)
         header = headers[0]
-        is_idempotent = header.has_producer_id and not header.is_control
+        is_idempotent = header.producer_id != NO_PRODUCER_ID and not header.is_control
         if is_idempotent:
             stored = log.producer_state.check(header, needs_state=needs_state)
             if stored is not None:
@@ -236,7 +237,7 @@ class EmbeddedEngine:
         if admit is not None:
             admit(header)
         log_append_time_ms = self._stamp(log.config, batches, headers)
-        stable_before, end_before = log.last_stable_offset, log.high_watermark
+        ends_before = log.readable_ends
         try:
             base_offset, last_offset = log.append(batches, headers, leader_epoch=self._manager.leader_epoch)
         except OSError as error:
@@ -252,7 +253,7 @@ class EmbeddedEngine:
             durability = Durability.APPENDED if future is None else Durability.SYNCED
             if (future is not None or sync_later) and disk.config.visibility == "synced":
                 disk.hold_back(base_offset, len(batches))
-        self._moved(log, stable_before, end_before, len(batches))
+        self._moved(log, ends_before, len(batches))
         return AppendTicket(
             base_offset=base_offset,
             last_offset=last_offset,
@@ -285,11 +286,12 @@ class EmbeddedEngine:
             is_synced = log.recovery_point > ticket.last_offset
             ticket.wait_for_sync(None if is_synced else self._flusher.next_round(log))
 
-    def _moved(self, log: PartitionLog, stable_before: int, end_before: int, size_bytes: int) -> None:
+    def _moved(self, log: PartitionLog, ends_before: tuple[int, int], size_bytes: int) -> None:
         """Notify readers if last stable offset or high watermark have moved, the latter by ``size_bytes``."""
-        stable, end = log.last_stable_offset, log.high_watermark
-        if stable == stable_before and end == end_before:
+        ends = log.readable_ends
+        if ends == ends_before:
             return
+        (stable, end), (stable_before, end_before) = ends, ends_before
         name = log.topic_partition
         if stable == end and stable_before == end_before:
             self._waiters.appended(name, size_bytes)
@@ -299,16 +301,17 @@ class EmbeddedEngine:
             )
 
     def _synced(self, log: DiskLog, work: FlushWork) -> None:
-        stable_before, end_before = log.last_stable_offset, log.high_watermark
+        ends_before = log.readable_ends
         size_bytes = log.flushed(work)
         if self._logs.disk.get(log.topic_partition) is log:
-            self._moved(log, stable_before, end_before, size_bytes)
+            self._moved(log, ends_before, size_bytes)
 
     def _sync(self, log: DiskLog, *, sync: bool, sync_later: bool) -> asyncio.Future[None] | None:
         """See that what was just appended is synced in time; a future if that is to be waited for."""
-        if sync or log.unsynced_records >= log.config.flush_messages:
+        config = log.config
+        if sync or log.unsynced_records >= config.flush_messages:
             return self._flusher.next_round(log)
-        flush_ms = log.config.flush_ms
+        flush_ms = config.flush_ms
         if sync_later:
             # It is hidden meanwhile, and its producer may be gone before it asks.
             flush_ms = min(flush_ms, self._options.flush_interval_ms)

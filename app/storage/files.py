@@ -133,6 +133,13 @@ class RealFile:
         return os.fstat(self._fd).st_size
 
     def write_at(self, position: int, buffers: Sequence[Buffer]) -> None:
+        if len(buffers) == 1:
+            # Nearly every append.
+            written = os.pwrite(self._fd, buffers[0], position)
+            if written == len(buffers[0]):
+                return
+            position += written
+            buffers = [memoryview(buffers[0])[written:]]
         waiting = list(buffers)
         while waiting:
             chunk = waiting[:_BUFFERS_MAX]

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextvars import Context
+from typing import NamedTuple
 
 from ..errors import LogDirFailed
 from .files import Threads
@@ -23,6 +24,13 @@ logger = logging.getLogger(__name__)
 
 # Called in the loop with the seconds a sync took; for metrics.
 SyncObserver = Callable[[float], None]
+
+
+class _Timer(NamedTuple):
+    """When the next round of a log begins at the latest, and from which delay that follows."""
+
+    delay_ms: int
+    handle: asyncio.TimerHandle
 
 
 class Flusher:
@@ -41,7 +49,7 @@ class Flusher:
         self._on_failure = on_failure
         self._next: dict[DiskLog, asyncio.Future[None]] = {}
         self._running: dict[DiskLog, asyncio.Task[None]] = {}
-        self._timers: dict[DiskLog, asyncio.TimerHandle] = {}
+        self._timers: dict[DiskLog, _Timer] = {}
         self._failure: LogDirFailed | None = None
         self.on_sync: SyncObserver = lambda _seconds: None
 
@@ -60,16 +68,19 @@ class Flusher:
 
     def flush_later(self, log: DiskLog, delay_ms: int) -> None:
         """See that a round begins within ``delay_ms``; for what nobody waits for."""
+        set_before = self._timers.get(log)
+        if set_before is not None and set_before.delay_ms <= delay_ms:
+            # It ends earlier than one that begins now: so it is for all but the first append of a round.
+            return
         if self._failure:
             return
         loop = asyncio.get_running_loop()
         when = loop.time() + delay_ms / 1000
-        timer = self._timers.get(log)
-        if timer is not None:
-            if timer.when() <= when:
+        if set_before is not None:
+            if set_before.handle.when() <= when:
                 return
-            timer.cancel()
-        self._timers[log] = loop.call_at(when, self._timer_fired, log)
+            set_before.handle.cancel()
+        self._timers[log] = _Timer(delay_ms, loop.call_at(when, self._timer_fired, log))
 
     def _timer_fired(self, log: DiskLog) -> None:
         self._timers.pop(log, None)
@@ -122,7 +133,7 @@ class Flusher:
         """Run the rounds that someone waits for, until there are none; the files may then be closed."""
         timer = self._timers.pop(log, None)
         if timer:
-            timer.cancel()
+            timer.handle.cancel()
         while log in self._next or log in self._running:
             self._start(log)
             await asyncio.shield(self._running[log])

@@ -119,8 +119,13 @@ class DiskLog:
 
     @property
     def last_stable_offset(self) -> int:
-        first_open, end = self.producer_state.first_open_offset, self.high_watermark
-        return end if first_open is None else min(max(first_open, self.log_start_offset), end)
+        return self.readable_ends[0]
+
+    @property
+    def readable_ends(self) -> tuple[int, int]:
+        end = self._high_watermark.offset(self.segments[-1].next_offset)
+        first_open = self.producer_state.first_open_offset
+        return end if first_open is None else min(max(first_open, self.log_start_offset), end), end
 
     @property
     def size_bytes(self) -> int:
@@ -141,22 +146,25 @@ class DiskLog:
             OSError, SegmentTornError: as ``Segment.append``.
         """
         self._is_on_disk = False
-        base_offset = offset = self.log_end_offset
+        active = self.segments[-1]
+        base_offset = offset = active.next_offset
         for header in headers:
             rb.assign_offsets(batches, header.position, offset, leader_epoch)
             header.base_offset = offset
             header.partition_leader_epoch = leader_epoch
-            offset = header.next_offset
+            offset += header.last_offset_delta + 1
+        size = len(batches)
         now_ms = self._clock.now_ms()
-        if self._must_roll(len(batches), offset - 1, now_ms):
+        if active.size and self._must_roll(active, size, offset - 1, now_ms):
             self.roll()
-        self.active.append(batches, headers, now_ms=now_ms)
+            active = self.segments[-1]
+        active.append(batches, headers, now_ms=now_ms)
         self.epochs.note(leader_epoch, base_offset)
-        self._high_watermark.appended(len(batches))
+        self._high_watermark.appended(size)
+        self.unsynced_bytes += size
         for header in headers:
             self.unsynced_records += header.record_count
-            self.unsynced_bytes += header.size
-            if header.has_producer_id:
+            if header.producer_id != rb.NO_PRODUCER_ID:
                 marker = read_marker(batches, header) if header.is_control else None
                 aborted = self.producer_state.apply(header, marker)
                 if aborted is not None:
@@ -164,17 +172,13 @@ class DiskLog:
                     self._has_aborted = True
         return base_offset, offset - 1
 
-    def _must_roll(self, size: int, last_offset: int, now_ms: int) -> bool:
-        active = self.active
-        if not active.size:
-            return False
-        if not active.has_room_for(size, last_offset, segment_bytes=self.config.segment_bytes):
+    def _must_roll(self, active: Segment, size: int, last_offset: int, now_ms: int) -> bool:
+        config = self.config
+        if not active.has_room_for(size, last_offset, segment_bytes=config.segment_bytes):
             return True
-        roll_ms = self.config.segment_ms
-        if self.config.is_compacted:
-            # An active segment is never cleaned.
-            roll_ms = min(roll_ms, self.config.max_compaction_lag_ms)
-        return now_ms - active.created_ms >= roll_ms
+        age_ms = now_ms - active.created_ms
+        # An active segment is never cleaned.
+        return age_ms >= config.segment_ms or (age_ms >= config.max_compaction_lag_ms and config.is_compacted)
 
     def roll(self) -> None:
         """Seal the active segment and go on in a new one; the next flush makes both last."""

@@ -86,6 +86,10 @@ class MemoryLog:
         return self.log_end_offset
 
     @property
+    def readable_ends(self) -> tuple[int, int]:
+        return self.log_end_offset, self.log_end_offset
+
+    @property
     def recovery_point(self) -> int:
         """Return the log start offset, because no record is ever on disk."""
         return self.log_start_offset

@@ -224,7 +224,7 @@ class Segment:
             OSError: the write failed and was undone.
             SegmentTornError: it failed and could not be undone.
         """
-        file = self.file()
+        file = self._file or self.file()
         try:
             file.write_at(self.size, [batches])
         except OSError as error:
@@ -241,7 +241,7 @@ class Segment:
     def note(self, header: rb.BatchHeader, position: int) -> None:
         """Note the batch at byte ``position``, which is where the previous one ends."""
         self.indexes.note(header, position)
-        self.next_offset = header.next_offset
+        self.next_offset = header.base_offset + header.last_offset_delta + 1
         self.size = position + header.size
 
     # ── sealing ──

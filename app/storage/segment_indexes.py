@@ -82,13 +82,13 @@ class SegmentIndexes:
 
     def note(self, header: rb.BatchHeader, position: int) -> None:
         """Add the batch at byte ``position``; batches are added in order."""
-        assert self._offsets is not None
-        assert self._times is not None
-        last_offset = header.last_offset
+        last_offset = header.base_offset + header.last_offset_delta
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = last_offset
         if self._bytes_since_entry > self.interval_bytes:
+            assert self._offsets is not None
+            assert self._times is not None
             self._offsets.append(last_offset - self._base_offset, position)
             self._times.maybe_append(self.max_timestamp, self.max_timestamp_offset - self._base_offset)
             self._bytes_since_entry = 0

@@ -163,7 +163,8 @@ class Waiters:
 
     def appended(self, topic_partition: TopicPartition, size: int) -> None:
         """``size`` bytes more are readable in the partition."""
-        self._notify(topic_partition, size)
+        if topic_partition in self._by_partition:
+            self._notify(topic_partition, size)
         for observer in self._append_observers:
             observer(topic_partition)
 

@@ -178,15 +178,22 @@ class Connection(asyncio.Protocol, Generic[Request]):
             task.add_done_callback(self._task_ended)
 
     def answer_deferred(self, deferred: DeferredResponse[Any], encode: Callable[[bool], Buffers]) -> None:
-        """Reserve the place of this response until its future ends: ``answer_later`` without a task.
+        """``answer_when`` for what a handler returned."""
+        self.answer_when(deferred.future, deferred.timeout_ms, encode)
 
-        ``encode`` gets whether the future has ended; it must not raise.
+    def answer_when(
+        self, future: asyncio.Future[None], timeout_ms: int, encode: Callable[[bool], Buffers]
+    ) -> None:
+        """Reserve the place of this response until ``future`` ends: ``answer_later`` without a task.
+
+        ``encode`` gets whether the future has ended, or else ``timeout_ms`` are over; it must not raise.
         """
         response = self._responses.reserve()
 
         def settle(has_ended: bool) -> None:
             timer.cancel()
-            deferred.future.remove_done_callback(ended)
+            if not has_ended:
+                future.remove_done_callback(ended)
             if response.data is not None:
                 return
             try:
@@ -200,8 +207,8 @@ class Connection(asyncio.Protocol, Generic[Request]):
         def ended(_future: asyncio.Future[None]) -> None:
             settle(True)
 
-        timer = self._loop.call_later(deferred.timeout_ms / 1000, settle, False)
-        deferred.future.add_done_callback(ended)
+        timer = self._loop.call_later(timeout_ms / 1000, settle, False)
+        future.add_done_callback(ended)
 
     def read_later(self, work: Coroutine[object, object, Buffers], *, bytes_max: int) -> None:
         """``answer_later`` for reads: no later request begins before this one has looked at the log.

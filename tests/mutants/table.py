@@ -384,7 +384,7 @@ MUTANTS = (
     ),
     Mutant(
         "app/storage/embedded.py",
-        "            self._moved(log, stable_before, end_before, size_bytes)\n",
+        "            self._moved(log, ends_before, size_bytes)\n",
         "            pass\n",
         f"{_STORAGE}/test_visibility.py",
         "woken",

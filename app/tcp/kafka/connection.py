@@ -19,7 +19,9 @@ from typing import Any, cast
 
 from stele.wire.schema import MalformedMessage
 
+from ...broker.produce import PendingProduce
 from ...broker.quotas.machine import QuotaClient
+from ...errors import SteleError
 from ...security.authorizer import Access
 from ...security.principal import Principal
 from ...settings import Settings
@@ -28,13 +30,17 @@ from ..connection_owner import ConnectionRegistry
 from ..deferred_response import DeferredResponse
 from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers
+from .direct_produce import Route, Routes
 from .dispatch import API_VERSIONS_KEY, SERVED, Served, unsupported_api_versions
 from .guards.rights import Guard
 from .guards.table import GUARDS
+from .handlers import produce
 from .handlers.context import Answer, Context, KafkaListener, NoResponse
 from .headers import SIZE, RequestHead, read_client_id, read_head, response_head
 from .request_cutter import KafkaRequestCutter
 from .sasl_session import LOGIN_REQUEST_BYTES_MAX, SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession
+from .schemas.produce import API as PRODUCE
+from .schemas.produce import ProduceResponse
 from .throttling import ThrottledRequest
 from .trace import RequestTracer
 
@@ -58,6 +64,8 @@ def _guarded(served: Served, guard: Guard) -> Served:
 _GUARDED = {key: _guarded(served, GUARDS[key]) for key, served in SERVED.items() if key in GUARDS}
 
 
+PRODUCE_KEY = PRODUCE.key
+
 _numbers = count(1)
 
 
@@ -73,6 +81,7 @@ class KafkaConnection(Connection[memoryview]):
         "_listener",
         "_login_timer",
         "_number",
+        "_routes",
         "_sasl",
         "_tracers",
     )
@@ -97,6 +106,8 @@ class KafkaConnection(Connection[memoryview]):
         self._sasl: SaslSession | None = None
         self._login_timer: asyncio.TimerHandle | None = None
         self._access: Access | None = None
+        # None until it produces.
+        self._routes: Routes | None = None
         # The principal whose access this is.
         self._asked_for: Principal | None = None
 
@@ -193,6 +204,8 @@ class KafkaConnection(Connection[memoryview]):
             self._begin_login(None, SERVED[SASL_AUTHENTICATE], sasl, bytes(request))
             return
         frame, head = request, read_head(request)
+        if head.api_key == PRODUCE_KEY and self._produce_directly(frame, head):
+            return
         if sasl is not None and (refusal := sasl.refusal(head.api_key, self._now_ms())) is not None:
             # Nothing of it is parsed.
             self.unreadable(refusal)
@@ -254,6 +267,62 @@ class KafkaConnection(Connection[memoryview]):
             self._answer_message(head, served, answer)
         else:
             self._answer_later(head, served, message, cast("Coroutine[Any, Any, Any]", answer))
+
+    def _produce_directly(self, frame: memoryview, head: RequestHead) -> bool:
+        """Handle a Produce in the short way (``direct_produce``); False if it must take the generic one."""
+        listener = self._listener
+        broker, security = listener.broker, listener.security
+        if (
+            self._sasl is not None
+            or self._tracers
+            or security.authorizer is not None
+            or broker.quotas.is_active
+            or broker.is_produce_queue_full
+        ):
+            return False
+        if self._routes is None:
+            self._routes = Routes()
+        matched = self._routes.match(frame, broker.settings.request_timeout_ms)
+        if matched is None:
+            return False
+        route, records = matched
+        name = route.topic
+        if route.is_by_id:
+            topic = broker.topic_by_id(route.topic_id)
+            if topic is None or topic.is_internal:
+                return False
+            name = topic.name
+        elif not broker.has_topic(name):
+            return False
+        if route.client_id:
+            self.client_id = route.client_id
+        try:
+            pending = broker.produce(name, route.partition, records, acks=route.acks)
+        except SteleError as error:
+            self._answer_message(head, SERVED[PRODUCE_KEY], self._produced_generically(route, error))
+            return True
+        if pending.done:
+            self.answer(self._produced(head, route, pending))
+            return True
+        future = pending.future
+        assert future is not None
+        self.answer_when(future, route.timeout_ms, lambda _has_ended: self._produced(head, route, pending))
+        return True
+
+    def _produced(self, head: RequestHead, route: Route, pending: PendingProduce) -> Buffers:
+        """Encode the response to a produce that is done, or whose time is up."""
+        if pending.done:
+            try:
+                return route.response(head.correlation_id, pending.placed())
+            except SteleError:
+                # The generic way describes it.
+                pass
+        return self._encode(head, SERVED[PRODUCE_KEY], self._produced_generically(route, pending))
+
+    def _produced_generically(self, route: Route, outcome: PendingProduce | SteleError) -> ProduceResponse:
+        return produce.response_of_one(
+            route.topic, route.topic_id, route.partition, outcome, route.timeout_ms, route.version
+        )
 
     def _access_now(self) -> Access | None:
         """Return what the client may do, by its last login; None if that is not checked."""

@@ -17,7 +17,7 @@ not served.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from stele.wire.schema import MalformedMessage, skip_tagged_fields
 
@@ -28,8 +28,7 @@ _FIXED = struct.Struct(">hhi")
 _CLIENT_ID = struct.Struct(">h")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHead:
+class RequestHead(NamedTuple):
     """The part of a request header that is the same in all versions."""
 
     api_key: int

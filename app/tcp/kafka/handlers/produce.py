@@ -314,6 +314,18 @@ def _all_of(futures: Iterable[asyncio.Future[None]]) -> asyncio.Future[None]:
     return together
 
 
+def response_of_one(
+    name: str,
+    topic_id: bytes,
+    partition: int,
+    outcome: PendingProduce | SteleError,
+    timeout_ms: int,
+    version: int,
+) -> ProduceResponse:
+    """Return the response to a request for one partition."""
+    return _response([_TopicParts(name, topic_id, [_Part(partition, outcome)])], timeout_ms, version)
+
+
 def _response(topics: list[_TopicParts], timeout_ms: int, version: int) -> ProduceResponse:
     return ProduceResponse(
         responses=[

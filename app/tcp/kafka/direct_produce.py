@@ -1,0 +1,207 @@
+"""The short way of the commonest request: a Produce of one batch for one partition, without a transaction.
+
+A client sends the same request again and again: all bytes before the records are the same, except the correlation
+id. The first such request is decoded, and those bytes are kept with its meaning (a *route*) and with the bytes of its
+response. A later request is recognized by comparing bytes, and its response is a copy in which three numbers are
+filled in. The generic writer makes that response, so both ways give the same bytes.
+
+Whatever is anything else takes the generic way (``handlers.produce``): other layouts, acks=0, batches of old formats
+and of transactions, topics that must be created first, a full produce queue, and every error.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from stele.wire.error_codes import ErrorCode
+from stele.wire.schema import MalformedMessage, writer
+from stele.wire.schema.varints import read_varint
+
+from ...broker.produce import Acks
+from .headers import REQUEST_BYTES_MIN, read_client_id, response_head
+from .schemas.produce import (
+    API,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+# The first whose batches may have any codec; its response has all three numbers.
+FIRST_VERSION = 7
+_FIRST_WITH_TOPIC_IDS = 13
+# A connection that produces to more partitions than these in turn forgets all routes, and decodes again.
+ROUTES_MAX = 256
+# In a batch: magic, the low byte of the attributes.
+_MAGIC_POSITION, _MAGIC_V2 = 16, 2
+_ATTRIBUTES_POSITION, _TRANSACTIONAL = 22, 0x10
+_BATCH_BYTES_MIN = 61
+_NO_TAGS = b"\0\0\0"
+_SIZE = struct.Struct(">i")
+_OFFSETS = struct.Struct(">qqq")
+# Numbers that nothing else in a response looks like; they are where the offsets will be.
+_MARKED = (0x1A2B3C4D5E6F7081, 0x1A2B3C4D5E6F7082, 0x1A2B3C4D5E6F7083)
+
+
+@dataclass(slots=True)
+class Route:
+    """What the bytes before the records say, and the response to them without its numbers."""
+
+    version: int
+    topic: str
+    topic_id: bytes
+    partition: int
+    acks: Acks
+    timeout_ms: int
+    client_id: str
+    is_flexible: bool
+    # The whole frame of a response; ``position`` is that of base offset, append time and log start offset.
+    template: bytes
+    position: int
+
+    @property
+    def is_by_id(self) -> bool:
+        """Whether the request names the topic by its id."""
+        return self.version >= _FIRST_WITH_TOPIC_IDS
+
+    def response(self, correlation_id: int, placed: tuple[int, int, int]) -> bytes:
+        """Return the response to a produce without an error; ``placed`` is as ``PendingProduce.placed`` returns it."""
+        frame = bytearray(self.template)
+        _SIZE.pack_into(frame, 4, correlation_id)
+        _OFFSETS.pack_into(frame, self.position, *placed)
+        return bytes(frame)
+
+
+class Routes:
+    """The routes of one connection."""
+
+    __slots__ = ("_by_prefix", "_length")
+
+    def __init__(self) -> None:
+        self._by_prefix: dict[bytes, Route] = {}
+        # Bytes before the records in the last request: most likely those of the next, too.
+        self._length = 0
+
+    @property
+    def remembered(self) -> int:
+        return len(self._by_prefix)
+
+    def match(self, frame: memoryview, request_timeout_ms: int) -> tuple[Route, memoryview] | None:
+        """Return the route of a request and its records, None if it must go the generic way."""
+        length = self._length
+        route = None
+        if length and length < len(frame):
+            route = self._by_prefix.get(_prefix(frame, length))
+        if route is None:
+            found = _learn(frame, request_timeout_ms)
+            if found is None:
+                return None
+            route, length = found
+            if len(self._by_prefix) >= ROUTES_MAX:
+                self._by_prefix.clear()
+            self._by_prefix[_prefix(frame, length)] = route
+            self._length = length
+        records = _records(frame, length, flexible=route.is_flexible)
+        return None if records is None else (route, records)
+
+
+def _prefix(frame: memoryview, length: int) -> bytes:
+    """Return the bytes before the records without the correlation id."""
+    return bytes(frame[:4]) + frame[REQUEST_BYTES_MIN:length]
+
+
+def _learn(frame: memoryview, request_timeout_ms: int) -> tuple[Route, int] | None:
+    """Decode a request in the generic way; return its route and the bytes before the length of the records."""
+    version = int.from_bytes(frame[2:4], "big", signed=True)
+    if not FIRST_VERSION <= version <= API.versions[1]:
+        return None
+    flexible = API.is_flexible(version)
+    try:
+        client_id, start = read_client_id(frame, flexible=flexible)
+        request: ProduceRequest = API.read_request(version, frame, start)
+    except MalformedMessage:
+        # The generic way says what is wrong.
+        return None
+    if request.transactional_id is not None or request.acks not in (Acks.ALL, Acks.LEADER):
+        return None
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        return None
+    topic = request.topic_data[0]
+    data = topic.partition_data[0]
+    if data.index < 0 or data.records is None:
+        return None
+    data.records = b""
+    body = bytearray()
+    writer(ProduceRequest, version, flexible)(request, body)
+    # What follows are the length of the records, and in flexible versions three empty sections of tagged fields.
+    del body[-4:]
+    if bytes(frame[start : start + len(body)]) != bytes(body):
+        # The client writes its numbers in another way, so the position of the records is not known.
+        return None
+    template, position = _template(topic.name, topic.topic_id, data.index, version, flexible=flexible)
+    route = Route(
+        version=version,
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        partition=data.index,
+        acks=Acks(request.acks),
+        timeout_ms=max(1, min(request.timeout_ms, request_timeout_ms)),
+        client_id=client_id,
+        is_flexible=flexible,
+        template=template,
+        position=position,
+    )
+    return route, start + len(body)
+
+
+def _template(
+    name: str, topic_id: bytes, partition: int, version: int, *, flexible: bool
+) -> tuple[bytes, int]:
+    """Return the response to a produce with offsets that mark their position, and that position."""
+    base_offset, log_append_time_ms, log_start_offset = _MARKED
+    response = ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=name,
+                topic_id=topic_id,
+                partition_responses=[
+                    PartitionProduceResponse(
+                        index=partition,
+                        error_code=ErrorCode.NONE,
+                        base_offset=base_offset,
+                        log_append_time_ms=log_append_time_ms,
+                        log_start_offset=log_start_offset,
+                    )
+                ],
+            )
+        ]
+    )
+    frame = response_head(0, flexible=flexible)
+    writer(ProduceResponse, version, flexible)(response, frame)
+    _SIZE.pack_into(frame, 0, len(frame) - _SIZE.size)
+    # The last one: a name has letters, digits and '._-' only, but the topic may not exist.
+    return bytes(frame), frame.rindex(_OFFSETS.pack(*_MARKED))
+
+
+def _records(frame: memoryview, length: int, *, flexible: bool) -> memoryview | None:
+    """Return the records after the first ``length`` bytes of ``frame``; None if the generic way must look at them."""
+    end = len(frame)
+    try:
+        if flexible:
+            size, start = read_varint(frame, length)
+            size -= 1
+            end -= len(_NO_TAGS)
+            if bytes(frame[end:]) != _NO_TAGS:
+                return None
+        else:
+            (size,) = _SIZE.unpack_from(frame, length)
+            start = length + _SIZE.size
+    except (MalformedMessage, IndexError, struct.error):
+        return None
+    if size < _BATCH_BYTES_MIN or start + size != end:
+        return None
+    records = frame[start:end]
+    if records[_MAGIC_POSITION] != _MAGIC_V2 or records[_ATTRIBUTES_POSITION] & _TRANSACTIONAL:
+        return None
+    return records

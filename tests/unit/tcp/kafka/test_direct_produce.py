@@ -1,0 +1,288 @@
+"""The short way of a produce gives the same bytes and the same log as the generic one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stele.wire import record_batch as rb
+from stele.wire.compression import Compression
+
+from app.broker.placement import Placement
+from app.network.admission import Admission
+from app.settings import Settings
+from app.storage.topic_partition import TopicPartition
+from app.tcp.kafka import connection as kafka_connection
+from app.tcp.kafka.connection import KafkaConnection
+from app.tcp.kafka.direct_produce import ROUTES_MAX, Routes
+from app.tcp.kafka.handlers.context import KafkaListener
+from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
+from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from app.tcp.kafka.trace import RequestTracer
+from app.tcp.server import TcpServer
+from tests.support.kafka_application import kafka_listener
+from tests.support.kafka_peer import request_frame
+
+TOPICS = {"orders": 2, "a-topic-with-a-much-longer-name": 1, "stamped": 1, "compressed": 1}
+CONFIGS = {
+    "stamped": {"message.timestamp.type": "LogAppendTime"},
+    "compressed": {"compression.type": "gzip"},
+}
+NOT_CREATED = "missing"
+LAST = 1_000_000
+NOW_MS = 1_790_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Produce:
+    """One request, of whose topic only the name is known before there is a broker."""
+
+    version: int
+    topic: str
+    partition: int
+    acks: int
+    records: bytes | None
+    client_id: str | None
+    trailing: bytes = b""
+
+
+def batch(count: int = 1, producer_id: int = rb.NO_PRODUCER_ID, base_sequence: int = -1) -> bytes:
+    rows: list[rb.Row] = [(NOW_MS + number, b"k", b"v" * 20, []) for number in range(count)]
+    epoch = -1 if producer_id == rb.NO_PRODUCER_ID else 0
+    return bytes(
+        rb.build_rows(rows, producer_id=producer_id, producer_epoch=epoch, base_sequence=base_sequence)
+    )
+
+
+def _changed(data: bytes, position: int, value: bytes) -> bytes:
+    return data[:position] + value + data[position + len(value) :]
+
+
+def _compressed() -> bytes:
+    builder = rb.BatchBuilder(compression=Compression.ZSTD)
+    builder.append(timestamp_ms=NOW_MS, value=b"v" * 100)
+    return bytes(builder.build())
+
+
+RECORDS: list[bytes | None] = [
+    batch(),
+    batch(),
+    batch(5),
+    batch(2) + batch(3),
+    *(batch(2, 7, first) for first in (0, 2, 4, 2, 9)),
+    _compressed(),
+    bytes(rb.build_rows([(NOW_MS, None, b"v", [])], producer_id=9, producer_epoch=0, base_sequence=0, is_transactional=True)),
+    # A timestamp that the topic refuses, a wrong checksum, an old format, no whole batch, too much, none.
+    bytes(rb.build_rows([(NOW_MS * 2, None, b"v", [])])),
+    _changed(batch(), 17, b"\0\0\0\0"),
+    _changed(batch(), 16, b"\1"),
+    batch()[:-1],
+    batch()[:30],
+    batch() + b"\0",
+    bytes(rb.build_rows([(NOW_MS, None, b"v" * 1_100_000, [])])),
+    b"",
+    None,
+]  # fmt: skip
+
+produces = st.builds(
+    Produce,
+    version=st.integers(3, 13),
+    topic=st.sampled_from([*TOPICS, "orders", NOT_CREATED]),
+    partition=st.sampled_from([0, 0, 0, 1, 5, -1]),
+    acks=st.sampled_from([1, 1, -1, -1, 0, 3]),
+    records=st.sampled_from(RECORDS),
+    client_id=st.sampled_from(["a", "another client", "", None]),
+    trailing=st.sampled_from([b"", b"", b"", b"\0"]),
+)
+
+
+class _Silent:
+    """A tracer that does nothing: where there is one, requests take the generic way."""
+
+    def request(self, *_: object) -> None: ...
+    def response(self, *_: object) -> None: ...
+    def unanswered(self, *_: object) -> None: ...
+    def closed(self, *_: object) -> None: ...
+
+
+def _frame(listener: KafkaListener, produce: Produce, correlation: int) -> bytes:
+    topic_id = b"\0" * 16
+    if produce.topic != NOT_CREATED:
+        topic_id = listener.broker.topic(produce.topic).topic_id.bytes
+    request = ProduceRequest(
+        acks=produce.acks,
+        timeout_ms=30_000,
+        topic_data=[
+            TopicProduceData(
+                name=produce.topic,
+                topic_id=topic_id,
+                partition_data=[PartitionProduceData(index=produce.partition, records=produce.records)],
+            )
+        ],
+    )
+    frame = request_frame(request, produce.version, correlation=correlation, client_id=produce.client_id)
+    return struct.pack(">i", len(frame) - 4 + len(produce.trailing)) + frame[4:] + produce.trailing
+
+
+async def _exchange(listener: KafkaListener, frames: Sequence[bytes], *, is_generic: bool) -> list[bytes]:
+    """Send the frames at once; return the responses, without that to a last request which ends the wait."""
+    server = TcpServer(
+        "kafka",
+        lambda registry: KafkaConnection(
+            listener=listener,
+            settings=Settings(),
+            registry=registry,
+            tracers=(cast("RequestTracer", _Silent()),) if is_generic else (),
+        ),
+        admission=Admission("kafka", connections_max=1, open_files_max=1 << 20),
+    )
+    listening = socket.create_server(("127.0.0.1", 0))
+    server.start(listening)
+    responses: list[bytes] = []
+    try:
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        last = request_frame(
+            ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3, correlation=LAST
+        )
+        writer.write(b"".join(frames) + last)
+        while True:
+            try:
+                response = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+            except asyncio.IncompleteReadError:
+                # A produce with acks=0 that fails closes the connection.
+                responses.append(b"closed")
+                break
+            if response[:4] == struct.pack(">i", LAST):
+                break
+            responses.append(response)
+        writer.close()
+    finally:
+        await server.stop(1000)
+    return responses
+
+
+async def _state(listener: KafkaListener, path: Path) -> list[object]:
+    """Return all that a produce changes: the bytes of the logs, and what is known of partitions and producers."""
+    broker = listener.broker
+    state: list[object] = [broker.counts]
+    for name, partitions in TOPICS.items():
+        for partition in range(partitions):
+            producers = await broker.producers(*TopicPartition(name, partition))
+            state += [
+                broker.log_state(name, partition).high_watermark,
+                broker.log_state(name, partition).log_end_offset,
+                [(view.producer_id, view.epoch, view.last_sequence, view.last_offset) for view in producers],
+            ]
+            if name != "stamped":
+                log = path / f"{name}-{partition}" / f"{0:020d}.log"
+                state.append(log.read_bytes())
+    return state
+
+
+async def _outcome(
+    path: Path, rounds: Sequence[Sequence[Produce]], *, is_generic: bool
+) -> tuple[list[bytes], list[object]]:
+    """Return the responses, with the ids of the topics made equal, and the state after all of them."""
+    responses: list[bytes] = []
+    async with kafka_listener(path) as listener:
+        for name, partitions in TOPICS.items():
+            await listener.broker.create_topic(
+                name, placement=Placement(partitions=partitions), configs=CONFIGS.get(name, {})
+            )
+        for produces in rounds:
+            frames = [_frame(listener, produce, number) for number, produce in enumerate(produces)]
+            for response in await _exchange(listener, frames, is_generic=is_generic):
+                for number, name in enumerate(TOPICS):
+                    response = response.replace(
+                        listener.broker.topic(name).topic_id.bytes, bytes((number,)) * 16
+                    )
+                responses.append(_without_append_time(response))
+        await listener.broker.flush()
+        return responses, await _state(listener, path)
+
+
+def _without_append_time(response: bytes) -> bytes:
+    """Replace the times of stamped topics, which are those of the clock."""
+    stamp = response.find(b"\x00\x00\x01", 20)
+    while stamp >= 0:
+        (time_ms,) = struct.unpack_from(">q", response[: stamp + 8].ljust(stamp + 8, b"\0"), stamp)
+        if 1_600_000_000_000 < time_ms < 2_500_000_000_000:
+            response = _changed(response, stamp, b"\0" * 8)
+        stamp = response.find(b"\x00\x00\x01", stamp + 1)
+    return response
+
+
+@settings(max_examples=15)
+@given(rounds=st.lists(st.lists(produces, min_size=1, max_size=12), min_size=1, max_size=2))
+def test_both_ways_give_the_same_responses_and_the_same_logs(rounds: list[list[Produce]]) -> None:
+    with tempfile.TemporaryDirectory() as direct, tempfile.TemporaryDirectory() as generic:
+        ours = asyncio.run(_outcome(Path(direct), rounds, is_generic=False))
+        theirs = asyncio.run(_outcome(Path(generic), rounds, is_generic=True))
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("version", range(7, 14))
+@pytest.mark.parametrize("acks", [1, -1])
+def test_the_usual_produce_takes_the_short_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, acks: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("decoded in the generic way")
+
+    async def produce() -> list[bytes]:
+        async with kafka_listener(tmp_path) as listener:
+            await listener.broker.create_topic("orders", placement=Placement(partitions=1))
+            usual = Produce(version, "orders", 0, acks, batch(), "a client")
+            frames = [_frame(listener, usual, number) for number in range(5)]
+            monkeypatch.setattr(kafka_connection.Served, "write", refuse)
+            return await _usual(listener, frames)
+
+    responses = asyncio.run(produce())
+    assert [int.from_bytes(response[:4]) for response in responses] == list(range(5))
+
+
+async def _usual(listener: KafkaListener, frames: Sequence[bytes]) -> list[bytes]:
+    server = TcpServer(
+        "kafka",
+        lambda registry: KafkaConnection(listener=listener, settings=Settings(), registry=registry),
+        admission=Admission("kafka", connections_max=1, open_files_max=1 << 20),
+    )
+    listening = socket.create_server(("127.0.0.1", 0))
+    server.start(listening)
+    try:
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        writer.write(b"".join(frames))
+        responses = [await reader.readexactly(int.from_bytes(await reader.readexactly(4))) for _ in frames]
+        writer.close()
+        return responses
+    finally:
+        await server.stop(1000)
+
+
+def test_a_connection_remembers_a_bounded_number_of_requests() -> None:
+    routes = Routes()
+    for number in range(ROUTES_MAX * 2):
+        request = ProduceRequest(
+            acks=1,
+            timeout_ms=1000,
+            topic_data=[
+                TopicProduceData(
+                    name=f"t-{number}", partition_data=[PartitionProduceData(index=0, records=batch())]
+                )
+            ],
+        )
+        frame = memoryview(bytearray(request_frame(request, 9)))[4:]
+        matched = routes.match(frame, 1000)
+        assert matched is not None
+        assert matched[0].topic == f"t-{number}"
+        assert bytes(matched[1]) == batch()
+        assert routes.remembered <= ROUTES_MAX
