@@ -126,6 +126,13 @@ def _become(request: _Request) -> None:
     sys.argv = [str(sys.modules["stele.cli"].__file__), *request.arguments]
 
 
+def _run_hook() -> None:
+    """Call ``MODULE:FUNCTION`` of ``TEST_BROKER_HOOK``, which changes what the process is about to run."""
+    module, _, function = os.environ.pop("TEST_BROKER_HOOK", "").partition(":")
+    if function:
+        getattr(import_module(module), function)()
+
+
 def main() -> None:
     """Serve the socket whose descriptor is the only argument; in a child, run ``stele``."""
     cli, *_ = [import_module(name) for name in _PRELOADED]
@@ -134,6 +141,7 @@ def main() -> None:
     request = _Server(socket.socket(fileno=int(sys.argv[1]))).run()
     if request is not None:
         _become(request)
+        _run_hook()
         cli.main()
 
 

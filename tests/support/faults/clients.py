@@ -1,0 +1,330 @@
+"""Producers and consumers of every protocol, each in a thread, with a ledger of what they were told.
+
+A client may get errors: then nothing was promised. It goes on until it is told to stop.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import httpx
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from stele import Client, SteleClientError
+from stele import Producer as SteleProducer
+
+from .ledger import Ledger, Place
+
+PARTITIONS = 3
+# A record may wait for the end of several faults in a row.
+_DELIVERY_S = 600.0
+_PAD = b"x" * 2_000
+
+
+class Work:
+    """One client: ``run`` is called in a thread of its own, and looks at ``is_over``."""
+
+    def __init__(self, name: str, ledger: Ledger, run: Callable[[Work], None]) -> None:
+        self.name = name
+        self.ledger = ledger
+        self.is_over = threading.Event()
+        self._run = run
+        self._thread = threading.Thread(target=self._guarded, name=name, daemon=True)
+        self._thread.start()
+
+    def _guarded(self) -> None:
+        try:
+            self._run(self)
+        except BaseException as error:  # noqa: BLE001 (for the thread that checks)
+            self.ledger.fail(f"the client {self.name} ended: {type(error).__name__}: {error}")
+
+    def end(self, timeout_s: float) -> None:
+        self.is_over.set()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self.ledger.fail(f"the client {self.name} gets no further after all faults are over")
+
+
+def _value(letter: str, number: int, random: Random) -> bytes:
+    return f"{letter}-{number}-".encode() + _PAD[: random.choice((0, 20, 200, 2_000))]
+
+
+# ── producers ──
+
+
+def kafka_producer(bootstrap: str, seed: int) -> Callable[[Work], None]:
+    """librdkafka, idempotent, as its users have it."""
+
+    def run(work: Work) -> None:
+        random, number = Random(seed), 0
+        settings: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "message.timeout.ms": int(_DELIVERY_S * 1000),
+            "request.timeout.ms": 10_000,
+            "socket.timeout.ms": 10_000,
+            "reconnect.backoff.max.ms": 1_000,
+            "queue.buffering.max.messages": 300,
+        }
+        producer = Producer(settings)
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                work.ledger.error("kafka producer", error)
+                return
+            value, partition, offset = message.value(), message.partition(), message.offset()
+            assert value is not None
+            assert partition is not None
+            work.ledger.ack(("kafka", partition), -1 if offset is None else offset, value, "kafka")
+
+        while not work.is_over.is_set():
+            try:
+                producer.produce(
+                    "kafka",
+                    _value("k", number, random),
+                    partition=number % PARTITIONS,
+                    on_delivery=delivered,
+                )
+            except BufferError:
+                producer.poll(0.1)
+                continue
+            except KafkaException as fatal:
+                # An idempotent producer that cannot go on; what it had not delivered has failed.
+                work.ledger.error("kafka producer (fatal)", fatal)
+                producer.flush(5)
+                producer = Producer(settings)
+                continue
+            number += 1
+            producer.poll(0.01)
+        if producer.flush(_DELIVERY_S):
+            work.ledger.fail("records of the Kafka producer were not delivered")
+
+    return run
+
+
+def stele_producer(url: str, topic: str, letter: str, seed: int) -> Callable[[Work], None]:
+    """The producer of the client library, over HTTP or binary, idempotent."""
+
+    def run(work: Work) -> None:
+        random, number = Random(seed), 0
+        with (
+            Client(url, timeout_s=10) as client,
+            SteleProducer(
+                client, topic, delivery_timeout_s=_DELIVERY_S, request_timeout_s=10, in_flight_max=3
+            ) as producer,
+        ):
+            while not work.is_over.is_set():
+                sent = [
+                    (
+                        _value(letter, number + at, random),
+                        (number + at) % PARTITIONS,
+                    )
+                    for at in range(random.choice((1, 10, 30)))
+                ]
+                number += len(sent)
+                futures = [producer.enqueue(value, partition=partition) for value, partition in sent]
+                for (value, partition), future in zip(sent, futures, strict=True):
+                    try:
+                        receipt = future.result()
+                    except SteleClientError as error:
+                        work.ledger.error(f"{topic} producer", error)
+                        continue
+                    work.ledger.ack((topic, partition), receipt.offset, value, topic)
+                work.is_over.wait(0.05)
+            # What failed was counted above.
+            producer._core.raise_failures  # noqa: B018
+
+    return run
+
+
+def plain_http_producer(urls: Sequence[str], topic: str, seed: int) -> Callable[[Work], None]:
+    """POSTs without a producer id: what is not acknowledged is not sent again."""
+
+    def run(work: Work) -> None:
+        random, number = Random(seed), 0
+        with httpx.Client(timeout=10) as http:
+            while not work.is_over.is_set():
+                values = [_value("p", number + at, random) for at in range(random.choice((1, 5)))]
+                number += len(values)
+                records = [{"value": value.decode(), "partition": number % PARTITIONS} for value in values]
+                try:
+                    answer = http.post(
+                        f"{random.choice(urls)}/v1/topics/{topic}/records", json={"records": records}
+                    )
+                except httpx.HTTPError as error:
+                    work.ledger.error("http", error)
+                    work.is_over.wait(0.2)
+                    continue
+                if answer.status_code != 200:
+                    work.ledger.error("http", f"{answer.status_code} {answer.json().get('type', '')}")
+                    work.is_over.wait(0.2)
+                    continue
+                for value, receipt in zip(values, answer.json()["records"], strict=True):
+                    if "offset" not in receipt:
+                        work.ledger.error("http", receipt.get("error", receipt))
+                        continue
+                    work.ledger.ack((topic, number % PARTITIONS), receipt["offset"], value, "plain")
+                work.is_over.wait(0.1)
+
+    return run
+
+
+# ── consumers ──
+
+
+def kafka_member(bootstrap: str, group: str, settings: dict[str, Any]) -> Callable[[Work], None]:
+    """A member of a group of librdkafka that commits what it has read."""
+
+    def run(work: Work) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 10_000,
+                "socket.timeout.ms": 10_000,
+                "reconnect.backoff.max.ms": 1_000,
+                **settings,
+            }
+        )
+        consumer.subscribe(["kafka"])
+        positions: dict[Place, int] = {}
+
+        def assigned(_: Consumer, partitions: list[TopicPartition]) -> None:
+            for partition in partitions:
+                positions.pop((partition.topic, partition.partition), None)
+
+        consumer.subscribe(["kafka"], on_assign=assigned)
+        commit_s = time.monotonic() + 1
+        try:
+            while not work.is_over.is_set():
+                for message in consumer.consume(200, 0.2):
+                    if message.error() is not None:
+                        work.ledger.error(group, message.error())
+                        continue
+                    topic, partition, offset = message.topic(), message.partition(), message.offset()
+                    value = message.value()
+                    assert topic is not None
+                    assert partition is not None
+                    assert offset is not None
+                    assert value is not None
+                    place = (topic, partition)
+                    if positions.get(place, offset) != offset:
+                        work.ledger.fail(f"{group} read {place} from {positions[place]} on and got {offset}")
+                    positions[place] = offset + 1
+                    work.ledger.see(place, offset, value)
+                    work.ledger.counts[f"read by {group}"] += 1
+                if time.monotonic() >= commit_s:
+                    commit_s = time.monotonic() + 1
+                    _commit(work, consumer, group)
+        finally:
+            consumer.close()
+
+    return run
+
+
+def _commit(work: Work, consumer: Consumer, group: str) -> None:
+    try:
+        committed = consumer.commit(asynchronous=False) or []
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._NO_OFFSET:
+            work.ledger.error(group, error.args[0])
+        return
+    for partition in committed:
+        if partition.error is None:
+            work.ledger.commit(group, (partition.topic, partition.partition), partition.offset)
+
+
+def leased_reader(url: str, group: str, topic: str) -> Callable[[Work], None]:
+    """A reader of a managed group of the client library."""
+
+    def run(work: Work) -> None:
+        while not work.is_over.is_set():
+            try:
+                with (
+                    Client(url, timeout_s=10) as client,
+                    client.group(group, topic, wait_s=0.5, lease_s=10) as reader,
+                ):
+                    while not work.is_over.is_set():
+                        batch = reader.poll()
+                        if batch is None:
+                            continue
+                        ends: dict[Place, int] = {}
+                        with batch:
+                            for record in batch:
+                                place = (record.topic, record.partition)
+                                ends[place] = max(ends.get(place, 0), record.offset + 1)
+                                work.ledger.see(place, record.offset, record.value or b"")
+                                work.ledger.counts[f"read by {group}"] += 1
+                        for place, end in ends.items():
+                            work.ledger.commit(group, place, end)
+            except SteleClientError as error:
+                work.ledger.error(group, error)
+                work.is_over.wait(0.2)
+
+    return run
+
+
+def tail(urls: Sequence[str], topic: str, seed: int) -> Callable[[Work], None]:
+    """Reads a topic from its start at changing brokers; offsets follow each other."""
+
+    def run(work: Work) -> None:
+        random = Random(seed)
+        positions = dict.fromkeys(range(PARTITIONS), 0)
+        clients = [Client(url, timeout_s=10) for url in urls]
+        try:
+            while not work.is_over.is_set():
+                partition = random.randrange(PARTITIONS)
+                try:
+                    fetched = random.choice(clients).fetch(topic, partition, positions[partition])
+                except SteleClientError as error:
+                    work.ledger.error(f"tail of {topic}", error)
+                    work.is_over.wait(0.1)
+                    continue
+                for record in fetched.records:
+                    if record.offset != positions[partition]:
+                        work.ledger.fail(
+                            f"{topic} {partition} has a gap: {positions[partition]}, {record.offset}"
+                        )
+                    positions[partition] = record.offset + 1
+                    work.ledger.see((topic, partition), record.offset, record.value or b"")
+                work.is_over.wait(0.1)
+        finally:
+            for client in clients:
+                client.close()
+
+    return run
+
+
+def offset_watcher(urls: Sequence[str], groups: Sequence[str], seed: int) -> Callable[[Work], None]:
+    """Asks any broker for the committed offsets of groups, which never fall."""
+
+    def run(work: Work) -> None:
+        random = Random(seed)
+        with httpx.Client(timeout=10) as http:
+            while not work.is_over.wait(0.2):
+                group, url = random.choice(groups), random.choice(urls)
+                before = work.ledger.committed_now(group)
+                try:
+                    answer = http.get(f"{url}/v1/groups/{group}")
+                except httpx.HTTPError as error:
+                    work.ledger.error("watcher", error)
+                    continue
+                if answer.status_code != 200:
+                    if answer.status_code == 404 and before:
+                        work.ledger.fail(f"{url} does not know group {group} any more")
+                    work.ledger.error("watcher", f"{answer.status_code} {answer.text[:50]}")
+                    continue
+                shown = {
+                    (row["topic"], row["partition"]): row["committed"]
+                    for row in answer.json()["partitions"]
+                    if row["committed"] is not None
+                }
+                work.ledger.see_committed(group, before, shown, url)
+
+    return run
