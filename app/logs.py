@@ -56,6 +56,8 @@ def configure(*, level: str, log_format: LogFormat) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler])
     # Its lines per request repeat those of RequestIds.
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # A line per forwarded group request.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 # ── levels that can be changed while the process runs ──

@@ -21,6 +21,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from .kafka_frames import await_metadata, knows_its_brokers
 
@@ -116,6 +117,14 @@ def run_tool(class_name: str, *arguments: str, timeout_s: float = 120.0) -> subp
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
 
 
+class NodeOfCluster(NamedTuple):
+    """What a node of several has of its own, and their common id."""
+
+    cluster_id: str
+    port: int
+    controller_port: int
+
+
 class ApacheKafka:
     """One node, broker and controller in one process, on free loopback ports.
 
@@ -123,7 +132,12 @@ class ApacheKafka:
     """
 
     def __init__(
-        self, directory: Path, *, properties: Mapping[str, str] | None = None, heap: str = HEAP
+        self,
+        directory: Path,
+        *,
+        properties: Mapping[str, str] | None = None,
+        heap: str = HEAP,
+        cluster: NodeOfCluster | None = None,
     ) -> None:
         self.host = "127.0.0.1"
         self.port = 0
@@ -133,7 +147,27 @@ class ApacheKafka:
         self._configuration = directory / "server.properties"
         self._properties = dict(properties or {})
         self._heap = heap
+        self._cluster = cluster
+        self._begun = 0.0
         self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def several(cls, directory: Path, count: int, *, heap: str = HEAP) -> list[ApacheKafka]:
+        """Return nodes of one cluster, which all vote; ``spawn`` all of them, then ``await_answer``."""
+        host = "127.0.0.1"
+        ports = free_ports(host, 2 * count)
+        voters = ",".join(f"{number}@{host}:{port}" for number, port in enumerate(ports[count:], 1))
+        cluster_id = random_cluster_id()
+        replicas = {"default.replication.factor": str(count), "offsets.topic.replication.factor": str(count)}
+        return [
+            cls(
+                directory / str(number),
+                properties={"node.id": str(number), "controller.quorum.voters": voters, **replicas},
+                heap=heap,
+                cluster=NodeOfCluster(cluster_id, ports[number - 1], ports[count + number - 1]),
+            )
+            for number in range(1, count + 1)
+        ]
 
     @property
     def bootstrap(self) -> str:
@@ -167,16 +201,22 @@ class ApacheKafka:
         if self.port:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
-        self.port, self._controller_port = free_ports(self.host, 2)
+        if self._cluster is None:
+            self.port, self._controller_port = free_ports(self.host, 2)
+        else:
+            self.port, self._controller_port = self._cluster.port, self._cluster.controller_port
         lines = [f"{name}={value}\n" for name, value in self._all_properties().items()]
         self._configuration.write_text("".join(lines))
         done = run_tool(
             "kafka.tools.StorageTool",
-            *("format", "--ignore-formatted", "--cluster-id", random_cluster_id()),
+            *("format", "--ignore-formatted", "--cluster-id", self._cluster_id()),
             *("--config", str(self._configuration)),
         )
         if done.returncode != 0:
             raise KafkaStartError(f"the storage could not be formatted:\n{done.stdout}{done.stderr}")
+
+    def _cluster_id(self) -> str:
+        return random_cluster_id() if self._cluster is None else self._cluster.cluster_id
 
     def start(self) -> float:
         """Returns when it answers a client, with the seconds that took from the start of the process.
@@ -185,14 +225,28 @@ class ApacheKafka:
             KafkaUnavailable: Java or Maven is missing.
             KafkaStartError: it ended, or did not answer in time.
         """
+        self.spawn()
+        return self.await_answer()
+
+    def spawn(self) -> None:
+        """Start the process. Raises ``KafkaUnavailable`` and ``KafkaStartError`` as ``prepare`` does."""
         self.prepare()
         command = [java(), f"-Xmx{self._heap}", f"-Xms{self._heap}", *_BROKER_OPTIONS]
         command += ["-cp", f"{libs()}/*", "kafka.Kafka", str(self._configuration)]
-        begun = time.perf_counter()
+        self._begun = time.perf_counter()
         with self.log_path.open("ab") as log:
-            self._process = process = subprocess.Popen(
+            self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self._directory
             )
+
+    def await_answer(self) -> float:
+        """Return the seconds from the start of the process until it answers a client.
+
+        Raises:
+            KafkaStartError: it ended, or did not answer in time.
+        """
+        process, begun = self._process, self._begun
+        assert process is not None
         deadline = begun + START_TIMEOUT_S
         while process.poll() is None and time.perf_counter() < deadline:
             if await_metadata(self.host, self.port, timeout_s=1.0):

@@ -139,6 +139,13 @@ class PostgresServer:
         return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
 
     @property
+    def pid(self) -> int:
+        """The process id of the server. Raises RuntimeError if it is not running."""
+        if self._process is None:
+            raise RuntimeError("PostgreSQL is not running")
+        return self._process.pid
+
+    @property
     def log(self) -> str:
         return (self._home / "log").read_text(errors="replace")
 

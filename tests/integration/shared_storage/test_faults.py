@@ -31,7 +31,8 @@ def test_no_fault_breaks_a_promise(variant: Variant, tmp_path: Path) -> None:
 
 @pytest.mark.torture
 def test_ten_thousand_faults_break_no_promise(tmp_path: Path) -> None:
-    seeds, done, variants = Random(seed_of_run()), 0, ("s3", "inline")
+    variants: tuple[Variant, Variant] = ("s3", "inline")
+    seeds, done = Random(seed_of_run()), 0
     while done < TORTURE_FAULTS:
         seed = seeds.randrange(2**32)
         counts = tell(tmp_path / str(seed), variants[seed % 2], seed=seed, faults=FAULTS_PER_CLUSTER)

@@ -20,9 +20,9 @@ class Ledger:
     acked_somewhere: defaultdict[Place, set[bytes]] = field(default_factory=lambda: defaultdict(set))
     # By group and partition: a lower bound of the committed offset.
     committed: defaultdict[tuple[str, Place], int] = field(default_factory=lambda: defaultdict(int))
-    counts: Counter[str] = field(default_factory=Counter)
-    errors: Counter[str] = field(default_factory=Counter)
-    broken: list[str] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter[str])
+    errors: Counter[str] = field(default_factory=Counter[str])
+    broken: list[str] = field(default_factory=list[str])
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def fail(self, text: str) -> None:

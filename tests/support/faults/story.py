@@ -87,14 +87,11 @@ class Story:
 
     def _stop(self) -> None:
         broker = self._world.brokers[self._random.choice(BROKERS)]
-        if broker.is_paused or not broker.process.is_running:
+        if broker.is_paused or broker.is_stopping or not broker.process.is_running:
             self._kill()
             return
         self._note("SIGTERM", f"broker {broker.number}")
-        try:
-            broker.process.stop(timeout_s=60)
-        except TimeoutError as error:
-            self._world.ledger.fail(str(error)[-3000:])
+        broker.stop()
         self._afterwards(1, f"start broker {broker.number}", lambda: self._world.start_if_reachable(broker))
 
     def _pause(self) -> None:

@@ -38,6 +38,8 @@ IDEMPOTENT_TOPICS = ("kafka", "http", "binary")
 GROUPS = ("kafka-readers", "http-readers", "binary-readers")
 # What a client, the last reads and the sweep may take once all faults are over, on a busy machine.
 PATIENCE_S = 180.0
+# How long a broker may take to end, or to start, while something that it needs may be cut off.
+_END_S = 8.0
 
 
 class Broker:
@@ -47,14 +49,34 @@ class Broker:
         self.number = number
         self.process = process
         self.is_paused = False
+        # SIGTERM was sent, and it may still be at work.
+        self.is_stopping = False
 
     def signal(self, which: signal.Signals) -> None:
         os.kill(self.process.pid, which)
 
     def kill(self) -> None:
         # SIGKILL ends a process that is stopped, too.
-        self.is_paused = False
+        self.is_paused = self.is_stopping = False
         self.process.kill()
+
+    def stop(self) -> None:
+        """Send SIGTERM; ``await_end`` comes before the next start."""
+        self.is_stopping = True
+        self.signal(signal.SIGTERM)
+
+    def await_end(self, timeout_s: float) -> bool:
+        """Wait until a broker that is stopping has ended, and kill it if it does not; return whether it did."""
+        if not self.is_stopping or not self.process.is_running:
+            self.is_stopping = False
+            return True
+        self.is_stopping = False
+        try:
+            # A second SIGTERM changes nothing.
+            self.process.stop(timeout_s=timeout_s)
+        except TimeoutError:
+            return False
+        return True
 
     def pause(self) -> None:
         if self.process.is_running:
@@ -223,7 +245,9 @@ class World:
             self.start(broker)
 
     def start(self, broker: Broker) -> None:
-        """Start a broker that is dead."""
+        """Start a broker that is dead, or stopping; everything is reachable."""
+        if not broker.await_end(PATIENCE_S):
+            self.ledger.fail(f"broker {broker.number} did not end within {PATIENCE_S} s of SIGTERM")
         if broker.process.is_running:
             return
         try:
@@ -234,11 +258,17 @@ class World:
             self._connect(broker)
 
     def start_if_reachable(self, broker: Broker) -> None:
-        """Start a broker that is dead; leave it dead if it cannot start because of another fault."""
+        """Start a broker that is dead or stopping; leave it dead if it cannot start because of another fault.
+
+        What cannot be reached may hold up its end and its start.
+        """
+        broker.await_end(_END_S)
         if not broker.process.is_running:
+            broker.process._start_timeout_s = _END_S
             with suppress(BrokerStartError):
                 broker.process.start()
                 self._connect(broker)
+            broker.process._start_timeout_s = PATIENCE_S
 
     def end_clients(self) -> None:
         """Let the producers finish, then the readers."""

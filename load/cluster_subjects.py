@@ -1,0 +1,260 @@
+"""What ``bench_cluster`` measures: clusters of Stele, a single broker of it, and Apache Kafka, on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
+from uuid import uuid4
+
+from stele.broker_process import BrokerProcess
+
+from app.clock import SystemClock
+from app.storage.files import RealFiles
+from app.storage.shared.engine import SharedOptions
+from app.storage.shared.postgres_engine import PostgresEngine, SharedStorage
+from app.storage.shared.upkeep import UpkeepOptions
+
+from .apache_kafka import ApacheKafka, free_ports
+from .bench_kafka_throughput import cpu_seconds
+from .postgres_server import PostgresServer, find_bin
+from .seaweedfs import running_seaweedfs
+
+_CREDENTIALS = {"AWS_ACCESS_KEY_ID": "stele", "AWS_SECRET_ACCESS_KEY": "stele"}
+# Vacuumed before their size is taken, because only what is alive counts.
+_TABLES = ("batches", "objects")
+
+
+class Subject(Protocol):
+    """Brokers under measurement. ``topic_configs`` are those of every topic of it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def bootstrap(self) -> str: ...
+    @property
+    def replication_factor(self) -> int: ...
+    @property
+    def topic_configs(self) -> dict[str, str]: ...
+    def broker_cpu_s(self) -> float:
+        """Return the CPU time that all brokers have used."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseUse:
+    """What PostgreSQL has done and holds; counts of live runs and committed objects."""
+
+    cpu_s: float
+    wal_bytes: int
+    runs: int
+    objects: int
+    log_bytes: int
+
+
+@dataclass
+class SteleCluster:
+    """Brokers on one PostgreSQL."""
+
+    name: str
+    postgres: PostgresServer
+    store: str
+    linger_ms: int
+    brokers: list[BrokerProcess] = field(default_factory=list[BrokerProcess])
+    replication_factor: int = 1
+    topic_configs: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.kafka_bootstrap for broker in self.brokers if broker.is_running)
+
+    def broker_cpu_s(self) -> float:
+        return sum(cpu_seconds(broker.pid) for broker in self.brokers if broker.is_running)
+
+    def database(self) -> DatabaseUse:
+        ((wal_bytes, runs, objects, log_bytes),) = self.postgres.run(
+            "SELECT pg_current_wal_insert_lsn() - '0/0', (SELECT count(*) FROM stele.batches),"
+            " (SELECT count(*) FROM stele.objects WHERE state = 'c'),"
+            " (SELECT coalesce(sum(size_bytes), 0) FROM stele.logs WHERE deleted_at IS NULL)"
+        )
+        return DatabaseUse(
+            cpu_s=cpu_seconds(self.postgres.pid),
+            wal_bytes=int(wal_bytes),
+            runs=runs,
+            objects=objects,
+            log_bytes=int(log_bytes),
+        )
+
+    def metadata_bytes(self) -> int:
+        """Return the size of the tables that name the runs, with their indexes and without dead rows."""
+        for table in _TABLES:
+            self.postgres.run(f"VACUUM FULL stele.{table}")
+        return sum(
+            self.postgres.run(f"SELECT pg_total_relation_size('stele.{table}')")[0][0] for table in _TABLES
+        )
+
+    def merge(self) -> None:
+        """Merge all logs and delete what that leaves, as the brokers do within minutes and days."""
+        asyncio.run(self._merge())
+
+    async def _merge(self) -> None:
+        with TemporaryDirectory(prefix="stele-merge-") as directory:
+            engine = PostgresEngine(
+                RealFiles(),
+                Path(directory) / "data",
+                storage=SharedStorage(
+                    postgres_url=self.postgres.dsn, object_store=self.store, linger_ms=None
+                ),
+                incarnation=uuid4(),
+                clock=SystemClock(),
+                options=SharedOptions(
+                    upkeep=UpkeepOptions(
+                        is_enabled=False, merge_min_bytes=1, merge_min_age_ms=0, dead_ms=0, forget_ms=0
+                    )
+                ),
+            )
+            await engine.open()
+            await engine.upkeep.merge_all()
+            await engine.upkeep.collect_garbage()
+            await engine.close()
+
+
+@contextmanager
+def stele_cluster(
+    *, brokers: int, store: str, linger_ms: int, postgres: dict[str, str] | None = None
+) -> Generator[SteleCluster]:
+    """Run ``brokers`` brokers; ``store`` is ``inline`` or ``s3``.
+
+    Raises:
+        PostgresMissing, SeaweedMissing, BrokerStartError: see there.
+    """
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(TemporaryDirectory(prefix="stele-bench-", dir="/tmp")))
+        home.chmod(0o755)
+        settings = {
+            "wal_level": "replica",
+            "max_connections": "200",
+            "shared_buffers": "256MB",
+            **(postgres or {}),
+        }
+        server = stack.enter_context(PostgresServer(find_bin(), parent=home, **settings))
+        os.environ.update({name: os.environ.get(name, value) for name, value in _CREDENTIALS.items()})
+        url = stack.enter_context(running_seaweedfs(parent=home)) if store == "s3" else "inline"
+        name = f"{brokers} × {store}, linger {linger_ms} ms"
+        cluster = SteleCluster(name=name, postgres=server, store=url, linger_ms=linger_ms)
+        stack.callback(_stop, cluster.brokers)
+        for number in range(1, brokers + 1):
+            broker = BrokerProcess(
+                home / f"broker-{number}",
+                arguments=["--log-level", "warning"],
+                environment={
+                    "STELE_STORAGE": "shared",
+                    "STELE_POSTGRES_URL": server.dsn,
+                    "STELE_OBJECT_STORE": url,
+                    "STELE_SHARED_LINGER_MS": str(linger_ms),
+                    "STELE_BROKER_ID": str(number),
+                    "STELE_PARTITIONS_MAX": "20000",
+                },
+            )
+            broker.start()
+            cluster.brokers.append(broker)
+        yield cluster
+
+
+@dataclass
+class SingleBroker:
+    """A broker with embedded storage."""
+
+    broker: BrokerProcess
+    name: str = "1 embedded"
+    replication_factor: int = 1
+    topic_configs: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def bootstrap(self) -> str:
+        return self.broker.kafka_bootstrap
+
+    def broker_cpu_s(self) -> float:
+        return cpu_seconds(self.broker.pid)
+
+
+@contextmanager
+def embedded_broker() -> Generator[SingleBroker]:
+    with TemporaryDirectory(prefix="stele-bench-") as home:
+        broker = BrokerProcess(Path(home) / "data", arguments=["--log-level", "warning"])
+        broker.start()
+        try:
+            yield SingleBroker(broker)
+        finally:
+            _stop([broker])
+
+
+@dataclass
+class KafkaCluster:
+    """Nodes of Apache Kafka that replicate to each other."""
+
+    nodes: Sequence[ApacheKafka]
+    name: str = ""
+    topic_configs: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.bootstrap for node in self.nodes)
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.nodes)
+
+    def broker_cpu_s(self) -> float:
+        return sum(cpu_seconds(node.pid) for node in self.nodes)
+
+    def flushing(self, is_flushing: bool) -> KafkaCluster:
+        """Return the same nodes, whose topics sync each batch before the answer or not."""
+        configs = {"min.insync.replicas": str(min(2, len(self.nodes)))}
+        if is_flushing:
+            configs["flush.messages"] = "1"
+        suffix = ", flush.messages=1" if is_flushing else ""
+        return KafkaCluster(self.nodes, f"{len(self.nodes)} Apache Kafka, replicated{suffix}", configs)
+
+
+@contextmanager
+def kafka_cluster(nodes: int, heap: str) -> Generator[KafkaCluster]:
+    """Run nodes that are brokers and controllers.
+
+    Raises:
+        KafkaUnavailable, KafkaStartError: see there.
+    """
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(TemporaryDirectory(prefix="apache-kafka-")))
+        running = ApacheKafka.several(home, nodes, heap=heap)
+        for node in running:
+            stack.callback(node.stop)
+        for node in running:
+            node.spawn()
+        for node in running:
+            node.await_answer()
+        yield KafkaCluster(running)
+
+
+def _stop(brokers: Sequence[BrokerProcess]) -> None:
+    for broker in brokers:
+        if broker.is_running:
+            broker.stop()
+
+
+__all__ = [
+    "DatabaseUse",
+    "KafkaCluster",
+    "SingleBroker",
+    "SteleCluster",
+    "Subject",
+    "embedded_broker",
+    "free_ports",
+    "kafka_cluster",
+    "stele_cluster",
+]
