@@ -30,6 +30,8 @@ from .cluster_subjects import (
     stele_cluster,
 )
 from .measure import percentile
+from .postgres_server import PostgresMissing
+from .seaweedfs import SeaweedMissing
 
 PARTS = ("throughput", "latency", "metadata", "failover", "restart", "partitions", "kafka")
 _IN_DEFAULT = ("throughput", "latency", "metadata", "failover", "restart", "kafka")
@@ -413,4 +415,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (PostgresMissing, SeaweedMissing) as missing:
+        raise SystemExit(str(missing)) from None
