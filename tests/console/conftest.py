@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, expect, sync_playwright
 from stele.testing import BrokerProcess, run_broker
 
 from load.demo_flights import Flight, data_file, read_flights
@@ -24,7 +24,9 @@ from load.demo_flights import Flight, data_file, read_flights
 FLIGHTS = 3000
 HOW_TO_INSTALL = "no Chromium was found; run tests/console/install_browser.sh"
 # Limits how long a failure takes; pages appear as soon as answers arrive.
-TIMEOUT_MS = 20_000
+TIMEOUT_MS = 60_000
+# Without this, what a page is expected to show has 5 s, which a busy machine may need for a single answer.
+expect.set_options(timeout=TIMEOUT_MS)
 # Rates and lag need two samples.
 ENVIRONMENT = {"STELE_SAMPLE_INTERVAL_MS": "200", "STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 

@@ -488,7 +488,7 @@ def test_the_documentation_is_shown_under_its_own_policy(
     # A violation would be an error of the page; Redoc asks for a logo from elsewhere, which it is not given.
     page = open_page(path, may_fail=path == "/redoc")
     # Drawing the whole document takes a while.
-    expect(page.locator(shown).first).to_be_visible(timeout=3 * TIMEOUT_MS)
+    expect(page.locator(shown).first).to_be_visible()
 
 
 def test_a_page_of_topics_after_the_last_one_shows_the_last_one(open_page: Open) -> None:

@@ -596,7 +596,7 @@ def test_a_verification_ends_when_its_client_disconnects(
     broker: BrokerProcess, http: httpx.Client, topic: str
 ) -> None:
     producer = Producer({"bootstrap.servers": broker.kafka_bootstrap, "batch.num.messages": 1})
-    for _ in range(60_000):
+    for _ in range(30_000):
         producer.produce(topic, b"v")
         producer.poll(0)
     producer.flush()
@@ -614,7 +614,7 @@ def test_a_verification_ends_when_its_client_disconnects(
 
     assert http.get(f"{path}/segments").json()["verified"] is None
     until(is_free)
-    assert checked[0].json()["records"] == 60_000
+    assert checked[0].json()["records"] == 30_000
 
 
 def test_a_topic_in_memory_has_no_segments_and_nothing_to_check(http: httpx.Client, topic: str) -> None:

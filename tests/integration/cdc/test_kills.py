@@ -143,6 +143,7 @@ def run_the_gauntlet(tmp_path: Path, *, rows: int, rounds: int, seed: int) -> No
         assert load.transactions > 100
 
 
+@pytest.mark.long
 def test_topics_give_the_tables_back_through_kills_of_broker_connector_and_postgresql(tmp_path: Path) -> None:
     run_the_gauntlet(tmp_path, rows=20_000, rounds=9, seed=1)
 

@@ -152,6 +152,7 @@ def test_a_transaction_that_never_ends_in_time_ends_the_connector_with_what_to_d
             assert again.stop() == 0, again.said
 
 
+@pytest.mark.long
 def test_a_connector_that_stops_within_a_large_transaction_leaves_nothing_of_it(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:

@@ -4,7 +4,8 @@ The error names the failing seed. To replay it::
 
     STELE_COMPACTION_SEED=4711 python -m pytest tests/unit/storage/test_compaction_crashes.py -k replayed
 
-``make test`` runs 2,000 seeds. ``STELE_TORTURE_SEEDS`` sets how many ``make torture`` runs (100,000).
+``make test`` runs the first 400 of 2,000 seeds, ``make long`` the others. ``STELE_TORTURE_SEEDS`` sets how many
+seeds ``make torture`` runs (100,000).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from tests.support.histories import (
 pytestmark = pytest.mark.usefixtures("without_logs")
 
 SEEDS = 2_000
+# Parts that `make test` runs; `make long` runs the others.
+_SHORT_PARTS = 2
 MUTANT_SEEDS_MAX = 200
 
 
@@ -45,7 +48,13 @@ def run_all(seeds: range) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize(
+    "part",
+    [
+        *range(_SHORT_PARTS),
+        *(pytest.param(part, marks=pytest.mark.long) for part in range(_SHORT_PARTS, PARTS)),
+    ],
+)
 def test_no_last_record_is_lost_when_a_pass_is_interrupted(part: int) -> None:
     run_all(seeds_of_part(part, SEEDS))
 
