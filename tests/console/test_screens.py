@@ -18,7 +18,7 @@ from stele import Client
 from stele.operations.leases import Ack, Poll
 from stele.testing import BrokerProcess
 
-from .conftest import FLIGHTS, TIMEOUT_MS, Open, flights
+from .conftest import FLIGHTS, Open, flights
 
 SCREENS = {
     "overview": "/",
