@@ -3,7 +3,7 @@
 - ``admission``      limits of connections: in total, per address, and of open files
 - ``accept_rate``    how fast connections may come
 - ``accept_loop``    accepts connections, refuses what is too much, and hands the others on
-- ``handshake_turns``   how many TLS handshakes begin at once
+- ``handshake_thread``   TLS handshakes beside the event loop, one at a time
 - ``tls_transport``  TLS between the transport of a socket and the protocol above it
 - ``first_bytes``    tells TLS from plaintext, to answer clients that use the wrong one
 """

@@ -21,7 +21,7 @@ from typing import Any, Protocol, cast
 from ..security.principal_mapping import NoPrincipal
 from ..security.tls import ListenerTls
 from .first_bytes import begins_tls
-from .handshake_turns import HandshakeTurns
+from .handshake_thread import HandshakeThread
 
 # A record of TLS holds at most this much.
 _RECORD_BYTES = 16 * 1024
@@ -57,6 +57,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     __slots__ = (
         "_closing_timer",
+        "_early",
         "_handshake_bytes",
         "_has_peer_ended",
         "_high",
@@ -66,8 +67,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         "_is_eof_sent",
         "_is_eof_wanted",
         "_is_over",
+        "_is_shaking",
         "_is_socket_full",
-        "_is_waiting",
         "_loop",
         "_make_protocol",
         "_observer",
@@ -76,9 +77,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         "_protocol",
         "_session",
         "_socket",
+        "_thread",
         "_timeout_s",
         "_tls",
-        "_turns",
         "_unsent",
         "_unsent_bytes",
         "principal",
@@ -91,12 +92,15 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         tls: ListenerTls,
         observer: HandshakeObserver,
         timeout_s: float,
-        turns: HandshakeTurns,
+        thread: HandshakeThread,
         plaintext_answer: bytes = b"",
     ) -> None:
         super().__init__()
-        self._turns = turns
-        self._is_waiting = False
+        self._thread = thread
+        # The session belongs to the thread until a step of the handshake ends.
+        self._is_shaking = False
+        # Bytes that have come meanwhile.
+        self._early = b""
         self._make_protocol = make_protocol
         self._tls = tls
         self._observer = observer
@@ -125,43 +129,65 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     # ── the handshake ──
 
     def _begin(self, data: bytes) -> None:
-        """Take the first bytes of the peer when it is their turn."""
-
-        def begin() -> None:
-            if self._is_waiting:
-                self._is_waiting = False
-                if self._socket is not None and not self._socket.is_closing():
-                    self._socket.resume_reading()
-            if not self._is_over:
-                self._shake_hands(data)
-
+        """Take the first bytes of the peer."""
         if not begins_tls(data):
             self._fail(PLAINTEXT, "it does not speak TLS", answer=self._plaintext_answer)
-        elif not self._turns.run(begin) and self._socket is not None:
-            self._is_waiting = True
-            self._socket.pause_reading()
+            return
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._session = self._tls.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._shake_hands(data)
 
     def _shake_hands(self, data: bytes) -> None:
         session = self._session
-        if session is None:
-            self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-            session = self._tls.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-            self._session = session
+        assert session is not None
         self._handshake_bytes += len(data)
+        if self._is_shaking:
+            self._early += data
+            return
+        self._is_shaking = True
+        if self._socket is not None and not self._socket.is_closing():
+            self._socket.pause_reading()
         self._incoming.write(data)
-        try:
-            session.do_handshake()
-        except ssl.SSLWantReadError:
+
+        def step() -> Exception | None:
+            # A peer that has gone meanwhile is not worth a signature.
+            if not self._is_over:
+                try:
+                    session.do_handshake()
+                except ssl.SSLError as error:
+                    return error
+            return None
+
+        self._thread.run(step, self._end_step)
+
+    def _end_step(self, error: Exception | None) -> None:
+        """Go on with what a step of the handshake has come to."""
+        self._is_shaking = False
+        early, self._early = self._early, b""
+        below = self._socket
+        if self._is_over or below is None:
+            return
+        if not below.is_closing():
+            below.resume_reading()
+        if isinstance(error, ssl.SSLWantReadError):
             self._send_encrypted()
             if self._handshake_bytes > _HANDSHAKE_BYTES_MAX:
                 self._fail(PROTOCOL, f"its handshake exceeds {_HANDSHAKE_BYTES_MAX} bytes")
-            return
-        except ssl.SSLError as error:
+            elif early:
+                self._handshake_bytes -= len(early)
+                self._shake_hands(early)
+        elif isinstance(error, ssl.SSLError):
             # OpenSSL has left an alert for the peer.
             about_certificate = any(word in (error.reason or "") for word in _ABOUT_CERTIFICATES)
             reason = REFUSED_CERTIFICATE if about_certificate else PROTOCOL
             self._fail(reason, _words_of(error), answer=self._outgoing.read())
-            return
+        else:
+            self._incoming.write(early)
+            self._complete()
+
+    def _complete(self) -> None:
+        session = self._session
+        assert session is not None
         try:
             self.principal = self._tls.principal(session)
         except NoPrincipal as error:

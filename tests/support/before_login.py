@@ -39,7 +39,8 @@ from app.api.request_ids import RequestIds
 from app.api.sessions import Sessions
 from app.cluster.sqlite_credentials import SqliteCredentialStore
 from app.network.admission import Admission
-from app.network.handshake_turns import HandshakeTurns
+from app.network.first_bytes import HANDSHAKE_FAILURE_ALERT
+from app.network.handshake_thread import HandshakeThread
 from app.network.tls_transport import _HANDSHAKE_BYTES_MAX, TlsTransport
 from app.security.authenticator import Authenticator
 from app.security.credentials import Credentials
@@ -247,6 +248,9 @@ class BinaryTarget(_Tcp):
         return len(frames._buffer) - frames._position + len(frames._partial or b"")
 
     def check_answer(self, written: bytes) -> None:
+        if written == HANDSHAKE_FAILURE_ALERT:
+            # The input began like TLS by chance.
+            return
         frames = FrameReader()
         for kind, body in frames.feed(written):
             answer = m.decode_response(kind, body)
@@ -378,11 +382,12 @@ class TlsTarget:
                 mapping=PrincipalMapping(),
             )
         )
-        self._turns = HandshakeTurns(asyncio.get_running_loop())
+        # On a simulated loop, it is the loop that runs the handshakes.
+        self._thread = HandshakeThread(asyncio.get_running_loop())
         self.made = self.completed = self.failed = 0
 
     def connect(self, host: str) -> TlsTransport:
-        return TlsTransport(self._make, tls=self._tls, observer=self, timeout_s=10, turns=self._turns)
+        return TlsTransport(self._make, tls=self._tls, observer=self, timeout_s=10, thread=self._thread)
 
     def _make(self) -> asyncio.Protocol:
         self.made += 1
@@ -398,7 +403,7 @@ class TlsTarget:
         return connection._handshake_bytes
 
     def is_working(self, connection: TlsTransport) -> bool:
-        return connection._is_waiting
+        return connection._is_shaking
 
     def check_answer(self, written: bytes) -> None:
         assert self.made == 0
@@ -419,6 +424,7 @@ class TlsTarget:
             with suppress(ssl.SSLWantReadError):
                 session.do_handshake()
             connection.data_received(outgoing.read())
+            await _until(lambda: not self.is_working(connection))
             incoming.write(bytes(wire.written))
             wire.written.clear()
         assert (self.made, self.completed) == (1, 1)
