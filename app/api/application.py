@@ -167,7 +167,7 @@ def create_application(
     ):
         app.include_router(router)
     has_login = security is not None and security.active is not None
-    app.router.routes.extend(console.routes(has_login=has_login))
+    app.router.routes.extend(console.routes(has_login=has_login, is_shared=broker.cluster.is_shared))
     sessions = app.state.sessions = Sessions(SystemClock())
     if security is not None and has_login:
         app.router.routes.extend(login_routes(security, sessions, console.login_page))

@@ -221,6 +221,7 @@ NEEDS: dict[tuple[str, str], tuple[Need, ...]] = {
     ("GET", "/docs/oauth2-redirect"): OPEN,
     ("GET", "/redoc"): OPEN,
     ("GET", "/"): OPEN,
+    ("GET", "/console/cluster"): OPEN,
     ("GET", "/console/topics"): OPEN,
     ("GET", "/console/messages"): OPEN,
     ("GET", "/console/produce"): OPEN,

@@ -69,6 +69,8 @@ class Screen:
     title: str
     # Only for clients that may see users, API keys, access rules or quotas.
     needs_rights: bool = False
+    # Only for a broker that may have others beside it.
+    is_for_clusters: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ def _user_of(request: Request) -> str:
 
 SCREENS = (
     Screen("/", "overview", "Overview"),
+    Screen("/console/cluster", "cluster", "Cluster", is_for_clusters=True),
     Screen("/console/topics", "topics", "Topics"),
     Screen("/console/messages", "messages", "Messages"),
     Screen("/console/produce", "produce", "Produce"),
@@ -153,12 +156,17 @@ def _environment() -> Environment:
 
 
 @lru_cache(maxsize=16 * len(SCREENS))
-def _render(name: str, has_login: bool, rights: Rights, user: str) -> bytes:
+def _render(name: str, has_login: bool, is_shared: bool, rights: Rights, user: str) -> bytes:
     screen = next(screen for screen in SCREENS if screen.name == name)
     template = _environment().get_template(f"{name}.html")
     return template.render(
         screen=screen,
-        screens=[entry for entry in SCREENS if rights.any or not entry.needs_rights],
+        screens=[
+            entry
+            for entry in SCREENS
+            if (rights.any or not entry.needs_rights) and (is_shared or not entry.is_for_clusters)
+        ],
+        is_shared=is_shared,
         rights=rights,
         user=user,
         static=f"/console/static/{_assets().version}",
@@ -185,13 +193,13 @@ def _html(body: bytes, caching: str) -> Response:
     )
 
 
-def _screen_page(*, has_login: bool) -> Callable[[Request], Awaitable[Response]]:
+def _screen_page(*, has_login: bool, is_shared: bool) -> Callable[[Request], Awaitable[Response]]:
     async def page(request: Request) -> Response:
         path = request.url.path.rstrip("/") or "/"
         screen = next(screen for screen in SCREENS if screen.path == path)
         # Of the others, there is one rendering for all users.
         user = _user_of(request) if screen.needs_rights else ""
-        body = await asyncio.to_thread(_render, screen.name, has_login, _rights_of(request), user)
+        body = await asyncio.to_thread(_render, screen.name, has_login, is_shared, _rights_of(request), user)
         return _html(body, "no-cache")
 
     return page
@@ -212,10 +220,17 @@ async def _static(request: Request) -> Response:
     )
 
 
-def routes(*, has_login: bool = False) -> list[Route]:
-    """Return the routes of the console, which are not part of the API."""
-    page = _screen_page(has_login=has_login)
-    pages = [Route(screen.path, page, methods=["GET"], include_in_schema=False) for screen in SCREENS]
+def routes(*, has_login: bool = False, is_shared: bool = False) -> list[Route]:
+    """Return the routes of the console, which are not part of the API.
+
+    ``is_shared``: there may be other brokers.
+    """
+    page = _screen_page(has_login=has_login, is_shared=is_shared)
+    pages = [
+        Route(screen.path, page, methods=["GET"], include_in_schema=False)
+        for screen in SCREENS
+        if is_shared or not screen.is_for_clusters
+    ]
     return [
         *pages,
         Route("/console/static/{version}/{name}", _static, methods=["GET"], include_in_schema=False),

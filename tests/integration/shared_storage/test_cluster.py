@@ -18,6 +18,7 @@ from stele.testing import BrokerProcess, run_broker
 
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
+from tests.support.warm_processes import run_stele
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "cluster.md").read_text()
 
@@ -67,7 +68,7 @@ def test_every_broker_shows_the_same_survey(brokers: Brokers) -> None:
     with Client(brokers[2].binary_url) as client:
         client.create_topic("surveyed", partitions=3)
         client.produce("surveyed", b"x" * 5000)
-    shown = [survey_of(brokers, number) for number in (1, 2, 3)]
+    shown = [survey_of(brokers, number, records_bytes=5000) for number in (1, 2, 3)]
     for survey in shown:
         assert [(one["id"], one["status"]) for one in survey["brokers"]] == [(n, "live") for n in (1, 2, 3)]
         for one in survey["brokers"]:
@@ -95,11 +96,26 @@ def test_every_broker_shows_the_same_survey(brokers: Brokers) -> None:
     assert metrics_of(brokers[3])["stele_shared_postgres_round_trip_seconds_total"] > 0
 
 
-def survey_of(brokers: Brokers, number: int) -> dict[str, Any]:
-    """Wait until a broker knows the records, and what every broker reports; it may have a survey from before."""
+def test_top_shows_every_broker_and_their_sum_and_goes_on_without_one(brokers: Brokers) -> None:
+    survey_of(brokers, 2, records_bytes=0)
+    done = run_stele(
+        "top", "--once", "--url", f"http://127.0.0.1:1,{brokers[2].http_url.removeprefix('http://')}"
+    )
+    shown = done.stdout.decode()
+    assert done.returncode == 0, done.stderr
+    for number in (1, 2, 3):
+        assert re.search(rf"^{number} +live +\d+ +\S+ +\d", shown, re.MULTILINE), shown
+    assert re.search(r"^all +\d+ ", shown, re.MULTILINE), shown
+    assert "broker 2:\nstele " in shown
+
+
+def survey_of(brokers: Brokers, number: int, *, records_bytes: int) -> dict[str, Any]:
+    """Wait until a broker knows of records, and what every broker reports; it may have a survey from before."""
     while True:
         survey = brokers.cluster(number)["survey"]
-        if survey["merge_backlog"]["bytes"] >= 5000 and all(one["rates"] for one in survey["brokers"]):
+        if survey["merge_backlog"]["bytes"] >= records_bytes and all(
+            one["rates"] for one in survey["brokers"]
+        ):
             return survey
 
 

@@ -1,6 +1,7 @@
 import { brief, byId, bytes, count, duration, every, h, milliseconds, notice, show, svg, table } from "./dom.js";
 import { get } from "./api.js";
 import { lineChart } from "./chart.js";
+import { brokerTable } from "./brokers.js";
 
 const charts = {
   records: lineChart("Records in, per second", brief),
@@ -68,11 +69,16 @@ function listeners(now) {
 
 every(2000, async () => {
   try {
-    const [now, past] = await Promise.all([get("/v1/overview"), get("/v1/overview/history")]);
+    const isShared = byId("brokers") !== null;
+    const [now, past, cluster] = await Promise.all([get("/v1/overview"), get("/v1/overview/history"), isShared ? get("/v1/cluster") : null]);
     notice(now.health.reason);
     const state = byId("state");
     state.textContent = now.health.status;
     state.className = now.health.status === "ready" ? "chip" : "chip bad";
+    if (cluster) {
+      show(byId("brokers"), brokerTable(cluster));
+      byId("which").textContent = `Broker ${now.broker_id}, which serves this page`;
+    }
     show(byId("tiles"), tiles(now));
     show(byId("listeners"), listeners(now));
     show(byId("disk"), meter(now.disk));

@@ -77,6 +77,36 @@ class _Overview(Struct):
     process: _Process
 
 
+class _SurveyedBroker(Struct):
+    id: int
+    status: str
+    heartbeat_age_ms: int
+    version: str | None = None
+    rates: _Rates | None = None
+    connections: dict[str, int] | None = None
+
+
+class _MergeBacklog(Struct):
+    bytes: int
+
+
+class _Survey(Struct):
+    brokers: list[_SurveyedBroker] | None = None
+    merge_backlog: _MergeBacklog | None = None
+    problem: str | None = None
+
+
+class _Lease(Struct):
+    broker_id: int
+
+
+class _Cluster(Struct):
+    broker_id: int
+    # A broker on its own has none.
+    survey: _Survey | None = None
+    leases: dict[str, _Lease] = {}
+
+
 class _Group(Struct):
     group: str
     state: str
@@ -106,7 +136,7 @@ _FAILURES = (httpx.HTTPError, msgspec.DecodeError)
 )
 @click.option("--once", is_flag=True, help="Print once and exit. Implied when the output is not a terminal.")
 def top(url: str | None, interval: float, once: bool) -> None:
-    """Show live rates, connections, syncs and group lag of a broker.
+    """Show live rates, connections, syncs and group lag of a broker, and the rates of all brokers of its cluster.
 
     Press ctrl-c to exit.
     """
@@ -118,7 +148,6 @@ def top(url: str | None, interval: float, once: bool) -> None:
     try:
         endpoint = config_of(address).endpoint
         client = httpx.Client(
-            base_url=endpoint.http_url,
             headers=login_header(endpoint),
             timeout=_TIMEOUT_S,
             verify=client_context(endpoint) or False,
@@ -126,19 +155,42 @@ def top(url: str | None, interval: float, once: bool) -> None:
     except (httpx.InvalidURL, ValueError) as error:
         shown = shown_url(address)
         raise click.UsageError(f"{shown} is not a valid URL ({error}); pass http://HOST:8080") from error
-    address = shown_url(address)
     with client as http:
+        source = _Source(http, [one.http_url for one in endpoint.all])
         if once or not sys.stdout.isatty():
             try:
-                lines = _report(http, rows=_GROUPS_MAX)
+                lines = source.report(rows=_GROUPS_MAX)
             except _FAILURES as error:
-                raise click.ClickException(_reason(address, error)) from error
+                raise click.ClickException(_reason(source.url, error)) from error
             click.echo("\n".join(lines))
             return
         with _screen():
             while True:
-                _draw(http, address)
+                _draw(source)
                 time.sleep(interval)
+
+
+class _Source:
+    """The brokers of a URL. A report comes from one of them: the last one that answered, or the next that does."""
+
+    def __init__(self, http: httpx.Client, urls: list[str]) -> None:
+        self._http = http
+        self._urls = urls
+
+    @property
+    def url(self) -> str:
+        return shown_url(self._urls[0])
+
+    def report(self, *, rows: int) -> list[str]:
+        """Raises one of ``_FAILURES``: that of the last broker, if none answers."""
+        for left in reversed(range(len(self._urls))):
+            try:
+                return _report(self._http, self._urls[0], rows=rows)
+            except httpx.TransportError:
+                if not left:
+                    raise
+                self._urls.append(self._urls.pop(0))
+        raise AssertionError("a URL names a broker")
 
 
 @contextmanager
@@ -165,29 +217,31 @@ def _reason(address: str, error: Exception) -> str:
     return f"{address} cannot be reached: {error}"
 
 
-def _draw(http: httpx.Client, address: str) -> None:
+def _draw(source: _Source) -> None:
     width, height = shutil.get_terminal_size()
     try:
-        lines = _report(http, rows=height)
+        lines = source.report(rows=height)
     except _FAILURES as error:
-        lines = [f"stele top · {time.strftime('%H:%M:%S')}", "", _reason(address, error), "Retrying."]
+        lines = [f"stele top · {time.strftime('%H:%M:%S')}", "", _reason(source.url, error), "Retrying."]
     cut = [line[:width] for line in lines[: height - 1]]
     sys.stdout.write(_HOME + "".join(f"{line}{_END_OF_LINE}\r\n" for line in cut) + _END_OF_SCREEN)
     sys.stdout.flush()
 
 
-def _get(http: httpx.Client, path: str, kind: type[_T]) -> _T:
+def _get(http: httpx.Client, url: str, kind: type[_T]) -> _T:
     """Fetch a document as ``kind``. Raises one of ``_FAILURES``."""
-    response = http.get(path)
+    response = http.get(url)
     response.raise_for_status()
     return msgspec.json.decode(response.content, type=kind)
 
 
-def _report(http: httpx.Client, *, rows: int) -> list[str]:
-    now = _get(http, "/v1/overview", _Overview)
-    listed = _get(http, f"/v1/groups?limit={_GROUPS_MAX}", _Groups)
+def _report(http: httpx.Client, url: str, *, rows: int) -> list[str]:
+    now = _get(http, f"{url}/v1/overview", _Overview)
+    cluster = _get(http, f"{url}/v1/cluster", _Cluster)
+    listed = _get(http, f"{url}/v1/groups?limit={_GROUPS_MAX}", _Groups)
     rates, syncs, disk = now.rates or _Rates(), now.syncs, now.disk
     lines = [
+        *_cluster_lines(cluster),
         f"stele {now.version} · {now.health.status} · up {_duration(now.uptime_ms)} · "
         f"{time.strftime('%H:%M:%S')}",
     ]
@@ -220,6 +274,41 @@ def _report(http: httpx.Client, *, rows: int) -> list[str]:
         for name, group in shown
     ]
     return lines
+
+
+def _cluster_lines(cluster: _Cluster) -> list[str]:
+    """Return the brokers of a cluster and their sum; nothing for a broker on its own."""
+    survey = cluster.survey
+    if survey is None:
+        return []
+    brokers = survey.brokers or []
+    rows: list[tuple[str, str, int | None, _Rates, int]] = []
+    for broker in brokers:
+        is_live = broker.status == "live"
+        leases = sum(lease.broker_id == broker.id for lease in cluster.leases.values())
+        connections = sum((broker.connections or {}).values()) if is_live else None
+        rates = (broker.rates if is_live else None) or _Rates()
+        state = broker.status if is_live else f"{broker.status} {_duration(broker.heartbeat_age_ms)}"
+        rows.append((str(broker.id), state, connections, rates, leases))
+    rates = [row[3] for row in rows]
+    total = _Rates(
+        records_in_per_s=sum(rate.records_in_per_s or 0 for rate in rates),
+        bytes_in_per_s=sum(rate.bytes_in_per_s or 0 for rate in rates),
+        bytes_out_per_s=sum(rate.bytes_out_per_s or 0 for rate in rates),
+    )
+    rows.append(("all", "", sum(row[2] or 0 for row in rows), total, len(cluster.leases)))
+    merge = "" if survey.merge_backlog is None else f" · {_bytes(survey.merge_backlog.bytes)} to merge"
+    return [
+        *([f"cluster: {survey.problem}"] if survey.problem else []),
+        f"{'BROKER':<8}{'STATE':<14}{'CONNECTIONS':>12}{'RECORDS/S':>12}{'IN/S':>14}{'OUT/S':>14}{'LEASES':>8}{merge}",
+        *(
+            f"{name:<8}{state:<14}{_count(connections):>12}{_brief(rate.records_in_per_s):>12}"
+            f"{_bytes(rate.bytes_in_per_s):>14}{_bytes(rate.bytes_out_per_s):>14}{leases:>8}"
+            for name, state, connections, rate, leases in rows
+        ),
+        "",
+        f"broker {cluster.broker_id}:",
+    ]
 
 
 def _text(name: str) -> str:
