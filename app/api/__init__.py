@@ -10,6 +10,7 @@
 - ``record_page``               one page of records, and the offset to continue from
 - ``record_json``, ``record_arrow``, ``showing``   records as JSON and Arrow; which records, how much of each
 - ``group_json``                offsets of groups in JSON, by topic
+- ``direct_produce``            the short way of a produce of one JSON record, before the application
 - ``upload``, ``ndjson_upload`` records from a request into the log; NDJSON streamed in and out
 - ``tail_streams``, ``event_ids``, ``stream_slots``   live tails, their resumable ids, limits for streams
 - ``cluster_document``          the cluster as JSON, and what a broker reports to the others

@@ -34,7 +34,7 @@ from .console.login import login_routes
 from .errors import HttpError, error_response, http_problem, problem_response
 from .guarded_route import GuardedRoute, guarded_app
 from .http_traffic import HttpTraffic
-from .metrics import HttpMetrics, metrics, observe_broker
+from .metrics import HttpMetrics, RequestCounts, metrics, observe_broker
 from .routes import acls as acl_routes
 from .routes import cdc as cdc_routes
 from .routes import (
@@ -140,6 +140,7 @@ def create_application(
     app.state.http_traffic = traffic
     app.state.guards_users = security is not None and security.guards_users
     app.state.registry = registry
+    counts = app.state.request_counts = RequestCounts(registry)
     observe_broker(state, registry)
     broker.observe_deletions(state.verifications.forget)
     if cdc is not None:
@@ -177,7 +178,7 @@ def create_application(
         if isinstance(route, Route) and not isinstance(route, GuardedRoute):
             route.app = guarded_app(route.app, route.methods, route.path)
     app.add_middleware(Throttle, quotas=broker.quotas)
-    app.add_middleware(HttpMetrics, registry=registry)
+    app.add_middleware(HttpMetrics, counts=counts)
     app.add_middleware(traffic.middleware)
     app.add_exception_handler(SteleError, _stele_error)
     app.add_exception_handler(HttpError, _http_error)

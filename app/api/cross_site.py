@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from functools import lru_cache
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -93,6 +94,8 @@ def _name_of(host: bytes) -> str:
     return text.partition(":")[0]
 
 
+# Clients send the same few names with every request.
+@lru_cache(maxsize=256)
 def _is_address(name: str) -> bool:
     # An address is not resolved, so DNS rebinding cannot redirect it.
     try:
@@ -102,6 +105,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
+@lru_cache(maxsize=256)
 def _is_loopback(address: str) -> bool:
     if not _is_address(address):
         return False

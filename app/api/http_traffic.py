@@ -121,6 +121,19 @@ class HttpTraffic:
         now_s = time.monotonic()
         return [peer.view(self.name, now_s) for peer in self._peers]
 
+    def note(self, scope: Scope, bytes_in: int, bytes_out: int) -> None:
+        """Count the bodies of a request that the middleware does not see."""
+        self._bytes_in += bytes_in
+        self._bytes_out += bytes_out
+        peer = cast("dict[str, HttpPeer]", scope.get("state", {})).get(_STATE)
+        if peer is None:
+            return
+        peer.bytes_in += bytes_in
+        peer.bytes_out += bytes_out
+        for name, value in scope["headers"]:
+            if name == b"user-agent":
+                peer.user_agent = value[:CLIENT_TEXT_CHARACTERS_MAX]
+
     def middleware(self, app: ASGIApp) -> ASGIApp:
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":

@@ -7,7 +7,7 @@ topics and groups have their own series; the others are summed up as ``(others)`
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -32,11 +32,10 @@ _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 _SYNC_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1)
 
 
-class HttpMetrics:
-    """ASGI middleware that counts and times every request."""
+class RequestCounts:
+    """The series of requests over HTTP: their number and their times."""
 
-    def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
-        self._app = app
+    def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
             "stele_http_requests",
             "HTTP requests answered, by method, route and status class.",
@@ -50,6 +49,33 @@ class HttpMetrics:
             buckets=_BUCKETS,
             registry=registry,
         )
+
+    def note(self, method: str, route: str, status: int, seconds: float) -> None:
+        self._requests.labels(method, route, f"{status // 100}xx").inc()
+        self._seconds.labels(method, route).observe(seconds)
+
+    def noting(self, method: str, route: str, status: int) -> Callable[[float], None]:
+        """Return ``note`` for requests that have all but the time in common; there are no series before the first."""
+        count: Counter | None = None
+        times: Histogram | None = None
+
+        def note(seconds: float) -> None:
+            nonlocal count, times
+            if count is None or times is None:
+                count = self._requests.labels(method, route, f"{status // 100}xx")
+                times = self._seconds.labels(method, route)
+            count.inc()
+            times.observe(seconds)
+
+        return note
+
+
+class HttpMetrics:
+    """ASGI middleware that counts and times every request."""
+
+    def __init__(self, app: ASGIApp, counts: RequestCounts) -> None:
+        self._app = app
+        self._counts = counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -69,8 +95,7 @@ class HttpMetrics:
         finally:
             route = getattr(scope.get("route"), "path", "other")
             method = scope["method"] if scope["method"] in _METHODS else "other"
-            self._requests.labels(method, route, f"{status // 100}xx").inc()
-            self._seconds.labels(method, route).observe(time.perf_counter() - start)
+            self._counts.note(method, route, status, time.perf_counter() - start)
 
 
 def observe_broker(state: ApiState, registry: CollectorRegistry) -> None:

@@ -27,6 +27,7 @@ from .application import create_application
 from .authentication import Authenticate
 from .cluster_document import broker_report
 from .cross_site import RefuseCrossSite
+from .direct_produce import DirectProduce
 from .forwarding import AcceptForwarded, ForwardGroups, Forwarding
 from .http_traffic import CountedProtocol, counted_protocol
 from .request_ids import RequestIds
@@ -70,7 +71,14 @@ class HttpServer(uvicorn.Server):
         application = create_application(
             broker, groups, transactions, settings, cdc, listeners=listeners, security=security
         )
-        inner: ASGIApp = application if forwarding is None else ForwardGroups(application, forwarding)
+        state = application.state
+        # Traces are made by the application, of every request.
+        served: ASGIApp = (
+            DirectProduce(application, state.stele, state.http_traffic, state.request_counts, settings)
+            if traces is None
+            else application
+        )
+        inner: ASGIApp = served if forwarding is None else ForwardGroups(served, forwarding)
         authenticated: ASGIApp = inner
         if security is not None:
             authenticate = Authenticate(

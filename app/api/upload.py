@@ -95,6 +95,14 @@ async def settle_all(chunks: list[Chunk], timeout_ms: int) -> None:
         await chunk.settle(timeout_ms)
 
 
+def record_bytes_max(record: NewRecord) -> int:
+    """Return an upper bound of the bytes of ``record`` in a batch."""
+    size = _RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
+    for name, content in record.headers:
+        size += 10 + len(name) * 4 + len(content or b"")
+    return size
+
+
 class Upload:
     """Gathers the records of one request and appends them chunk by chunk."""
 
@@ -134,9 +142,7 @@ class Upload:
 
     def size_of(self, record: NewRecord) -> int:
         """Return an upper bound of the bytes of ``record`` in a batch. Raises ``BatchTooLarge``."""
-        size = _RECORD_OVERHEAD_BYTES + len(record.value or b"") + len(record.key or b"")
-        for name, content in record.headers:
-            size += 10 + len(name) * 4 + len(content or b"")
+        size = record_bytes_max(record)
         if size + HEADER_BYTES > self._limit:
             raise BatchTooLarge(size, limit=self._limit, what="record")
         return size
