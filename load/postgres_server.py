@@ -91,12 +91,13 @@ class PostgresServer:
         self.port = _free_port()
         if self._user is not None:
             shutil.chown(self._home, self._user)
-            if bin_dir == packaged_bin():
-                # The checkout may lie where only root may look.
+            if not bin_dir.is_relative_to("/usr"):
+                # A package from PyPI in a checkout, which may lie where only root may look.
                 package = bin_dir.parents[1]
-                for part in (package, package.with_name("pgserver.libs")):
-                    shutil.copytree(part, self._home / part.name, symlinks=True)
-                self._bin = self._home / package.name / "pginstall" / "bin"
+                for part in (package, package.with_name(f"{package.name}.libs")):
+                    if part.exists():
+                        shutil.copytree(part, self._home / part.name, symlinks=True)
+                self._bin = self._home / package.name / bin_dir.relative_to(package)
         self._home.chmod(0o755)
         self._run(
             "initdb",

