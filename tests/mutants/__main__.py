@@ -14,7 +14,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .table import MUTANTS, Mutant
+from .security import SECURITY_MUTANTS
+from .table import MUTANTS as BROKER_MUTANTS
+from .table import Mutant
+
+MUTANTS = (*BROKER_MUTANTS, *SECURITY_MUTANTS)
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("app", "tests", "load", "docs", "pyproject.toml")

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 from pathlib import Path
 
 import pytest
 
-from app.tcp.kafka.sasl_session import LOGIN_REQUESTS_MAX
+from app.tcp.binary.login import LOGIN_FRAME_BYTES_MAX
+from app.tcp.kafka.sasl_session import LOGIN_REQUEST_BYTES_MAX, LOGIN_REQUESTS_MAX
 from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
 from tests.support.before_login import GOOD_CLIENT, Wire, attack, targets
 from tests.support.certificates import Authority
@@ -77,6 +79,30 @@ async def test_a_client_of_the_kafka_protocol_may_send_few_requests_before_its_l
         connection.data_received(request_frame(ApiVersionsRequest(), 0) * count)
         all_targets["kafka"].check_answer(bytes(wire.written))
         assert wire.is_over is (count > LOGIN_REQUESTS_MAX)
+        connection.connection_lost(None)
+
+
+@pytest.mark.parametrize(
+    ("listener", "head"),
+    [
+        ("kafka", struct.pack(">i", LOGIN_REQUEST_BYTES_MAX + 1)),
+        ("binary", struct.pack(">IB", LOGIN_FRAME_BYTES_MAX + 1, 3)),
+    ],
+)
+@simulated
+async def test_a_request_that_is_too_large_before_a_login_ends_the_connection(
+    listener: str, head: bytes, tmp_path: Path
+) -> None:
+    """Limits of those that are logged in are hundreds of times larger."""
+    async with targets(tmp_path, Authority(tmp_path)) as all_targets:
+        target, wire = all_targets[listener], Wire(GOOD_CLIENT)
+        connection = target.connect(GOOD_CLIENT)
+        connection.connection_made(wire)
+        connection.data_received(head)
+        assert wire.is_over
+        for _ in range(20):
+            connection.data_received(b"x" * 16_384)
+        assert target.held_bytes(connection) <= len(head)
         connection.connection_lost(None)
 
 

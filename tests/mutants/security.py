@@ -1,0 +1,65 @@
+"""Mutants of logins and access rules: each removes what protects from a mistake that other brokers shipped."""
+
+from __future__ import annotations
+
+from .table import Mutant
+
+_UNIT = "tests/unit/security"
+_MATRIX = "tests/integration/test_authorization_matrix.py"
+
+SECURITY_MUTANTS = (
+    # A DENY is overridden (CVE-2026-58251).
+    Mutant(
+        "app/security/acl_index.py",
+        "                if acl.operation in (operation, Operation.ALL):\n                    return",
+        "                if False:\n                    return",
+        f"{_UNIT}/test_acl_index.py",
+        "not torture and not thousands",
+    ),
+    # A connection keeps a right that was removed (CVE-2024-27309 is its reverse).
+    Mutant(
+        "app/security/authorizer.py",
+        "            access.forget()\n",
+        "            pass\n",
+        "tests/integration/test_authorization_at_random.py",
+        "stay_open",
+    ),
+    # The fast way of a produce skips the check (CVE-2018-17196, CVE-2026-33217).
+    Mutant(
+        "app/tcp/binary/guards.py",
+        "    access.require(WRITE_TOPIC, topic)\n    broker = listener.broker\n",
+        "    broker = listener.broker\n",
+        _MATRIX,
+        "decide_alike and not many",
+    ),
+    # A client logs in as one user and acts as another (CVE-2017-12610).
+    Mutant(
+        "app/security/sasl.py",
+        'if authzid not in ("", user):',
+        "if False:",
+        f"{_UNIT}/test_sasl.py",
+    ),
+    # A client passes for a replica (CVE-2018-1288).
+    Mutant(
+        "app/tcp/kafka/handlers/fetch.py",
+        "if context.access is not None and not context.access.sees(CLUSTER_ACTION_CLUSTER):",
+        "if False:",
+        _MATRIX,
+        "no_follower",
+    ),
+    # A list in a claim becomes a name (CVE-2026-75509).
+    Mutant(
+        "app/security/jwt_tokens.py",
+        'or not isinstance(name, str):\n            raise InvalidToken(f"the claim',
+        'and False:\n            raise InvalidToken(f"the claim',
+        f"{_UNIT}/test_jwt.py",
+    ),
+    # A client without a login fills the memory (CVE-2026-27571, CVE-2026-33219).
+    Mutant(
+        "app/tcp/kafka/connection.py",
+        "            self._frames.limit(LOGIN_REQUEST_BYTES_MAX)\n            self._login_timer",
+        "            self._login_timer",
+        f"{_UNIT}/test_before_login.py",
+        "too_large",
+    ),
+)
