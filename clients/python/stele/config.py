@@ -61,7 +61,7 @@ class ClientConfig:
     ``url``: ``stele://host:port`` (binary protocol) or ``http://host:port``; with TLS
     ``stele+tls://`` or ``https://``, to which ``?ca_file=PATH`` and the other names of
     ``TlsFiles`` may be added. ``stele://host1:port,host2:port`` names several brokers of a
-    cluster: a call goes to the next one when one cannot be reached.
+    cluster: a client begins at a random one, and goes on with the next when one cannot be reached.
     ``stele://user@host`` logs in with the password in STELE_PASSWORD, or in the file that
     STELE_PASSWORD_FILE names; ``user:password@host`` works, too, and is never printed.
     ``credentials``: take precedence over the URL, which takes precedence over STELE_USER,

@@ -90,11 +90,14 @@ class BlockingTransport(Protocol):
 
 
 class Endpoints:
-    """The brokers of a URL, and the one to connect to: after a failure it is the next one, for all who share this."""
+    """The brokers of a URL, and the one to connect to: after a failure it is the next one, for all who share this.
+
+    Each client begins at a random one, so that many clients with one URL spread over the brokers.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.all = endpoint.all
-        self._index = 0
+        self._first = self._index = random.randrange(len(self.all))  # noqa: S311 (no secret hangs on it)
 
     @property
     def current(self) -> Endpoint:
@@ -104,7 +107,7 @@ class Endpoints:
         """Go on with the broker after ``failed``; return whether all have been tried, so that a pause is due."""
         if self.current is failed:
             self._index = (self._index + 1) % len(self.all)
-        return self._index == 0
+        return self._index == self._first
 
     def attempt_s(self, left_s: float) -> float:
         """Return how long one attempt to connect may take of the time that is left."""
