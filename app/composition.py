@@ -42,6 +42,7 @@ from .storage.cleaner import CleanerOptions
 from .storage.embedded import EmbeddedEngine, EngineOptions
 from .storage.engine import LogEngine
 from .storage.files import RealFiles
+from .storage.setup_problems import InvalidStorage
 from .transactions.coordinator import TransactionCoordinator
 from .transactions.services import Transactions, make_services, open_services
 
@@ -55,10 +56,6 @@ CATALOG = "metadata.sqlite"
 GROUPS = "groups.sqlite"
 # In the data directory of a broker with shared storage: the incarnation of its last start.
 INCARNATION = "incarnation"
-
-
-class InvalidStorage(Exception):
-    """The settings of shared storage cannot be used; the text says what to change."""
 
 
 def _embedded_engine(settings: Settings, path: Path, clock: Clock) -> LogEngine:

@@ -30,7 +30,6 @@ from .cdc.supervisor import CdcSupervisor
 from .clock import SystemClock
 from .composition import (
     CATALOG,
-    InvalidStorage,
     SharedParts,
     open_broker,
     open_groups,
@@ -48,6 +47,7 @@ from .security.tls import InvalidTlsFiles, ListenerTls
 from .security.tls_reload import TlsReload
 from .security.tls_settings import listener_tls
 from .settings import Settings
+from .storage.setup_problems import InvalidStorage
 from .tcp.binary.connection import PLAINTEXT_ANSWER, BinaryConnection
 from .tcp.binary.forwarding import serve_frame
 from .tcp.binary.handlers.context import BinaryListener

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -28,10 +29,13 @@ class SeaweedMissing(Exception):
 
 
 @contextmanager
-def running_seaweedfs(bucket: str = BUCKET, *, parent: Path | None = None) -> Generator[str]:
+def running_seaweedfs(
+    bucket: str = BUCKET, *, parent: Path | None = None, login: tuple[str, str] | None = None
+) -> Generator[str]:
     """Run SeaweedFS, which syncs each PUT; yield the URL of a store in it.
 
-    Its files are in a temporary directory, in ``parent`` if given.
+    Its files are in a temporary directory, in ``parent`` if given. ``login`` is the only access key and its secret;
+    without it, any are accepted.
 
     Raises:
         SeaweedMissing: it is not installed.
@@ -54,6 +58,17 @@ def running_seaweedfs(bucket: str = BUCKET, *, parent: Path | None = None) -> Ge
         )
         ports = dict(zip(names, _free_ports(len(names)), strict=True))
         log = stack.enter_context((home / "log").open("wb"))
+        identities: list[str] = []
+        if login is not None:
+            key, secret = login
+            config = home / "identities.json"
+            identity = {
+                "name": key,
+                "credentials": [{"accessKey": key, "secretKey": secret}],
+                "actions": ["Admin"],
+            }
+            config.write_text(json.dumps({"identities": [identity]}))
+            identities = [f"-s3.config={config}"]
         process = subprocess.Popen(
             [
                 WEED,
@@ -67,6 +82,7 @@ def running_seaweedfs(bucket: str = BUCKET, *, parent: Path | None = None) -> Ge
                 "-master.telemetry=false",
                 "-s3.port.iceberg=0",
                 "-s3.port.lance=0",
+                *identities,
                 *(f"-{name}={port}" for name, port in ports.items()),
             ],
             cwd=home,

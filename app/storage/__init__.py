@@ -5,6 +5,7 @@
 - ``topic_partition``  the name of one partition
 - ``disk_threads``     threads for calls that wait for a disk
 - ``files``            the only module that opens, syncs and renames files
+- ``setup_problems``   what is wrong with the settings of shared storage, and what to do
 - ``checkpoint``, ``data_dir``   small text files; the directory: its lock, how the last run ended
 - ``offset_index``, ``time_index``   the sparse indexes, in Kafka's layout
 - ``transaction_index``   the aborted transactions of a segment, in Kafka's layout

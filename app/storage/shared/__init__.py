@@ -17,5 +17,6 @@
 - ``log_ends``         what other brokers appended
 - ``upkeep``           retention, merging, garbage collection
 - ``engine``           the engine, above all of it
+- ``store_check``      a start that can say what is wrong with the object store
 - ``postgres_engine``  the engine over PostgreSQL and the object store that the settings name
 """

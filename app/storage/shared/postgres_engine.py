@@ -18,12 +18,14 @@ from ...postgres.pool import PostgresPool, PostgresUnavailable
 from ..data_dir import DataDir
 from ..engine import EngineStart
 from ..files import Files
+from ..setup_problems import InvalidStorage, postgres_advice
 from .engine import SharedEngine, SharedOptions
 from .meta import StoreKind
 from .object_stores import open_object_store
 from .objects import ObjectStore
 from .postgres_inline import PostgresInlineStore
 from .postgres_meta import PostgresMeta
+from .store_check import check_store
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +64,9 @@ class PostgresEngine(SharedEngine):
         options: SharedOptions,
     ) -> None:
         self._data_dir = DataDir(files, path)
+        self._store: ObjectStore | None = None
+        self._store_url = storage.object_store
+        self._own_incarnation = incarnation
         # Surveys of the cluster use it, too.
         self.pool = self._pool = PostgresPool(storage.postgres_url)
         stores: dict[StoreKind, ObjectStore] = {StoreKind.INLINE: PostgresInlineStore(self._pool)}
@@ -69,7 +74,7 @@ class PostgresEngine(SharedEngine):
         if storage.object_store == INLINE:
             linger_ms, object_bytes = _INLINE_LINGER_MS, min(object_bytes, _INLINE_OBJECT_BYTES)
         else:
-            store = stores[StoreKind.OBJECTS] = open_object_store(storage.object_store)
+            store = self._store = stores[StoreKind.OBJECTS] = open_object_store(storage.object_store)
             if not store.is_durable:
                 logger.warning(
                     "the object store %s does not sync: a loss of power can take acknowledged records",
@@ -91,9 +96,22 @@ class PostgresEngine(SharedEngine):
         self._data_dir.take()
         try:
             await self._pool.open()
-            return await super().open()
-        except (PostgresUnavailable, SchemaMismatch) as error:
+        except PostgresUnavailable as error:
+            advice = postgres_advice(str(error))
+            text = f"{error}; {advice.text}"
+            if advice.is_mistake:
+                raise InvalidStorage(f"PostgreSQL cannot be used: {text}") from error
+            raise StorageUnavailable("the start", text) from error
+        except SchemaMismatch as error:
             raise StorageUnavailable("the start", str(error)) from error
+        start = await super().open()
+        if self._store is not None:
+            try:
+                await check_store(self._store, self._store_url, self._own_incarnation)
+            except InvalidStorage:
+                await self.close()
+                raise
+        return start
 
     async def close(self) -> None:
         await super().close()

@@ -1,0 +1,40 @@
+"""Checks at the start of a broker that it can list, write, read and delete in its object store.
+
+The object of the check has a key of this incarnation, so garbage collection finds it if the broker dies meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from uuid import UUID
+
+from ..setup_problems import InvalidStorage, store_advice, without_causes
+from .object_keys import WRITTEN, prefix_of
+from .objects import ByteRange, ObjectStore, ObjectStoreError
+
+logger = logging.getLogger(__name__)
+
+_BYTES = b"stele"
+
+
+async def check_store(store: ObjectStore, url: str, incarnation: UUID) -> None:
+    """Use the store once; log an outage.
+
+    Raises:
+        InvalidStorage: the store refuses it, and will go on doing so.
+    """
+    prefix = prefix_of(WRITTEN, incarnation)
+    key = f"{prefix}check.{len(_BYTES)}"
+    try:
+        await store.list_page(prefix)
+        await store.put(key, _BYTES)
+        (read,) = await store.get_ranges(key, [ByteRange(0, len(_BYTES))])
+        if read != _BYTES:
+            raise InvalidStorage(f"the object store {url} returned other bytes than were written")
+        await store.delete([key])
+    except ObjectStoreError as error:
+        advice = store_advice(str(error))
+        text = f"the object store {url} cannot be used: {advice.text} ({without_causes(str(error))})"
+        if advice.is_mistake:
+            raise InvalidStorage(text) from error
+        logger.error("%s; the broker starts, and writes fail until then", text)

@@ -1,0 +1,242 @@
+"""A broker that cannot use PostgreSQL or its object store says why, and what to do."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from stele.broker_process import BrokerStartError
+from stele.testing import run_broker
+
+from app.postgres.pool import PostgresPool, PostgresUnavailable
+from app.storage.setup_problems import Advice, InvalidStorage, postgres_advice
+from app.storage.shared.object_stores import open_object_store
+from app.storage.shared.store_check import check_store
+from load.postgres_server import PostgresServer
+from load.seaweedfs import WEED, running_seaweedfs
+from tests.support.certificates import Authority
+from tests.support.s3_servers import BUCKET, moto, use_test_credentials
+
+# ── PostgreSQL ──
+
+
+@pytest.fixture(scope="module")
+def locked(server: PostgresServer) -> PostgresServer:
+    """A server with a user that needs a password, one that may not connect, and one that may not create a schema."""
+    server.run("CREATE ROLE careful LOGIN PASSWORD 'right'")
+    server.run("CREATE ROLE outsider LOGIN")
+    server.run("CREATE ROLE humble LOGIN")
+    ((path,),) = server.run("SHOW hba_file")
+    rules = Path(path)
+    rules.write_text(
+        "host all careful 127.0.0.1/32 scram-sha-256\nhost all outsider 127.0.0.1/32 reject\n"
+        + rules.read_text()
+    )
+    server.stop()
+    server.start()
+    return server
+
+
+@pytest.mark.parametrize(
+    ("user", "rest", "advice"),
+    [
+        ("careful:wrong", "postgres", "correct the user and the password"),
+        ("careful", "postgres", "correct the user and the password"),
+        ("postgres", "nowhere", "CREATE DATABASE"),
+        ("nobody_knows", "postgres", "CREATE ROLE"),
+        ("outsider", "postgres", "pg_hba.conf"),
+        ("humble", "postgres", "GRANT CREATE ON DATABASE"),
+        ("postgres", "postgres?sslmode=require", "turn ssl on"),
+    ],
+)
+async def test_a_mistake_in_the_set_up_of_postgresql_is_explained(
+    locked: PostgresServer, user: str, rest: str, advice: str
+) -> None:
+    given = await advice_for(f"postgresql://{user}@127.0.0.1:{locked.port}/{rest}")
+    assert advice in given.text
+    assert given.is_mistake
+
+
+@pytest.mark.parametrize(
+    ("url", "advice"),
+    [
+        ("postgresql://127.0.0.1:1/none", "start PostgreSQL"),
+        ("postgresql://no-such-host.invalid/none", "correct the host"),
+    ],
+)
+async def test_an_outage_of_postgresql_is_no_mistake(url: str, advice: str) -> None:
+    given = await advice_for(url)
+    assert advice in given.text
+    assert not given.is_mistake
+
+
+async def advice_for(url: str) -> Advice:
+    pool = PostgresPool(url, schema="refused")
+    try:
+        with pytest.raises(PostgresUnavailable) as raised:
+            await pool.open()
+    finally:
+        await pool.close()
+    return postgres_advice(str(raised.value))
+
+
+def test_a_broker_with_a_wrong_password_ends_with_what_to_do(locked: PostgresServer, tmp_path: Path) -> None:
+    environment = {
+        "STELE_STORAGE": "shared",
+        "STELE_POSTGRES_URL": f"postgresql://careful:wrong@127.0.0.1:{locked.port}/postgres",
+    }
+    with (
+        pytest.raises(
+            BrokerStartError, match=r"password authentication failed[^$]*correct the user"
+        ) as raised,
+        run_broker(tmp_path, environment=environment),
+    ):
+        pytest.fail("the broker started")
+    assert "wrong@" not in str(raised.value)
+
+
+# ── object stores ──
+
+
+@pytest.fixture(scope="module")
+def moto_url() -> Iterator[str]:
+    with moto() as url:
+        yield url
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_test_credentials(monkeypatch)
+
+
+async def test_a_store_that_can_be_used_keeps_nothing_of_the_check(moto_url: str) -> None:
+    store, incarnation = open_object_store(moto_url), uuid4()
+    await check_store(store, moto_url, incarnation)
+    assert await store.list_page(f"w/{incarnation}/") == []
+
+
+def test_a_broker_whose_bucket_does_not_exist_ends_with_what_to_do(
+    server: PostgresServer, moto_url: str, tmp_path: Path
+) -> None:
+    environment = {
+        "STELE_STORAGE": "shared",
+        "STELE_POSTGRES_URL": server.dsn,
+        "STELE_OBJECT_STORE": moto_url.replace(BUCKET, "missing"),
+    }
+    with (
+        pytest.raises(BrokerStartError, match="the bucket does not exist: create it"),
+        run_broker(tmp_path, environment=environment),
+    ):
+        pytest.fail("the broker started")
+
+
+@pytest.mark.long
+async def test_seaweedfs_refuses_wrong_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not WEED.exists():
+        pytest.skip("SeaweedFS is not installed; run tests/integration/install_seaweedfs.sh")
+    with running_seaweedfs(BUCKET, login=("right", "secret")) as url:
+        for key, secret in (("right", "wrong"), ("unknown", "secret")):
+            monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+            monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+            with pytest.raises(InvalidStorage, match="correct AWS_ACCESS_KEY_ID"):
+                await check_store(open_object_store(url), url, uuid4())
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "right")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        while True:
+            try:
+                await check_store(open_object_store(url), url, uuid4())
+                break
+            except InvalidStorage as error:
+                # SeaweedFS makes the bucket after it began to answer.
+                if "does not exist" not in str(error):
+                    raise
+        elsewhere = url.replace(BUCKET, "missing")
+        with pytest.raises(InvalidStorage, match="the bucket does not exist"):
+            await check_store(open_object_store(elsewhere), elsewhere, uuid4())
+
+
+class _Refusal(BaseHTTPRequestHandler):
+    """Answers every request with one error, as S3 documents it."""
+
+    answer = (403, b"")
+
+    def do_GET(self) -> None:
+        status, body = self.answer
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None: ...  # noqa: A002 - its name in the base class
+
+
+@contextmanager
+def refusing(status: int, code: str, more: str = "", *, tls: ssl.SSLContext | None = None) -> Generator[str]:
+    body = f"<Error><Code>{code}</Code><Message>m</Message>{more}</Error>".encode()
+    handler = type("Refusal", (_Refusal,), {"answer": (status, body)})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "more", "advice"),
+    [
+        (403, "RequestTimeTooSkewed", "", "the clock of this machine is wrong"),
+        (
+            400,
+            "AuthorizationHeaderMalformed",
+            "<Region>eu-central-1</Region>",
+            r"add \?region=eu-central-1 to",
+        ),
+        (301, "PermanentRedirect", "", r"add \?region=REGION to"),
+        (403, "SignatureDoesNotMatch", "", "correct AWS_ACCESS_KEY_ID"),
+        (403, "AccessDenied", "", "s3:PutObject"),
+    ],
+)
+async def test_a_mistake_in_the_set_up_of_the_store_is_explained(
+    status: int, code: str, more: str, advice: str
+) -> None:
+    with refusing(status, code, more) as address:
+        url = f"s3://records/stele?endpoint=http://{address}"
+        with pytest.raises(InvalidStorage, match=advice):
+            await check_store(open_object_store(url), url, uuid4())
+
+
+async def test_tls_that_does_not_fit_is_explained(tmp_path: Path) -> None:
+    with refusing(403, "AccessDenied") as address:
+        url = f"s3://records?endpoint=https://{address}"
+        with pytest.raises(InvalidStorage, match="does not speak TLS"):
+            await check_store(open_object_store(url), url, uuid4())
+    pair = Authority(tmp_path).server()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate_file, pair.key_file)
+    with refusing(403, "AccessDenied", tls=context) as address:
+        url = f"s3://records?endpoint=https://{address}"
+        with pytest.raises(InvalidStorage, match="is not trusted"):
+            await check_store(open_object_store(url), url, uuid4())
+
+
+async def test_an_outage_of_the_store_is_logged_and_the_broker_starts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for endpoint in ("http://127.0.0.1:1", "http://no-such-host.invalid"):
+        caplog.clear()
+        url = f"s3://records?endpoint={endpoint}"
+        await check_store(open_object_store(url), url, uuid4())
+        assert "writes fail until then" in caplog.text
+        assert "start the store" in caplog.text or "correct the host" in caplog.text
