@@ -123,7 +123,7 @@ class Committer:
         self._pending: deque[Pending] = deque()
         self._has_pending = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._refused = RefusedBatches(meta)
+        self._refused = RefusedBatches(meta, clock)
         # Keys of objects that were perhaps stored and will not be committed.
         self.abandoned: list[str] = []
 
@@ -283,7 +283,7 @@ class Committer:
 
     async def _commit_objects(self, chosen: Sequence[Pending]) -> CommitAnswer | None:
         """Commit objects and return what became of them; None if they failed, then so have their tickets."""
-        computed: CommitAnswer | None = None
+        computed = None
         begun_ms = self._clock.monotonic_ms()
         backoff = _Backoff(self._options.retry_ms)
         while True:
@@ -406,9 +406,10 @@ class Committer:
             # The topic was deleted.
             error = UnknownTopic(append.log.topic_partition.topic)
         if error is not None:
-            future.set_exception(error)
+            future.set_exception(self._refused.verdict(append.log, append.headers[0], error))
             return
         last = append.headers[-1]
+        self._refused.accepted(append.log, last)
         append.ticket.place(
             base_offset=places[0].base_offset,
             last_offset=places[-1].base_offset + last.last_offset_delta,
