@@ -10,6 +10,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,16 +25,18 @@ from .broker.listeners import Endpoint
 from .broker.surveys import Surveys
 from .clock import Clock, SystemClock
 from .cluster.catalog import Catalog
+from .cluster.group_shards import lease_of_shard
 from .cluster.group_store import GroupStore
 from .cluster.membership import Member, MemberEndpoint
 from .cluster.sqlite import SqliteCatalog
 from .cluster.sqlite_groups import SqliteGroupStore
 from .groups.coordinator import GroupCoordinator
 from .groups.dead_letter_writer import DeadLetterWriter
-from .groups.group_lease import GROUPS_LEASE, GroupLease
+from .groups.group_lease import GroupLease
 from .groups.lease_manager import LeaseManager
 from .groups.offsets_topic import OffsetsTopic
-from .groups.services import Groups
+from .groups.services import Groups, GroupServices
+from .groups.shards import GroupShards
 from .groups.share_queue import ShareQueue
 from .security.service import SecurityStores
 from .security.tls import ListenerTls
@@ -117,7 +120,6 @@ class SharedParts:
         return Forwarder(
             self.cluster,
             broker_id=self.settings.broker_id,
-            lease=GROUPS_LEASE,
             tls=None if tls is None else partial(_client_tls, tls),
         )
 
@@ -190,7 +192,7 @@ def open_shared(settings: Settings, displaced: Callable[[], object]) -> SharedPa
             clock=clock,
             options=options,
         )
-        stores = SharedStores(url, engine.pool, groups_lease=GROUPS_LEASE, incarnation=incarnation)
+        stores = SharedStores(url, engine.pool, incarnation=incarnation)
     except ValueError as error:
         raise InvalidStorage(str(error)) from error
     surveys = Surveys(stores.surveyor, stores.traffic, clock)
@@ -224,7 +226,7 @@ async def open_broker(settings: Settings, shared: SharedParts | None = None) -> 
     return broker
 
 
-async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Groups:
+async def open_groups(broker: Broker, shared: SharedParts | None = None) -> GroupServices:
     """The groups of ``broker``, as they were left. Raises ``GroupStoreFailed``.
 
     With shared storage they are served while the broker has the lease on them.
@@ -238,45 +240,52 @@ async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Grou
         )
         return offset
 
-    store: GroupStore = (
-        SqliteGroupStore(settings.data_dir.absolute() / GROUPS) if shared is None else shared.stores.groups
-    )
-    coordinator = GroupCoordinator(
-        store=store,
-        clock=clock,
-        settings=settings,
-        topic=broker.readable_topic,
-        configs=broker.configs.groups,
-        topic_names=lambda: [topic.name for topic in broker.topics()],
-        list_offset=list_offset,
-        write_dead_letters=DeadLetterWriter(broker).write,
-    )
+    def make(store: GroupStore, thread: ThreadPoolExecutor | None = None) -> Groups:
+        coordinator = GroupCoordinator(
+            store=store,
+            store_thread=thread,
+            clock=clock,
+            settings=settings,
+            topic=broker.readable_topic,
+            configs=broker.configs.groups,
+            topic_names=lambda: [topic.name for topic in broker.topics()],
+            list_offset=list_offset,
+            write_dead_letters=DeadLetterWriter(broker).write,
+        )
+        broker.observe_deletions(coordinator.forget_topic)
+        broker.observe_topics(coordinator.topics_changed)
+        return Groups(
+            coordinator,
+            LeaseManager(broker=broker, coordinator=coordinator, clock=clock),
+            ShareQueue(broker=broker, shares=coordinator.shares),
+        )
+
     if shared is None:
+        groups = make(SqliteGroupStore(settings.data_dir.absolute() / GROUPS))
         # Before the coordinator opens: a group may have committed offsets of this topic, too.
-        broker.serve_virtual(OffsetsTopic(coordinator, cluster_id=broker.cluster_id))
-        await coordinator.open()
-    broker.observe_deletions(coordinator.forget_topic)
-    broker.observe_topics(coordinator.topics_changed)
-    groups = Groups(
-        coordinator,
-        LeaseManager(broker=broker, coordinator=coordinator, clock=clock),
-        ShareQueue(broker=broker, shares=coordinator.shares),
-    )
-    if shared is not None:
-        work = GroupLease(groups, take=shared.stores.groups.take, cluster=shared.cluster)
+        broker.serve_virtual(OffsetsTopic(groups.coordinator, cluster_id=broker.cluster_id))
+        await groups.coordinator.open()
+        return groups
+    shards: list[Groups] = []
+    for number, store in enumerate(shared.stores.groups):
+        shard = make(store, shared.stores.group_thread(number))
+        lease = lease_of_shard(number)
+        work = GroupLease(shard, lease=lease, take=store.take, cluster=shared.cluster)
         await work.stand_by()
-        shared.cluster.hold(GROUPS_LEASE, work)
-    return groups
+        shared.cluster.hold(lease, work, is_spread=True)
+        shards.append(shard)
+    return GroupShards(shards)
 
 
-async def open_transactions(broker: Broker, groups: Groups) -> Transactions:
+async def open_transactions(broker: Broker, services: GroupServices) -> Transactions:
     """The transactions of ``broker``, recovered; none with shared storage. Raises ``StorageError``, ``GroupStoreFailed``."""
     clock = SystemClock()
+    # With shared storage there are none, so any shard will do.
+    groups = services.all()[0]
     coordinator = TransactionCoordinator(
         broker=broker, groups=groups.coordinator, clock=clock, settings=broker.settings
     )
     if broker.cluster.is_shared:
-        # There are none, and the groups may be at another broker.
         return make_services(broker, groups, coordinator, clock)
     await coordinator.open()
     return await open_services(broker, groups, coordinator, clock)

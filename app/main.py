@@ -231,7 +231,7 @@ async def run(settings: Settings) -> None:
     )
     kafka_listener = KafkaListener(
         broker=broker,
-        groups=groups.coordinator,
+        groups=groups,
         transactions=transactions.coordinator,
         fetch_sessions=FetchSessionCache(
             slots=settings.fetch_sessions_max,

@@ -1,10 +1,12 @@
-"""The stores of what brokers share, over three connections to PostgreSQL. It needs the extra ``cluster``."""
+"""The stores of what brokers share, over six connections to PostgreSQL. It needs the extra ``cluster``."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
+from .cluster.group_shards import SHARDS
 from .cluster.postgres import PostgresCatalog
 from .cluster.postgres_acls import PostgresAclStore
 from .cluster.postgres_credentials import PostgresCredentialStore
@@ -15,6 +17,9 @@ from .cluster.postgres_survey import PostgresSurveyor
 from .postgres.pool import PostgresPool
 from .postgres.session import PostgresSession
 
+# Commits of the groups of different shards wait for each other if they share a connection.
+_GROUP_CONNECTIONS = 4
+
 
 class SharedStores:
     """One set per broker. The schema has been migrated before the first call.
@@ -22,7 +27,7 @@ class SharedStores:
     ``pool`` is for queries that read much. Raises ``ValueError`` if ``url`` is no connection string.
     """
 
-    def __init__(self, url: str, pool: PostgresPool, *, groups_lease: str, incarnation: UUID) -> None:
+    def __init__(self, url: str, pool: PostgresPool, *, incarnation: UUID) -> None:
         # Commits of offsets and heartbeats must not wait for changes of topics, or for each other.
         self.traffic = traffic = pool.traffic
         self._session = PostgresSession(url, traffic=traffic)
@@ -31,14 +36,30 @@ class SharedStores:
         self.acls = PostgresAclStore(self._session)
         self.membership = PostgresMembership(PostgresSession(url, traffic=traffic))
         self.surveyor = PostgresSurveyor(pool)
-        self.groups = PostgresGroupStore(
-            PostgresSession(url, traffic=traffic), lease=groups_lease, incarnation=incarnation
-        )
+        # Shards that share a connection also share the thread that uses it.
+        self._group_sessions = [PostgresSession(url, traffic=traffic) for _ in range(_GROUP_CONNECTIONS)]
+        self._group_threads = [
+            ThreadPoolExecutor(1, thread_name_prefix="stele-groups") for _ in range(_GROUP_CONNECTIONS)
+        ]
+        self.groups = [
+            PostgresGroupStore(
+                self._group_sessions[shard % _GROUP_CONNECTIONS], shard=shard, incarnation=incarnation
+            )
+            for shard in range(SHARDS)
+        ]
+
+    def group_thread(self, shard: int) -> ThreadPoolExecutor:
+        """Return the thread for the groups of a shard."""
+        return self._group_threads[shard % _GROUP_CONNECTIONS]
 
     def import_data_dir(self, catalog: Path, groups: Path) -> bool:
         """See ``app.cluster.postgres_import``."""
         return import_data_dir(self._session, catalog, groups)
 
     def close(self) -> None:
-        """Close the connection of the catalog; the others belong to the cluster and the groups."""
+        """Close the connections of the catalog and of the groups; the other belongs to the cluster."""
+        for thread in self._group_threads:
+            thread.shutdown()
+        for session in self._group_sessions:
+            session.close()
         self._session.close()

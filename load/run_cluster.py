@@ -156,12 +156,13 @@ def _start_again(brokers: Sequence[BrokerProcess]) -> None:
 
 
 def _coordinator(brokers: Sequence[BrokerProcess]) -> int:
-    """Return the number of the broker that coordinates the consumer groups."""
+    """Return the number of a broker that coordinates consumer groups."""
     give_up_s = time.monotonic() + _COORDINATOR_S
     while time.monotonic() < give_up_s:
-        lease = httpx.get(f"{brokers[0].http_url}/v1/cluster").json()["leases"].get("groups")
-        if lease is not None:
-            return int(lease["broker_id"])
+        leases = httpx.get(f"{brokers[0].http_url}/v1/cluster").json()["leases"]
+        holders = [lease["broker_id"] for name, lease in leases.items() if name.startswith("groups-")]
+        if holders:
+            return int(holders[0])
         time.sleep(0.1)
     raise BrokerStartError(
         "no broker has taken the lease on the consumer groups; see the logs of the brokers"
@@ -185,8 +186,8 @@ def _explain(
         f"console      {brokers[0].http_url}/",
         f"Kafka        bootstrap.servers={','.join(broker.kafka_bootstrap for broker in brokers)}",
         f"members      curl -s {brokers[coordinator % len(brokers)].http_url}/v1/cluster",
-        f"failover     kill -9 {brokers[coordinator - 1].pid}  (broker {coordinator}, which coordinates"
-        " the consumer groups; another one takes over within 6 seconds)",
+        f"failover     kill -9 {brokers[coordinator - 1].pid}  (broker {coordinator}; the others"
+        " take over its consumer groups within 6 seconds)",
         "",
         "Enter starts killed brokers again. Ctrl-C stops everything and deletes the data.",
     ]

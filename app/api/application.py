@@ -22,7 +22,7 @@ from ..broker.broker import Broker
 from ..broker.listeners import ListenerView
 from ..clock import SystemClock
 from ..errors import SteleError
-from ..groups.services import Groups
+from ..groups.services import GroupServices
 from ..logs import request_id
 from ..monitor.sampler import Sampler
 from ..security.policy import ListenerSecurity
@@ -104,7 +104,7 @@ _DOCUMENTATION_HEADERS = [
 
 def create_application(
     broker: Broker,
-    groups: Groups,
+    groups: GroupServices,
     transactions: Transactions,
     settings: Settings,
     cdc: CdcView | None = None,

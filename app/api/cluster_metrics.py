@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from ..broker.broker import Broker
 from ..broker.surveys import SurveyNow, Surveys
-from ..groups.group_lease import GROUPS_LEASE
+from ..cluster.group_shards import SHARD_LEASES
 from ..storage.engine import SharedStorageCounts
 
 
@@ -23,7 +23,7 @@ def cluster_metrics(broker: Broker) -> Iterable[Metric]:
     held = GaugeMetricFamily(
         "stele_cluster_lease_held", "1 for a lease that this broker has, otherwise 0.", labels=("lease",)
     )
-    for name in sorted({GROUPS_LEASE, *cluster.leases}):
+    for name in sorted({*SHARD_LEASES, *cluster.leases}):
         lease = cluster.lease(name)
         held.add_metric((name,), 1 if lease is not None and lease.broker_id == broker.broker_id else 0)
     yield held

@@ -8,10 +8,13 @@ again. Frames of the binary protocol arrive as the body of a POST to ``FRAME_PAT
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote, urlencode
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -27,6 +30,9 @@ from .errors import error_response, http_problem, problem_response
 FRAME_PATH = "/internal/binary-frame"
 BODY_BYTES_MAX = 1 << 20
 _GROUPS_PATH = "/v1/groups"
+# Parameters of a list of groups that each broker applies to its own.
+_LIST_FILTERS = frozenset(("search", "prefix", "after"))
+_LIST_PAGE = 10_000
 # They concern this connection, or the login at this broker.
 _NOT_SENT = frozenset(
     (
@@ -69,8 +75,10 @@ class ForwardGroups:
         self._forwarding = forwarding
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        member = self._forwarding.forwarder.target() if _is_of_group(scope) else None
-        if member is None or "stele.forwarded" in scope:
+        group = _group_of(scope)
+        member = None if group is None else self._forwarding.forwarder.target(group)
+        if group is None or member is None or "stele.forwarded" in scope:
+            scope["stele.forwarding"] = self._forwarding
             await self._app(scope, receive, send)
             return
         body = await _read(receive)
@@ -79,7 +87,7 @@ class ForwardGroups:
             return
         client = ForwardedClient(scope["stele.principal"], peer_of(scope).host)
         request = _request(self._forwarding, client, scope, body)
-        passing = asyncio.create_task(self._pass(member, request, send))
+        passing = asyncio.create_task(self._pass(group, member, request, send))
         # If the client closes its connection, that to the coordinator ends, too.
         leaving = asyncio.create_task(_disconnected(receive))
         try:
@@ -91,8 +99,8 @@ class ForwardGroups:
         finally:
             await _end(passing, leaving)
 
-    async def _pass(self, member: Member, request: ForwardedRequest, send: Send) -> None:
-        response = await self._forwarding.forwarder.send(member, request)
+    async def _pass(self, group: str, member: Member, request: ForwardedRequest, send: Send) -> None:
+        response = await self._forwarding.forwarder.send(group, member, request)
         headers = headers_of(response.headers, _NOT_RETURNED)
         headers.append((b"content-length", str(len(response.body)).encode()))
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
@@ -162,16 +170,18 @@ class FrameForwarding:
     def __init__(self, forwarding: Forwarding) -> None:
         self._forwarding = forwarding
 
-    def target(self) -> Member | None:
-        return self._forwarding.forwarder.target()
+    def target(self, group: str) -> Member | None:
+        return self._forwarding.forwarder.target(group)
 
-    async def send(self, member: Member, frame_type: int, body: bytes, client: ForwardedClient) -> bytes:
+    async def send(
+        self, group: str, member: Member, frame_type: int, body: bytes, client: ForwardedClient
+    ) -> bytes:
         forwarding = self._forwarding
         target = f"{FRAME_PATH}/{frame_type}"
         signed = SignedRequest(method="POST", target=target, body=body)
         signature = sign(forwarding.key, client, signed, forwarding.clock.now_ms())
         request = ForwardedRequest(method="POST", target=target, headers=[(HEADER, signature)], body=body)
-        response = await forwarding.forwarder.send(member, request)
+        response = await forwarding.forwarder.send(group, member, request)
         if response.status != 200:
             raise NotCoordinator(member.broker_id)
         return response.body
@@ -196,9 +206,54 @@ def _target(scope: Scope) -> str:
     return (path + b"?" + query if query else path).decode("latin-1")
 
 
-def _is_of_group(scope: Scope) -> bool:
-    path: str = scope.get("path", "")
-    return scope["type"] == "http" and (path == _GROUPS_PATH or path.startswith(f"{_GROUPS_PATH}/"))
+def _group_of(scope: Scope) -> str | None:
+    """Return the group that the path names, None if it names none."""
+    if scope["type"] != "http":
+        return None
+    # As it was sent: a slash in the name of a group is encoded.
+    path = _target(scope).partition("?")[0]
+    if not path.startswith(f"{_GROUPS_PATH}/"):
+        return None
+    return unquote(path.removeprefix(f"{_GROUPS_PATH}/").partition("/")[0]) or None
+
+
+async def groups_elsewhere(request: Request) -> tuple[list[dict[str, Any]], int]:
+    """Return the groups that other brokers list for a request, and the number of shards that none has listed.
+
+    There are none if another broker asks, or there is no other.
+    """
+    forwarding: Forwarding | None = request.scope.get("stele.forwarding")
+    if forwarding is None or "stele.forwarded" in request.scope:
+        return [], 0
+    forwarder = forwarding.forwarder
+    client = ForwardedClient(request.scope["stele.principal"], peer_of(request.scope).host)
+    filters = {name: value for name, value in request.query_params.items() if name in _LIST_FILTERS}
+
+    async def listed(member: Member, lease: str) -> list[dict[str, Any]] | None:
+        groups: list[dict[str, Any]] = []
+        after = filters.get("after", "")
+        while True:
+            query = urlencode({**filters, "after": after, "limit": _LIST_PAGE})
+            signed = SignedRequest(method="GET", target=f"{_GROUPS_PATH}?{query}", body=b"")
+            signature = sign(forwarding.key, client, signed, forwarding.clock.now_ms())
+            asked = ForwardedRequest(
+                method="GET", target=signed.target, headers=[(HEADER, signature)], body=b""
+            )
+            try:
+                response = await forwarder.ask(member, lease, asked)
+            except NotCoordinator:
+                return None
+            if response.status != 200:
+                return None
+            page = json.loads(response.body)
+            groups += page["groups"]
+            after = page["next_after"]
+            if after is None:
+                return groups
+
+    lists = await asyncio.gather(*(listed(*there) for there in forwarder.shards_elsewhere()))
+    missing = forwarder.shards_without_broker() + sum(one is None for one in lists)
+    return [group for groups in lists if groups is not None for group in groups], missing
 
 
 async def _read(receive: Receive) -> bytes | None:

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..groups.services import group_count, share_counts
 from ..monitor.group_sampler import OTHERS
 from ..monitor.sampler import StickyNames, TopicSize, resident_bytes
 from .cluster_metrics import cluster_metrics
@@ -106,7 +107,7 @@ def observe_broker(state: ApiState, registry: CollectorRegistry) -> None:
     partitions = Gauge("stele_partitions", "Number of partitions of all topics.", registry=registry)
     partitions.set_function(lambda: sum(topic.partitions for topic in broker.topics()))
     groups = Gauge("stele_groups", "Number of consumer groups.", registry=registry)
-    groups.set_function(lambda: state.groups.coordinator.group_count)
+    groups.set_function(lambda: group_count(state.groups))
     failed = Gauge(
         "stele_log_dir_failed", "1 if the log has stopped after a disk error, otherwise 0.", registry=registry
     )
@@ -143,7 +144,7 @@ class _BrokerCounters(Collector):
     def collect(self) -> Iterable[Metric]:
         state = self._state
         counts, searches = state.broker.counts, state.searches
-        shared = state.groups.coordinator.table.share_counts
+        shared = share_counts(state.groups)
         for name, text, value in (
             ("stele_appended_batches", "Batches appended over all protocols.", counts.appended_batches),
             ("stele_appended_records", "Records appended over all protocols.", counts.appended_records),

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from ..broker.broker import Broker
 from ..broker.listeners import ListenerView
-from ..groups.services import Groups
+from ..groups.services import GroupServices
 from ..monitor.sampler import Sampler
 from ..network.accept_loop import AcceptLoop, AcceptOptions
 from ..network.admission import Admission
@@ -55,7 +55,7 @@ class HttpServer(uvicorn.Server):
     def __init__(
         self,
         broker: Broker,
-        groups: Groups,
+        groups: GroupServices,
         transactions: Transactions,
         cdc: CdcView,
         *,

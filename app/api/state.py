@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 
 from ..broker.broker import Broker
-from ..groups.services import Groups
+from ..groups.services import Groups, GroupServices
 from ..monitor.sampler import Sampler
 from ..monitor.verifications import Verifications
 from ..query.searching import SEARCHES_MAX, SearchTotals
@@ -36,7 +36,7 @@ class ApiState:
     """State of the HTTP listener; see ``api_state``."""
 
     broker: Broker
-    groups: Groups
+    groups: GroupServices
     transactions: Transactions
     settings: Settings
     # Returns the state of each CDC connector.
@@ -64,9 +64,14 @@ def broker_of(request: Request) -> Broker:
     return api_state(request).broker
 
 
-def groups_of(request: Request) -> Groups:
+def groups_of(request: Request) -> GroupServices:
     """Return the consumer groups of the application that serves ``request``."""
     return api_state(request).groups
+
+
+def group_of(request: Request) -> Groups:
+    """Return what serves the group that the path names."""
+    return groups_of(request).of(str(request.path_params["group"]))
 
 
 def transactions_of(request: Request) -> Transactions:

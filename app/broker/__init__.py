@@ -4,7 +4,7 @@ Listeners call ``broker.Broker``. Reading order:
 
 - ``broker``                        what a listener may call
 - ``topics``, ``placement``         topics, durable in the catalog; Kafka's placement rules
-- ``cluster``                       the other brokers: their changes, and the leases of this one
+- ``cluster``, ``lease_keeper``     the other brokers and their changes; the leases of this one
 - ``surveys``                       what operators ask about all brokers and their storage
 - ``forwarding``                    requests for groups that another broker coordinates
 - ``topic_changes``                 creates, alters and deletes topics, and calls the observers of a change

@@ -21,7 +21,6 @@ from ..cluster.leaders import Leaders
 from ..cluster.membership import (
     DEAD_MS,
     HEARTBEAT_INTERVAL_MS,
-    LEASE_RENEW_INTERVAL_MS,
     ClusterState,
     Displaced,
     Lease,
@@ -29,6 +28,7 @@ from ..cluster.membership import (
     Membership,
 )
 from ..errors import BrokerIdTaken, StorageUnavailable
+from .lease_keeper import LeaseKeeper, LeaseWork
 from .surveys import Surveys
 
 logger = logging.getLogger(__name__)
@@ -36,8 +36,6 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _POLL_INTERVAL_MS = 250
-# Another broker may take a lease when its holder counts as dead; the holder stops a little earlier.
-_LEASE_USED_MS = DEAD_MS - 500
 # A broker that was killed a moment ago and starts again is registered until it counts as dead.
 _REGISTER_MS = 2 * DEAD_MS
 
@@ -112,23 +110,6 @@ class SoloCluster:
         """Do nothing: no other broker changes anything."""
 
 
-class LeaseWork(Protocol):
-    """What the holder of a lease does; the calls come one at a time."""
-
-    async def begin(self, epoch: int) -> None: ...
-    async def end(self) -> None:
-        """End it, because the lease is lost or about to be given back."""
-        ...
-
-
-class _HeldLease:
-    def __init__(self, work: LeaseWork) -> None:
-        self.work = work
-        self.epoch = 0
-        # Until when the lease is certainly in force; None while this broker does not have it.
-        self.until_ms: int | None = None
-
-
 class SharedCluster:
     """One broker of several. ``displaced`` is called if another process takes its id."""
 
@@ -158,7 +139,9 @@ class SharedCluster:
         self._moved: asyncio.Future[None] | None = None
         self._look: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._leases: dict[str, _HeldLease] = {}
+        self._keeper = LeaseKeeper(
+            membership, self._run, clock=clock, known=self.lease, members=lambda: self.members
+        )
         self._is_reachable = True
 
     # ── what is known ──
@@ -190,8 +173,7 @@ class SharedCluster:
 
     def is_held(self, name: str) -> bool:
         """Return whether this broker has the lease, and certainly no other."""
-        held = self._leases.get(name)
-        return held is not None and held.until_ms is not None and self._clock.monotonic_ms() < held.until_ms
+        return self._keeper.is_held(name)
 
     def _check_alone(self) -> None:
         """Leave this broker out of what clients are shown while it cannot reach the database."""
@@ -287,8 +269,7 @@ class SharedCluster:
         self._beat_ms = self._clock.monotonic_ms()
         await self.refresh()
         self._tasks = [asyncio.create_task(self._beat(member)), asyncio.create_task(self._poll())]
-        if self._leases:
-            self._tasks.append(asyncio.create_task(self._keep_leases(member)))
+        self._tasks.append(asyncio.create_task(self._keeper.keep(member)))
 
     async def _beat(self, member: Member) -> None:
         while True:
@@ -314,10 +295,7 @@ class SharedCluster:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for held in self._leases.values():
-            if held.until_ms is not None:
-                held.until_ms = None
-                await held.work.end()
+        await self._keeper.leave()
         member, self._self = self._self, None
         if member is not None:
             try:
@@ -337,64 +315,12 @@ class SharedCluster:
 
     # ── leases ──
 
-    def hold(self, name: str, work: LeaseWork) -> None:
-        """Do ``work`` whenever this broker has the lease; call this before ``join``."""
-        self._leases[name] = _HeldLease(work)
+    def hold(self, name: str, work: LeaseWork, *, is_spread: bool = False) -> None:
+        """Do ``work`` whenever this broker has the lease; call this before ``join``.
 
-    async def _keep_leases(self, member: Member) -> None:
-        renew_ms = 0
-        while True:
-            is_due = self._clock.monotonic_ms() >= renew_ms
-            if is_due:
-                renew_ms = self._clock.monotonic_ms() + LEASE_RENEW_INTERVAL_MS
-            for name, held in self._leases.items():
-                try:
-                    await self._keep(name, held, member, is_due=is_due)
-                except Exception:  # the edge of a task: the next round tries again
-                    logger.exception("the lease %s could not be kept", name)
-            await asyncio.sleep(_POLL_INTERVAL_MS / 1000)
-
-    async def _keep(self, name: str, held: _HeldLease, member: Member, *, is_due: bool) -> None:
-        begun_ms = self._clock.monotonic_ms()
-        is_late = held.until_ms is not None and begun_ms >= held.until_ms
-        if is_late:
-            logger.warning("the lease %s could not be renewed in time", name)
-            held.until_ms = None
-            await held.work.end()
-        if held.until_ms is None and self.lease(name) is not None and not is_due:
-            return
-        if held.until_ms is not None and not is_due:
-            return
-        try:
-            epoch = await self._run(lambda: self._membership.acquire(name, member))
-        except StorageUnavailable as error:
-            if held.until_ms is not None:
-                logger.warning("%s", error)
-            return
-        if epoch is None:
-            if held.until_ms is not None:
-                logger.warning("another broker has taken the lease %s", name)
-                held.until_ms = None
-                await held.work.end()
-            return
-        is_new = held.until_ms is None
-        if not is_new and epoch != held.epoch:
-            # Another broker had the lease while this renewal was on its way.
-            logger.warning("another broker had the lease %s in between", name)
-            held.until_ms = None
-            await held.work.end()
-            is_new = True
-        held.until_ms = begun_ms + _LEASE_USED_MS
-        if is_new:
-            logger.info("this broker has the lease %s, epoch %d", name, epoch)
-            held.epoch = epoch
-            try:
-                await held.work.begin(epoch)
-            except BaseException:
-                # Let another broker try.
-                held.until_ms = None
-                await self._run(lambda: self._membership.release(name, member))
-                raise
+        A lease that is spread moves to its preferred broker when that comes back.
+        """
+        self._keeper.hold(name, work, is_spread=is_spread)
 
     async def _run(self, work: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

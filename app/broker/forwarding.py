@@ -1,4 +1,4 @@
-"""Forward group requests to the broker that coordinates the groups, one hop, over its HTTP listener.
+"""Forward group requests to the broker that coordinates the group, one hop, over its HTTP listener.
 
 Listeners hand over what the client sent and return what the coordinator answers. The request is signed
 (``app.security.forwarding``), so the coordinator knows the client without its password.
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import httpx
 
+from ..cluster.group_shards import SHARD_LEASES, lease_of_group
 from ..cluster.membership import Member
 from ..errors import NotCoordinator
 from .cluster import SharedCluster
@@ -46,28 +47,43 @@ class ForwardedResponse(NamedTuple):
 
 
 class Forwarder:
-    """Forwards requests to the holder of a lease.
+    """Forwards requests to the holder of the lease on a group.
 
     ``tls`` makes the TLS context for the HTTP listeners of the other brokers; None if they have no TLS.
     """
 
     def __init__(
-        self, cluster: SharedCluster, *, broker_id: int, lease: str, tls: Callable[[], ssl.SSLContext] | None
+        self, cluster: SharedCluster, *, broker_id: int, tls: Callable[[], ssl.SSLContext] | None
     ) -> None:
         self._cluster = cluster
         self._broker_id = broker_id
-        self._lease = lease
         self._tls = tls
         self._client: httpx.AsyncClient | None = None
 
-    def target(self) -> Member | None:
-        """Return the other broker that has the lease, None if this one has it or none is known to."""
-        lease = self._cluster.lease(self._lease)
+    def target(self, group: str) -> Member | None:
+        """Return the other broker that has the lease on a group, None if this one has it or none is known to."""
+        return self._holder(lease_of_group(group))
+
+    def _holder(self, name: str) -> Member | None:
+        lease = self._cluster.lease(name)
         if lease is None or lease.broker_id == self._broker_id:
             return None
         return next((m for m in self._cluster.members if m.incarnation == lease.incarnation), None)
 
-    async def send(self, member: Member, request: ForwardedRequest) -> ForwardedResponse:
+    def shards_elsewhere(self) -> list[tuple[Member, str]]:
+        """Return the other brokers that have leases on groups, each with one of these leases."""
+        found = {holder.incarnation: (holder, n) for n in SHARD_LEASES if (holder := self._holder(n))}
+        return list(found.values())
+
+    def shards_without_broker(self) -> int:
+        """Return how many shards of the groups no broker is known to have."""
+        return sum(self._cluster.lease(name) is None for name in SHARD_LEASES)
+
+    async def send(self, group: str, member: Member, request: ForwardedRequest) -> ForwardedResponse:
+        """Send a request about a group to the holder of its lease, and return the response. Raises as ``ask``."""
+        return await self.ask(member, lease_of_group(group), request)
+
+    async def ask(self, member: Member, lease: str, request: ForwardedRequest) -> ForwardedResponse:
         """Send a request and return the response.
 
         Raises:
@@ -76,7 +92,7 @@ class Forwarder:
         sending = asyncio.create_task(self._send(member, request))
         try:
             while not sending.done():
-                current = self.target()
+                current = self._holder(lease)
                 if current is None or current.incarnation != member.incarnation:
                     raise NotCoordinator(None)
                 await asyncio.wait(

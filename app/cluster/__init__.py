@@ -5,7 +5,7 @@ Ids are never assigned twice. Reading order:
 - ``catalog``, ``group_store``, ``consumer_group_store``, ``share_group_store``, ``transaction_store``, ``credentials``, ``acls``   the interfaces
 - ``sqlite``, ``sqlite_groups``, ``sqlite_consumer_groups``, ``sqlite_share_groups``, ``sqlite_pending_offsets``, ``sqlite_transactions``,
   ``sqlite_credentials``, ``sqlite_acls``   all on this machine (ADR-0008, ADR-0012, ADR-0029)
-- ``membership``, ``leaders``   live brokers and leases; which broker clients are sent to
+- ``membership``, ``leaders``, ``group_shards``   live brokers and leases; which broker clients are sent to; shards of groups
 - ``survey``                    what operators ask about brokers, objects and backlogs
 - ``postgres``, ``postgres_acls``, ``postgres_credentials``, ``postgres_membership``, ``postgres_survey``, ``postgres_groups``,
   ``postgres_consumer_groups``, ``postgres_share_groups``, ``postgres_import``   what several brokers share (ADR-0046, ADR-0047)

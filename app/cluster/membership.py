@@ -6,7 +6,7 @@ one at a time. Times are those of the database's clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -83,7 +83,11 @@ class Membership(Protocol):
         ...
 
     def acquire(self, name: str, member: Member) -> int | None:
-        """Take a lease that is free, or renew one's own; return its epoch, None if another broker has it."""
+        """Take a lease that is free, or one's own; return its epoch, None if another broker has it."""
+        ...
+
+    def renew(self, names: Sequence[str], member: Member) -> Mapping[str, int]:
+        """Renew the leases of ``names`` that this broker has, and return their epochs."""
         ...
 
     def release(self, name: str, member: Member) -> None:

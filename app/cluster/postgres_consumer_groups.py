@@ -54,11 +54,12 @@ def delete_consumer_group(connection: Connection, group_id: bytes) -> None:
     connection.execute("DELETE FROM consumer_members WHERE group_id = %s", (group_id,))
 
 
-def consumer_groups(connection: Connection) -> list[StoredConsumerGroup]:
+def consumer_groups(connection: Connection, shard: int) -> list[StoredConsumerGroup]:
     """Return all groups with their members."""
     members: defaultdict[bytes, list[ConsumerMember]] = defaultdict(list)
     for group_id, member_id, record in connection.execute(
-        "SELECT group_id, member_id, record FROM consumer_members ORDER BY group_id, member_id"
+        "SELECT group_id, member_id, record FROM consumer_members WHERE shard = %s ORDER BY group_id, member_id",
+        (shard,),
     ):
         members[group_id].append(_member(member_id.decode(), json.loads(record)))
     return [
@@ -66,7 +67,7 @@ def consumer_groups(connection: Connection) -> list[StoredConsumerGroup]:
             record=_group(group_id.decode(), json.loads(record)), members=tuple(members[group_id])
         )
         for group_id, record in connection.execute(
-            "SELECT group_id, record FROM consumer_groups ORDER BY group_id"
+            "SELECT group_id, record FROM consumer_groups WHERE shard = %s ORDER BY group_id", (shard,)
         )
     ]
 

@@ -1,6 +1,6 @@
-"""The group store that brokers share, in PostgreSQL (ADR-0047).
+"""The store of one shard of the groups that brokers share, in PostgreSQL (ADR-0047, ADR-0053).
 
-Whoever has the lease on the groups writes. Every transaction locks the row of the lease and compares its epoch:
+Whoever has the lease on the shard writes. Every transaction locks the row of the lease and compares its epoch:
 a broker that lost the lease cannot write, and its successor begins to read when the last write is over. A
 group with its members is one row of JSON; owners and offsets change one by one.
 
@@ -26,6 +26,7 @@ from .consumer_group_store import (
     DeleteConsumerMember,
     MemberProtocol,
 )
+from .group_shards import lease_of_shard
 from .group_store import (
     DeleteGroup,
     DeleteOffset,
@@ -61,11 +62,15 @@ _INSERT_OWNER = """
 
 
 class PostgresGroupStore:
-    """Implements ``GroupStore`` for the holder of a lease; ``take`` comes before ``open``."""
+    """Implements ``GroupStore`` for the holder of the lease on a shard; ``take`` comes before ``open``.
 
-    def __init__(self, session: PostgresSession, *, lease: str, incarnation: UUID) -> None:
+    The session is the caller's, who closes it; several shards may share it.
+    """
+
+    def __init__(self, session: PostgresSession, *, shard: int, incarnation: UUID) -> None:
         self._session = session
-        self._lease = lease
+        self._shard = shard
+        self._lease = lease_of_shard(shard)
         self._incarnation = incarnation
         self._epoch = 0
 
@@ -78,7 +83,7 @@ class PostgresGroupStore:
 
         def fenced(connection: Connection) -> _T:
             row = connection.execute(
-                "SELECT epoch, incarnation FROM leases WHERE name = %s FOR SHARE", (self._lease,)
+                "SELECT epoch, incarnation FROM leases WHERE name = %s FOR KEY SHARE", (self._lease,)
             ).fetchone()
             if row is None or (row[0], row[1]) != (epoch, self._incarnation):
                 raise CoordinatorFenced(epoch=epoch, current_epoch=0 if row is None else row[0])
@@ -93,7 +98,9 @@ class PostgresGroupStore:
         def work(connection: Connection) -> StoredGroups:
             owners: defaultdict[bytes, list[OwnerRecord]] = defaultdict(list)
             for group_id, topic, part, member_id in connection.execute(
-                "SELECT group_id, topic, part, member_id FROM group_owners ORDER BY group_id, topic, part"
+                "SELECT group_id, topic, part, member_id FROM group_owners WHERE shard = %s"
+                " ORDER BY group_id, topic, part",
+                (self._shard,),
             ):
                 owners[group_id].append(
                     OwnerRecord(
@@ -103,19 +110,20 @@ class PostgresGroupStore:
             groups = [
                 _group(group_id.decode(), json.loads(record), owners[group_id])
                 for group_id, record in connection.execute(
-                    "SELECT group_id, record FROM groups ORDER BY group_id"
+                    "SELECT group_id, record FROM groups WHERE shard = %s ORDER BY group_id", (self._shard,)
                 )
             ]
             rows = connection.execute(
                 "SELECT group_id, topic, topic_id, part, committed_offset, leader_epoch, metadata,"
-                " committed_at_ms, expires_at_ms FROM group_offsets ORDER BY group_id, topic, part"
+                " committed_at_ms, expires_at_ms FROM group_offsets WHERE shard = %s ORDER BY group_id, topic, part",
+                (self._shard,),
             ).fetchall()
             return StoredGroups(
                 epoch=self._epoch,
                 groups=groups,
                 offsets=[_offset(*row) for row in rows],
-                consumer_groups=consumer_groups(connection),
-                share_partitions=share_partitions(connection),
+                consumer_groups=consumer_groups(connection, self._shard),
+                share_partitions=share_partitions(connection, self._shard),
             )
 
         return self._run(work)
@@ -138,13 +146,24 @@ class PostgresGroupStore:
                     offsets.append(change)
                     continue
                 _insert_offsets(connection, offsets)
-                _apply(connection, change)
+                if isinstance(change, DeleteTopicOffsets):
+                    self._delete_topic_offsets(connection, change)
+                else:
+                    _apply(connection, change)
             _insert_offsets(connection, offsets)
 
         self._run(work)
 
+    def _delete_topic_offsets(self, connection: Connection, change: DeleteTopicOffsets) -> None:
+        """Delete them in this shard; the coordinators of the others do so in theirs."""
+        for table in ("group_offsets", "share_partitions"):
+            connection.execute(
+                f"DELETE FROM {table} WHERE topic = %s AND topic_id IS DISTINCT FROM %s AND shard = %s",  # noqa: S608 - from above
+                (change.topic, change.besides, self._shard),
+            )
+
     def close(self) -> None:
-        self._session.close()
+        """Leave the session open: other shards may use it."""
 
 
 def write_groups(connection: Connection, changes: Sequence[StoreChange]) -> None:
@@ -214,12 +233,6 @@ def _apply(connection: Connection, change: StoreChange) -> None:
                 "DELETE FROM group_offsets WHERE group_id = %s AND topic = %s AND part = %s",
                 (change.group.encode(), change.topic, change.partition),
             )
-        case DeleteTopicOffsets():
-            for table in ("group_offsets", "share_partitions"):
-                connection.execute(
-                    f"DELETE FROM {table} WHERE topic = %s AND topic_id IS DISTINCT FROM %s",  # noqa: S608 - from above
-                    (change.topic, change.besides),
-                )
         case _:
             raise InvalidRequest(
                 "shared storage does not support this yet; use a broker with storage=embedded"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -53,6 +53,10 @@ _ACQUIRE = f"""
         SELECT FROM brokers WHERE incarnation = leases.incarnation AND seen > now() - {_DEAD}
     )
     RETURNING epoch
+"""  # noqa: S608 - a number from above
+
+_RENEW = f"""
+    UPDATE leases SET expires = now() + {_LEASE} WHERE name = ANY(%s) AND incarnation = %s RETURNING name, epoch
 """  # noqa: S608 - a number from above
 
 
@@ -143,10 +147,22 @@ class PostgresMembership:
     def acquire(self, name: str, member: Member) -> int | None:
         def work(connection: Connection) -> int | None:
             given = (name, member.broker_id, member.incarnation)
+            # Waits for the last write of its holder, which locks the key of the row; a renewal need not.
+            connection.execute(
+                "SELECT FROM leases WHERE name = %s AND incarnation <> %s FOR UPDATE",
+                (name, member.incarnation),
+            )
             row = connection.execute(_ACQUIRE, given).fetchone()
             return None if row is None else int(row[0])
 
         return self._run(f"taking the lease {name}", work)
+
+    def renew(self, names: Sequence[str], member: Member) -> Mapping[str, int]:
+        def work(connection: Connection) -> dict[str, int]:
+            rows = connection.execute(_RENEW, (list(names), member.incarnation)).fetchall()
+            return {str(name): int(epoch) for name, epoch in rows}
+
+        return self._run("renewing leases", work)
 
     def release(self, name: str, member: Member) -> None:
         self._run(

@@ -41,8 +41,8 @@ def apply_share_change(connection: Connection, change: ShareGroupChange) -> None
             )
 
 
-def share_partitions(connection: Connection) -> list[SharePartitionRecord]:
-    """Return all rows, by group, topic id and partition."""
+def share_partitions(connection: Connection, shard: int) -> list[SharePartitionRecord]:
+    """Return the rows of a shard, by group, topic id and partition."""
     return [
         SharePartitionRecord(
             group=group_id.decode(),
@@ -55,6 +55,7 @@ def share_partitions(connection: Connection) -> list[SharePartitionRecord]:
         )
         for group_id, topic_id, part, topic, state_epoch, start_offset, records in connection.execute(
             "SELECT group_id, topic_id, part, topic, state_epoch, start_offset, records"
-            " FROM share_partitions ORDER BY group_id, topic_id, part"
+            " FROM share_partitions WHERE shard = %s ORDER BY group_id, topic_id, part",
+            (shard,),
         )
     ]

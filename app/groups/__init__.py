@@ -16,7 +16,7 @@ Every listener serves them. Reading order:
 - ``pending_offsets``, ``pending_producers``, ``transactional_offsets``   offsets that open transactions commit
 - ``group_table``, ``group_context``, ``writer``   which groups exist; the store of their changes
 - ``coordinator``, ``checks``, ``descriptions``   what a listener may call about groups
-- ``group_lease``                   which broker of a cluster serves them
+- ``group_lease``, ``shards``       which broker of a cluster serves which of them (ADR-0047, ADR-0053)
 - ``lease_manager``, ``lease``, ``lease_context``, ``lease_pool``, ``lease_polls``, ``lease_positions``,
   ``lease_reads``, ``lease_settlement``, ``lease_transactions``, ``poll_member``, ``redelivery``   polls under leases, for consumers that are no members
 - ``share_state``, ``share_partition``, ``durable_share_partition``   single records of a partition for share

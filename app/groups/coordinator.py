@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from ..broker.entity_configs import DEFAULT_GROUP_CONFIGS, GroupConfigs
 from ..broker.topics import Topic
@@ -68,7 +69,7 @@ from .transactional_offsets import TransactionalOffsets
 
 
 class GroupCoordinator:
-    """Serves the groups of ``store``.
+    """Serves the groups of ``store``, in ``store_thread`` if several stores share one.
 
     ``topic`` finds a topic by its name, and raises ``TopicError``: ``Broker.readable_topic``.
     ``configs`` has the configurations of groups: ``Broker.configs.groups``. ``topic_names`` returns
@@ -82,6 +83,7 @@ class GroupCoordinator:
         self,
         *,
         store: GroupStore,
+        store_thread: ThreadPoolExecutor | None = None,
         clock: Clock,
         settings: Settings,
         topic: Callable[[str], Topic],
@@ -94,6 +96,7 @@ class GroupCoordinator:
     ) -> None:
         self.table = GroupTable(
             store=store,
+            store_thread=store_thread,
             clock=clock,
             settings=settings,
             topic=topic,

@@ -1,6 +1,6 @@
-"""Serves the groups while this broker has the lease on them, and leaves them to another one otherwise (ADR-0047).
+"""Serves the groups of a shard while this broker has the lease on it, and leaves them to another one otherwise (ADR-0047).
 
-One broker of a cluster coordinates all groups. A new holder reads them from the store and continues as after a
+One broker of a cluster coordinates a group. A new holder reads them from the store and continues as after a
 restart: members stay, and their sessions start again. Writes carry the epoch of the lease, so a broker that was
 paused and replaced changes nothing.
 """
@@ -16,14 +16,14 @@ from .services import Groups
 
 logger = logging.getLogger(__name__)
 
-# The name of the lease.
-GROUPS_LEASE = "groups"
-
 
 class GroupLease:
-    """Implements ``LeaseWork`` for the groups; ``take`` tells their store the epoch of the lease."""
+    """Implements ``LeaseWork`` for the groups of a shard; ``take`` tells their store the epoch of the lease."""
 
-    def __init__(self, groups: Groups, *, take: Callable[[int], object], cluster: SharedCluster) -> None:
+    def __init__(
+        self, groups: Groups, *, lease: str, take: Callable[[int], object], cluster: SharedCluster
+    ) -> None:
+        self._lease = lease
         self._groups = groups
         self._take = take
         self._cluster = cluster
@@ -31,11 +31,11 @@ class GroupLease:
 
     def _check_held(self) -> None:
         """Refuse a call if the lease may have ended, although this broker has not noticed yet: it was paused."""
-        if not self._cluster.is_held(GROUPS_LEASE):
+        if not self._cluster.is_held(self._lease):
             raise NotCoordinator(None)
 
     def _refusal(self) -> NotCoordinator:
-        lease = self._cluster.lease(GROUPS_LEASE)
+        lease = self._cluster.lease(self._lease)
         return NotCoordinator(None if lease is None else lease.broker_id)
 
     async def stand_by(self) -> None:
@@ -45,7 +45,7 @@ class GroupLease:
     async def begin(self, epoch: int) -> None:
         self._take(epoch)
         await self._groups.coordinator.open()
-        logger.info("serving %d consumer groups", self._groups.coordinator.group_count)
+        logger.debug("serving %d groups of %s", self._groups.coordinator.group_count, self._lease)
 
     async def end(self) -> None:
         await self.stand_by()

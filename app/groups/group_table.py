@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from ..broker.entity_configs import DEFAULT_GROUP_CONFIGS, GroupConfigs
 from ..broker.topics import Topic
@@ -80,6 +81,7 @@ class GroupTable:
         self,
         *,
         store: GroupStore,
+        store_thread: ThreadPoolExecutor | None = None,
         clock: Clock,
         settings: Settings,
         topic: Callable[[str], Topic],
@@ -103,7 +105,7 @@ class GroupTable:
         self._scheduler = scheduler
         self._clock = clock
         self._topic = topic
-        self._writer = StoreWriter(store)
+        self._writer = StoreWriter(store, store_thread)
         self._refusal: Callable[[], SteleError] | None = lambda: CoordinatorNotAvailable("they are not open")
         self._check_held: Callable[[], None] | None = None
         self._change_watchers: list[Callable[[str], None]] = []

@@ -2,21 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from ..errors import NotCoordinator
 from .coordinator import GroupCoordinator
 from .lease_manager import LeaseManager
+from .messages import GroupListing
+from .share_counts import ShareCounts
 from .share_queue import ShareQueue
+
+
+class GroupServices(Protocol):
+    """All groups of a broker: ``Groups`` of its own, or the shards of a cluster."""
+
+    def of(self, group: str) -> Groups:
+        """Return what serves a group. Its calls raise ``NotCoordinator`` if another broker has the group."""
+        ...
+
+    def all(self) -> Sequence[Groups]:
+        """Return everything that may serve groups here; some of it may stand by."""
+        ...
+
+    def begin_close(self) -> None:
+        """Refuse all calls from now on, and end the polls that wait."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def list_groups(
+    groups: GroupServices, states: Collection[str] = (), types: Collection[str] = ()
+) -> list[GroupListing]:
+    """List the groups that this broker coordinates, by name. Arguments and errors are those of ``GroupCoordinator``."""
+    listings: list[GroupListing] = []
+    for part in groups.all():
+        try:
+            listings += part.coordinator.list_groups(states, types)
+        except NotCoordinator:
+            # Another broker lists them.
+            continue
+    return sorted(listings, key=lambda listing: listing.group)
+
+
+def group_count(groups: GroupServices) -> int:
+    """Return how many groups this broker coordinates."""
+    return sum(part.coordinator.group_count for part in groups.all())
+
+
+def group_names(groups: GroupServices) -> list[str]:
+    """Return the names of the groups that this broker coordinates, unordered."""
+    return [name for part in groups.all() for name in part.coordinator.group_names()]
+
+
+def share_counts(groups: GroupServices) -> ShareCounts:
+    """Return what the share groups have done at this broker since its start."""
+    counts = [part.coordinator.table.share_counts for part in groups.all()]
+    return ShareCounts(
+        delivered=sum(one.delivered for one in counts),
+        accepted=sum(one.accepted for one in counts),
+        released=sum(one.released for one in counts),
+        given_up=sum(one.given_up for one in counts),
+        expired=sum(one.expired for one in counts),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
+    """One coordinator with what needs it; implements ``GroupServices`` for a broker on its own."""
+
     coordinator: GroupCoordinator
     leases: LeaseManager
     queue: ShareQueue
 
+    def of(self, group: str) -> Groups:
+        return self
+
+    def all(self) -> Sequence[Groups]:
+        return (self,)
+
     def begin_close(self) -> None:
-        """Refuse all calls from now on, and end the polls that wait."""
         self.coordinator.begin_close()
         self.leases.close()
 

@@ -26,11 +26,12 @@ _ROUND_CHANGES_MAX = 10_000
 
 
 class StoreWriter:
-    """Owns the store and its thread."""
+    """Owns the store and its thread, unless ``thread`` is one that several stores share."""
 
-    def __init__(self, store: GroupStore) -> None:
+    def __init__(self, store: GroupStore, thread: ThreadPoolExecutor | None = None) -> None:
         self._store = store
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stele-groups")
+        self._owns_thread = thread is None
+        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="stele-groups")
         self._queue: deque[tuple[Sequence[StoreChange], Callable[[SteleError | None], None]]] = deque()
         self._rounds: asyncio.Task[None] | None = None
 
@@ -55,7 +56,8 @@ class StoreWriter:
         """Write what was submitted, then close the store."""
         await self.drain()
         await asyncio.get_running_loop().run_in_executor(self._thread, self._store.close)
-        self._thread.shutdown()
+        if self._owns_thread:
+            self._thread.shutdown()
 
     def submit(self, changes: Sequence[StoreChange], done: Callable[[SteleError | None], None]) -> None:
         """Write ``changes`` in the next round.

@@ -20,7 +20,7 @@ from ..broker.broker import Broker
 from ..broker.listeners import ListenerView
 from ..errors import StorageError, TopicError
 from ..groups.lag import PartitionLag, group_lag
-from ..groups.services import Groups
+from ..groups.services import GroupServices, group_names
 from ..storage.disk_views import DiskSpace
 from ..storage.topic_partition import TopicPartition
 from ..transactions.coordinator import TransactionCoordinator
@@ -100,16 +100,16 @@ class Sampler:
     def __init__(
         self,
         broker: Broker,
-        groups: Groups,
+        groups: GroupServices,
         transactions: TransactionCoordinator,
         listeners: Sequence[ListenerView],
     ) -> None:
         self._broker = broker
-        self._coordinator = groups.coordinator
+        self._groups = groups
         self._transactions = transactions
         self.listeners = listeners
         self.groups = GroupSampler(
-            self._coordinator.group_names,
+            lambda: group_names(groups),
             self._measure_group,
             own_max=broker.settings.metrics_groups_max,
         )
@@ -225,8 +225,9 @@ class Sampler:
         return sum(size.size_bytes for size in sizes.values())
 
     def _measure_group(self, name: str) -> tuple[int, list[PartitionLag]]:
-        lags = group_lag(self._broker, self._coordinator, name)
-        return len(self._coordinator.describe(name).members), lags
+        coordinator = self._groups.of(name).coordinator
+        lags = group_lag(self._broker, coordinator, name)
+        return len(coordinator.describe(name).members), lags
 
 
 def resident_bytes() -> int:

@@ -6,9 +6,14 @@ from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx
 from stele.testing import BrokerProcess, run_broker
+
+from app.cluster.group_shards import lease_of_group
+from app.cluster.leaders import ranked
+from app.cluster.membership import Member
 
 
 class Brokers:
@@ -33,13 +38,18 @@ class Brokers:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    def coordinator(self) -> int:
-        """Wait until every running broker names the same live coordinator of the groups, and return its id."""
-        running = self.running()
+    def coordinator(self, group: str) -> int:
+        """Wait until every running broker names the preferred coordinator of a group, and return its id.
+
+        After that the group stays there until a broker comes or goes.
+        """
+        running, lease = self.running(), lease_of_group(group)
+        members = [Member(broker_id=n, incarnation=UUID(int=n), rack=None, endpoints={}) for n in running]
+        preferred = ranked(lease.encode(), members)[0].broker_id
         while True:
-            named = {self.cluster(number)["leases"].get("groups", {}).get("broker_id") for number in running}
-            if len(named) == 1 and named <= running.keys():
-                return named.pop()
+            named = {self.cluster(number)["leases"].get(lease, {}).get("broker_id") for number in running}
+            if named == {preferred}:
+                return preferred
 
 
 @contextmanager

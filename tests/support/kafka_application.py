@@ -13,6 +13,9 @@ from app.clock import SystemClock
 from app.cluster.sqlite import SqliteCatalog
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.groups.coordinator import GroupCoordinator
+from app.groups.lease_manager import LeaseManager
+from app.groups.services import Groups
+from app.groups.share_queue import ShareQueue
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
 from app.tcp.kafka.fetch_sessions import FetchSessionCache
@@ -46,7 +49,11 @@ async def kafka_listener(path: Path) -> AsyncGenerator[KafkaListener]:
     try:
         yield KafkaListener(
             broker=broker,
-            groups=coordinator,
+            groups=Groups(
+                coordinator,
+                LeaseManager(broker=broker, coordinator=coordinator, clock=clock),
+                ShareQueue(broker=broker, shares=coordinator.shares),
+            ),
             transactions=transactions,
             host="localhost",
             port=9092,

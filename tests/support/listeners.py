@@ -101,7 +101,7 @@ async def listeners(
     )
     kafka_listener = KafkaListener(
         broker=broker,
-        groups=coordinator,
+        groups=groups,
         transactions=transactions,
         host=HOST,
         port=kafka_port,

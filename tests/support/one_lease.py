@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 from app.cluster.membership import ClusterState, Lease, Member
@@ -48,8 +48,11 @@ class OneLease:
     def leave(self, member: Member) -> None: ...
 
     def acquire(self, name: str, member: Member) -> int | None:
-        self.during_renewal()
         return self.epoch
+
+    def renew(self, names: Sequence[str], member: Member) -> Mapping[str, int]:
+        self.during_renewal()
+        return {} if self.epoch is None else dict.fromkeys(names, self.epoch)
 
     def release(self, name: str, member: Member) -> None: ...
 

@@ -19,7 +19,7 @@ from ..json_bodies import client_host, json_answer, json_body
 from ..openapi import groups as openapi
 from ..requests import integer_parameter, path_integer
 from ..rights import require
-from ..state import broker_of, groups_of
+from ..state import broker_of, group_of, groups_of
 
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
 
@@ -48,7 +48,7 @@ async def join(request: Request) -> Response:
     body = await json_body(request, JoinBody, '{"topics": ["orders"], "session_timeout_ms": 10000}')
     require(request, READ_TOPIC, body.topics)
     await broker_of(request).find_topics(body.topics)
-    membership = await groups_of(request).coordinator.join_managed(
+    membership = await group_of(request).coordinator.join_managed(
         ManagedJoin(
             group=str(request.path_params["group"]),
             topics=body.topics,
@@ -73,7 +73,7 @@ async def heartbeat(request: Request) -> Response:
     the previous ones.
     """
     body = await json_body(request, HeartbeatBody, '{"generation": 1}')
-    coordinator = groups_of(request).coordinator
+    coordinator = group_of(request).coordinator
     group, member_id = str(request.path_params["group"]), str(request.path_params["member_id"])
     await coordinator.settled(group)
     membership = coordinator.membership(group, member_id, generation=body.generation)
@@ -89,7 +89,7 @@ async def heartbeat(request: Request) -> Response:
 async def leave(request: Request) -> Response:
     """Leave the group. The broker assigns the partitions of the member to the others at once."""
     member = LeavingMember(member_id=str(request.path_params["member_id"]))
-    coordinator, group = groups_of(request).coordinator, str(request.path_params["group"])
+    coordinator, group = group_of(request).coordinator, str(request.path_params["group"])
     (error,) = coordinator.leave(group, [member])
     if error is not None:
         raise error
@@ -125,7 +125,7 @@ async def claim(request: Request) -> Response:
     """
     body = await json_body(request, OwnerBody, _OWNER_EXAMPLE)
     claimant = _claimant(request, body.member_id, body.generation)
-    await groups_of(request).coordinator.claim(claimant)
+    await group_of(request).coordinator.claim(claimant)
     return json_answer(
         {
             "topic": claimant.topic,
@@ -149,7 +149,7 @@ async def release(request: Request) -> Response:
         body = await json_body(request, OwnerBody, _OWNER_EXAMPLE)
     else:
         body = OwnerBody(member_id, integer_parameter(request, "generation", -1))
-    await groups_of(request).coordinator.release(_claimant(request, body.member_id, body.generation))
+    await group_of(request).coordinator.release(_claimant(request, body.member_id, body.generation))
     return Response(status_code=204)
 
 
@@ -175,7 +175,7 @@ async def commit(request: Request) -> Response:
     offset = OffsetToCommit(
         topic=claimant.topic, partition=claimant.partition, offset=body.offset, metadata=body.metadata
     )
-    (error,) = await groups_of(request).coordinator.commit_owned(claimant, offset)
+    (error,) = await group_of(request).coordinator.commit_owned(claimant, offset)
     if error is not None:
         raise error
     return json_answer(
@@ -198,7 +198,7 @@ async def committed(request: Request) -> Response:
     topic = str(request.path_params["topic"])
     partition = path_integer(request, "partition")
     broker_of(request).log_state(topic, partition)
-    coordinator = groups_of(request).coordinator
+    coordinator = group_of(request).coordinator
     (stored,) = coordinator.committed(str(request.path_params["group"]), [(topic, partition)])
     return json_answer(
         {
@@ -232,5 +232,5 @@ def owner_check(request: Request, topic: str, partition: int) -> Claimant | None
         topic=topic,
         partition=partition,
     )
-    groups_of(request).coordinator.check_owner(claimant)
+    groups_of(request).of(claimant.group).coordinator.check_owner(claimant)
     return claimant

@@ -13,16 +13,18 @@ from ...errors import InvalidRequest
 from ...groups.coordinator import GroupCoordinator
 from ...groups.lag import Target, fresh_group_lag, reset_offsets, topics_read
 from ...groups.messages import GroupDescription
+from ...groups.services import list_groups as list_coordinated
 from ...query.positions import parse_time
 from ...security.acl import CLUSTER_NAME, DESCRIBE_CLUSTER, DESCRIBE_GROUP, DESCRIBE_TOPIC, READ_TOPIC
 from ..bodies import ResetBody
 from ..encoded_slash import EncodedSlashRoute
+from ..forwarding import groups_elsewhere
 from ..group_json import by_topic, check_offset
 from ..json_bodies import json_answer, json_body
 from ..openapi import groups as openapi
 from ..requests import INT32_MAX, integer_parameter
 from ..rights import is_seen, require
-from ..state import api_state, broker_of, groups_of
+from ..state import api_state, broker_of, group_of
 
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
 
@@ -44,6 +46,9 @@ async def list_groups(request: Request) -> Response:
     alternatively, `after` continues after the last name of a page. `members` and `lag` are the values of the last
     sample, or null if the group has not been sampled yet. With more than a few thousand groups, a sample covers only
     some of them.
+
+    With several brokers, the list has the groups of all of them. `is_complete` is false while some groups have no
+    coordinator, or the broker that coordinates them does not answer; those are missing.
     """
     state = api_state(request)
     limit = integer_parameter(request, "limit", _PAGE_DEFAULT, minimum=1, maximum=_PAGE_MAX)
@@ -51,32 +56,35 @@ async def list_groups(request: Request) -> Response:
     prefix, after = request.query_params.get("prefix", ""), request.query_params.get("after", "")
     wanted = request.query_params.get("search", "").lower()
     is_listed = _lists(request)
+    sampled = state.sampler.groups.lags
     matching = [
-        group
-        for group in state.groups.coordinator.list_groups()
+        {
+            "group": group.group,
+            "state": group.state.value,
+            "type": group.type,
+            "protocol_type": group.protocol_type,
+            "members": sampled[group.group].members if group.group in sampled else None,
+            "lag": sampled[group.group].lag if group.group in sampled else None,
+        }
+        for group in list_coordinated(state.groups)
         if group.group.startswith(prefix)
         and group.group > after
         and wanted in group.group.lower()
         and is_listed(group.group)
     ]
+    elsewhere, missing = await groups_elsewhere(request)
+    if elsewhere:
+        # A group that has just moved may be in two lists.
+        merged = {group["group"]: group for group in (*elsewhere, *matching)}
+        matching = [group for _, group in sorted(merged.items())]
     begin = (number - 1) * limit
     page = matching[begin : begin + limit]
-    sampled = state.sampler.groups.lags
     return json_answer(
         {
-            "groups": [
-                {
-                    "group": group.group,
-                    "state": group.state.value,
-                    "type": group.type,
-                    "protocol_type": group.protocol_type,
-                    "members": sampled[group.group].members if group.group in sampled else None,
-                    "lag": sampled[group.group].lag if group.group in sampled else None,
-                }
-                for group in page
-            ],
-            "next_after": page[-1].group if len(matching) > begin + limit else None,
+            "groups": page,
+            "next_after": page[-1]["group"] if len(matching) > begin + limit else None,
             "total": len(matching),
+            "is_complete": missing == 0,
         }
     )
 
@@ -93,7 +101,7 @@ async def lag_history(request: Request) -> Response:
     """
     state = api_state(request)
     name = str(request.path_params["group"])
-    state.groups.coordinator.describe(name)
+    group_of(request).coordinator.describe(name)
     times, series = state.sampler.groups.history(name)
     sees_topic = is_seen(request, DESCRIBE_TOPIC)
     return json_answer(
@@ -119,7 +127,7 @@ async def get_group(request: Request) -> Response:
     offset that is not finished, `in_flight` counts the records that are locked, and `unfinished` has the first 200 ranges
     of offsets that were delivered and are not finished. Elsewhere these are null.
     """
-    groups = groups_of(request)
+    groups = group_of(request)
     name = str(request.path_params["group"])
     described = groups.coordinator.describe(name)
     sees_topic = is_seen(request, DESCRIBE_TOPIC)
@@ -218,7 +226,7 @@ def _shared(
 )
 async def delete_group(request: Request) -> Response:
     """Delete a group that has no members, and its committed offsets."""
-    groups = groups_of(request)
+    groups = group_of(request)
     name = str(request.path_params["group"])
     groups.leases.retire(name)
     await groups.coordinator.delete_group(name)
@@ -231,7 +239,7 @@ async def put_offsets(request: Request) -> Response:
 
     `to` is `earliest`, `latest`, an offset, a time like `2026-11-20T10:00Z` or a time ago like `-1h`.
     """
-    broker, groups = broker_of(request), groups_of(request)
+    broker, groups = broker_of(request), group_of(request)
     name = str(request.path_params["group"])
     dry_run = request.query_params.get("dry_run", "false").lower()
     if dry_run not in ("true", "false", "1", "0", ""):
@@ -263,7 +271,7 @@ async def put_offsets(request: Request) -> Response:
 
 
 def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
-    broker, coordinator = broker_of(request), groups_of(request).coordinator
+    broker, coordinator = broker_of(request), group_of(request).coordinator
     if body.offsets is not None:
         require(request, READ_TOPIC, [target.topic for target in body.offsets])
         for target in body.offsets:

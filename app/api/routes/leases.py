@@ -17,7 +17,7 @@ from ..json_bodies import client_host, json_answer, json_body
 from ..openapi import leases as openapi
 from ..record_json import encode, record_out
 from ..rights import require, require_lease
-from ..state import broker_of, groups_of
+from ..state import broker_of, group_of
 from ..throttling import page_bytes_max
 
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
@@ -36,7 +36,7 @@ async def poll(request: Request) -> Response:
     body = await json_body(request, PollBody, '{"topics": ["orders"], "max_records": 500, "wait_ms": 1000}')
     require(request, READ_TOPIC, body.topics)
     await broker_of(request).find_topics(body.topics)
-    polled = await groups_of(request).leases.poll(
+    polled = await group_of(request).leases.poll(
         PollRequest(
             group=str(request.path_params["group"]),
             topics=frozenset(body.topics),
@@ -104,7 +104,7 @@ async def ack(request: Request) -> Response:
     """
     body = await json_body(request, LeaseBody, _LEASE_EXAMPLE)
     require_lease(request, str(request.path_params["group"]), body.lease)
-    parts = await groups_of(request).leases.ack(str(request.path_params["group"]), body.lease)
+    parts = await group_of(request).leases.ack(str(request.path_params["group"]), body.lease)
     return json_answer(
         {
             "committed": [
@@ -122,7 +122,7 @@ async def nack(request: Request) -> Response:
     """Return the records of a lease, so that the next poll gets them at once."""
     body = await json_body(request, LeaseBody, _LEASE_EXAMPLE)
     require_lease(request, str(request.path_params["group"]), body.lease)
-    await groups_of(request).leases.nack(str(request.path_params["group"]), body.lease)
+    await group_of(request).leases.nack(str(request.path_params["group"]), body.lease)
     return Response(status_code=204)
 
 
@@ -131,7 +131,7 @@ async def extend(request: Request) -> Response:
     """Let the lease last for `lease_ms` from now on."""
     body = await json_body(request, ExtendBody, '{"lease": "…", "lease_ms": 30000}')
     require_lease(request, str(request.path_params["group"]), body.lease)
-    expires_at_ms = await groups_of(request).leases.extend(
+    expires_at_ms = await group_of(request).leases.extend(
         str(request.path_params["group"]), body.lease, body.lease_ms
     )
     return json_answer({"expires_at": expires_at_ms})

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...broker.broker import Broker
+from ...groups.services import group_count
 from ...monitor.histories import POINTS_MAX, Point
 from ...monitor.sampler import Sampler, resident_bytes
 from ..guarded_route import GuardedRoute
@@ -52,7 +53,7 @@ async def overview(request: Request) -> Response:
             "health": {"status": status, "reason": str(failure) if failure else None},
             "topics": len(topics),
             "partitions": sum(topic.partitions for topic in topics),
-            "groups": state.groups.coordinator.group_count,
+            "groups": group_count(state.groups),
             "totals": {
                 "records_in": counts.appended_records,
                 "bytes_in": counts.appended_bytes,

@@ -87,7 +87,7 @@ async def read(request: Request) -> Response:
     )
     if claimant is not None:
         # It may have lost the partition while it waited.
-        groups_of(request).coordinator.check_owner(claimant)
+        groups_of(request).of(claimant.group).coordinator.check_owner(claimant)
     headers = {
         "Next-Offset": str(page.next_offset),
         "High-Watermark": str(page.high_watermark),

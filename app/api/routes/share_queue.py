@@ -22,7 +22,7 @@ from ..json_bodies import json_answer, json_body
 from ..openapi import share_queue as openapi
 from ..record_json import encode, record_out
 from ..rights import access_of, require
-from ..state import broker_of, groups_of
+from ..state import broker_of, group_of
 from ..throttling import page_bytes_max
 
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
@@ -44,7 +44,7 @@ async def poll(request: Request) -> Response:
     """
     body = await json_body(request, SharePollBody, _POLL_EXAMPLE)
     require(request, READ_TOPIC, body.topics)
-    polled = await groups_of(request).queue.poll(
+    polled = await group_of(request).queue.poll(
         SharePoll(
             group=str(request.path_params["group"]),
             topics=frozenset(body.topics),
@@ -89,7 +89,7 @@ async def _records(part: SharedRecords) -> list[bytes]:
 
 async def _settle(request: Request, kind: AcknowledgeType) -> int:
     body = await json_body(request, ShareLockBody, _LOCK_EXAMPLE)
-    group, queue = str(request.path_params["group"]), groups_of(request).queue
+    group, queue = str(request.path_params["group"]), group_of(request).queue
     records: dict[TopicPartition, list[int]] | None = None
     if body.records is not None:
         records = {}
@@ -126,7 +126,7 @@ async def reject(request: Request) -> Response:
 async def renew(request: Request) -> Response:
     """Let the lock of records last for `share.record.lock.duration.ms` from now on."""
     count = await _settle(request, AcknowledgeType.RENEW)
-    lock_ms = groups_of(request).queue.lock_ms(str(request.path_params["group"]))
+    lock_ms = group_of(request).queue.lock_ms(str(request.path_params["group"]))
     expires_at_ms = broker_of(request).now_ms() + lock_ms
     return json_answer({"records": count, "expires_at": expires_at_ms, "expires_in_ms": lock_ms})
 
@@ -145,7 +145,7 @@ async def redrive(request: Request) -> Response:
     """
     body = await json_body(request, RedriveBody, '{"max_records": 1000}')
     group = str(request.path_params["group"])
-    redriving = DeadLetterRedrive(broker=broker_of(request), queue=groups_of(request).queue)
+    redriving = DeadLetterRedrive(broker=broker_of(request), queue=group_of(request).queue)
     topic = redriving.topic_of(group)
     require(request, READ_TOPIC, [topic])
     done = await redriving.redrive(

@@ -40,9 +40,9 @@ def handle(listener: BinaryListener, request: m.Request, frame: Frame, client: F
     """Hand a request to its handler, or forward it to the coordinator of the groups. Raises ``SteleError``."""
     forwarding = listener.forwarding
     if forwarding is not None and isinstance(request, GROUP_REQUESTS):
-        member = forwarding.target()
+        member = forwarding.target(request.group)
         if member is not None:
-            return forwarding.send(member, *frame, client)
+            return forwarding.send(request.group, member, *frame, client)
     return HANDLERS[type(request)](listener, request)
 
 

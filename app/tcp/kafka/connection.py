@@ -142,7 +142,9 @@ class KafkaConnection(Connection[memoryview]):
         super().connection_lost(exc)
         self._forget_login_timer()
         for session in self._listener.share_sessions.lost(self._number):
-            self._listener.groups.shares.release_member(session.group, session.member_id)
+            self._listener.groups.of(session.group).coordinator.shares.release_member(
+                session.group, session.member_id
+            )
         if self._delays is not None:
             self._delays.close()
         for tracer in self._tracers:

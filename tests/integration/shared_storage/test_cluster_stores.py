@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
@@ -19,6 +20,7 @@ from app.cluster.consumer_group_store import (
     MemberProtocol,
 )
 from app.cluster.credentials import ApiKeyRecord, ScramRecord
+from app.cluster.group_shards import SHARDS, lease_of_group, lease_of_shard, shard_of
 from app.cluster.group_store import (
     DeleteGroup,
     DeleteOffset,
@@ -29,6 +31,7 @@ from app.cluster.group_store import (
     OffsetRecord,
     OwnerRecord,
     StoreChange,
+    StoredGroups,
 )
 from app.cluster.membership import Displaced, Member, MemberEndpoint
 from app.cluster.postgres import ChangeKind, PostgresCatalog, read_versions
@@ -270,6 +273,42 @@ def member_of(broker_id: int) -> Member:
     )
 
 
+class AllShards:
+    """The stores of all shards as one, at a broker that has all leases."""
+
+    def __init__(self, session: PostgresSession, membership: PostgresMembership, own: Member) -> None:
+        self._stores = [
+            PostgresGroupStore(session, shard=shard, incarnation=own.incarnation) for shard in range(SHARDS)
+        ]
+        for shard, store in enumerate(self._stores):
+            epoch = membership.acquire(lease_of_shard(shard), own)
+            assert epoch == 1
+            store.take(epoch)
+
+    def write(self, changes: Sequence[StoreChange]) -> None:
+        for change in changes:
+            if isinstance(change, DeleteTopicOffsets):
+                for store in self._stores:
+                    store.write([change])
+            else:
+                self._stores[shard_of(cast("Any", change).group)].write([change])
+
+    def open(self) -> StoredGroups:
+        opened = [store.open() for store in self._stores]
+        return StoredGroups(
+            epoch=1,
+            groups=sorted((one for part in opened for one in part.groups), key=lambda one: one.group),
+            offsets=sorted(
+                (one for part in opened for one in part.offsets),
+                key=lambda one: (one.group, one.topic, one.partition),
+            ),
+            consumer_groups=sorted(
+                (one for part in opened for one in part.consumer_groups), key=lambda one: one.record.group
+            ),
+            share_partitions=[one for part in opened for one in part.share_partitions],
+        )
+
+
 def test_both_group_stores_keep_the_same_after_the_same_changes(
     session: PostgresSession, tmp_path: Path
 ) -> None:
@@ -319,10 +358,7 @@ def test_both_group_stores_keep_the_same_after_the_same_changes(
     own = member_of(1)
     membership = PostgresMembership(session)
     membership.register(own)
-    epoch = membership.acquire("groups", own)
-    assert epoch == 1
-    shared = PostgresGroupStore(session, lease="groups", incarnation=own.incarnation)
-    shared.take(epoch)
+    shared = AllShards(session, membership, own)
     embedded = SqliteGroupStore(tmp_path / "groups.sqlite")
     embedded.open()
     for changes in rounds:
@@ -344,16 +380,21 @@ def test_both_group_stores_keep_the_same_after_the_same_changes(
 def test_only_the_holder_of_the_lease_writes_groups(session: PostgresSession) -> None:
     first, second = member_of(1), member_of(2)
     membership = PostgresMembership(session)
-    stores = [PostgresGroupStore(session, lease="groups", incarnation=m.incarnation) for m in (first, second)]
+    stores = [
+        PostgresGroupStore(session, shard=shard_of("g"), incarnation=m.incarnation) for m in (first, second)
+    ]
+    lease = lease_of_group("g")
     for member in (first, second):
         assert membership.register(member)
-    assert membership.acquire("groups", first) == 1
-    assert membership.acquire("groups", second) is None
-    assert membership.acquire("groups", first) == 1, "a renewal"
+    assert membership.acquire(lease, first) == 1
+    assert membership.acquire(lease, second) is None
+    assert membership.acquire(lease, first) == 1, "a lease of its own"
+    assert membership.renew([lease], first) == {lease: 1}
+    assert membership.renew([lease], second) == {}
     stores[0].take(1)
     stores[0].write([offset("g", 0, 1, UUID(int=7))])
     membership.leave(first)
-    assert membership.acquire("groups", second) == 2
+    assert membership.acquire(lease, second) == 2
     stores[1].take(2)
     assert [record.offset for record in stores[1].open().offsets] == [1]
     with pytest.raises(CoordinatorFenced) as fenced:
@@ -442,9 +483,7 @@ def test_the_files_of_a_broker_move_into_the_database_once(session: PostgresSess
     assert PostgresCredentialStore(session).secret() == secret
     own = member_of(1)
     PostgresMembership(session).register(own)
-    PostgresMembership(session).acquire("groups", own)
-    shared = PostgresGroupStore(session, lease="groups", incarnation=own.incarnation)
-    shared.take(1)
+    shared = AllShards(session, PostgresMembership(session), own)
     stored = shared.open()
     assert ([record.group for record in stored.groups], [o.offset for o in stored.offsets]) == (
         ["classic"],

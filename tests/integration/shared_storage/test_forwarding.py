@@ -40,7 +40,7 @@ def post(url: str, path: str, document: object, **options: Any) -> httpx.Respons
 
 
 def test_a_lease_is_taken_at_one_broker_and_acknowledged_at_another(brokers: Brokers) -> None:
-    coordinator = brokers.coordinator()
+    coordinator = brokers.coordinator("readers")
     urls = [brokers[number].http_url for number in (other_than(brokers, coordinator), coordinator)]
     with Client(brokers[other_than(brokers, coordinator)].binary_url) as client:
         client.create_topic("forwarded")
@@ -58,7 +58,10 @@ def test_a_lease_is_taken_at_one_broker_and_acknowledged_at_another(brokers: Bro
     assert {member["client_host"] for member in described[0]["members"]} == {"127.0.0.1"}
     missing = httpx.get(f"{urls[0]}/v1/groups/missing")
     assert (missing.status_code, missing.json()["type"].rpartition("/")[2]) == (404, "group-not-found")
-    assert httpx.get(f"{urls[0]}/v1/groups").json() == httpx.get(f"{urls[1]}/v1/groups").json()
+    listed = [httpx.get(f"{url}/v1/groups").json() for url in urls]
+    assert listed[0] == listed[1]
+    assert listed[0]["is_complete"]
+    assert "readers" in [group["group"] for group in listed[0]["groups"]]
     # A path is forwarded as it was sent.
     odd = "/a%2Fb%20%C3%A9/offsets"
     reset = {"to": "earliest", "topics": ["forwarded"]}
@@ -67,7 +70,7 @@ def test_a_lease_is_taken_at_one_broker_and_acknowledged_at_another(brokers: Bro
 
 
 def test_binary_clients_use_groups_at_any_broker(brokers: Brokers) -> None:
-    coordinator = brokers.coordinator()
+    coordinator = brokers.coordinator("binary readers")
     other = other_than(brokers, coordinator)
     with Client(brokers[other].binary_url) as client, Client(brokers[coordinator].binary_url) as second:
         client.create_topic("binary")
@@ -96,14 +99,14 @@ def test_frames_are_served_to_brokers_only(brokers: Brokers) -> None:
 
 
 def test_the_body_of_a_forwarded_request_has_a_bound(brokers: Brokers) -> None:
-    other = other_than(brokers, brokers.coordinator())
+    other = other_than(brokers, brokers.coordinator("g"))
     url = f"{brokers[other].http_url}/v1/groups/g/poll"
     answer = httpx.post(url, content=b" " * (BODY_BYTES_MAX + 1), timeout=60)
     assert answer.status_code == 413, answer.text
 
 
 def test_requests_are_retriable_until_another_broker_takes_over(brokers: Brokers) -> None:
-    coordinator = brokers.coordinator()
+    coordinator = brokers.coordinator("takeover")
     other = brokers[other_than(brokers, coordinator)]
     with Client(other.binary_url) as client:
         client.create_topic("survives")
@@ -122,7 +125,7 @@ def test_requests_are_retriable_until_another_broker_takes_over(brokers: Brokers
 
 
 def test_a_queue_is_served_by_any_broker_and_survives_its_coordinator(brokers: Brokers) -> None:
-    coordinator = brokers.coordinator()
+    coordinator = brokers.coordinator("packing")
     other = brokers[other_than(brokers, coordinator)]
     with Client(other.binary_url) as client:
         client.create_topic("parcels")
@@ -166,7 +169,7 @@ def test_access_rules_hold_for_the_client_and_not_for_the_broker(tmp_path: Path)
             return stack.enter_context(run_broker(path, environment=environment, login=ROOT))
 
         brokers = Brokers({number: broker(number) for number in (1, 2)})
-        coordinator = brokers.coordinator()
+        coordinator = brokers.coordinator("g")
         # With the login of root.
         root = {number: brokers[number].http_url for number in (1, 2)}
         assert httpx.put(f"{root[1]}/v1/topics/secret", json={"partitions": 1}).status_code == 201

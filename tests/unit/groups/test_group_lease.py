@@ -13,7 +13,7 @@ import pytest
 from app.broker.cluster import SharedCluster
 from app.cluster.membership import Member, MemberEndpoint
 from app.errors import NotCoordinator
-from app.groups.group_lease import GROUPS_LEASE, GroupLease
+from app.groups.group_lease import GroupLease
 from app.groups.services import Groups
 from tests.support.groups import GroupBench
 from tests.support.one_lease import HandClock, OneLease
@@ -42,12 +42,12 @@ async def test_no_group_is_served_once_another_broker_may_have_the_lease(tmp_pat
     unused = cast("Any", SimpleNamespace(stand_by=lambda: None))
     groups = Groups(coordinator=bench.coordinator, leases=unused, queue=unused)
     epochs: list[int] = []
-    lease = NotingLease(groups, take=epochs.append, cluster=cluster)
+    lease = NotingLease(groups, lease="groups-00", take=epochs.append, cluster=cluster)
     await lease.stand_by()
-    cluster.hold(GROUPS_LEASE, lease)
+    cluster.hold("groups-00", lease)
     await cluster.join(MEMBER)
     await lease.has_begun.wait()
-    assert cluster.is_held(GROUPS_LEASE)
+    assert cluster.is_held("groups-00")
     assert bench.coordinator.list_groups() == []
     clock.ms += 10_000
     # Nothing on the loop runs between the pause and this call.

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ....broker.broker import Broker
 from ....cluster.membership import Member
-from ....groups.services import Groups
+from ....groups.services import GroupServices
 from ....security.authorizer import Access
 from ....security.forwarding import ForwardedClient
 from ....security.policy import ListenerSecurity
@@ -18,14 +18,14 @@ from ...response_queue import Buffers
 
 
 class GroupForwarding(Protocol):
-    """Forwards frames about groups to the broker that coordinates them."""
+    """Forwards frames about a group to the broker that coordinates it."""
 
-    def target(self) -> Member | None:
-        """Return the other broker that coordinates the groups, None if this one does or none is known to."""
+    def target(self, group: str) -> Member | None:
+        """Return the other broker that coordinates a group, None if this one does or none is known to."""
         ...
 
     def send(
-        self, member: Member, frame_type: int, body: bytes, client: ForwardedClient
+        self, group: str, member: Member, frame_type: int, body: bytes, client: ForwardedClient
     ) -> Coroutine[Any, Any, Buffers]:
         """Return the frame of the response. Raises ``NotCoordinator``."""
         ...
@@ -39,7 +39,7 @@ class BinaryListener:
     """
 
     broker: Broker
-    groups: Groups
+    groups: GroupServices
     transactions: TransactionCoordinator
     host: str
     port: int

@@ -14,7 +14,7 @@ from .context import Answer, BinaryListener
 
 
 async def join_group(listener: BinaryListener, request: m.JoinGroupRequest) -> Buffers:
-    membership = await listener.groups.coordinator.join_managed(
+    membership = await listener.groups.of(request.group).coordinator.join_managed(
         ManagedJoin(
             group=request.group,
             topics=request.topics,
@@ -32,8 +32,8 @@ async def join_group(listener: BinaryListener, request: m.JoinGroupRequest) -> B
 
 
 async def heartbeat(listener: BinaryListener, request: m.HeartbeatRequest) -> Buffers:
-    await listener.groups.coordinator.settled(request.group)
-    membership = listener.groups.coordinator.membership(
+    await listener.groups.of(request.group).coordinator.settled(request.group)
+    membership = listener.groups.of(request.group).coordinator.membership(
         request.group, request.member_id, generation=request.generation
     )
     return m.HeartbeatResponse(
@@ -45,20 +45,22 @@ async def heartbeat(listener: BinaryListener, request: m.HeartbeatRequest) -> Bu
 
 
 async def leave_group(listener: BinaryListener, request: m.LeaveGroupRequest) -> Buffers:
-    (error,) = listener.groups.coordinator.leave(request.group, [LeavingMember(member_id=request.member_id)])
+    (error,) = listener.groups.of(request.group).coordinator.leave(
+        request.group, [LeavingMember(member_id=request.member_id)]
+    )
     if error is not None:
         raise error
-    await listener.groups.coordinator.settled(request.group)
+    await listener.groups.of(request.group).coordinator.settled(request.group)
     return m.LeaveGroupResponse().encode()
 
 
 async def claim(listener: BinaryListener, request: m.ClaimRequest) -> Buffers:
-    await listener.groups.coordinator.claim(_claimant(request))
+    await listener.groups.of(request.group).coordinator.claim(_claimant(request))
     return m.ClaimResponse().encode()
 
 
 async def release(listener: BinaryListener, request: m.ReleaseRequest) -> Buffers:
-    await listener.groups.coordinator.release(_claimant(request))
+    await listener.groups.of(request.group).coordinator.release(_claimant(request))
     return m.ReleaseResponse().encode()
 
 
@@ -73,7 +75,7 @@ async def commit(listener: BinaryListener, request: m.CommitRequest) -> Buffers:
     offset = OffsetToCommit(
         topic=request.topic, partition=request.partition, offset=request.offset, metadata=request.metadata
     )
-    (error,) = await listener.groups.coordinator.commit_owned(claimant, offset)
+    (error,) = await listener.groups.of(request.group).coordinator.commit_owned(claimant, offset)
     if error is not None:
         raise error
     return m.CommitResponse().encode()
@@ -81,13 +83,15 @@ async def commit(listener: BinaryListener, request: m.CommitRequest) -> Buffers:
 
 def committed(listener: BinaryListener, request: m.CommittedRequest) -> Answer:
     listener.broker.log_state(request.topic, request.partition)
-    (position,) = listener.groups.coordinator.committed(request.group, [(request.topic, request.partition)])
+    (position,) = listener.groups.of(request.group).coordinator.committed(
+        request.group, [(request.topic, request.partition)]
+    )
     return m.CommittedResponse(offset=position.offset, metadata=position.metadata).encode()
 
 
 async def owner_fetch(listener: BinaryListener, request: m.OwnerFetchRequest) -> Buffers:
     claimant = _claimant(request)
-    listener.groups.coordinator.check_owner(claimant)
+    listener.groups.of(request.group).coordinator.check_owner(claimant)
     max_bytes = max(0, request.max_bytes)
     (fetched,) = await listener.broker.fetch(
         [
@@ -102,7 +106,7 @@ async def owner_fetch(listener: BinaryListener, request: m.OwnerFetchRequest) ->
         raise fetched.error
     batches = bytes(await visible_bytes(fetched))
     # The member may have lost the partition while it waited.
-    listener.groups.coordinator.check_owner(claimant)
+    listener.groups.of(request.group).coordinator.check_owner(claimant)
     return m.OwnerFetchResponse(
         high_watermark=read_bound(fetched),
         log_start_offset=fetched.log_start_offset,

@@ -10,7 +10,7 @@ from .context import BinaryListener
 
 
 async def poll(listener: BinaryListener, request: m.PollRequest) -> Buffers:
-    polled = await listener.groups.leases.poll(
+    polled = await listener.groups.of(request.group).leases.poll(
         PollRequest(
             group=request.group,
             topics=frozenset(request.topics),
@@ -50,15 +50,17 @@ async def poll(listener: BinaryListener, request: m.PollRequest) -> Buffers:
 
 
 async def ack(listener: BinaryListener, request: m.AckRequest) -> Buffers:
-    await listener.groups.leases.ack(request.group, request.lease)
+    await listener.groups.of(request.group).leases.ack(request.group, request.lease)
     return m.AckResponse().encode()
 
 
 async def nack(listener: BinaryListener, request: m.NackRequest) -> Buffers:
-    await listener.groups.leases.nack(request.group, request.lease)
+    await listener.groups.of(request.group).leases.nack(request.group, request.lease)
     return m.NackResponse().encode()
 
 
 async def extend(listener: BinaryListener, request: m.ExtendRequest) -> Buffers:
-    expires_at_ms = await listener.groups.leases.extend(request.group, request.lease, request.lease_ms)
+    expires_at_ms = await listener.groups.of(request.group).leases.extend(
+        request.group, request.lease, request.lease_ms
+    )
     return m.ExtendResponse(expires_at_ms=expires_at_ms).encode()

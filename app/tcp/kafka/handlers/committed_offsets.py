@@ -79,7 +79,7 @@ def offset_commit(
                     )
                 )
     try:
-        committing = context.groups.commit(
+        committing = context.coordinator(request.group_id).commit(
             CommitRequest(
                 group=request.group_id,
                 generation=request.generation_id_or_member_epoch,
@@ -168,7 +168,7 @@ async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetF
 def _committed(
     context: Context, request: OffsetFetchRequest, group: str, partitions: Sequence[tuple[str, int]] | None
 ) -> list[CommittedOffset]:
-    return context.groups.committed(group, partitions, require_stable=request.require_stable)
+    return context.coordinator(group).committed(group, partitions, require_stable=request.require_stable)
 
 
 def _code_of(committed: CommittedOffset) -> ErrorCode:
@@ -231,7 +231,8 @@ async def _fetch_or_refuse(
 ) -> OffsetFetchResponseGroup:
     try:
         if context.version >= _FIRST_WITH_MEMBER_EPOCHS:
-            context.groups.consumers.check_fetch(group.group_id, group.member_id, group.member_epoch)
+            consumers = context.coordinator(group.group_id).consumers
+            consumers.check_fetch(group.group_id, group.member_id, group.member_epoch)
         offsets_of = _group_offsets(context, request, group)
     except SteleError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code_of(error))
@@ -294,7 +295,9 @@ async def offset_delete(context: Context, request: OffsetDeleteRequest) -> Offse
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
     try:
-        results = iter(await context.groups.delete_offsets(request.group_id, requested))
+        results = iter(
+            await context.coordinator(request.group_id).delete_offsets(request.group_id, requested)
+        )
     except SteleError as error:
         return OffsetDeleteResponse(error_code=error_code_of(error), topics=())
     topics: list[OffsetDeleteResponseTopic] = []

@@ -35,7 +35,7 @@ async def consumer_group_heartbeat(
     """Join, stay or leave; the response is due when what it says is durable."""
     access = context.access
     try:
-        answer = await context.groups.consumers.heartbeat(
+        answer = await context.coordinator(request.group_id).consumers.heartbeat(
             _heartbeat(context, request),
             sees=lambda topic: access is None or access.sees(DESCRIBE_TOPIC, topic),
         )
@@ -93,7 +93,7 @@ async def consumer_group_describe(
 ) -> ConsumerGroupDescribeResponse:
     described = await described_by(
         request.group_ids,
-        lambda name: _described(context.groups.consumers.describe(name)),
+        lambda name: _described(context.coordinator(name).consumers.describe(name)),
         describing.DescribedGroup,
         with_operations=request.include_authorized_operations,
     )

@@ -14,6 +14,7 @@ from ....broker.quotas.machine import QuotaClient
 from ....broker.topics import Topic
 from ....errors import SteleError, UnknownTopicId
 from ....groups.coordinator import GroupCoordinator
+from ....groups.services import GroupServices
 from ....security.authorizer import Access
 from ....security.policy import ListenerSecurity
 from ....security.principal import ANONYMOUS, Principal
@@ -32,7 +33,7 @@ class KafkaListener:
     """What all connections share: the broker and its coordinators, the sessions, the advertised address."""
 
     broker: Broker
-    groups: GroupCoordinator
+    groups: GroupServices
     transactions: TransactionCoordinator
     host: str
     port: int
@@ -72,9 +73,9 @@ class Context:
             return 0
         return quotas.wait_ms(QuotaKey.CONSUME, QuotaClient(self.principal.name, self.client_id))
 
-    @property
-    def groups(self) -> GroupCoordinator:
-        return self.listener.groups
+    def coordinator(self, group: str) -> GroupCoordinator:
+        """Return the coordinator of a group. Its calls raise ``NotCoordinator`` if another broker has the group."""
+        return self.listener.groups.of(group).coordinator
 
     @property
     def transactions(self) -> TransactionCoordinator:

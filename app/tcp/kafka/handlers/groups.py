@@ -11,7 +11,8 @@ from uuid import UUID
 from stele.wire.error_codes import ErrorCode
 
 from ....cluster.consumer_group_store import OwnedPartition
-from ....errors import GroupNotFound, GroupOfOtherType, NotCoordinator, SteleError
+from ....errors import GroupNotFound, GroupOfOtherType, SteleError
+from ....groups.services import list_groups as list_coordinated
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..schemas.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
@@ -46,12 +47,10 @@ G = TypeVar("G", bound=Described)
 
 async def list_groups(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
     try:
-        groups = context.groups.list_groups(
-            states=list(request.states_filter), types=list(request.types_filter)
-        )
-    except NotCoordinator:
         # Clients ask every broker, and put the answers together.
-        return ListGroupsResponse(error_code=ErrorCode.NONE, groups=())
+        groups = list_coordinated(
+            context.listener.groups, states=list(request.states_filter), types=list(request.types_filter)
+        )
     except SteleError as error:
         return ListGroupsResponse(error_code=error_code_of(error), groups=())
     listed: list[ListedGroup] = []
@@ -84,7 +83,7 @@ async def describe_groups(context: Context, request: DescribeGroupsRequest) -> D
 
 def _describe(context: Context, name: str) -> DescribedGroup:
     try:
-        group = context.groups.describe(name)
+        group = context.coordinator(name).describe(name)
         if group.type != _CLASSIC:
             raise GroupOfOtherType(name, group.type)
     except SteleError as error:
@@ -181,7 +180,7 @@ async def delete_groups(context: Context, request: DeleteGroupsRequest) -> Delet
     for group in request.groups_names:
         code = ErrorCode.NONE
         try:
-            await context.groups.delete_group(group)
+            await context.coordinator(group).delete_group(group)
         except SteleError as error:
             code = error_code_of(error)
         results.append(DeletableGroupResult(group_id=group, error_code=code))

@@ -11,9 +11,9 @@ from typing import Any
 
 from stele.wire.error_codes import ErrorCode
 
+from ....cluster.group_shards import lease_of_group
 from ....cluster.group_store import MemberProtocol
 from ....errors import MemberIdRequired, NotCoordinator, SteleError
-from ....groups.group_lease import GROUPS_LEASE
 from ....groups.messages import Joined, JoinRequest, LeavingMember, Synced, SyncRequest
 from ...errors import error_code_of
 from ..schemas.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -37,38 +37,48 @@ _FIRST_WITH_PROTOCOL = 5
 
 
 def find_coordinator(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    """Return the broker that has the groups, and this one for every transactional id."""
+    """Return the broker that has each group, and this one for every transactional id."""
     keys = request.coordinator_keys if context.version >= _FIRST_WITH_KEYS else [request.key]
-    code, message = ErrorCode.NONE, None
+    refusal: str | None = None
     if request.key_type not in (_GROUP, _TRANSACTION):
-        code = ErrorCode.INVALID_REQUEST
-        message = (
+        refusal = (
             f"coordinators of type {request.key_type} are not served; only those of groups (0) and "
             "transactions (1) are"
         )
-    node = None if code else _coordinator(context, request.key_type)
-    if node is None and not code:
-        code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(NotCoordinator(None))
-    node_id, host, port = (_NO_NODE, "", -1) if node is None else (node.broker_id, node.host, node.port)
-    if context.version < _FIRST_WITH_KEYS:
-        return FindCoordinatorResponse(
-            error_code=code, error_message=message, node_id=node_id, host=host, port=port
-        )
+    found = [_found(context, request.key_type, key, refusal) for key in keys]
+    if context.version >= _FIRST_WITH_KEYS:
+        return FindCoordinatorResponse(coordinators=found)
+    (one,) = found
     return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(
-                key=key, node_id=node_id, host=host, port=port, error_code=code, error_message=message
-            )
-            for key in keys
-        ]
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
     )
 
 
-def _coordinator(context: Context, key_type: int) -> Node | None:
+def _found(context: Context, key_type: int, key: str, refusal: str | None) -> Coordinator:
+    node = _coordinator(context, key_type, key) if refusal is None else None
+    if node is not None:
+        return Coordinator(
+            key=key,
+            node_id=node.broker_id,
+            host=node.host,
+            port=node.port,
+            error_code=ErrorCode.NONE,
+            error_message=None,
+        )
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE if refusal is None else ErrorCode.INVALID_REQUEST
+    message = str(NotCoordinator(None)) if refusal is None else refusal
+    return Coordinator(key=key, node_id=_NO_NODE, host="", port=-1, error_code=code, error_message=message)
+
+
+def _coordinator(context: Context, key_type: int, key: str) -> Node | None:
     cluster = context.broker.cluster
     if not cluster.is_shared or key_type != _GROUP:
         return own_node(context)
-    lease = cluster.lease(GROUPS_LEASE)
+    lease = cluster.lease(lease_of_group(key))
     if lease is None:
         return None
     return next((node for node in nodes(context) if node.broker_id == lease.broker_id), None)
@@ -77,7 +87,7 @@ def _coordinator(context: Context, key_type: int) -> Node | None:
 def join_group(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | Coroutine[Any, Any, Any]:
     version = context.version
     try:
-        joining = context.groups.join(
+        joining = context.coordinator(request.group_id).join(
             JoinRequest(
                 group=request.group_id,
                 member_id=request.member_id,
@@ -141,7 +151,7 @@ def sync_group(context: Context, request: SyncGroupRequest) -> SyncGroupResponse
         # Only the encoding allows null (KIP-559); it is refused before all other checks.
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, assignment=b"")
     try:
-        syncing = context.groups.sync(
+        syncing = context.coordinator(request.group_id).sync(
             SyncRequest(
                 group=request.group_id,
                 generation=request.generation_id,
@@ -175,7 +185,7 @@ def _synced(synced: Synced) -> SyncGroupResponse:
 
 def heartbeat(context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
     try:
-        context.groups.heartbeat(
+        context.coordinator(request.group_id).heartbeat(
             request.group_id,
             generation=request.generation_id,
             member_id=request.member_id,
@@ -197,7 +207,7 @@ def leave_group(context: Context, request: LeaveGroupRequest) -> LeaveGroupRespo
             for member in request.members
         ]
     try:
-        results = context.groups.leave(request.group_id, leaving)
+        results = context.coordinator(request.group_id).leave(request.group_id, leaving)
     except SteleError as error:
         return LeaveGroupResponse(error_code=error_code_of(error))
     codes = [ErrorCode.NONE if result is None else error_code_of(result) for result in results]

@@ -83,7 +83,7 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
     refused = await _update(context, session, request)
     outcomes = await _acknowledged(context, session, request.topics)
     if request.share_session_epoch == FINAL_EPOCH:
-        context.groups.shares.release_member(group, session.member_id)
+        context.coordinator(group).shares.release_member(group, session.member_id)
         return _fetched(context, group, outcomes, {}, [])
     wait_ms = context.consume_wait_ms()
     if wait_ms:
@@ -94,7 +94,7 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
     places: dict[TopicPartition, SharedPartition] = {}
     if not request.is_renew_ack and request.max_records > 0:
         try:
-            share = context.groups.shares.existing(group)
+            share = context.coordinator(group).shares.existing(group)
         except SteleError as error:
             return _refused_fetch(*describe_error(error))
         places = await _places(context, session, refused)
@@ -105,7 +105,7 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
             ShareRead(
                 member_id=session.member_id,
                 partitions=list(places),
-                isolation=context.groups.shares.isolation(group),
+                isolation=context.coordinator(group).shares.isolation(group),
                 records_max=min(request.max_records, _RECORDS_MAX),
                 bytes_max=max(1, answer_bytes_max(context.broker, request)),
                 wait_ms=0 if has_news else _wait_ms(context, request),
@@ -267,7 +267,7 @@ def _fetched(
         topics.setdefault(partition.topic_id, []).append(part.data(partition.number))
     return ShareFetchResponse(
         error_code=ErrorCode.NONE,
-        acquisition_lock_timeout_ms=context.groups.shares.lock_ms(group),
+        acquisition_lock_timeout_ms=context.coordinator(group).shares.lock_ms(group),
         responses=[
             ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in topics.items()
@@ -293,7 +293,7 @@ async def share_acknowledge(context: Context, request: ShareAcknowledgeRequest) 
         return _refused_acknowledge(session, None)
     outcomes = await _acknowledged(context, session, request.topics)
     if request.share_session_epoch == FINAL_EPOCH:
-        context.groups.shares.release_member(group, session.member_id)
+        context.coordinator(group).shares.release_member(group, session.member_id)
     topics: dict[bytes, list[acknowledging.PartitionData]] = {}
     for partition, (code, message) in outcomes.items():
         topics.setdefault(partition.topic_id, []).append(
@@ -306,7 +306,7 @@ async def share_acknowledge(context: Context, request: ShareAcknowledgeRequest) 
         )
     return ShareAcknowledgeResponse(
         error_code=ErrorCode.NONE,
-        acquisition_lock_timeout_ms=context.groups.shares.lock_ms(group),
+        acquisition_lock_timeout_ms=context.coordinator(group).shares.lock_ms(group),
         responses=[
             acknowledging.ShareAcknowledgeTopicResponse(topic_id=topic_id, partitions=partitions)
             for topic_id, partitions in topics.items()
@@ -336,7 +336,7 @@ async def _acknowledged(
             if place is None:
                 continue
             try:
-                begun[named] = context.groups.shares.acknowledge(
+                begun[named] = context.coordinator(session.group).shares.acknowledge(
                     session.group,
                     session.member_id,
                     place.topic,

@@ -54,7 +54,7 @@ async def share_group_heartbeat(
     """Join, stay or leave; the answer to a join is due when the partitions have a state."""
     names = request.subscribed_topic_names
     try:
-        answer = await context.groups.shares.heartbeat(
+        answer = await context.coordinator(request.group_id).shares.heartbeat(
             ShareHeartbeat(
                 group=request.group_id,
                 member_id=request.member_id,
@@ -91,7 +91,7 @@ async def share_group_describe(
 ) -> ShareGroupDescribeResponse:
     described = await described_by(
         request.group_ids,
-        lambda name: _described(context.groups.shares.describe(name)),
+        lambda name: _described(context.coordinator(name).shares.describe(name)),
         describing.DescribedGroup,
         with_operations=request.include_authorized_operations,
     )
@@ -143,7 +143,7 @@ async def describe_share_group_offsets(
     budget = WorkBudget()
     for asked in {group.group_id: group for group in request.groups}.values():
         try:
-            known = context.groups.shares.offsets(asked.group_id)
+            known = context.coordinator(asked.group_id).shares.offsets(asked.group_id)
         except SteleError as error:
             code, message = describe_error(error)
             groups.append(
@@ -218,7 +218,7 @@ async def alter_share_group_offsets(
     context: Context, request: AlterShareGroupOffsetsRequest
 ) -> AlterShareGroupOffsetsResponse:
     try:
-        context.groups.shares.check_empty(request.group_id)
+        context.coordinator(request.group_id).shares.check_empty(request.group_id)
     except SteleError as error:
         code, message = describe_error(error)
         return AlterShareGroupOffsetsResponse(error_code=code, error_message=message, responses=())
@@ -240,7 +240,7 @@ async def _alter_topic(
         if is_allowed:
             code = ErrorCode.NONE
             try:
-                await context.groups.shares.reset(
+                await context.coordinator(group).shares.reset(
                     group, topic.topic_name, partition.partition_index, partition.start_offset
                 )
             except SteleError as error:
@@ -267,7 +267,7 @@ def _topic_id(context: Context, topic: str) -> bytes:
 async def delete_share_group_offsets(
     context: Context, request: DeleteShareGroupOffsetsRequest
 ) -> DeleteShareGroupOffsetsResponse:
-    shares = context.groups.shares
+    shares = context.coordinator(request.group_id).shares
     try:
         shares.check_empty(request.group_id)
     except SteleError as error:
