@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextvars import Context
+from functools import partial
 from typing import NamedTuple
 
 from ..errors import LogDirFailed
@@ -21,6 +22,8 @@ from .flush_work import FlushWork
 from .log import DiskLog
 
 logger = logging.getLogger(__name__)
+
+_NO_CONTEXT = Context()
 
 # Called in the loop with the seconds a sync took; for metrics.
 SyncObserver = Callable[[float], None]
@@ -48,7 +51,8 @@ class Flusher:
         self._on_synced = on_synced
         self._on_failure = on_failure
         self._next: dict[DiskLog, asyncio.Future[None]] = {}
-        self._running: dict[DiskLog, asyncio.Task[None]] = {}
+        # Ends with the last round that was asked for while the one before it was under way.
+        self._running: dict[DiskLog, asyncio.Future[None]] = {}
         self._timers: dict[DiskLog, _Timer] = {}
         self._failure: LogDirFailed | None = None
         self.on_sync: SyncObserver = lambda _seconds: None
@@ -89,31 +93,46 @@ class Flusher:
 
     def _start(self, log: DiskLog) -> None:
         if log in self._next and log not in self._running:
-            # Not in the context of the request that came first: a round is for all who wait.
-            self._running[log] = asyncio.get_running_loop().create_task(self._run(log), context=Context())
+            self._running[log] = asyncio.get_running_loop().create_future()
+            self._begin_round(log)
 
-    async def _run(self, log: DiskLog) -> None:
+    def _begin_round(self, log: DiskLog) -> None:
+        """Hand the next round to a thread, or end ``_running``. Callbacks instead of a task: there are many rounds."""
+        future = self._next.pop(log, None)
+        if future is not None and self._failure:
+            self._fail(future)
+            future = None
+        if future is None:
+            self._running.pop(log).set_result(None)
+            return
         try:
-            while (future := self._next.pop(log, None)) is not None:
-                if self._failure:
-                    self._fail(future)
-                    continue
-                work = log.flush_work()
-                try:
-                    seconds = await self._threads.run(_timed, work)
-                except Exception as error:
-                    if not isinstance(error, OSError):
-                        logger.exception("the sync of %s broke", log.directory)
-                        error = OSError(f"{type(error).__name__}: {error}")
-                    self.fail(self._on_failure(log, error))
-                    self._fail(future)
-                    continue
-                self._on_synced(log, work)
-                self.on_sync(seconds)
-                if not future.done():
-                    future.set_result(None)
+            work = log.flush_work()
+        except BaseException:
+            self._running.pop(log).set_result(None)
+            raise
+        # Not in the context of the request that came first: a round is for all who wait.
+        self._threads.run(_timed, work).add_done_callback(
+            partial(self._round_ended, log, future, work), context=_NO_CONTEXT
+        )
+
+    def _round_ended(
+        self, log: DiskLog, future: asyncio.Future[None], work: FlushWork, synced: asyncio.Future[float]
+    ) -> None:
+        try:
+            seconds = synced.result()
+        except Exception as error:
+            if not isinstance(error, OSError):
+                logger.exception("the sync of %s broke", log.directory)
+                error = OSError(f"{type(error).__name__}: {error}")
+            self.fail(self._on_failure(log, error))
+            self._fail(future)
+        else:
+            self._on_synced(log, work)
+            self.on_sync(seconds)
+            if not future.done():
+                future.set_result(None)
         finally:
-            self._running.pop(log, None)
+            self._begin_round(log)
 
     def fail(self, failure: LogDirFailed) -> None:
         """Nothing will be synced any more: everyone who waits is told so."""
@@ -136,7 +155,8 @@ class Flusher:
             timer.handle.cancel()
         while log in self._next or log in self._running:
             self._start(log)
-            await asyncio.shield(self._running[log])
+            if (running := self._running.get(log)) is not None:
+                await asyncio.shield(running)
 
 
 def _timed(work: FlushWork) -> float:
