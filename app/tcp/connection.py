@@ -18,11 +18,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar, cast
 
 from ..network.first_bytes import HANDSHAKE_FAILURE_ALERT, is_tls_hello
 from ..security.principal import ANONYMOUS, Principal
+from .begun_work import begin_now, go_on
 from .connection_owner import ConnectionLimits, ConnectionRegistry
 from .connection_state import Event, State, next_state
 from .deferred_response import DeferredResponse
@@ -215,9 +216,18 @@ class Connection(asyncio.Protocol, Generic[Request]):
 
         ``bytes_max`` is the largest size of the response; its sum bounds the reads in progress.
         """
+        first, data = begin_now(work)
+        if data is not None:
+            # It waited for nothing, as most reads do: neither a task nor a turn of the loop is needed.
+            self.answer(data)
+            if size_of(data) > _HELD_BYTES_MAX:
+                # What it cost is much already: the next one begins in a turn of its own.
+                self._flow.block(Block.READ)
+                self._loop.call_soon(self._unblock, Block.READ)
+            return
         self._flow.reading_bytes += bytes_max
         self._flow.block(Block.READ)
-        self.answer_later(self._read(work, bytes_max))
+        self.answer_later(self._read(go_on(work, first), bytes_max))
         # This runs after the first step of the task, which was scheduled before it.
         self._loop.call_soon(self._unblock, Block.READ)
 
@@ -337,7 +347,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
 
     # ── responses ──
 
-    async def _read(self, work: Coroutine[object, object, Buffers], bytes_max: int) -> Buffers:
+    async def _read(self, work: Awaitable[Buffers], bytes_max: int) -> Buffers:
         try:
             return await work
         finally:
