@@ -137,7 +137,10 @@ class Outcomes:
         # A program that was not installed has no version, and its row stays.
         version = dict(report.user_properties).get("version")
         if report.when == "call" and version and (name := self._program_tests.get(report.nodeid)):
-            mark = MARKS[Outcome.PASSED if report.passed else Outcome.FAILED]
+            # The worst of its tests is that of a program.
+            before = self._programs.get(name)
+            has_failed = report.failed or (before is not None and before[2] == MARKS[Outcome.FAILED])
+            mark = MARKS[Outcome.FAILED if has_failed else Outcome.PASSED]
             self._programs[name] = str(version), _today(), mark
 
     def pytest_sessionfinish(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,18 @@ LINES_AT_ONCE = 200
 class Worker:
     """A Connect worker with one source that reads a file and one sink that writes a file.
 
-    ``exactly_once``: sources write records and offsets in transactions.
+    ``exactly_once``: sources write records and offsets in transactions. ``login``: properties of all its clients.
     """
 
-    def __init__(self, home: Path, directory: Path, bootstrap: str, *, exactly_once: bool = False) -> None:
+    def __init__(
+        self,
+        home: Path,
+        directory: Path,
+        bootstrap: str,
+        *,
+        exactly_once: bool = False,
+        login: Mapping[str, str] | None = None,
+    ) -> None:
         (port,) = free_ports("127.0.0.1", 1)
         url = f"http://127.0.0.1:{port}"
         properties = {
@@ -69,6 +77,8 @@ class Worker:
         for kind, topic in INTERNAL.items():
             properties |= {f"{kind}.storage.topic": topic, f"{kind}.storage.replication.factor": "1"}
             properties |= {f"{kind}.storage.{name}": value for name, value in SMALL_SEGMENTS.items()}
+        for prefix in ("", "producer.", "consumer.", "admin."):
+            properties |= {f"{prefix}{name}": value for name, value in (login or {}).items()}
         configuration = directory / "worker.properties"
         configuration.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         self.program = Program(

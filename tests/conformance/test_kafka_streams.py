@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import httpx
@@ -37,15 +37,23 @@ class WordCount:
     """The program, and the model: what it is to have counted."""
 
     def __init__(
-        self, home: Path, directory: Path, broker: BrokerProcess, *, guarantee: str = "at_least_once"
+        self,
+        home: Path,
+        directory: Path,
+        broker: BrokerProcess,
+        *,
+        guarantee: str = "at_least_once",
+        login: Mapping[str, str] | None = None,
     ) -> None:
+        login_file = directory / "login.properties"
+        login_file.write_text("".join(f"{name}={value}\n" for name, value in (login or {}).items()))
         self.state_dir = directory / "state"
         self.program = Program(
             [
                 *JAVA,
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
                 *("-cp", f"{home / 'classes'}:{home / 'lib'}/*", "stele.conformance.streams.WordCount"),
-                *(broker.kafka_bootstrap, str(self.state_dir), INPUT, OUTPUT, guarantee),
+                *(broker.kafka_bootstrap, str(self.state_dir), INPUT, OUTPUT, guarantee, str(login_file)),
             ],
             directory / "streams.log",
         )

@@ -38,7 +38,8 @@ class LockedBroker:
     """
 
     def __init__(self, broker: BrokerProcess, authority: Authority, directory: Path, key: Any) -> None:
-        self._broker = broker
+        # Its URLs have the login of the tests.
+        self.process = broker
         self._authority = authority
         self._directory = directory
         self._key = key
@@ -47,9 +48,9 @@ class LockedBroker:
         )
         self.bootstrap = broker.kafka_bootstrap
         self.binary_address = f"{broker.host}:{broker.binary_port}"
-        # With the login of the tests.
         self.binary_url = broker.binary_url
         self.ca_file = authority.ca_file
+        self.audit_log = directory / "audit.log"
 
     def close(self) -> None:
         self._http.close()
@@ -131,18 +132,18 @@ class LockedBroker:
         """Replace the certificate of the broker; returns when new connections get the new one."""
         before = self._served_certificate()
         self._authority.server()
-        os.kill(self._broker.pid, signal.SIGHUP)
+        os.kill(self.process.pid, signal.SIGHUP)
         give_up_s = time.monotonic() + _TIMEOUT_S
         while self._served_certificate() == before:
             assert time.monotonic() < give_up_s, "the broker did not reload its certificate"
             time.sleep(0.02)
 
     def _served_certificate(self) -> bytes | None:
-        address = (self._broker.host, self._broker.kafka_port)
+        address = (self.process.host, self.process.kafka_port)
         context = self._authority.client_context()
         with (
             socket.create_connection(address, timeout=_TIMEOUT_S) as plain,
-            context.wrap_socket(plain, server_hostname=self._broker.host) as tls,
+            context.wrap_socket(plain, server_hostname=self.process.host) as tls,
         ):
             return tls.getpeercert(binary_form=True)
 
@@ -160,7 +161,7 @@ class LockedBroker:
 
     def logins(self, user: str, *, verdict: str = "allowed", listener: str = "kafka") -> Counter[str]:
         """How many times each connection has logged in as ``user``, by the audit log."""
-        lines = [json.loads(line) for line in (self._directory / "audit.log").read_text().splitlines()]
+        lines = [json.loads(line) for line in self.audit_log.read_text().splitlines()]
         return Counter(
             line["peer"]
             for line in lines

@@ -3,7 +3,10 @@ package stele.conformance.streams;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.Reader;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
@@ -34,8 +37,8 @@ public final class WordCount {
     private static final String STORE = "counts";
 
     public static void main(String[] arguments) throws IOException {
-        if (arguments.length != 5) {
-            System.err.println("usage: BOOTSTRAP STATE_DIRECTORY INPUT OUTPUT GUARANTEE");
+        if (arguments.length != 6) {
+            System.err.println("usage: BOOTSTRAP STATE_DIRECTORY INPUT OUTPUT GUARANTEE LOGIN_PROPERTIES");
             System.exit(2);
         }
         System.out.println("version " + AppInfoParser.getVersion());
@@ -55,10 +58,13 @@ public final class WordCount {
         }
     }
 
-    private static KafkaStreams streams(String[] arguments) {
+    private static KafkaStreams streams(String[] arguments) throws IOException {
         String input = arguments[2];
         String output = arguments[3];
         Properties properties = new Properties();
+        try (Reader login = Files.newBufferedReader(Path.of(arguments[5]))) {
+            properties.load(login);
+        }
         properties.put(StreamsConfig.APPLICATION_ID_CONFIG, "word-count");
         properties.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, arguments[0]);
         properties.put(StreamsConfig.STATE_DIR_CONFIG, arguments[1]);
