@@ -9,7 +9,7 @@ import pytest
 from app.storage.shared.object_stores import open_object_store
 from app.storage.shared.objects import ByteRange, ObjectStore, ObjectStoreError
 from tests.support.object_store_contract import LongListingContract, ObjectStoreContract
-from tests.support.s3_servers import moto, seaweedfs, use_test_credentials
+from tests.support.s3_servers import moto, seaweedfs, use_test_credentials, versitygw
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,6 +31,12 @@ def seaweedfs_url() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="module")
+def versitygw_url() -> Iterator[str]:
+    with versitygw() as url:
+        yield url
+
+
 class TestMoto(ObjectStoreContract):
     @pytest.fixture
     def store(self, moto_url: str) -> ObjectStore:
@@ -42,6 +48,13 @@ class TestSeaweedFS(ObjectStoreContract):
     @pytest.fixture
     def store(self, seaweedfs_url: str) -> ObjectStore:
         return open_object_store(seaweedfs_url)
+
+
+@pytest.mark.long
+class TestVersitygw(ObjectStoreContract):
+    @pytest.fixture
+    def store(self, versitygw_url: str) -> ObjectStore:
+        return open_object_store(versitygw_url)
 
 
 @pytest.mark.long
