@@ -162,7 +162,8 @@ def open_shared(settings: Settings, displaced: Callable[[], object]) -> SharedPa
         )
     try:
         from .shared_stores import SharedStores
-        from .storage.shared.engine import SharedOptions
+        from .storage.shared.compactor import CompactorOptions
+        from .storage.shared.options import SharedOptions
         from .storage.shared.postgres_engine import PostgresEngine, SharedStorage
         from .storage.shared.upkeep import UpkeepOptions
     except ImportError as error:
@@ -178,9 +179,16 @@ def open_shared(settings: Settings, displaced: Callable[[], object]) -> SharedPa
         object_bytes=settings.shared_object_bytes,
         buffered_bytes_max=settings.shared_buffer_bytes_max,
         cache_bytes_max=settings.shared_cache_bytes_max,
+        table_memory_bytes_max=settings.table_memory_bytes_max,
         upkeep=UpkeepOptions(
             retention_interval_ms=settings.log_retention_check_interval_ms,
             producer_expiration_ms=settings.producer_id_expiration_ms,
+        ),
+        compaction=CompactorOptions(
+            is_enabled=settings.log_cleaner_enable,
+            interval_ms=settings.log_cleaner_backoff_ms,
+            dedupe_buffer_bytes=settings.log_cleaner_dedupe_buffer_size,
+            bytes_per_s=settings.log_cleaner_io_max_bytes_per_second,
         ),
     )
     try:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from stele.wire import record_batch as rb
 
@@ -222,11 +223,11 @@ def _chosen(
     try:
         return with_chosen(raw, rb.read_header(raw), is_chosen, pause_work).data
     except rb.CorruptBatchError as error:
+        # An engine without files says nothing of where it is.
         origin = fetched.origin
-        assert origin is not None, "a compacted partition is on disk"
         raise CorruptLog(
-            path=origin.path,
-            position=origin.position + header.position,
+            path=Path(f"{fetched.topic}-{fetched.partition}") if origin is None else origin.path,
+            position=header.position + (0 if origin is None else origin.position),
             offset=header.base_offset,
             next_offset=header.next_offset,
             reason=error.reason,

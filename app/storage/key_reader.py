@@ -27,6 +27,7 @@ from .keys.key_index import KeyHasher
 from .keys.key_scan import SegmentPart
 from .keys.newest_offsets import NewestOffsets
 from .keys.partition_keys import PartitionKeys, PartitionPart
+from .keys.remembered_offsets import RememberedOffsets
 from .log import DiskLog
 from .log_dir import LogDir
 from .pace import Pace, WorkAborted
@@ -35,8 +36,6 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
-# Results that are remembered, however small they are.
-_REMEMBERED_MAX = 64
 # Key indexes that are open in each thread.
 _OPEN_FILES_MAX = 256
 
@@ -97,13 +96,12 @@ class KeyReader:
     ) -> None:
         self._logs = logs
         self._log_dir = log_dir
-        self._memory_bytes = table_memory_bytes_max
         self._lookups = _Worker("stele-keys", memory_bytes=table_memory_bytes_max, may_build=True)
         self._tables = _Worker("stele-tables", memory_bytes=table_memory_bytes_max, may_build=False)
         # One result at a time is computed: the limit of memory is that of all together.
         self._turn = asyncio.Lock()
         self._working: dict[threading.Event, DiskLog] = {}
-        self._remembered: OrderedDict[tuple[DiskLog, int], NewestOffsets] = OrderedDict()
+        self._remembered = RememberedOffsets[DiskLog](table_memory_bytes_max)
         # Logs that have been read by key: their key indexes are kept up.
         self._read: set[DiskLog] = set()
         self._tasks: set[asyncio.Future[None]] = set()
@@ -116,8 +114,7 @@ class KeyReader:
         for aborted, worked in self._working.items():
             if worked is log:
                 aborted.set()
-        for name in [name for name in self._remembered if name[0] is log]:
-            del self._remembered[name]
+        self._remembered.forget(log)
         if log in self._read and not self._is_stopping:
             self._read.discard(log)
             loop = asyncio.get_running_loop()
@@ -180,17 +177,17 @@ class KeyReader:
             )
         if end_offset <= log.log_start_offset:
             return NewestOffsets(array("Q"), end_offset=end_offset)
-        remembered = self._recall(log, end_offset)
+        remembered = self._remembered.recall(log, end_offset)
         if remembered is not None:
             return remembered
         async with self._turn:
             # Another reader may have asked for the same.
-            remembered = self._recall(log, end_offset)
+            remembered = self._remembered.recall(log, end_offset)
             if remembered is None:
                 is_stable = end_offset <= log.last_stable_offset
                 remembered = await self._compute(topic_partition, end_offset)
                 if is_stable:
-                    self._remember(self._log(topic_partition), remembered)
+                    self._remembered.remember(self._log(topic_partition), remembered)
         return remembered
 
     async def _compute(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:
@@ -205,21 +202,6 @@ class KeyReader:
             return keys.newest_offsets(whole, end_offset, pace)
 
         return await self._in_thread(self._tables, topic_partition, merge, end_offset=end_offset)
-
-    def _recall(self, log: DiskLog, end_offset: int) -> NewestOffsets | None:
-        found = self._remembered.get((log, end_offset))
-        if found is not None:
-            self._remembered.move_to_end((log, end_offset))
-        return found
-
-    def _remember(self, log: DiskLog, newest: NewestOffsets) -> None:
-        self._remembered[log, newest.end_offset] = newest
-        size = sum(held.size_bytes for held in self._remembered.values())
-        while len(self._remembered) > _REMEMBERED_MAX or (
-            size > self._memory_bytes and len(self._remembered) > 1
-        ):
-            _, oldest = self._remembered.popitem(last=False)
-            size -= oldest.size_bytes
 
     def _log(self, topic_partition: TopicPartition) -> DiskLog:
         log = self._logs.get(topic_partition)

@@ -6,8 +6,12 @@ loop for milliseconds at every switch, so it pauses after every millisecond of w
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
 
 from ..clock import Clock
 from .byte_rate import ByteRate
@@ -15,6 +19,9 @@ from .byte_rate import ByteRate
 # Work between two pauses, and how long a pause is: with 1 ms the loop of a busy broker wakes within 3 ms.
 _WORK_S = 0.001
 _PAUSE_S = 0.000_2
+
+
+_T = TypeVar("_T")
 
 
 class WorkAborted(Exception):
@@ -55,3 +62,20 @@ class Pace:
         if self._shares_interpreter and time.perf_counter() - self._paused_s >= _WORK_S:
             time.sleep(_PAUSE_S)
             self._paused_s = time.perf_counter()
+
+
+async def in_paced_thread(thread: Executor, work: Callable[[], _T], aborted: threading.Event) -> _T:
+    """Return the result of ``work``, whose ``Pace`` has ``aborted``.
+
+    A caller that is cancelled aborts the work and waits for its end: then nothing uses its memory any more.
+    """
+    future = asyncio.get_running_loop().run_in_executor(thread, work)
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        aborted.set()
+        await asyncio.wait([future])
+        if not future.cancelled():
+            # Nobody asks for it any more.
+            future.exception()
+        raise

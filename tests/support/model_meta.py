@@ -9,12 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from app.storage.keys.key_index import SALT_BYTES
 from app.storage.shared.commit_rules import ProducerKey, decide_commit, log_ids, producer_keys
 from app.storage.shared.meta import (
     ROWS_MAX,
     RUNS_DELETED_MAX,
+    RUNS_PLANNED_MAX,
     RUNS_READ_MAX,
+    CleaningPlan,
     CommitAnswer,
+    CommittedRun,
+    KeyRuns,
+    LogDirt,
     LogRow,
     MergedObject,
     MergePlan,
@@ -30,7 +36,6 @@ from app.storage.shared.meta import (
     StoreKind,
 )
 from app.storage.shared.upkeep_rules import (
-    CommittedRun,
     expired_runs,
     merged_log,
     runs_read_max,
@@ -77,6 +82,7 @@ class ModelMeta:
         self._suspects: list[str] = []
         self._claims: dict[int, float] = {}
         self._uploaders: dict[UUID, int] = {}
+        self._first_dirty: dict[int, int] = {}
 
     def _row(self, log_id: int) -> LogRow | None:
         log = self._logs.get(log_id)
@@ -258,6 +264,7 @@ class ModelMeta:
             return len(gone)
         self._producers = {key: row for key, row in self._producers.items() if key.log_id != log_id}
         self._claims.pop(log_id, None)
+        self._first_dirty.pop(log_id, None)
         del self.runs_of[log_id], self._logs[log_id]
         return len(gone) + 1
 
@@ -297,9 +304,13 @@ class ModelMeta:
         row = self._row(log_id)
         runs = self.runs_of.get(log_id, [])
         first = plan.runs[0]
-        at = runs.index(first) if row is not None and first in runs else -1
-        self._claims.pop(log_id, None)
-        if row is None or at < 0 or runs[at : at + len(plan.runs)] != list(plan.runs):
+        places = [_place(run) for run in runs]
+        planned = [_place(run) for run in plan.runs]
+        at = places.index(planned[0]) if row is not None and planned[0] in places else -1
+        is_outdated = row is None or at < 0 or places[at : at + len(planned)] != planned
+        if is_outdated or not merged.cleaned_until:
+            self._claims.pop(log_id, None)
+        if row is None or is_outdated:
             self.objects[merged.key] = ModelObject(
                 "f", merged.store, merged.size, merged.uploader, dead_at_ms=self._now_ms()
             )
@@ -316,15 +327,77 @@ class ModelMeta:
                 ObjectRef(merged.key, merged.store),
                 merged.position,
                 merged.length,
-                max(run.max_timestamp for run in plan.runs),
+                merged.max_timestamp,
                 is_merged=True,
                 sparse_index=merged.sparse_index,
+                cleaned_until=merged.cleaned_until,
+                keys=merged.keys,
             )
         ]
         self._suspects += sorted({run.object.key for run in plan.runs})
         self._logs[log_id].row = merged_log(row, plan.runs, merged.length)
         self._logs[log_id].unmerged_since_ms = self._now_ms()
         return True
+
+    # ── compaction ──
+
+    async def dirt(self, log_ids: Sequence[int]) -> dict[int, LogDirt]:
+        return {log_id: self._dirt_of(row) for log_id, row in (await self.log_rows(log_ids)).items()}
+
+    def _dirt_of(self, row: LogRow) -> LogDirt:
+        first_dirty = max(self._first_dirty.get(row.log_id, 0), row.log_start)
+        runs = self._visible(row.log_id)
+        dirty = [run for run in runs if run.last_offset >= first_dirty]
+        since_ms = None
+        if dirty:
+            committed_ms, newest_ms = self._committed_ms(dirty[0]), dirty[0].max_timestamp
+            since_ms = min(committed_ms, newest_ms) if newest_ms >= 0 else committed_ms
+        return LogDirt(
+            log=row,
+            first_dirty=first_dirty,
+            clean_bytes=sum(run.length for run in runs if run.last_offset < first_dirty),
+            dirty_since_ms=since_ms,
+            now_ms=self._now_ms(),
+        )
+
+    def _committed_ms(self, run: RunRead) -> int:
+        return self.objects[run.object.key].committed_ms
+
+    def _short_runs(self, log_id: int, offset: int) -> list[RunRead]:
+        near = [run for run in self._visible(log_id) if run.last_offset >= offset]
+        return [run._replace(sparse_index=b"") for run in near[:RUNS_PLANNED_MAX]]
+
+    async def plan_cleaning(self, log_id: int, *, claim_s: float) -> CleaningPlan | None:
+        now_ms = self._now_ms()
+        row = self._row(log_id)
+        if row is None or self._claims.get(log_id, now_ms) > now_ms:
+            return None
+        self._claims[log_id] = now_ms + claim_s * 1000
+        return CleaningPlan(
+            log=row,
+            first_dirty=max(self._first_dirty.setdefault(log_id, 0), row.log_start),
+            key_salt=await self.key_salt(log_id),
+            runs=[CommittedRun(run, self._committed_ms(run)) for run in self._short_runs(log_id, 0)],
+            now_ms=now_ms,
+        )
+
+    async def extend_claim(self, log_id: int, *, claim_s: float) -> None:
+        if log_id in self._claims:
+            self._claims[log_id] = self._now_ms() + claim_s * 1000
+
+    async def end_cleaning(self, log_id: int, first_dirty: int | None) -> None:
+        if first_dirty is not None and log_id in self._first_dirty:
+            self._first_dirty[log_id] = max(self._first_dirty[log_id], first_dirty)
+        self._claims.pop(log_id, None)
+
+    async def key_salt(self, log_id: int) -> bytes:
+        return log_id.to_bytes(SALT_BYTES)
+
+    async def key_runs(self, log_id: int, offset: int) -> KeyRuns | None:
+        row = self._row(log_id)
+        if row is None:
+            return None
+        return KeyRuns(log=row, key_salt=await self.key_salt(log_id), runs=self._short_runs(log_id, offset))
 
     # ── T3, garbage collection ──
 
@@ -382,3 +455,8 @@ class ModelMeta:
 
     async def close(self) -> None:
         """Do nothing: brokers share it."""
+
+
+def _place(run: RunRead) -> tuple[int, int, str, int, int]:
+    """Return what a merge compares of a run."""
+    return run.base_offset, run.last_offset, run.object.key, run.position, run.length

@@ -19,10 +19,13 @@ from stele.wire import record_batch as rb
 from app.errors import DuplicateSequence, OffsetOutOfRange, OutOfOrderSequence, StorageUnavailable
 from app.storage.engine import AppendTicket, PartitionFetch
 from app.storage.shared.committer import CommitOptions
-from app.storage.shared.engine import SharedEngine, SharedOptions
+from app.storage.shared.compactor import CompactorOptions
+from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import MetaUnavailable, StoreKind
 from app.storage.shared.objects import ObjectStoreError
+from app.storage.shared.options import SharedOptions
 from app.storage.shared.upkeep import UpkeepOptions
+from app.storage.topic_config import TopicConfig
 from app.storage.topic_partition import TopicPartition
 
 from .batches import batch_of, spec_of
@@ -58,6 +61,7 @@ OPTIONS = SharedOptions(
         dead_ms=_DEAD_MS,
         silent_ms=_SILENT_MS,
     ),
+    compaction=CompactorOptions(is_enabled=False, wait_bytes=1, wait_ms=0, claim_ms=1),
 )
 
 
@@ -97,8 +101,9 @@ class SimulatedBroker:
             {cluster.store_kind: FaultyStore(cluster.store, cluster.store_faults, self.gate)},
             incarnation=self.incarnation,
             clock=self.clock,
-            options=OPTIONS,
+            options=cluster.options,
         )
+        self._config = cluster.config
         self._opened = asyncio.Event()
         # Of each partition: log start and high watermark as they were seen last.
         self.seen = [(0, 0)] * PARTITIONS
@@ -112,7 +117,7 @@ class SimulatedBroker:
 
     async def open(self) -> None:
         await self._until_available(lambda: self.engine.open())
-        specs = [spec_of(name, clock=self.clock, topic_id=TOPIC_ID) for name in NAMES]
+        specs = [spec_of(name, clock=self.clock, topic_id=TOPIC_ID, config=self._config) for name in NAMES]
         await self._until_available(lambda: self.engine.create(specs))
         await self.engine.start()
         self._opened.set()
@@ -150,6 +155,8 @@ class Cluster:
         meta_class: type[ModelMeta] = ModelMeta,
     ) -> None:
         self.random = Random(seed)
+        self.options = OPTIONS
+        self.config = TopicConfig()
         self.engine_class = engine_class
         self.meta = meta_class(SimulatedClock().now_ms)
         # Without an object store, the bytes are in the metadata.
@@ -210,9 +217,7 @@ class Cluster:
         self._failure = asyncio.get_running_loop().create_future()
         for _ in range(self.random.choice((1, 2, 2, 3))):
             self.start_broker()
-        producers = [
-            self.spawn(Producer(self, number, is_idempotent=number > 0).run(batches)) for number in range(3)
-        ]
+        producers = [self.spawn(work) for work in self.producers(batches)]
         consumers = [self.spawn(self._consume(partition)) for partition in range(PARTITIONS)]
         story = asyncio.create_task(self._story(steps, producers))
         await asyncio.wait((story, self._failure), return_when=asyncio.FIRST_COMPLETED)
@@ -221,6 +226,17 @@ class Cluster:
         story.result()
         for consumer in consumers:
             consumer.cancel()
+
+    def producers(self, batches: int) -> list[Coroutine[Any, Any, None]]:
+        """Return the work of the producers, each of which sends so many batches."""
+        return [Producer(self, number, is_idempotent=number > 0).run(batches) for number in range(3)]
+
+    def batch(self, values: list[bytes], *, producer_id: int, base_sequence: int) -> bytearray:
+        """Return a batch with these values, each of which is unique."""
+        return batch_of(values, producer_id=producer_id, base_sequence=base_sequence)
+
+    def acked(self, partition: int, ticket: AppendTicket, batch: bytearray) -> None:
+        """Note what was acknowledged, beside the ledger."""
 
     async def _story(self, steps: int, producers: list[asyncio.Task[None]]) -> None:
         long_pause_at = self.random.randrange(5 * steps)
@@ -246,27 +262,35 @@ class Cluster:
         self.check()
         fresh = self.start_broker()
         for broker in self.brokers:
-            await self._verify(broker)
+            await self.verify(broker)
+        await self.finish(fresh)
         await self._collect(fresh)
-        await self._verify(fresh)
+        await self.verify(fresh)
         self.check()
+
+    async def finish(self, broker: SimulatedBroker) -> None:
+        """Do what must be done in the end, when nothing fails any more."""
 
     def _act(self) -> None:
         """Do one thing at random."""
+        actions = self.actions()
+        weights = [weight for weight, _ in actions]
+        (action,) = self.random.choices([action for _, action in actions], weights)
+        if self.brokers:
+            action()
+
+    def actions(self) -> list[tuple[int, Callable[[], object]]]:
+        """Return what may happen, with weights."""
         random = self.random
-        actions: list[tuple[int, Callable[[], object]]] = [
+        return [
             (3, lambda: self._kill_and_restart()),
             (3, lambda: self._any().gate.pause(random.choice((0.01, 3, 20, 200)))),
             (2, lambda: self._outage(random.choice((self.meta_faults, self.store_faults)))),
-            (4, lambda: self._upkeep(lambda engine: engine.upkeep.merge_one())),
-            (2, lambda: self._upkeep(lambda engine: engine.upkeep.collect_garbage())),
-            (2, lambda: self._deed(self._delete_records())),
-            (3, lambda: self._deed(self._list_offsets())),
+            (4, lambda: self.upkeep(lambda engine: engine.upkeep.merge_one())),
+            (2, lambda: self.upkeep(lambda engine: engine.upkeep.collect_garbage())),
+            (2, lambda: self.deed(self.delete_records())),
+            (3, lambda: self.deed(self._list_offsets())),
         ]
-        weights = [weight for weight, _ in actions]
-        (action,) = random.choices([action for _, action in actions], weights)
-        if self.brokers:
-            action()
 
     def _any(self) -> SimulatedBroker:
         return self.random.choice(self.brokers)
@@ -295,7 +319,7 @@ class Cluster:
         loop = asyncio.get_running_loop()
         loop.call_later(self.random.choice((0.1, 3, 15)), lambda: setattr(faults, "is_down", False))
 
-    def _upkeep(self, work: Callable[[SharedEngine], Coroutine[Any, Any, object]]) -> None:
+    def upkeep(self, work: Callable[[SharedEngine], Coroutine[Any, Any, object]]) -> None:
         broker = self._any()
 
         async def run() -> None:
@@ -305,14 +329,14 @@ class Cluster:
                 return
 
         if broker.is_open:
-            self._deed(run())
+            self.deed(run())
 
-    def _deed(self, work: Coroutine[Any, Any, None]) -> None:
+    def deed(self, work: Coroutine[Any, Any, None]) -> None:
         task = self.spawn(work)
         self._deeds.add(task)
         task.add_done_callback(self._deeds.discard)
 
-    async def _delete_records(self) -> None:
+    async def delete_records(self) -> None:
         broker = await self.some_broker()
         partition = self.random.randrange(PARTITIONS)
         offset = self.random.randint(0, broker.engine.state(NAMES[partition]).high_watermark)
@@ -355,7 +379,7 @@ class Cluster:
             assert expected == row.next_offset, "records are missing at the log end"
             assert row.size_bytes == sum(run.length for run in runs)
 
-    async def _verify(self, broker: SimulatedBroker) -> None:
+    async def verify(self, broker: SimulatedBroker) -> None:
         """Read everything at one broker. (1, 3, 4, 5)"""
         await broker.opened()
         await broker.engine.refresh(NAMES)
@@ -367,7 +391,7 @@ class Cluster:
             while offset < state.high_watermark:
                 (read,) = await broker.engine.read([fetch(name, offset, 2_000)], 2_000)
                 assert read.error is None, read.error
-                offset = self._check_batches(partition, offset, bytes(read.batches))
+                offset = self.check_batches(partition, offset, bytes(read.batches))
                 for header in rb.iter_headers(read.batches):
                     assert header.crc not in shown, "a batch is stored twice"
                     shown[header.crc] = (partition, header.base_offset)
@@ -380,7 +404,7 @@ class Cluster:
                 if at == partition and base_offset >= state.log_start_offset:
                     assert shown.get(crc) == (at, base_offset), f"acknowledged offset {base_offset} is lost"
 
-    def _check_batches(self, partition: int, offset: int, raw: bytes) -> int:
+    def check_batches(self, partition: int, offset: int, raw: bytes) -> int:
         """Check the batches of one read and return the next offset."""
         assert raw, f"nothing is returned at offset {offset}"
         expected = -1
@@ -424,7 +448,7 @@ class Cluster:
                     else:
                         assert read.error is None, read.error
                         if read.batches:
-                            offset = self._check_batches(partition, offset, bytes(read.batches))
+                            offset = self.check_batches(partition, offset, bytes(read.batches))
                         else:
                             await broker.engine.wait({name: offset}, 1, 5_000)
             except TimeoutError:
@@ -447,10 +471,8 @@ class Producer:
         for number in range(batches):
             values = [b"%d %d %d" % (self._number, number, at) for at in range(random.choice((1, 1, 3)))]
             values[0] += b"x" * random.choice((0, 40, 400))
-            batch = batch_of(
-                values,
-                producer_id=self._number if self._is_idempotent else -1,
-                base_sequence=sequence,
+            batch = cluster.batch(
+                values, producer_id=self._number if self._is_idempotent else -1, base_sequence=sequence
             )
             sequence += len(values)
             header = rb.check_batch(batch)
@@ -502,6 +524,7 @@ class Producer:
                 self._cluster.ledger.ack(
                     self._partition, ticket.base_offset, ticket.last_offset + 1, header.crc
                 )
+                self._cluster.acked(self._partition, ticket, chunk[number][0])
                 stored.append(number)
             else:
                 assert isinstance(error, StorageUnavailable | OutOfOrderSequence), error
@@ -519,10 +542,11 @@ def simulate(
     batches: int = 8,
     engine_class: type[SharedEngine] = SharedEngine,
     meta_class: type[ModelMeta] = ModelMeta,
+    cluster_class: type[Cluster] = Cluster,
 ) -> None:
     """Run one seed. Raises ``AssertionError`` if a promise is broken."""
     run_simulated(
-        lambda: Cluster(seed, engine_class=engine_class, meta_class=meta_class).run(
+        lambda: cluster_class(seed, engine_class=engine_class, meta_class=meta_class).run(
             steps=steps, batches=batches
         )
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, cast
 from uuid import UUID
@@ -11,7 +11,10 @@ from uuid import UUID
 from stele.wire.record_batch import LOG_OVERHEAD_BYTES, NO_PRODUCER_ID, NO_TIMESTAMP, BatchHeader
 
 from app.storage.shared.meta import (
+    ByteSpan,
+    CleaningPlan,
     CommitAnswer,
+    LogDirt,
     MergedObject,
     MergePlan,
     Meta,
@@ -124,6 +127,8 @@ class RandomCalls:
             self._retain: 5,
             self._merge: 10,
             self._merge_again: 2,
+            self._clean: 6,
+            self._look_up: 3,
             self._collect: 6,
             self._delete: 1,
             self._uploaders: 3,
@@ -259,6 +264,7 @@ class RandomCalls:
                 size=length + 20,
                 position=8,
                 length=length,
+                max_timestamp=max(run.max_timestamp for run in taken.runs),
                 sparse_index=self.random.choice([b"", b"index"]),
                 inline=self.random.choice([None, bytes(length + 20)]),
             )
@@ -269,6 +275,43 @@ class RandomCalls:
         if self.merged:
             plan, merged = self.random.choice(self.merged)
             await self.both(lambda meta: meta.commit_merge(plan, merged))
+
+    async def _clean(self) -> None:
+        log_id = self._log()
+        await self.both(lambda meta: _untimed(meta.dirt([log_id, *self.logs])))
+        claim_s = self.random.choice([0.0, 0.0, FOREVER_S])
+        plan = await self.both(lambda meta: _unsalted(meta.plan_cleaning(log_id, claim_s=claim_s)))
+        if plan is None:
+            return
+        runs = [committed.run for committed in plan.runs]
+        # A part of them, now or later.
+        start = self.random.randrange(len(runs) + 1)
+        some = runs[start : start + self.random.randint(1, 4)]
+        if some:
+            length = self.random.randint(61, 300)
+            merged = MergedObject(
+                key=self._new_key(),
+                uploader=UPLOADERS[1],
+                size=length + 120,
+                position=8,
+                length=length,
+                max_timestamp=self.random.choice([-1, 500]),
+                sparse_index=b"",
+                cleaned_until=runs[-1].last_offset + 1,
+                keys=self.random.choice([None, ByteSpan(8 + length, 56)]),
+            )
+            plan_of_some = MergePlan(log=plan.log, runs=some)
+            if start == 0 or some[0].is_merged or runs[start - 1].is_merged:
+                await self.both(lambda meta: meta.commit_merge(plan_of_some, merged))
+                self.merged.append((plan_of_some, merged))
+        await self.both(lambda meta: meta.extend_claim(log_id, claim_s=claim_s))
+        first_dirty = self.random.choice([None, plan.first_dirty, runs[-1].last_offset + 1 if runs else 0])
+        await self.both(lambda meta: meta.end_cleaning(log_id, first_dirty))
+
+    async def _look_up(self) -> None:
+        log_id = self._log()
+        offset = self.random.randint(0, self.ends.get(log_id, 0))
+        await self.both(lambda meta: _unsalted(meta.key_runs(log_id, offset)))
 
     async def _collect(self) -> None:
         await self.both(lambda meta: meta.sweep())
@@ -300,3 +343,27 @@ class RandomCalls:
 
 async def _sorted(call: Coroutine[Any, Any, list[Any]]) -> list[Any]:
     return sorted(await call)
+
+
+async def _unsalted(call: Coroutine[Any, Any, Any]) -> Any:
+    """Return a plan without what differs between two implementations: the salt, and times."""
+    plan = await call
+    if isinstance(plan, CleaningPlan):
+        runs = [committed._replace(committed_ms=0) for committed in plan.runs]
+        return replace(plan, key_salt=b"", now_ms=0, runs=runs)
+    return None if plan is None else replace(plan, key_salt=b"")
+
+
+async def _untimed(call: Coroutine[Any, Any, dict[int, LogDirt]]) -> dict[int, object]:
+    """Return how dirty logs are; the time of the oldest dirty run only if a producer set it."""
+    found = {
+        log_id: replace(
+            dirt,
+            now_ms=0,
+            dirty_since_ms=None
+            if dirt.dirty_since_ms is None
+            else min(dirt.dirty_since_ms, FAR_FUTURE_MS // 1000),
+        )
+        for log_id, dirt in (await call).items()
+    }
+    return dict(sorted(found.items()))

@@ -15,7 +15,7 @@ Both run in a thread or a process of their own and read files that do not change
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -128,14 +128,36 @@ def map_keys(
         if segment.next_offset <= first_dirty or segment.base_offset >= first_uncleanable:
             continue
         with closing(source.batches(segment)) as batches:
-            for batch, header in batches:
-                pace(header.size)
-                if header.last_offset < first_dirty or header.is_control or is_aborted(header):
-                    continue
-                full_at = _map_batch(batch, header, keys, dirty, first_dirty, pace)
-                if full_at is not None:
-                    return full_at
+            full_at = map_batches(
+                batches, keys, first_dirty=first_dirty, dirty=dirty, is_aborted=is_aborted, pace=pace
+            )
+        if full_at is not None:
+            return full_at
     return first_uncleanable
+
+
+def map_batches(
+    batches: Iterable[tuple[bytes, rb.BatchHeader]],
+    keys: KeyMap,
+    *,
+    first_dirty: int,
+    dirty: DirtyRecords | None,
+    is_aborted: Callable[[rb.BatchHeader], bool] = lambda header: False,
+    pace: Pacing = no_pacing,
+) -> int | None:
+    """Put the last offset of each key at or after ``first_dirty`` into ``keys``.
+
+    Returns the offset of the first record whose key did not fit; None if all did. ``dirty`` learns which
+    of the records stay.
+    """
+    for batch, header in batches:
+        pace(header.size)
+        if header.last_offset < first_dirty or header.is_control or is_aborted(header):
+            continue
+        full_at = _map_batch(batch, header, keys, dirty, first_dirty, pace)
+        if full_at is not None:
+            return full_at
+    return None
 
 
 def _map_batch(
@@ -197,16 +219,15 @@ def rewrite(
     try:
         for segment in group:
             with closing(source.batches(segment)) as batches:
-                for batch, header in batches:
-                    treatment = treatment_of(header)
-                    if header.next_offset == end and not treatment.keep_place:
-                        treatment = replace(treatment, keep_place=True)
-                    remains = _remains(batch, header, treatment, batch_filter, segment, counts)
+                for batch, header, remains in filtered(
+                    batches,
+                    batch_filter,
+                    counts,
+                    end=end,
+                    source=f"segment {segment.base_offset}",
+                    treatment_of=treatment_of,
+                ):
                     is_same = is_same and remains.is_same
-                    counts.bytes_read += header.size
-                    counts.records_read += header.record_count
-                    counts.bytes_written += len(remains.data)
-                    counts.records_kept += remains.record_count
                     if remains.data:
                         cleaned.append(remains.data, note(batch, header))
                     pace(header.size + len(remains.data))
@@ -221,12 +242,38 @@ def rewrite(
     return cleaned
 
 
+def filtered(
+    batches: Iterable[tuple[bytes, rb.BatchHeader]],
+    batch_filter: BatchFilter,
+    counts: PassCounts,
+    *,
+    end: int,
+    source: str,
+    treatment_of: Callable[[rb.BatchHeader], Treatment] = lambda header: PLAIN,
+) -> Iterator[tuple[bytes, rb.BatchHeader, Remains]]:
+    """Yield each batch with what remains of it; the batch before offset ``end`` keeps its place.
+
+    ``treatment_of`` is asked about a batch when all before it were taken. ``source`` names the batches in
+    the log of the broker.
+    """
+    for batch, header in batches:
+        treatment = treatment_of(header)
+        if header.next_offset == end and not treatment.keep_place:
+            treatment = replace(treatment, keep_place=True)
+        remains = _remains(batch, header, treatment, batch_filter, source, counts)
+        counts.bytes_read += header.size
+        counts.records_read += header.record_count
+        counts.bytes_written += len(remains.data)
+        counts.records_kept += remains.record_count
+        yield batch, header, remains
+
+
 def _remains(
     batch: bytes,
     header: rb.BatchHeader,
     treatment: Treatment,
     batch_filter: BatchFilter,
-    segment: SegmentFacts,
+    source: str,
     counts: PassCounts,
 ) -> Remains:
     try:
@@ -234,8 +281,8 @@ def _remains(
     except rb.CorruptBatchError as error:
         # As its producer sent it: the CRC is right. What cannot be understood is not deleted.
         logger.warning(
-            "segment %d: the batch at offset %d is kept as it is: %s",
-            segment.base_offset,
+            "%s: the batch at offset %d is kept as it is: %s",
+            source,
             header.base_offset,
             error.reason,
         )

@@ -17,11 +17,12 @@ the layout.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from struct import Struct
+from typing import NamedTuple
 
 import crc32c
 
@@ -58,6 +59,25 @@ class KeyHasher:
         return state.digest()
 
 
+HEADER_BYTES = _HEADER.size
+
+
+class IndexHeader(NamedTuple):
+    """The header of a key index; ``log_bytes`` and ``next_offset`` are those of the records that it is about."""
+
+    salt: bytes
+    log_bytes: int
+    next_offset: int
+    entry_count: int
+    entries_crc: int
+
+
+def header_of(raw: bytes) -> IndexHeader | None:
+    """Return the header of a key index from its first ``HEADER_BYTES``; None if it is damaged."""
+    fields = _fields(raw)
+    return None if fields is None else IndexHeader(*fields)
+
+
 class SortedEntries:
     """Entries in memory, sorted by hash."""
 
@@ -87,21 +107,35 @@ class KeyIndex:
 
     def find(self, wanted: bytes) -> int:
         """Return the last offset of the key with the hash ``wanted``; -1 if the segment has none."""
-        low, high = 0, self.count
-        low_hash, high_hash, number = 0, 1 << 64, int.from_bytes(wanted[:8])
-        while high - low > _WINDOW:
-            share = (number - low_hash) / max(1, high_hash - low_hash)
-            guess = low + int((high - low) * min(max(share, 0.0), 1.0)) - _WINDOW // 2
-            guess = max(low, min(guess, high - _WINDOW))
-            window = self.read(guess, _WINDOW)
-            first, last = window[:HASH_BYTES], window[-ENTRY_BYTES:-8]
-            if wanted < first:
-                high, high_hash = guess, int.from_bytes(first[:8])
-            elif wanted > last:
-                low, low_hash = guess + _WINDOW, int.from_bytes(last[:8])
-            else:
-                return _find_in(window, wanted)
-        return _find_in(self.read(low, high - low), wanted)
+        steps = search(self.count, wanted)
+        place = next(steps)
+        while True:
+            try:
+                place = steps.send(self.read(*place))
+            except StopIteration as found:
+                return found.value
+
+
+def search(count: int, wanted: bytes) -> Generator[tuple[int, int], bytes, int]:
+    """Look for a hash among ``count`` entries: yield which to read (number, how many), and get their bytes.
+
+    Returns the last offset of its key, -1 if there is none.
+    """
+    low, high = 0, count
+    low_hash, high_hash, number = 0, 1 << 64, int.from_bytes(wanted[:8])
+    while high - low > _WINDOW:
+        share = (number - low_hash) / max(1, high_hash - low_hash)
+        guess = low + int((high - low) * min(max(share, 0.0), 1.0)) - _WINDOW // 2
+        guess = max(low, min(guess, high - _WINDOW))
+        window = yield guess, _WINDOW
+        first, last = window[:HASH_BYTES], window[-ENTRY_BYTES:-8]
+        if wanted < first:
+            high, high_hash = guess, int.from_bytes(first[:8])
+        elif wanted > last:
+            low, low_hash = guess + _WINDOW, int.from_bytes(last[:8])
+        else:
+            return _find_in(window, wanted)
+    return _find_in((yield low, high - low), wanted)
 
 
 def _find_in(window: bytes, wanted: bytes) -> int:
@@ -226,9 +260,7 @@ def write_key_index(
             crc = crc32c.crc32c(block, crc)
             pace(len(block))
         count = (position - _HEADER.size) // ENTRY_BYTES
-        header = _HEADER.pack(_MAGIC, _VERSION, salt, log_bytes, next_offset, count, crc, 0)
-        header = header[:_HEADER_CRC_START] + crc32c.crc32c(header[:_HEADER_CRC_START]).to_bytes(4)
-        file.write_at(0, [header])
+        file.write_at(0, [_packed(salt, log_bytes, next_offset, count, crc)])
     except BaseException:
         file.close()
         with suppress(OSError):
@@ -236,6 +268,17 @@ def write_key_index(
         raise
     file.close()
     files.rename(temporary, path)
+
+
+def _packed(salt: bytes, log_bytes: int, next_offset: int, count: int, entries_crc: int) -> bytes:
+    header = _HEADER.pack(_MAGIC, _VERSION, salt, log_bytes, next_offset, count, entries_crc, 0)
+    return header[:_HEADER_CRC_START] + crc32c.crc32c(header[:_HEADER_CRC_START]).to_bytes(4)
+
+
+def key_index_bytes(entries: bytes, *, salt: bytes, log_bytes: int, next_offset: int) -> bytes:
+    """Return a whole key index of ``entries`` in the order of their hashes."""
+    crc = crc32c.crc32c(entries)
+    return _packed(salt, log_bytes, next_offset, len(entries) // ENTRY_BYTES, crc) + entries
 
 
 def check_key_index(raw: bytes) -> str | None:

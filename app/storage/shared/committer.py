@@ -377,7 +377,6 @@ class Committer:
             self._counts.object_bytes += len(pending.packed.data)
         ref = ObjectRef(pending.key, kind)
         self._keep(ref, pending.packed.data)
-        now_ms = self._clock.monotonic_ms()
         ended: list[tuple[QueuedAppend, Sequence[BatchPlace], int]] = []
         runs = iter(places)
         for log, appends in pending.rotation.by_log.items():
@@ -387,7 +386,7 @@ class Committer:
                 if place.log is None:
                     ended += ((append, (), 0) for append in contiguous)
                     continue
-                size += _note_runs(log, ref, contiguous, place, now_ms)
+                size += _note_runs(log, ref, contiguous, place, pending.begun_ms)
                 log.update(place.log)
                 batches = iter(place.places)
                 for append in contiguous:

@@ -8,6 +8,8 @@ batches of an object their offsets; then they are acknowledged, and every broker
 - ``reader``        plans of reads, and the ``block_cache``
 - ``log_ends``      what other brokers appended
 - ``upkeep``        retention, merging, garbage collection
+- ``compactor``     compaction
+- ``shared_keys``   reads by key
 """
 
 from __future__ import annotations
@@ -15,8 +17,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NoReturn
 from uuid import UUID
 
 from stele.wire.isolation_level import IsolationLevel
@@ -43,36 +43,20 @@ from ..topic_config import TopicConfig
 from ..topic_partition import TopicPartition
 from ..waiters import Waiters
 from .block_cache import BlockCache
-from .committer import CommitOptions, Committer
+from .cleaning_work import NO_TRANSACTIONS
+from .committer import Committer
+from .compactor import Compactor
 from .log_ends import LogEnds
+from .merged_objects import MergedObjects
 from .meta import Meta, MetaUnavailable, ObjectRef, ProducerRow, StoreKind
 from .object_keys import WRITTEN, ObjectKeys
 from .objects import ByteRange, ObjectStore
+from .options import SharedOptions
 from .reader import SharedReader
+from .shared_keys import SharedKeyReader
 from .shared_log import LEADER_EPOCH, SharedLog
-from .upkeep import Upkeep, UpkeepOptions
+from .upkeep import Upkeep
 from .write_buffer import QueuedAppend, Rotation, WriteBuffer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedOptions:
-    """Sizes in bytes, times in ms.
-
-    An object is written when it has ``object_bytes``, or ``linger_ms`` after its first append. Above
-    ``buffered_bytes_max`` of appends that are not committed, more are refused. ``loads_max`` requests to the
-    object store serve readers at a time.
-    """
-
-    linger_ms: int = 250
-    object_bytes: int = 8 << 20
-    buffered_bytes_max: int = 256 << 20
-    cache_bytes_max: int = 512 << 20
-    loads_max: int = 16
-    read_ahead_blocks: int = 4
-    poll_interval_ms: int = 50
-    idle_poll_interval_ms: int = 1000
-    commit: CommitOptions = field(default_factory=CommitOptions)
-    upkeep: UpkeepOptions = field(default_factory=UpkeepOptions)
 
 
 class SharedEngine:
@@ -84,6 +68,7 @@ class SharedEngine:
     # Tests put mistakes in their place, which the simulation must notice.
     committer_class = Committer
     log_ends_class = LogEnds
+    compactor_class = Compactor
 
     def __init__(
         self,
@@ -138,11 +123,26 @@ class SharedEngine:
             refresh=self._ends.refresh,
             read_ahead_blocks=options.read_ahead_blocks,
         )
+        self._key_reader = SharedKeyReader(
+            meta=meta, logs=self._logs, cache=self._cache, memory_bytes=options.table_memory_bytes_max
+        )
+        merged = MergedObjects(
+            meta=meta,
+            stores=stores,
+            incarnation=incarnation,
+            bytes_max=options.upkeep.merged_bytes_max,
+            abandon=lambda key: self._committer.abandoned.append(key),
+        )
+        self._compactor = self.compactor_class(
+            meta=meta, logs=self._logs, merged=merged, clock=clock, options=options.compaction
+        )
         self._upkeep = Upkeep(
             meta=meta,
             stores=stores,
             logs=self._logs,
             committer=self._committer,
+            merged=merged,
+            compactor=self._compactor,
             incarnation=incarnation,
             options=options.upkeep,
             on_start_moved=self._start_moved,
@@ -170,6 +170,8 @@ class SharedEngine:
         self._rotate()
         await self._committer.drain()
         await self._upkeep.close()
+        await self._compactor.close()
+        await self._key_reader.close()
         await self._ends.close()
         await self._committer.close()
         await self._cache.close()
@@ -205,12 +207,6 @@ class SharedEngine:
                 self._logs[name] = SharedLog(name, spec.config, by_partition[name.partition])
 
     def check_config(self, config: TopicConfig) -> None:
-        if config.is_compacted:
-            raise InvalidConfig(
-                "cleanup.policy",
-                config.cleanup_policy,
-                "shared storage does not support compaction yet; use delete",
-            )
         if config.storage == "memory":
             raise InvalidConfig(
                 "stele.storage",
@@ -219,7 +215,14 @@ class SharedEngine:
             )
 
     def configure(self, topic_partition: TopicPartition, config: TopicConfig) -> None:
-        self._logs[topic_partition].config = config
+        log = self._logs[topic_partition]
+        log.config = config
+        if not config.is_compacted:
+            self._forget_keys(log)
+
+    def _forget_keys(self, log: SharedLog) -> None:
+        self._compactor.abort(log)
+        self._key_reader.forget(log)
 
     async def drop(self, topic_partitions: Sequence[TopicPartition]) -> None:
         """See ``LogEngine.drop``; the topic is deleted with all its partitions."""
@@ -230,6 +233,7 @@ class SharedEngine:
             log = self._logs.pop(name, None)
             if log is not None:
                 log.is_dropped = True
+                self._forget_keys(log)
                 topic_ids[log.partition_id.topic_id] = None
             self._waiters.wake(name)
         for topic_id in topic_ids:
@@ -256,6 +260,8 @@ class SharedEngine:
             raise UnknownTopic(topic_partition.topic)
         if any(header.is_transactional or header.is_control for header in headers):
             raise InvalidRequest("shared storage does not support transactions yet; produce without them")
+        if log.config.is_compacted and any(header.is_transactional for header in headers):
+            raise InvalidRequest(f"{topic_partition}: {NO_TRANSACTIONS}")
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ticket = AppendTicket(durability=Durability.REPLICATED, future=future)
         append = QueuedAppend(
@@ -268,7 +274,8 @@ class SharedEngine:
         )
         if self._is_closing or not self._buffer.has_room(append.buffered_bytes):
             self._committer.refused(log, headers[0])
-            reason = "the broker is closing" if self._is_closing else _full(self._buffer.buffered_bytes)
+            waiting = f"{self._buffer.buffered_bytes} bytes of earlier appends wait for it"
+            reason = "the broker is closing" if self._is_closing else waiting
             raise StorageUnavailable(f"the append to {topic_partition}", reason)
         self._buffer.add(append)
         # An append whose caller does not wait (acks=0) may fail without anybody asking.
@@ -429,13 +436,16 @@ class SharedEngine:
 
     @property
     def upkeep(self) -> Upkeep:
-        """The background work, of which each part can be called by itself."""
+        """Return the background work, of which each part can be called by itself."""
         return self._upkeep
 
-    # ── compaction, of which there is none ──
+    # ── compaction ──
 
     async def compact(self) -> int:
-        return 0
+        try:
+            return await self._compactor.clean_due()
+        except MetaUnavailable as error:
+            raise _unavailable("compaction", error) from error
 
     @property
     def shared_counts(self) -> SharedStorageCounts:
@@ -447,31 +457,21 @@ class SharedEngine:
 
     @property
     def compaction(self) -> CompactionCounts:
-        return CompactionCounts()
+        return self._compactor.counts
 
     def partition_compaction(self, topic_partition: TopicPartition) -> PartitionCompaction | None:
-        return None
+        return self._compactor.partition_compaction(self._logs[topic_partition])
 
     async def newest_offset(
         self, topic_partition: TopicPartition, key: bytes, *, is_doubted: bool = False
     ) -> int:
-        _refuse_keys(topic_partition)
+        return await self._key_reader.newest_offset(topic_partition, key, is_doubted=is_doubted)
 
     async def newest_offsets(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:
-        _refuse_keys(topic_partition)
+        return await self._key_reader.newest_offsets(topic_partition, end_offset)
 
     def compacted_until(self, topic_partition: TopicPartition) -> int:
-        return 0
-
-
-def _refuse_keys(topic_partition: TopicPartition) -> NoReturn:
-    raise InvalidRequest(
-        f"{topic_partition} cannot be read by key: shared storage does not support compacted topics yet"
-    )
-
-
-def _full(buffered_bytes: int) -> str:
-    return f"{buffered_bytes} bytes of earlier appends wait for it"
+        return self._logs[topic_partition].compacted_until
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from stele.wire.record_batch import BatchHeader
+from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
 
 from ...errors import SteleError
 from .objects import Buffer
@@ -165,11 +165,20 @@ CommitAnswer = Sequence[Sequence[RunPlace]]
 # ── reads (T2) ──
 
 
+class ByteSpan(NamedTuple):
+    """Some bytes of an object."""
+
+    position: int
+    length: int
+
+
 class RunRead(NamedTuple):
-    """Batches that follow each other in an object and have consecutive offsets.
+    """Batches that follow each other in an object and have consecutive offsets, unless compaction made holes.
 
     The first has ``base_offset``; those in the object mean nothing, except in merged objects.
-    ``sparse_index`` is that of a merged run, empty otherwise.
+    ``sparse_index`` is that of a merged run, empty otherwise. ``cleaned_until`` is not 0 if a pass of
+    compaction wrote the run: each record that it removed has a newer one of its key before this offset.
+    Such a run may have holes, and its batches have their own offsets. ``keys`` is where its key index is.
     """
 
     base_offset: int
@@ -180,6 +189,20 @@ class RunRead(NamedTuple):
     max_timestamp: int
     is_merged: bool
     sparse_index: bytes = b""
+    cleaned_until: int = 0
+    keys: ByteSpan | None = None
+
+
+class CommittedRun(NamedTuple):
+    """A run, and when the object that has it now was committed: after a merge, the time of the merge."""
+
+    run: RunRead
+    committed_ms: int
+
+    @property
+    def newest_ms(self) -> int:
+        """The newest timestamp of its records, or when it was committed if none of them has a timestamp."""
+        return self.committed_ms if self.run.max_timestamp == NO_TIMESTAMP else self.run.max_timestamp
 
 
 class RunsWanted(NamedTuple):
@@ -233,7 +256,8 @@ class MergePlan:
 class MergedObject:
     """The object of a merge; ``sparse_index`` is kept in its row and given to readers.
 
-    With ``inline`` its bytes are stored by the commit of the merge, otherwise they are uploaded.
+    With ``inline`` its bytes are stored by the commit of the merge, otherwise they are uploaded. ``cleaned_until``
+    and ``keys`` are those of ``RunRead``.
     """
 
     key: str
@@ -241,12 +265,59 @@ class MergedObject:
     size: int
     position: int
     length: int
+    max_timestamp: int
     sparse_index: bytes
     inline: Buffer | None = None
+    cleaned_until: int = 0
+    keys: ByteSpan | None = None
 
     @property
     def store(self) -> StoreKind:
         return StoreKind.OBJECTS if self.inline is None else StoreKind.INLINE
+
+
+# ── compaction ──
+
+# A pass plans, and a read by key looks at, so many runs of a log. With objects of 64 MiB that is a terabyte.
+RUNS_PLANNED_MAX = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirt:
+    """How much of a log no pass of compaction has looked at.
+
+    ``first_dirty`` is where the next pass begins to map keys; ``clean_bytes`` are those before it.
+    ``dirty_since_ms`` is the time of the oldest dirty run, None if there is none; it is compared with ``now_ms``.
+    """
+
+    log: LogRow
+    first_dirty: int
+    clean_bytes: int
+    dirty_since_ms: int | None
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningPlan:
+    """A log that is claimed for a pass of compaction, with its runs from the log start on.
+
+    They have no sparse indexes. ``now_ms`` is the time of the metadata.
+    """
+
+    log: LogRow
+    first_dirty: int
+    key_salt: bytes
+    runs: Sequence[CommittedRun]
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRuns:
+    """Runs of a log without their sparse indexes, for reads by key. All key indexes use ``key_salt``."""
+
+    log: LogRow
+    key_salt: bytes
+    runs: Sequence[RunRead]
 
 
 class Meta(Protocol):
@@ -352,6 +423,42 @@ class Meta(Protocol):
         """Put the merged object in the place of the plan's runs, if they are all still there.
 
         If not, return False: the object is fenced, and its bytes are deleted with the dead objects.
+        """
+        ...
+
+    # ── compaction ──
+
+    async def dirt(self, log_ids: Sequence[int]) -> dict[int, LogDirt]:
+        """Return how dirty logs are; those that were deleted are missing."""
+        ...
+
+    async def plan_cleaning(self, log_id: int, *, claim_s: float) -> CleaningPlan | None:
+        """Claim a log for a pass of compaction, as ``plan_merge`` does; None if it is claimed or deleted.
+
+        The pass puts its objects in place with ``commit_merge``, which leaves the claim of an object with
+        ``cleaned_until`` as it is.
+        """
+        ...
+
+    async def extend_claim(self, log_id: int, *, claim_s: float) -> None:
+        """Let a claim last for ``claim_s`` from now on."""
+        ...
+
+    async def end_cleaning(self, log_id: int, first_dirty: int | None) -> None:
+        """Note where the next pass begins, unless it is known to begin later; give the claim back.
+
+        None: the pass did not get to its end.
+        """
+        ...
+
+    async def key_salt(self, log_id: int) -> bytes:
+        """Return the salt for the key indexes of a log, always the same."""
+        ...
+
+    async def key_runs(self, log_id: int, offset: int) -> KeyRuns | None:
+        """Return the runs of a log that end at or after ``offset`` and its log start; None if it was deleted.
+
+        At most ``RUNS_PLANNED_MAX``.
         """
         ...
 

@@ -19,10 +19,11 @@ from ..data_dir import DataDir
 from ..engine import EngineStart
 from ..files import Files
 from ..setup_problems import InvalidStorage, postgres_advice
-from .engine import SharedEngine, SharedOptions
+from .engine import SharedEngine
 from .meta import StoreKind
 from .object_stores import open_object_store
 from .objects import ObjectStore
+from .options import SharedOptions
 from .postgres_inline import PostgresInlineStore
 from .postgres_meta import PostgresMeta
 from .store_check import check_store

@@ -7,20 +7,19 @@ miss the rows of a transaction that was committed in the meantime.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, LiteralString, TypeVar
+from collections.abc import Sequence
 from uuid import UUID
 
-from ...postgres.pool import Connection, PostgresPool, PostgresUnavailable
+from ...postgres.pool import Connection
 from .meta import (
     ROWS_MAX,
     RUNS_DELETED_MAX,
     RUNS_READ_MAX,
     CommitAnswer,
+    CommittedRun,
     LogRow,
     MergedObject,
     MergePlan,
-    MetaUnavailable,
     ObjectRef,
     ObjectWrite,
     ProducerRow,
@@ -30,23 +29,21 @@ from .meta import (
     RunsWanted,
     StoreKind,
 )
+from .postgres_cleaning import CLAIM, PostgresCleaning
 from .postgres_commit import LOG_COLUMNS, STORE_INLINE, batches_of, commit_objects, log_row
-from .upkeep_rules import CommittedRun, expired_runs, merged_log, runs_read_max, runs_to_merge, without_runs
-
-_T = TypeVar("_T")
+from .postgres_runs import NOW_MS, RUN_COLUMNS, fetch, run_read
+from .upkeep_rules import expired_runs, merged_log, runs_read_max, runs_to_merge, without_runs
 
 _LOG_WIDTH = 8
-_RUN_COLUMNS = "b.base_offset, b.last_offset, o.key, o.store, b.pos, b.len, b.max_ts, b.idx"
-_NOW_MS = "(extract(epoch FROM now()) * 1000)::bigint"
 _AGO = "now() - make_interval(secs => %s)"
 
-_LOCK_LOG = f"SELECT {LOG_COLUMNS}, {_NOW_MS} FROM logs l WHERE log_id = %s AND deleted_at IS NULL FOR UPDATE"
+_LOCK_LOG = f"SELECT {LOG_COLUMNS}, {NOW_MS} FROM logs l WHERE log_id = %s AND deleted_at IS NULL FOR UPDATE"
 _RUNS = f"""
     SELECT {LOG_COLUMNS}, r.* FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::int[])
         AS w (log_id, from_offset, budget, runs_max)
     JOIN logs l ON l.log_id = w.log_id AND l.deleted_at IS NULL
     LEFT JOIN LATERAL (
-        SELECT {_RUN_COLUMNS} FROM (
+        SELECT {RUN_COLUMNS} FROM (
             SELECT *, sum(len) OVER (ORDER BY last_offset) - len AS before
             FROM (
                 SELECT * FROM batches
@@ -59,17 +56,17 @@ _RUNS = f"""
     ) AS r ON true
 """
 _OLDEST_RUNS = f"""
-    SELECT {_RUN_COLUMNS}, (extract(epoch FROM o.created_at) * 1000)::bigint
+    SELECT {RUN_COLUMNS}, (extract(epoch FROM o.created_at) * 1000)::bigint
     FROM batches b JOIN objects o USING (object_id)
     WHERE b.log_id = %s ORDER BY b.last_offset LIMIT %s
 """
 _RUN_AT_TIME = f"""
-    SELECT {_RUN_COLUMNS} FROM logs l JOIN batches b USING (log_id) JOIN objects o USING (object_id)
+    SELECT {RUN_COLUMNS} FROM logs l JOIN batches b USING (log_id) JOIN objects o USING (object_id)
     WHERE l.log_id = %s AND l.deleted_at IS NULL AND b.last_offset >= l.log_start AND b.max_ts >= %s
     ORDER BY b.last_offset LIMIT 1
 """
 _NEWEST_RUN = f"""
-    SELECT {_RUN_COLUMNS} FROM logs l JOIN batches b USING (log_id) JOIN objects o USING (object_id)
+    SELECT {RUN_COLUMNS} FROM logs l JOIN batches b USING (log_id) JOIN objects o USING (object_id)
     WHERE l.log_id = %s AND l.deleted_at IS NULL AND b.last_offset >= l.log_start
     ORDER BY b.max_ts DESC, b.last_offset LIMIT 1
 """
@@ -95,13 +92,8 @@ _MERGE_CANDIDATE = f"""
         AND NOT EXISTS (SELECT FROM upkeep u WHERE u.log_id = l.log_id AND u.claimed_until > now())
     ORDER BY unmerged_bytes DESC, log_id LIMIT 1
 """
-_CLAIM = """
-    INSERT INTO upkeep (log_id, claimed_until) VALUES (%s, now() + make_interval(secs => %s))
-    ON CONFLICT (log_id) DO UPDATE SET claimed_until = EXCLUDED.claimed_until WHERE upkeep.claimed_until <= now()
-    RETURNING log_id
-"""
 _UNMERGED_RUNS = f"""
-    SELECT {_RUN_COLUMNS} FROM batches b JOIN objects o USING (object_id)
+    SELECT {RUN_COLUMNS} FROM batches b JOIN objects o USING (object_id)
     WHERE b.log_id = %s AND b.last_offset >= %s AND b.idx IS NULL ORDER BY b.last_offset LIMIT %s
 """
 _TAKE_RUNS = """
@@ -142,24 +134,8 @@ class _PlanOutdatedError(Exception):
     """The runs of a merge plan are not those of the log any more."""
 
 
-class PostgresMeta:
+class PostgresMeta(PostgresCleaning):
     """Implements ``Meta``. It uses ``pool``, and does not close it."""
-
-    def __init__(self, pool: PostgresPool) -> None:
-        self._pool = pool
-
-    async def _run(self, work: Callable[[Connection], _T]) -> _T:
-        try:
-            return await self._pool.run(work)
-        except PostgresUnavailable as error:
-            raise MetaUnavailable(str(error)) from error
-
-    async def _rows(self, query: LiteralString, *given: Any) -> list[tuple[Any, ...]]:
-        return await self._run(lambda connection: _fetch(connection, query, *given))
-
-    async def _count(self, query: LiteralString, *given: Any) -> int:
-        """Return how many rows a statement changed."""
-        return await self._run(lambda connection: connection.execute(query, given).rowcount)
 
     # ── logs ──
 
@@ -167,7 +143,7 @@ class PostgresMeta:
         def work(connection: Connection) -> list[LogRow]:
             connection.execute(_CREATE_LOGS, {"topic": topic_id, "partitions": partitions})
             query = f"SELECT {LOG_COLUMNS} FROM logs l WHERE topic_id = %s AND part < %s AND deleted_at IS NULL ORDER BY part"
-            return [log_row(row) for row in _fetch(connection, query, topic_id, partitions)]
+            return [log_row(row) for row in fetch(connection, query, topic_id, partitions)]
 
         return await self._run(work)
 
@@ -202,16 +178,16 @@ class PostgresMeta:
             log = log_row(row[:_LOG_WIDTH])
             _, runs = found.setdefault(log.log_id, (log, []))
             if row[_LOG_WIDTH] is not None:
-                runs.append(_run_read(row[_LOG_WIDTH:]))
+                runs.append(run_read(row[_LOG_WIDTH:]))
         return {log_id: RunsFound(log, runs) for log_id, (log, runs) in found.items()}
 
     async def run_at_time(self, log_id: int, timestamp: int) -> RunRead | None:
         rows = await self._rows(_RUN_AT_TIME, log_id, timestamp)
-        return _run_read(rows[0]) if rows else None
+        return run_read(rows[0]) if rows else None
 
     async def newest_run(self, log_id: int) -> RunRead | None:
         rows = await self._rows(_NEWEST_RUN, log_id)
-        return _run_read(rows[0]) if rows else None
+        return run_read(rows[0]) if rows else None
 
     # ── producers ──
 
@@ -273,7 +249,7 @@ class PostgresMeta:
     async def purge(self) -> int:
         def work(connection: Connection) -> int:
             with connection.transaction():
-                rows = _fetch(
+                rows = fetch(
                     connection,
                     "SELECT log_id FROM logs WHERE deleted_at IS NOT NULL ORDER BY log_id LIMIT 1 "
                     "FOR UPDATE SKIP LOCKED",
@@ -287,7 +263,7 @@ class PostgresMeta:
                     connection.execute(_DELETE_OLDEST, (log_id, gone[-1].run.last_offset))
                 if len(runs) > len(gone):
                     return len(gone)
-                for table in ("producer_state", "upkeep", "logs"):
+                for table in ("producer_state", "upkeep", "cleaned_logs", "logs"):
                     connection.execute(f"DELETE FROM {table} WHERE log_id = %s", (log_id,))
                 return len(gone) + 1
 
@@ -300,16 +276,16 @@ class PostgresMeta:
     ) -> MergePlan | None:
         def work(connection: Connection) -> MergePlan | None:
             with connection.transaction():
-                rows = _fetch(connection, _MERGE_CANDIDATE, min_bytes, min_age_s)
+                rows = fetch(connection, _MERGE_CANDIDATE, min_bytes, min_age_s)
                 if not rows:
                     return None
                 log = log_row(rows[0])
-                if not _fetch(connection, _CLAIM, log.log_id, claim_s):
+                if not fetch(connection, CLAIM, log.log_id, claim_s):
                     # Another broker was faster.
                     return None
                 unmerged = [
-                    _run_read(row)
-                    for row in _fetch(
+                    run_read(row)
+                    for row in fetch(
                         connection, _UNMERGED_RUNS, log.log_id, log.merged_until, RUNS_DELETED_MAX
                     )
                 ]
@@ -322,7 +298,7 @@ class PostgresMeta:
     async def commit_merge(self, plan: MergePlan, merged: MergedObject) -> bool:
         def insert(connection: Connection, *, is_fenced: bool) -> int | None:
             state = "f" if is_fenced else "c"
-            rows = _fetch(
+            rows = fetch(
                 connection,
                 _INSERT_OBJECT,
                 merged.key,
@@ -341,12 +317,11 @@ class PostgresMeta:
                     object_id = insert(connection, is_fenced=False)
                     if object_id is None:
                         # It was done before, or refused.
-                        rows = _fetch(
-                            connection, "SELECT state::text FROM objects WHERE key = %s", merged.key
-                        )
+                        rows = fetch(connection, "SELECT state::text FROM objects WHERE key = %s", merged.key)
                         return rows[0][0] != "f"
                     _replace_runs(connection, plan, merged, object_id)
-                    connection.execute("DELETE FROM upkeep WHERE log_id = %s", (log_id,))
+                    if not merged.cleaned_until:
+                        connection.execute("DELETE FROM upkeep WHERE log_id = %s", (log_id,))
                     return True
             except _PlanOutdatedError:
                 with connection.transaction():
@@ -376,7 +351,7 @@ class PostgresMeta:
         def work(connection: Connection) -> list[str]:
             connection.execute(_FENCE, (uploader, list(keys)))
             query = "SELECT key FROM objects WHERE key = ANY (%s::text[]) AND state = 'f' ORDER BY key"
-            return [row[0] for row in _fetch(connection, query, list(keys))]
+            return [row[0] for row in fetch(connection, query, list(keys))]
 
         return await self._run(work)
 
@@ -409,33 +384,15 @@ class PostgresMeta:
         """Do nothing: the pool has an owner."""
 
 
-def _fetch(connection: Connection, query: LiteralString, *given: Any) -> list[tuple[Any, ...]]:
-    return connection.execute(query, given, binary=True).fetchall()
-
-
-def _run_read(row: Sequence[Any]) -> RunRead:
-    base_offset, last_offset, key, store, position, length, max_timestamp, index = row
-    return RunRead(
-        base_offset,
-        last_offset,
-        ObjectRef(key, StoreKind(store)),
-        position,
-        length,
-        max_timestamp,
-        is_merged=index is not None,
-        sparse_index=index or b"",
-    )
-
-
 def _lock_log(connection: Connection, log_id: int) -> tuple[LogRow | None, int]:
     """Return a log, locked until the end of the transaction, and the time in ms."""
-    rows = _fetch(connection, _LOCK_LOG, log_id)
+    rows = fetch(connection, _LOCK_LOG, log_id)
     return (log_row(rows[0][:_LOG_WIDTH]), rows[0][_LOG_WIDTH]) if rows else (None, 0)
 
 
 def _oldest(connection: Connection, log_id: int, limit: int) -> list[CommittedRun]:
-    rows = _fetch(connection, _OLDEST_RUNS, log_id, limit)
-    return [CommittedRun(_run_read(row[:-1]), row[-1]) for row in rows]
+    rows = fetch(connection, _OLDEST_RUNS, log_id, limit)
+    return [CommittedRun(run_read(row[:-1]), row[-1]) for row in rows]
 
 
 def _delete_oldest(connection: Connection, before: LogRow, after: LogRow, gone: Sequence[RunRead]) -> LogRow:
@@ -462,14 +419,14 @@ def _replace_runs(connection: Connection, plan: MergePlan, merged: MergedObject,
     log, _ = _lock_log(connection, plan.log.log_id)
     if log is None:
         raise _PlanOutdatedError
-    gone = _fetch(connection, _TAKE_RUNS, log.log_id, [run.last_offset for run in plan.runs])
+    gone = fetch(connection, _TAKE_RUNS, log.log_id, [run.last_offset for run in plan.runs])
     if gone != [
         (run.base_offset, run.last_offset, run.object.key, run.position, run.length) for run in plan.runs
     ]:
         raise _PlanOutdatedError
     connection.execute(
-        "INSERT INTO batches (log_id, base_offset, last_offset, object_id, pos, len, max_ts, idx) "
-        "VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+        "INSERT INTO batches (log_id, base_offset, last_offset, object_id, pos, len, max_ts, idx, "
+        "cleaned_until, keys_pos, keys_len) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
         (
             log.log_id,
             plan.runs[0].base_offset,
@@ -477,8 +434,10 @@ def _replace_runs(connection: Connection, plan: MergePlan, merged: MergedObject,
             object_id,
             merged.position,
             merged.length,
-            max(run.max_timestamp for run in plan.runs),
+            merged.max_timestamp,
             merged.sparse_index,
+            merged.cleaned_until or None,
+            *(merged.keys or (None, None)),
         ),
     )
     if merged.inline is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from stele.wire import record_batch as rb
 from stele.wire.isolation_level import IsolationLevel
@@ -23,7 +24,7 @@ from .block_cache import BlockCache
 from .meta import Meta, MetaUnavailable, ObjectRef, RunRead, RunsFound, RunsWanted
 from .object_keys import size_of
 from .objects import ObjectNotFound, ObjectStoreError
-from .run_batches import CorruptRunError, cut
+from .run_batches import CorruptRunError, Cut, cut, cut_cleaned
 from .shared_log import SharedLog
 from .sparse_index import INTERVAL_BYTES, find
 
@@ -31,6 +32,21 @@ from .sparse_index import INTERVAL_BYTES, find
 _PLAN_BYTES_MIN = 256 << 10
 # What one step of a search by time loads.
 _SEARCH_BYTES = 1 << 20
+
+
+class _Batches(NamedTuple):
+    """What was read of a log. There may be holes before ``holes_until``."""
+
+    batches: bytes | bytearray = b""
+    holes_until: int = 0
+
+
+class _RunPart(NamedTuple):
+    """What was read of a run. ``empty`` is a batch without records that was left out before all others."""
+
+    batches: bytearray
+    empty: bytes
+    is_whole: bool
 
 
 class SharedReader:
@@ -79,7 +95,7 @@ class SharedReader:
         left, is_empty = max_bytes, True
         for index, request in enumerate(requests):
             log = self._logs.get(request.topic_partition)
-            batches: bytes | bytearray = b""
+            found = _Batches()
             error: SteleError | None = None
             if log is None:
                 error = UnknownTopic(request.topic)
@@ -91,15 +107,15 @@ class SharedReader:
                 try:
                     if failure is not None and index not in plans:
                         raise failure
-                    batches = await self._read_log(
+                    found = await self._read_log(
                         log, request.offset, plans.get(index, ()), limit, at_least_one=is_empty
                     )
                 except SteleError as refused:
                     error = refused
-            if batches:
+            if found.batches:
                 is_empty = False
-                left = max(0, left - len(batches))
-            reads.append(_partition_read(request, log, batches, error))
+                left = max(0, left - len(found.batches))
+            reads.append(_partition_read(request, log, found, error))
         return reads
 
     async def _plan(self, requests: Sequence[PartitionFetch], max_bytes: int) -> dict[int, Sequence[RunRead]]:
@@ -132,11 +148,12 @@ class SharedReader:
         if found is None:
             return ()
         log.update(found.log)
+        log.note_cleaned(found.runs)
         return found.runs
 
     async def _read_log(
         self, log: SharedLog, offset: int, runs: Sequence[RunRead], max_bytes: int, *, at_least_one: bool
-    ) -> bytes | bytearray:
+    ) -> _Batches:
         """Read runs; plan them once more if an object is gone.
 
         Raises:
@@ -156,35 +173,46 @@ class SharedReader:
         except MetaUnavailable as error:
             raise _unavailable(error) from error
         except ObjectNotFound as error:
-            raise _corrupt(runs[0], 0, f"object {error.key} does not exist", offset) from error
+            raise corrupt_run(runs[0], 0, f"object {error.key} does not exist", offset) from error
 
     async def _read_runs(
         self, log: SharedLog, offset: int, runs: Sequence[RunRead], max_bytes: int, *, at_least_one: bool
-    ) -> bytes | bytearray:
+    ) -> _Batches:
         batches: bytearray | None = None
+        empty, holes_until = b"", 0
         for run in runs:
             if run.base_offset > offset:
                 if batches is None and run.base_offset > max(offset, log.log_start_offset):
-                    raise _corrupt(run, 0, "a run before it is missing", offset)
+                    raise corrupt_run(run, 0, "a run before it is missing", offset)
                 break
             if run.last_offset < offset:
                 continue
+            if run.cleaned_until:
+                holes_until = run.last_offset + 1
             left = max_bytes - (0 if batches is None else len(batches))
-            part, is_whole = await self._read_run(
-                run, offset, left, at_least_one=at_least_one and not batches
+            part = await self._read_run(
+                run,
+                offset,
+                left,
+                at_least_one=at_least_one and not batches,
+                skip_empty=not batches,
             )
+            empty = part.empty or empty
             if batches is None:
-                batches = part
+                batches = part.batches
             else:
-                batches += part
-            if not is_whole or len(batches) >= max_bytes:
+                batches += part.batches
+            if not part.is_whole or len(batches) >= max_bytes:
                 break
             offset = run.last_offset + 1
-        return b"" if batches is None else batches
+        if not batches and empty and (at_least_one or len(empty) <= max_bytes):
+            # Nothing else was found within the limits: with it, the reader moves on.
+            return _Batches(empty, holes_until)
+        return _Batches(b"" if batches is None else batches, holes_until)
 
     async def _read_run(
-        self, run: RunRead, offset: int, max_bytes: int, *, at_least_one: bool
-    ) -> tuple[bytearray, bool]:
+        self, run: RunRead, offset: int, max_bytes: int, *, at_least_one: bool, skip_empty: bool
+    ) -> _RunPart:
         """Return batches of one run, and whether they reach its end.
 
         Raises:
@@ -194,33 +222,36 @@ class SharedReader:
         relative, start = find(run.sparse_index, offset - run.base_offset)
         object_bytes = size_of(run.object.key)
         budget = WorkBudget()
-        batches = bytearray()
+        batches, empty = bytearray(), b""
         base_offset, position = run.base_offset + relative, start
         wanted = max(max_bytes, rb.HEADER_BYTES) + (INTERVAL_BYTES if run.sparse_index else 0)
         while position < run.length:
             length = min(wanted, run.length - position)
             data = await self._load(run, object_bytes, position, length)
             try:
-                part = cut(
+                part = _cut(
+                    run,
                     data,
                     base_offset,
                     from_offset=offset,
                     max_bytes=max_bytes - len(batches),
                     at_least_one=at_least_one and not batches,
+                    skip_empty=skip_empty and not batches,
                 )
             except CorruptRunError as error:
-                raise _corrupt(run, position + error.position, error.reason, offset) from error
+                raise corrupt_run(run, position + error.position, error.reason, offset) from error
             batches += part.batches
+            empty = part.empty or empty
             position, base_offset = position + part.position, part.next_offset
             if part.position < len(data) and not part.needed_bytes:
-                return batches, False
+                return _RunPart(batches, empty, is_whole=False)
             if part.needed_bytes > run.length - position > 0:
-                raise _corrupt(run, position, "the run ends inside a batch", offset)
+                raise corrupt_run(run, position, "the run ends inside a batch", offset)
             wanted = max(part.needed_bytes, max_bytes - len(batches), rb.HEADER_BYTES)
-            await budget.spend(len(part.batches))
+            await budget.spend(part.position)
         if base_offset != run.last_offset + 1:
-            raise _corrupt(run, 0, f"the run ends before offset {base_offset}", offset)
-        return batches, True
+            raise corrupt_run(run, 0, f"the run ends before offset {base_offset}", offset)
+        return _RunPart(batches, empty, is_whole=True)
 
     async def _load(self, run: RunRead, object_bytes: int, position: int, length: int) -> bytes:
         at = run.position + position
@@ -259,6 +290,7 @@ class SharedReader:
             found = (await self._meta.runs([RunsWanted(log.log_id, offset, 1 << 40)])).get(log.log_id)
             if found is None or not found.runs:
                 return None
+            log.note_cleaned(found.runs)
             for run in found.runs:
                 if run.max_timestamp >= timestamp_ms:
                     return run
@@ -267,7 +299,7 @@ class SharedReader:
     async def _search(self, log: SharedLog, run: RunRead, timestamp_ms: int) -> tuple[int, int] | None:
         offset = max(run.base_offset, log.log_start_offset)
         while offset <= run.last_offset:
-            batches = await self._read_log(log, offset, [run], _SEARCH_BYTES, at_least_one=True)
+            batches = (await self._read_log(log, offset, [run], _SEARCH_BYTES, at_least_one=True)).batches
             budget = WorkBudget()
             for header in rb.iter_headers(batches):
                 offset = header.next_offset
@@ -279,7 +311,7 @@ class SharedReader:
                         bytes(batch), from_offset=log.log_start_offset, timestamp_ms=timestamp_ms
                     )
                 except rb.CorruptBatchError as error:
-                    raise _corrupt(run, error.position, error.reason, header.base_offset) from error
+                    raise corrupt_run(run, error.position, error.reason, header.base_offset) from error
                 if record is not None:
                     return record.offset, record.timestamp
                 await budget.spend(header.size, header.record_count)
@@ -288,8 +320,30 @@ class SharedReader:
         return None
 
 
+def _cut(
+    run: RunRead,
+    data: bytes,
+    base_offset: int,
+    *,
+    from_offset: int,
+    max_bytes: int,
+    at_least_one: bool,
+    skip_empty: bool,
+) -> Cut:
+    if not run.cleaned_until:
+        return cut(data, base_offset, from_offset=from_offset, max_bytes=max_bytes, at_least_one=at_least_one)
+    return cut_cleaned(
+        data,
+        base_offset,
+        from_offset=from_offset,
+        max_bytes=max_bytes,
+        at_least_one=at_least_one,
+        skip_empty=skip_empty,
+    )
+
+
 def _partition_read(
-    request: PartitionFetch, log: SharedLog | None, batches: bytes | bytearray, error: SteleError | None
+    request: PartitionFetch, log: SharedLog | None, found: _Batches, error: SteleError | None
 ) -> PartitionRead:
     if log is None:
         return PartitionRead(topic=request.topic, partition=request.partition, error=error)
@@ -301,7 +355,8 @@ def _partition_read(
         last_stable_offset=log.next_offset,
         log_start_offset=log.log_start_offset,
         aborted=() if request.isolation is IsolationLevel.READ_COMMITTED else None,
-        batches=batches,
+        batches=found.batches,
+        holes_until=found.holes_until,
     )
 
 
@@ -320,7 +375,8 @@ def _unavailable(error: Exception) -> StorageUnavailable:
     return error if isinstance(error, StorageUnavailable) else StorageUnavailable("the read", str(error))
 
 
-def _corrupt(run: RunRead, position: int, reason: str, offset: int) -> CorruptLog:
+def corrupt_run(run: RunRead, position: int, reason: str, offset: int) -> CorruptLog:
+    """Return the error of a reader that wanted ``offset``; ``position`` is where in the run the damage is."""
     return CorruptLog(
         path=Path(run.object.key),
         position=run.position + position,

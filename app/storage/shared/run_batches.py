@@ -7,6 +7,7 @@ that begin at a batch.
 from __future__ import annotations
 
 import struct
+from collections.abc import Generator
 from typing import NamedTuple
 
 import crc32c
@@ -20,6 +21,7 @@ _LENGTH_AT = 8
 _MAGIC_AT = 16
 _CRC_AT = 17
 _LAST_DELTA_AT = 23
+_LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
 _UINT = struct.Struct(">I")
 
@@ -37,12 +39,14 @@ class Cut(NamedTuple):
     """``batches`` are whole; ``next_offset`` is that of the batch at ``position``, where the walk stopped.
 
     ``needed_bytes`` of the batch there are needed to go on; 0 if the walk stopped because of the limit.
+    ``empty`` is the last batch without records that was left out, if nothing but such batches was found.
     """
 
     batches: bytearray
     next_offset: int
     position: int
     needed_bytes: int
+    empty: bytes = b""
 
 
 def cut(data: Buffer, base_offset: int, *, from_offset: int, max_bytes: int, at_least_one: bool) -> Cut:
@@ -71,6 +75,77 @@ def cut(data: Buffer, base_offset: int, *, from_offset: int, max_bytes: int, at_
         position += size
         base_offset = next_offset
     return Cut(batches, base_offset, position, rb.HEADER_BYTES)
+
+
+def cut_cleaned(
+    data: Buffer,
+    base_offset: int,
+    *,
+    from_offset: int,
+    max_bytes: int,
+    at_least_one: bool,
+    skip_empty: bool,
+) -> Cut:
+    """Return batches as ``cut`` does, from a run that compaction has written: there may be holes.
+
+    ``base_offset`` is that of the first batch, or before it. With ``skip_empty`` batches without records are left
+    out before the first that has some, because some clients do not advance past an answer of empty batches.
+
+    Raises:
+        CorruptRunError: a batch is damaged, or offsets do not ascend.
+    """
+    batches, empty = bytearray(), b""
+    position, end = 0, len(data)
+    while position < end:
+        if end - position < rb.HEADER_BYTES:
+            return Cut(batches, base_offset, position, rb.HEADER_BYTES, empty)
+        size, _, next_offset = _measure_cleaned(data, position, base_offset)
+        if next_offset > from_offset:
+            if len(batches) + size > max_bytes and (batches or not at_least_one):
+                return Cut(batches, base_offset, position, 0, empty)
+            if position + size > end:
+                return Cut(batches, base_offset, position, size, empty)
+            _check_crc(data, position, size)
+            if skip_empty and not batches and not rb.read_header(data, position).record_count:
+                empty = bytes(memoryview(data)[position : position + size])
+            else:
+                empty = b""
+                batches += memoryview(data)[position : position + size]
+        position += size
+        base_offset = next_offset
+    return Cut(batches, base_offset, position, rb.HEADER_BYTES, empty)
+
+
+def batches_of(
+    run: bytearray, base_offset: int, *, is_cleaned: bool
+) -> Generator[tuple[bytes, rb.BatchHeader]]:
+    """Yield every batch of a whole run, checked, with its offsets; ``header.position`` is 0.
+
+    Raises:
+        CorruptRunError: a batch is damaged or cut short, or offsets do not ascend.
+    """
+    position = 0
+    while position < len(run):
+        if len(run) - position < rb.HEADER_BYTES:
+            raise CorruptRunError("the run ends inside a batch header", position=position)
+        if is_cleaned:
+            size, first_offset, next_offset = _measure_cleaned(run, position, base_offset)
+        else:
+            first_offset = base_offset
+            size, next_offset = _measure(run, position, base_offset)
+        if position + size > len(run):
+            raise CorruptRunError("the run ends inside a batch", position=position)
+        _check_crc(run, position, size)
+        if not is_cleaned:
+            rb.assign_offsets(run, position, first_offset, LEADER_EPOCH)
+        batch = bytes(memoryview(run)[position : position + size])
+        try:
+            header = rb.read_header(batch)
+        except rb.CorruptBatchError as error:
+            raise CorruptRunError(error.reason, position=position) from error
+        yield batch, header
+        position += size
+        base_offset = next_offset
 
 
 def index_run(run: bytearray, base_offset: int) -> tuple[bytes, int]:
@@ -104,6 +179,15 @@ def _measure(data: Buffer, position: int, base_offset: int) -> tuple[int, int]:
     if length < rb.HEADER_BYTES - rb.LOG_OVERHEAD_BYTES:
         raise CorruptRunError(f"the batch length is {length}", position=position)
     return length + rb.LOG_OVERHEAD_BYTES, base_offset + last_delta + 1
+
+
+def _measure_cleaned(data: Buffer, position: int, base_offset: int) -> tuple[int, int, int]:
+    """Return the size of a batch, its first offset and the offset after it."""
+    (first_offset,) = _LONG.unpack_from(data, position)
+    if first_offset < base_offset:
+        raise CorruptRunError(f"base offset is {first_offset}, after {base_offset - 1}", position=position)
+    size, next_offset = _measure(data, position, first_offset)
+    return size, first_offset, next_offset
 
 
 def _check_crc(data: Buffer, position: int, size: int) -> None:

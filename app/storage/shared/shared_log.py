@@ -26,6 +26,9 @@ _RECENT_RUNS = 256
 # Far shorter than the time for which the bytes of a dead object are kept.
 RECENT_MS = 60_000
 
+# Consumers that follow the end of a compacted log; others see at once what a pass has replaced.
+_RECENT_COMPACTED_MS = 5_000
+
 
 class _Recent(NamedTuple):
     run: RunRead
@@ -44,6 +47,8 @@ class SharedLog:
         self.next_offset = row.next_offset
         self.size_bytes = row.size_bytes
         self.is_dropped = False
+        # See ``LogEngine.compacted_until``: that of all runs that this broker has planned to read.
+        self.compacted_until = 0
         self._recent: deque[_Recent] = deque(maxlen=_RECENT_RUNS)
 
     def update(self, row: LogRow) -> bool:
@@ -57,6 +62,11 @@ class SharedLog:
         self.next_offset = max(self.next_offset, row.next_offset)
         self.log_start_offset = max(self.log_start_offset, row.log_start)
         return has_grown
+
+    def note_cleaned(self, runs: Sequence[RunRead]) -> None:
+        """Note how far passes of compaction have looked that wrote these runs, which are read now."""
+        for run in runs:
+            self.compacted_until = max(self.compacted_until, run.cleaned_until)
 
     def state(self) -> LogState:
         """Return the state; everything up to the end is committed, and so readable and durable."""
@@ -73,7 +83,7 @@ class SharedLog:
     # ── the newest runs ──
 
     def note_run(self, run: RunRead, now_ms: int) -> None:
-        """Note a run that was committed. After one of another broker is missing, only later ones are kept."""
+        """Note a run that was committed after ``now_ms``. After one of another broker is missing, only later ones are kept."""
         if self._recent and self._recent[-1].run.last_offset + 1 != run.base_offset:
             if run.base_offset <= self._recent[-1].run.last_offset:
                 return
@@ -87,7 +97,11 @@ class SharedLog:
     def recent_runs(self, offset: int, max_bytes: int, now_ms: int) -> Sequence[RunRead]:
         """Return known runs from the one with ``offset`` on, until they have ``max_bytes``; maybe none."""
         recent = self._recent
-        while recent and now_ms - recent[0].noted_ms > RECENT_MS:
+        keep_ms = RECENT_MS
+        if self.config.is_compacted:
+            # A tombstone may be gone so long after it was committed; these runs may have records that it deletes.
+            keep_ms = min(_RECENT_COMPACTED_MS, self.config.delete_retention_ms)
+        while recent and now_ms - recent[0].noted_ms > keep_ms:
             recent.popleft()
         first = bisect_right(recent, offset, key=lambda entry: entry.run.base_offset) - 1
         if first < 0 or recent[first].run.last_offset < offset:

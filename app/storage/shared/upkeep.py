@@ -5,6 +5,7 @@ be repeated or given up at any point. Nothing here is needed for a correct answe
 metadata and objects few.
 
 - *retention* deletes the oldest runs of logs
+- *compaction* is in ``compactor``
 - *merging* copies small runs of one log into one object, in which readers find long stretches
 - *garbage collection* deletes the bytes of objects without runs, after every reader has finished with them
 - *orphans* are objects of brokers that died before they committed them
@@ -14,29 +15,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-import crc32c
-
 from ...errors import StorageError
 from ..engine import SharedStorageCounts
+from ..keys.key_index import KeyHasher
+from ..pace import Pace
 from ..topic_partition import TopicPartition
 from .committer import Committer
-from .meta import MergedObject, MergePlan, Meta, MetaUnavailable, ObjectRef, RunRead, StoreKind
-from .object_format import ObjectRun, footer_bytes, header_bytes
-from .object_keys import MERGED, WRITTEN, ObjectKeys, prefix_of
-from .objects import DELETE_MAX, ByteRange, ObjectStore, ObjectStoreError
-from .run_batches import CorruptRunError, index_run
+from .compactor import Compactor
+from .merged_objects import MergedObjects
+from .meta import MergePlan, Meta, MetaUnavailable, ObjectRef, StoreKind
+from .object_keys import MERGED, WRITTEN, prefix_of
+from .objects import DELETE_MAX, ObjectStore, ObjectStoreError
+from .run_batches import CorruptRunError, batches_of, index_run
+from .run_builder import BuiltRun, key_index_of
 from .shared_log import SharedLog
 
 logger = logging.getLogger(__name__)
 
-# Requests to the store at a time while a merge loads its runs.
-_LOADS = 4
-# PostgreSQL takes no larger objects in reasonable time.
-_INLINE_MERGED_BYTES_MAX = 8 << 20
+# Memory for the keys of one merged object of a compacted log; with more keys it has no key index.
+_KEY_BYTES_MAX = 32 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,8 @@ class Upkeep:
         stores: Mapping[StoreKind, ObjectStore],
         logs: Mapping[TopicPartition, SharedLog],
         committer: Committer,
+        merged: MergedObjects,
+        compactor: Compactor,
         incarnation: UUID,
         options: UpkeepOptions,
         on_start_moved: Callable[[SharedLog], None],
@@ -86,8 +90,13 @@ class Upkeep:
         self._options = options
         self._on_start_moved = on_start_moved
         self._counts = counts
-        self._keys = ObjectKeys(MERGED, incarnation)
+        self._merged = merged
+        self._compactor = compactor
         self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def compactor(self) -> Compactor:
+        return self._compactor
 
     def start(self) -> None:
         """Begin the background work."""
@@ -98,6 +107,8 @@ class Upkeep:
         self._every(options.retention_interval_ms, self.enforce_retention)
         self._every(options.merge_interval_ms, self.merge_all)
         self._every(options.sweep_interval_ms, self.collect_garbage)
+        if self._compactor.options.is_enabled:
+            self._every(self._compactor.options.interval_ms, self._compactor.clean_due)
 
     async def close(self) -> None:
         """Stop at once: everything can be given up at any point."""
@@ -132,7 +143,7 @@ class Upkeep:
             config = log.config
             retention_s = config.retention_ms / 1000 if config.retention_ms >= 0 else None
             retention_bytes = config.retention_bytes if config.retention_bytes >= 0 else None
-            if retention_s is None and retention_bytes is None:
+            if retention_s is None and retention_bytes is None and not config.is_compacted:
                 continue
             has_more = True
             while has_more and not log.is_dropped:
@@ -162,67 +173,37 @@ class Upkeep:
     async def merge_one(self) -> bool | None:
         """Merge runs of one log; return whether that took effect, None if no log needs it."""
         options = self._options
-        store = self._stores.get(StoreKind.OBJECTS)
-        max_bytes = options.merged_bytes_max
-        if store is None:
-            max_bytes = min(max_bytes, _INLINE_MERGED_BYTES_MAX)
         plan = await self._meta.plan_merge(
             claim_s=options.merge_claim_ms / 1000,
             min_bytes=options.merge_min_bytes,
             min_age_s=options.merge_min_age_ms / 1000,
-            max_bytes=max_bytes,
+            max_bytes=self._merged.bytes_max,
         )
         if plan is None:
             return None
         try:
-            run = bytearray().join(await self._load_runs(plan.runs))
-            sparse_index, data = await asyncio.get_running_loop().run_in_executor(
-                None, merged_object, plan, run
-            )
+            hasher = await self._hasher_for(plan)
+            run = bytearray().join(await self._merged.load(plan.runs))
+            built = await asyncio.get_running_loop().run_in_executor(None, merged_run, plan, run, hasher)
         except CorruptRunError as error:
             logger.error("the runs of log %d are not merged: %s", plan.log.log_id, error)
             return False
         except ObjectStoreError as error:
             logger.warning("the runs of log %d are not merged: %s", plan.log.log_id, error)
             return False
-        key = self._keys.next(len(data))
-        merged = MergedObject(
-            key=key,
-            uploader=self._incarnation,
-            size=len(data),
-            position=len(header_bytes()),
-            length=len(run),
-            sparse_index=sparse_index,
-            inline=data if store is None else None,
-        )
-        if store is None:
-            return self._noted(merged, await self._meta.commit_merge(plan, merged))
-        try:
-            await store.put(key, data)
-            return self._noted(merged, await self._meta.commit_merge(plan, merged))
-        except (ObjectStoreError, MetaUnavailable):
-            # If it was committed all the same, it cannot be fenced, and stays.
-            self._committer.abandoned.append(key)
-            raise
+        size = await self._merged.replace(plan, built)
+        if size is None:
+            return False
+        self._counts.merges += 1
+        self._counts.merged_bytes += size
+        return True
 
-    def _noted(self, merged: MergedObject, has_effect: bool) -> bool:
-        if has_effect:
-            self._counts.merges += 1
-            self._counts.merged_bytes += merged.size
-        return has_effect
-
-    async def _load_runs(self, runs: Sequence[RunRead]) -> list[bytes]:
-        """Load runs past the block cache, which is for readers; one request per object and stretch of runs."""
-        slots = asyncio.Semaphore(_LOADS)
-
-        async def load(run: RunRead) -> bytes:
-            async with slots:
-                store = self._stores[run.object.store]
-                at = ByteRange(run.position, run.position + run.length)
-                (data,) = await store.get_ranges(run.object.key, [at])
-                return data
-
-        return await asyncio.gather(*map(load, runs))
+    async def _hasher_for(self, plan: MergePlan) -> KeyHasher | None:
+        """Return what hashes the keys of a compacted log, which get a key index; None for other logs."""
+        log_id = plan.log.log_id
+        if not any(log.log_id == log_id and log.config.is_compacted for log in self._logs.values()):
+            return None
+        return KeyHasher(await self._meta.key_salt(log_id))
 
     # ── garbage collection and orphans ──
 
@@ -277,8 +258,10 @@ class Upkeep:
                 self._counts.deleted_objects += len(part)
 
 
-def merged_object(plan: MergePlan, run: bytearray) -> tuple[bytes, bytes]:
-    """Return the sparse index of merged runs and their object; offsets are written into ``run``. For threads.
+def merged_run(plan: MergePlan, run: bytearray, hasher: KeyHasher | None) -> BuiltRun:
+    """Return merged runs as one, with a key index if ``hasher`` is given; for threads.
+
+    Offsets are written into ``run``.
 
     Raises:
         CorruptRunError: a batch is damaged, or the runs have other offsets than the plan says.
@@ -287,20 +270,19 @@ def merged_object(plan: MergePlan, run: bytearray) -> tuple[bytes, bytes]:
     sparse_index, next_offset = index_run(run, base_offset)
     if next_offset != end_offset:
         raise CorruptRunError(f"the batches end at offset {next_offset}, not {end_offset}", position=len(run))
-    header = header_bytes()
-    partition_id = plan.log.partition_id
-    footer = footer_bytes(
-        [
-            ObjectRun(
-                topic_id=partition_id.topic_id,
-                partition=partition_id.partition,
-                position=len(header),
-                length=len(run),
-                offset_count=end_offset - base_offset,
-                max_timestamp_ms=max(planned.max_timestamp for planned in plan.runs),
-                crc=crc32c.crc32c(run),
-                base_offset=base_offset,
-            )
-        ]
+    keys = b""
+    if hasher is not None:
+        keys = key_index_of(
+            batches_of(run, base_offset, is_cleaned=False),
+            hasher,
+            log_bytes=len(run),
+            next_offset=end_offset,
+            memory_bytes=_KEY_BYTES_MAX,
+            pace=Pace(threading.Event()),
+        )
+    return BuiltRun(
+        batches=run,
+        sparse_index=sparse_index,
+        keys=keys,
+        max_timestamp=max(planned.max_timestamp for planned in plan.runs),
     )
-    return sparse_index, b"".join((header, run, footer))

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
-from stele.wire.record_batch import NO_TIMESTAMP
-
-from .meta import RUNS_DELETED_MAX, LogRow, RunRead
+from .meta import RUNS_DELETED_MAX, CommittedRun, LogRow, RunRead
 
 # A read plan of a small budget looks at so many runs more than runs of so many bytes fill it with.
 _READ_AT_LEAST = 16
@@ -18,18 +15,6 @@ _READ_BYTES_EACH = 4096
 def runs_read_max(max_bytes: int, limit: int) -> int:
     """Return how many runs a read plan looks at; smaller runs do not fill its budget, and the reader asks again."""
     return min(limit, _READ_AT_LEAST + max_bytes // _READ_BYTES_EACH)
-
-
-class CommittedRun(NamedTuple):
-    """A run, and when the object that has it now was committed: after a merge, the time of the merge."""
-
-    run: RunRead
-    committed_ms: int
-
-    @property
-    def newest_ms(self) -> int:
-        """The newest timestamp of its records, or when it was committed if none of them has a timestamp."""
-        return self.committed_ms if self.run.max_timestamp == NO_TIMESTAMP else self.run.max_timestamp
 
 
 def expired_runs(
@@ -85,6 +70,6 @@ def merged_log(log: LogRow, taken: Sequence[RunRead], length: int) -> LogRow:
     return replace(
         log,
         size_bytes=log.size_bytes - before + length,
-        unmerged_bytes=log.unmerged_bytes - before,
+        unmerged_bytes=log.unmerged_bytes - sum(run.length for run in taken if not run.is_merged),
         merged_until=max(log.merged_until, taken[-1].last_offset + 1),
     )

@@ -91,6 +91,7 @@ def _merged(key: str, plan: MergePlan) -> MergedObject:
         size=length,
         position=0,
         length=length,
+        max_timestamp=0,
         sparse_index=b"",
         inline=bytes(length),
     )

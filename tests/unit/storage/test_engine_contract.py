@@ -22,8 +22,9 @@ from app.errors import DataDirLocked, OffsetOutOfRange, UnknownTopic
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import AppendTicket, LogEngine, PartitionRead, PartitionSpec
 from app.storage.files import Files
-from app.storage.shared.engine import SharedEngine, SharedOptions
+from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import StoreKind
+from app.storage.shared.options import SharedOptions
 from app.storage.shared.upkeep import UpkeepOptions
 from app.storage.topic_config import TopicConfig
 from app.storage.topic_partition import TopicPartition

@@ -8,8 +8,9 @@ from uuid import UUID
 import pytest
 
 from app.errors import CorruptLog
-from app.storage.shared.engine import SharedEngine, SharedOptions
+from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import StoreKind
+from app.storage.shared.options import SharedOptions
 from app.storage.shared.sparse_index import INTERVAL_BYTES, SparseIndexBuilder, find
 from app.storage.shared.upkeep import UpkeepOptions
 from tests.support.batches import ORDERS, spec_of

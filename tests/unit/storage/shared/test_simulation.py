@@ -10,14 +10,18 @@ import asyncio
 import logging
 import os
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
+from app.storage.shared.cleaning_work import CleaningWork
 from app.storage.shared.committer import Committer, Pending
+from app.storage.shared.compactor import Compactor
 from app.storage.shared.engine import SharedEngine
 from app.storage.shared.log_ends import LogEnds
 from app.storage.shared.meta import (
+    CleaningPlan,
     CommitAnswer,
     CommitUnknown,
     MergedObject,
@@ -28,13 +32,16 @@ from app.storage.shared.meta import (
     StoreKind,
 )
 from app.storage.topic_partition import TopicPartition
+from tests.support.compacted_cluster import CompactedCluster
 from tests.support.model_meta import ModelMeta, ModelObject
-from tests.support.shared_cluster import simulate
+from tests.support.shared_cluster import Cluster, simulate
 
 # In parts that several processes may take; `make test` runs the first ones, `make long` the others.
 SEEDS = 2_000
 PARTS = 10
 _SHORT_PARTS = 3
+COMPACTED_SEEDS = 1_000
+COMPACTED_PARTS_SHORT = 1
 TORTURE_SEEDS = 100_000
 # A mutant that survives so many is not noticed.
 MUTANT_SEEDS = 400
@@ -57,18 +64,31 @@ def test_no_promise_is_broken(part: int) -> None:
         run(seed)
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        *range(COMPACTED_PARTS_SHORT),
+        *(pytest.param(part, marks=pytest.mark.long) for part in range(COMPACTED_PARTS_SHORT, PARTS)),
+    ],
+)
+def test_no_promise_is_broken_in_compacted_topics(part: int) -> None:
+    for seed in range(part, COMPACTED_SEEDS, PARTS):
+        run(seed, CompactedCluster)
+
+
 @pytest.mark.torture
 @pytest.mark.skipif("STELE_TORTURE" not in os.environ, reason="runs in `make torture`")
 def test_no_promise_is_broken_in_very_many_runs() -> None:
     for seed in range(SEEDS, TORTURE_SEEDS):
         run(seed)
+        run(seed, CompactedCluster)
 
 
-def run(seed: int) -> None:
+def run(seed: int, cluster_class: type[Cluster] = Cluster) -> None:
     try:
-        simulate(seed)
+        simulate(seed, cluster_class=cluster_class)
     except BaseException as error:
-        error.add_note(f"tests.support.shared_cluster.simulate({seed})")
+        error.add_note(f"simulate({seed}, cluster_class={cluster_class.__name__})")
         raise
 
 
@@ -141,6 +161,36 @@ class StaleEnds(LogEnds):
         return False
 
 
+class CleaningWithoutComparison(ModelMeta):
+    """Puts the object of a pass in the place of what is left of its runs."""
+
+    async def commit_merge(self, plan: MergePlan, merged: MergedObject) -> bool:
+        if merged.cleaned_until:
+            planned = {run.last_offset for run in plan.runs}
+            left = [run for run in self.runs_of.get(plan.log.log_id, []) if run.last_offset in planned]
+            plan = replace(plan, runs=left or plan.runs)
+        return await super().commit_merge(plan, merged)
+
+
+class CompactorThatForgets(Compactor):
+    """Takes a map that was full for one that knows all keys."""
+
+    async def map_keys(self, plan: CleaningPlan, work: CleaningWork, end: int) -> int:
+        await super().map_keys(plan, work, end)
+        return end
+
+
+class EngineWithForgetfulCompactor(SharedEngine):
+    compactor_class = CompactorThatForgets
+
+
+class EngineThatHidesCompaction(SharedEngine):
+    """Does not say that records of a table may have been replaced since it began."""
+
+    def compacted_until(self, topic_partition: TopicPartition) -> int:
+        return 0
+
+
 class EngineWithAckBeforeCommit(SharedEngine):
     committer_class = AckBeforeCommit
 
@@ -162,6 +212,14 @@ MUTANTS: dict[str, tuple[type[SharedEngine], type[ModelMeta]]] = {
 }
 
 
+# For compacted topics.
+COMPACTION_MUTANTS: dict[str, tuple[type[SharedEngine], type[ModelMeta]]] = {
+    "a replacement that is not compared with its plan": (SharedEngine, CleaningWithoutComparison),
+    "a map that was full": (EngineWithForgetfulCompactor, ModelMeta),
+    "a table without what was replaced": (EngineThatHidesCompaction, ModelMeta),
+}
+
+
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_each_mutant_is_noticed(mutant: str) -> None:
     engine_class, meta_class = MUTANTS[mutant]
@@ -169,5 +227,23 @@ def test_each_mutant_is_noticed(mutant: str) -> None:
         assert seed < MUTANT_SEEDS, f"{mutant} was not noticed"
         try:
             simulate(seed, engine_class=engine_class, meta_class=meta_class)
+        except AssertionError:
+            return
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        "a map that was full",
+        pytest.param("a replacement that is not compared with its plan", marks=pytest.mark.long),
+        pytest.param("a table without what was replaced", marks=pytest.mark.long),
+    ],
+)
+def test_each_mutant_of_compaction_is_noticed(mutant: str) -> None:
+    engine_class, meta_class = COMPACTION_MUTANTS[mutant]
+    for seed in count():
+        assert seed < MUTANT_SEEDS, f"{mutant} was not noticed"
+        try:
+            simulate(seed, engine_class=engine_class, meta_class=meta_class, cluster_class=CompactedCluster)
         except AssertionError:
             return

@@ -1,0 +1,357 @@
+"""Compaction of logs in shared storage: one pass at a time at each broker.
+
+::
+
+    event loop                                 thread of the pass
+    ─────────────────────────────────────────  ─────────────────────────────────────────
+    choose a log, claim it
+    load the dirty runs, some at a time        map their keys
+    for each group of runs, oldest first:
+      load it                                  write what remains of it into one run
+      store an object, put it in its place
+    note where the next pass begins
+
+Each group is replaced by a transaction of its own, which is refused if its runs are not there any more. A
+record goes because of a later one that is committed, so a pass may end at any point. Groups are replaced
+from the log start on: a tombstone gets its time to go only after all older records of its key went. The
+claim only saves work; two passes over one log refuse each other's groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ...clock import Clock
+from ..cleaning.cleaning_pass import PassCounts
+from ..engine import CleanerState, CompactionCounts, PartitionCompaction
+from ..pace import Pace, WorkAborted, in_paced_thread
+from ..topic_partition import TopicPartition
+from .cleaning_rules import CleaningRules, dirty_ratio, first_uncleanable, groups, is_due, rules_of
+from .cleaning_work import CleaningWork, TransactionsNotCleanedError
+from .merged_objects import MergedObjects
+from .meta import CleaningPlan, LogDirt, MergePlan, Meta, MetaUnavailable, RunRead
+from .objects import ObjectNotFound, ObjectStoreError
+from .run_batches import CorruptRunError
+from .shared_log import SharedLog
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+# A damaged log is not tried again before this, unless the broker restarts.
+_RETRY_MS = 600_000
+# A claim is not extended more often.
+_CLAIM_MS_MIN = 1_000
+# One query asks for no more logs.
+_LOGS_PER_QUERY = 1000
+# Runs that are loaded at a time to map their keys, unless one is larger.
+_MAPPED_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactorOptions:
+    """``wait_bytes`` and ``wait_ms``: see ``CleaningRules``. ``bytes_per_s`` None: unlimited."""
+
+    is_enabled: bool = True
+    interval_ms: int = 15_000
+    dedupe_buffer_bytes: int = 128 << 20
+    bytes_per_s: float | None = None
+    wait_bytes: int = 32 << 20
+    wait_ms: int = 600_000
+    claim_ms: int = 10_000
+
+
+class _PlanOutdatedError(Exception):
+    """Runs were merged, cleaned or deleted meanwhile; a later pass plans again."""
+
+
+class Compactor:
+    """Compacts the open logs of one broker. Methods belong to the event loop."""
+
+    def __init__(
+        self,
+        *,
+        meta: Meta,
+        logs: Mapping[TopicPartition, SharedLog],
+        merged: MergedObjects,
+        clock: Clock,
+        options: CompactorOptions,
+    ) -> None:
+        self._meta = meta
+        self._logs = logs
+        self._merged = merged
+        self._clock = clock
+        self._options = options
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stele-cleaner")
+        self._turn = asyncio.Lock()
+        self._aborted = threading.Event()
+        self._running: SharedLog | None = None
+        self._is_stopping = False
+        self._retry_ms: dict[SharedLog, int] = {}
+        # As of the last look for logs that are due.
+        self._dirt: dict[SharedLog, LogDirt] = {}
+        self._totals = PassCounts()
+        self._passes = 0
+        self._failures = 0
+        self._last_pass_ms = -1
+        self._last_duration_ms = -1
+
+    # ── views ──
+
+    @property
+    def options(self) -> CompactorOptions:
+        return self._options
+
+    @property
+    def counts(self) -> CompactionCounts:
+        """What this broker has done since its start."""
+        return CompactionCounts(
+            passes=self._passes,
+            failures=self._failures,
+            bytes_read=self._totals.bytes_read,
+            bytes_written=self._totals.bytes_written,
+            records_read=self._totals.records_read,
+            records_kept=self._totals.records_kept,
+            last_pass_ms=self._last_pass_ms,
+            last_duration_ms=self._last_duration_ms,
+        )
+
+    def partition_compaction(self, log: SharedLog) -> PartitionCompaction | None:
+        """Return how dirty a log was when this broker looked last; None if it is not compacted."""
+        if not log.config.is_compacted:
+            return None
+        dirt = self._dirt.get(log)
+        state: CleanerState = "idle"
+        if not self._options.is_enabled:
+            state = "off"
+        elif self._running is log:
+            state = "running"
+        elif log in self._retry_ms:
+            state = "failed"
+        elif dirt is not None and is_due(dirt, self._rules(log)):
+            state = "due"
+        return PartitionCompaction(dirty_ratio=0.0 if dirt is None else dirty_ratio(dirt), cleaner=state)
+
+    # ── control ──
+
+    def abort(self, log: SharedLog) -> None:
+        """End the pass over ``log``, which is deleted or no longer compacted, at its next pause."""
+        self._dirt.pop(log, None)
+        self._retry_ms.pop(log, None)
+        if self._running is log:
+            self._aborted.set()
+
+    async def close(self) -> None:
+        """End the pass that runs, and the thread."""
+        self._is_stopping = True
+        self._aborted.set()
+        async with self._turn:
+            self._thread.shutdown()
+
+    # ── passes ──
+
+    async def clean_due(self) -> int:
+        """Run passes until none is due; return how many were completed.
+
+        Raises ``MetaUnavailable``.
+        """
+        passes = 0
+        # Claimed by another broker, or failed.
+        skipped: set[SharedLog] = set()
+        async with self._turn:
+            while not self._is_stopping:
+                due = [log for log in await self._due() if log not in skipped]
+                if not due:
+                    break
+                for log in due:
+                    if not self._is_stopping and await self._clean(log):
+                        passes += 1
+                    else:
+                        skipped.add(log)
+        return passes
+
+    def _rules(self, log: SharedLog) -> CleaningRules:
+        options = self._options
+        return rules_of(log.config, wait_bytes=options.wait_bytes, wait_ms=options.wait_ms)
+
+    async def _due(self) -> list[SharedLog]:
+        """Look at all compacted logs; return those that are due, the dirtiest first."""
+        now_ms = self._clock.monotonic_ms()
+        self._retry_ms = {log: at_ms for log, at_ms in self._retry_ms.items() if at_ms > now_ms}
+        logs = {log.log_id: log for log in self._logs.values() if log.config.is_compacted}
+        found: dict[SharedLog, LogDirt] = {}
+        ids = sorted(logs)
+        for first in range(0, len(ids), _LOGS_PER_QUERY):
+            rows = await self._meta.dirt(ids[first : first + _LOGS_PER_QUERY])
+            found.update((logs[log_id], dirt) for log_id, dirt in rows.items())
+        self._dirt = found
+        due = [
+            log
+            for log, dirt in found.items()
+            if is_due(dirt, self._rules(log)) and log not in self._retry_ms and not self._is_gone(log)
+        ]
+        return sorted(due, key=lambda log: (-dirty_ratio(found[log]), log.log_id))
+
+    def _is_gone(self, log: SharedLog) -> bool:
+        return self._logs.get(log.topic_partition) is not log or not log.config.is_compacted
+
+    async def _clean(self, log: SharedLog) -> bool:
+        """Run one pass over ``log``; return whether it was completed and got further."""
+        if self._is_gone(log):
+            return False
+        plan = await self._meta.plan_cleaning(log.log_id, claim_s=self._options.claim_ms / 1000)
+        if plan is None:
+            # Another broker is at it.
+            return False
+        counts = PassCounts()
+        self._running, self._aborted = log, threading.Event()
+        started_ms = self._clock.monotonic_ms()
+        mapped_end: int | None = None
+        claim = asyncio.create_task(self._keep_claim(log))
+        try:
+            mapped_end = await self._run(log, plan, counts)
+        except WorkAborted:
+            logger.info("%s: the compaction was aborted", log.topic_partition)
+        except _PlanOutdatedError:
+            logger.info("%s: the compaction ends early: its objects were replaced", log.topic_partition)
+        except (ObjectStoreError, MetaUnavailable) as error:
+            self._failures += 1
+            logger.warning("%s: the compaction failed: %s", log.topic_partition, error)
+        except (CorruptRunError, TransactionsNotCleanedError) as error:
+            self._failed(log)
+            logger.error("%s: the compaction failed: %s", log.topic_partition, error)
+        except Exception:
+            # It concerns this log alone; the others are cleaned.
+            self._failed(log)
+            logger.exception("%s: the compaction failed", log.topic_partition)
+        finally:
+            claim.cancel()
+            self._running = None
+            self._totals.add(counts)
+        with suppress(MetaUnavailable):
+            # Otherwise the claim ends by itself, and the same keys are mapped again.
+            await self._meta.end_cleaning(log.log_id, mapped_end)
+        if mapped_end is None:
+            return False
+        self._passes += 1
+        self._last_pass_ms = self._clock.now_ms()
+        self._last_duration_ms = self._clock.monotonic_ms() - started_ms
+        logger.info(
+            "%s: compacted up to offset %d, %d of %d records remain, %d of %d bytes",
+            log.topic_partition,
+            mapped_end,
+            counts.records_kept,
+            counts.records_read,
+            counts.bytes_written,
+            counts.bytes_read,
+        )
+        return mapped_end > plan.first_dirty
+
+    async def _keep_claim(self, log: SharedLog) -> None:
+        """Extend the claim while a pass runs; it ends soon after a broker that dies."""
+        while True:
+            await asyncio.sleep(max(self._options.claim_ms / 3, _CLAIM_MS_MIN) / 1000)
+            try:
+                await self._meta.extend_claim(log.log_id, claim_s=self._options.claim_ms / 1000)
+            except MetaUnavailable as error:
+                logger.debug("%s: the claim is not extended: %s", log.topic_partition, error)
+
+    def _failed(self, log: SharedLog) -> None:
+        self._failures += 1
+        self._retry_ms[log] = self._clock.monotonic_ms() + _RETRY_MS
+
+    async def _run(self, log: SharedLog, plan: CleaningPlan, counts: PassCounts) -> int:
+        """Map and rewrite; return the offset up to which the log is clean.
+
+        Raises:
+            WorkAborted: see ``abort`` and ``close``.
+            CorruptRunError: a run is damaged, so nothing of it may be deleted.
+            _PlanOutdatedError, ObjectStoreError, MetaUnavailable: a later pass tries again.
+        """
+        end = first_uncleanable(plan.runs, self._rules(log), first_dirty=plan.first_dirty, now_ms=plan.now_ms)
+        work = CleaningWork(
+            first_dirty=plan.first_dirty,
+            first_uncleanable=end,
+            now_ms=plan.now_ms,
+            delete_retention_ms=log.config.delete_retention_ms,
+            key_salt=plan.key_salt,
+            memory_bytes=self._options.dedupe_buffer_bytes,
+            pace=Pace(self._aborted, clock=self._clock, bytes_per_s=self._options.bytes_per_s),
+        )
+        try:
+            mapped_end = await self.map_keys(plan, work, end)
+            work.end_mapping(mapped_end)
+            for group in groups(
+                plan.runs,
+                log_start=plan.log.log_start,
+                mapped_end=mapped_end,
+                max_bytes=self._merged.bytes_max,
+            ):
+                await self._rewrite(log, plan, work, group, mapped_end, counts)
+        finally:
+            work.close()
+        return mapped_end
+
+    async def map_keys(self, plan: CleaningPlan, work: CleaningWork, end: int) -> int:
+        """Map the keys of the dirty runs; return the offset up to which all are known, at most ``end``."""
+        dirty = [
+            committed.run
+            for committed in plan.runs
+            if committed.run.last_offset >= plan.first_dirty and committed.run.base_offset < end
+        ]
+        for some in _parts(dirty):
+            for run, data in zip(some, await self._load(some), strict=True):
+                full_at = await self._in_thread(lambda run=run, data=data: work.map_run(run, data))
+                if full_at is not None:
+                    return full_at
+        return end
+
+    async def _rewrite(
+        self,
+        log: SharedLog,
+        plan: CleaningPlan,
+        work: CleaningWork,
+        group: Sequence[RunRead],
+        mapped_end: int,
+        counts: PassCounts,
+    ) -> None:
+        data = await self._load(group)
+        built = await self._in_thread(lambda: work.rewrite(group, data, counts))
+        if self._aborted.is_set() or self._is_gone(log):
+            raise WorkAborted
+        if built is not None:
+            merge = MergePlan(log=plan.log, runs=group)
+            if await self._merged.replace(merge, built, cleaned_until=mapped_end) is None:
+                raise _PlanOutdatedError
+
+    async def _load(self, runs: Sequence[RunRead]) -> list[bytearray]:
+        if self._aborted.is_set():
+            raise WorkAborted
+        try:
+            return [bytearray(data) for data in await self._merged.load(runs)]
+        except ObjectNotFound as error:
+            raise _PlanOutdatedError from error
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        return await in_paced_thread(self._thread, work, self._aborted)
+
+
+def _parts(runs: Sequence[RunRead]) -> Iterator[list[RunRead]]:
+    """Yield runs in parts of at most ``_MAPPED_BYTES``, or one run."""
+    part: list[RunRead] = []
+    length = 0
+    for run in runs:
+        if part and length + run.length > _MAPPED_BYTES:
+            yield part
+            part, length = [], 0
+        part.append(run)
+        length += run.length
+    if part:
+        yield part

@@ -1,0 +1,142 @@
+"""The metadata of compaction in PostgreSQL: which logs are dirty, passes over them, and reads by key."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from ...postgres.pool import Connection
+from ..keys.key_index import SALT_BYTES
+from .meta import RUNS_PLANNED_MAX, CleaningPlan, CommittedRun, KeyRuns, LogDirt, LogRow
+from .postgres_commit import LOG_COLUMNS, log_row
+from .postgres_runs import NOW_MS, SHORT_RUN_COLUMNS, PostgresCalls, fetch, run_read
+
+_LOG_WIDTH = LOG_COLUMNS.count(",") + 1
+
+# A run with timestamps of the future is as old as its object.
+_DIRT = f"""
+    SELECT {LOG_COLUMNS}, d.first_dirty, clean.bytes, oldest.since_ms, {NOW_MS}
+    FROM logs l
+    LEFT JOIN cleaned_logs c USING (log_id),
+    LATERAL (SELECT greatest(coalesce(c.first_dirty, 0), l.log_start) AS first_dirty) AS d,
+    LATERAL (
+        SELECT coalesce(sum(b.len), 0)::bigint AS bytes FROM batches b
+        WHERE b.log_id = l.log_id AND b.last_offset >= l.log_start AND b.last_offset < d.first_dirty
+    ) AS clean
+    LEFT JOIN LATERAL (
+        SELECT least(
+            (extract(epoch FROM o.created_at) * 1000)::bigint,
+            CASE WHEN b.max_ts >= 0 THEN b.max_ts END
+        ) AS since_ms
+        FROM batches b JOIN objects o USING (object_id)
+        WHERE b.log_id = l.log_id AND b.last_offset >= d.first_dirty ORDER BY b.last_offset LIMIT 1
+    ) AS oldest ON true
+    WHERE l.log_id = ANY (%s::bigint[]) AND l.deleted_at IS NULL
+"""
+_SHORT_RUNS = f"""
+    SELECT {SHORT_RUN_COLUMNS}, (extract(epoch FROM o.created_at) * 1000)::bigint
+    FROM batches b JOIN objects o USING (object_id)
+    WHERE b.log_id = %s AND b.last_offset >= %s ORDER BY b.last_offset LIMIT %s
+"""
+_LOG = f"SELECT {LOG_COLUMNS}, {NOW_MS} FROM logs l WHERE log_id = %s AND deleted_at IS NULL"
+CLAIM = """
+    INSERT INTO upkeep (log_id, claimed_until) VALUES (%s, now() + make_interval(secs => %s))
+    ON CONFLICT (log_id) DO UPDATE SET claimed_until = EXCLUDED.claimed_until WHERE upkeep.claimed_until <= now()
+    RETURNING log_id
+"""
+
+
+class PostgresCleaning(PostgresCalls):
+    """The part of ``Meta`` that compaction and reads by key need."""
+
+    async def dirt(self, log_ids: Sequence[int]) -> dict[int, LogDirt]:
+        rows = await self._rows(_DIRT, list(log_ids))
+        return {
+            row[0]: LogDirt(
+                log=log_row(row[:_LOG_WIDTH]),
+                first_dirty=first_dirty,
+                clean_bytes=clean_bytes,
+                dirty_since_ms=since_ms,
+                now_ms=now_ms,
+            )
+            for row in rows
+            for first_dirty, clean_bytes, since_ms, now_ms in [row[_LOG_WIDTH:]]
+        }
+
+    async def plan_cleaning(self, log_id: int, *, claim_s: float) -> CleaningPlan | None:
+        def work(connection: Connection) -> CleaningPlan | None:
+            with connection.transaction():
+                found = _log(connection, log_id)
+                if found is None or not fetch(connection, CLAIM, log_id, claim_s):
+                    return None
+                log, now_ms = found
+                first_dirty, key_salt = _cleaned_log(connection, log_id)
+                rows = fetch(connection, _SHORT_RUNS, log_id, log.log_start, RUNS_PLANNED_MAX)
+                return CleaningPlan(
+                    log=log,
+                    first_dirty=max(first_dirty, log.log_start),
+                    key_salt=key_salt,
+                    runs=[CommittedRun(run_read(row[:-1]), row[-1]) for row in rows],
+                    now_ms=now_ms,
+                )
+
+        return await self._run(work)
+
+    async def extend_claim(self, log_id: int, *, claim_s: float) -> None:
+        await self._count(
+            "UPDATE upkeep SET claimed_until = now() + make_interval(secs => %s) WHERE log_id = %s",
+            claim_s,
+            log_id,
+        )
+
+    async def end_cleaning(self, log_id: int, first_dirty: int | None) -> None:
+        def work(connection: Connection) -> None:
+            with connection.transaction():
+                if first_dirty is not None:
+                    connection.execute(
+                        "UPDATE cleaned_logs SET first_dirty = greatest(first_dirty, %s) WHERE log_id = %s",
+                        (first_dirty, log_id),
+                    )
+                connection.execute("DELETE FROM upkeep WHERE log_id = %s", (log_id,))
+
+        await self._run(work)
+
+    async def key_salt(self, log_id: int) -> bytes:
+        def work(connection: Connection) -> bytes:
+            with connection.transaction():
+                return _cleaned_log(connection, log_id)[1]
+
+        return await self._run(work)
+
+    async def key_runs(self, log_id: int, offset: int) -> KeyRuns | None:
+        def work(connection: Connection) -> KeyRuns | None:
+            with connection.transaction():
+                # The log comes last: its end then covers what the runs say.
+                rows = fetch(connection, _SHORT_RUNS, log_id, offset, RUNS_PLANNED_MAX)
+                found = _log(connection, log_id)
+                if found is None:
+                    return None
+                log, _ = found
+                runs = [run for row in rows if (run := run_read(row[:-1])).last_offset >= log.log_start]
+                return KeyRuns(log=log, key_salt=_cleaned_log(connection, log_id)[1], runs=runs)
+
+        return await self._run(work)
+
+
+def _log(connection: Connection, log_id: int) -> tuple[LogRow, int] | None:
+    rows = fetch(connection, _LOG, log_id)
+    return (log_row(rows[0][:_LOG_WIDTH]), rows[0][_LOG_WIDTH]) if rows else None
+
+
+def _cleaned_log(connection: Connection, log_id: int) -> tuple[int, bytes]:
+    """Return where the next pass begins, and the salt of the key indexes."""
+    query = "SELECT first_dirty, key_salt FROM cleaned_logs WHERE log_id = %s"
+    rows = fetch(connection, query, log_id)
+    if not rows:
+        connection.execute(
+            "INSERT INTO cleaned_logs (log_id, key_salt) VALUES (%s, %s) ON CONFLICT (log_id) DO NOTHING",
+            (log_id, os.urandom(SALT_BYTES)),
+        )
+        rows = fetch(connection, query, log_id)
+    first_dirty, key_salt = rows[0]
+    return first_dirty, key_salt
