@@ -491,4 +491,23 @@ MUTANTS = (
         "                by_producer.clear()\n            if not",
         f"{_GROUPS}/test_transactional_offsets.py",
     ),
+    # ── leases of a cluster ──
+    Mutant(
+        "app/groups/group_lease.py",
+        "if not self._cluster.is_held(self._lease):",
+        "if False:",
+        f"{_GROUPS}/test_group_lease.py",
+    ),
+    Mutant(
+        "app/broker/lease_keeper.py",
+        "            await self._end(held)\n            await self._run(lambda: self._membership.release(name, member))\n\n        self._call(held, give())",
+        "            await self._run(lambda: self._membership.release(name, member))\n            await self._end(held)\n\n        self._call(held, give())",
+        f"{_BROKER}/test_lease_keeper.py",
+    ),
+    Mutant(
+        "app/broker/lease_keeper.py",
+        "now_ms - given_ms < _GIVEN_AGAIN_MS",
+        "False",
+        f"{_BROKER}/test_lease_keeper.py",
+    ),
 )

@@ -43,7 +43,11 @@ class Brokers:
 
         After that the group stays there until a broker comes or goes.
         """
-        running, lease = self.running(), lease_of_group(group)
+        return self.coordinator_of(lease_of_group(group))
+
+    def coordinator_of(self, lease: str) -> int:
+        """Wait until every running broker names the preferred holder of the lease of a shard, and return its id."""
+        running = self.running()
         members = [Member(broker_id=n, incarnation=UUID(int=n), rack=None, endpoints={}) for n in running]
         preferred = ranked(lease.encode(), members)[0].broker_id
         while True:
