@@ -239,7 +239,7 @@ class ApacheKafka:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self._directory
             )
 
-    def await_answer(self) -> float:
+    def await_answer(self, timeout_s: float = START_TIMEOUT_S) -> float:
         """Return the seconds from the start of the process until it answers a client.
 
         Raises:
@@ -247,13 +247,13 @@ class ApacheKafka:
         """
         process, begun = self._process, self._begun
         assert process is not None
-        deadline = begun + START_TIMEOUT_S
+        deadline = begun + timeout_s
         while process.poll() is None and time.perf_counter() < deadline:
             if await_metadata(self.host, self.port, timeout_s=1.0):
                 return time.perf_counter() - begun
         has_ended = process.poll() is not None
         self.kill()
-        why = f"ended with {process.returncode}" if has_ended else f"did not answer in {START_TIMEOUT_S:g} s"
+        why = f"ended with {process.returncode}" if has_ended else f"did not answer in {timeout_s:g} s"
         raise KafkaStartError(f"Apache Kafka {why}; the end of its log:\n{self.log}")
 
     def stop(self) -> None:

@@ -26,6 +26,8 @@ from .postgres_server import PostgresServer, find_bin
 from .seaweedfs import running_seaweedfs
 
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "stele", "AWS_SECRET_ACCESS_KEY": "stele"}
+# Several JVMs that start at once have few cores each.
+_NODES_START_S = 240.0
 # A row with its line pointer; what does not fit into it; an entry of 28 bytes in the primary key, of 20 in others.
 _METADATA_BYTES = """
     SELECT (SELECT coalesce(sum(pg_column_size(b.*) + 4 + coalesce(octet_length(idx), 0) + 28 + 20), 0)
@@ -242,7 +244,7 @@ def kafka_cluster(nodes: int, heap: str) -> Generator[KafkaCluster]:
         for node in running:
             node.spawn()
         for node in running:
-            node.await_answer()
+            node.await_answer(_NODES_START_S)
         yield KafkaCluster(running)
 
 
