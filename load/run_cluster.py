@@ -183,7 +183,8 @@ def _explain(
             for number, broker in enumerate(brokers, 1)
         ),
         "",
-        f"console      {brokers[0].http_url}/",
+        # Of a broker that survives what the last line suggests.
+        f"console      {brokers[coordinator % len(brokers)].http_url}/console/cluster",
         f"Kafka        bootstrap.servers={','.join(broker.kafka_bootstrap for broker in brokers)}",
         f"members      curl -s {brokers[coordinator % len(brokers)].http_url}/v1/cluster",
         f"failover     kill -9 {brokers[coordinator - 1].pid}  (broker {coordinator}; the others"

@@ -86,10 +86,12 @@ def _survey(now: SurveyNow) -> Iterable[Metric]:
             yield GaugeMetricFamily(name, text, value=value)
     number = GaugeMetricFamily("stele_cluster_objects", "Objects with records.", labels=("store",))
     size = GaugeMetricFamily("stele_cluster_object_bytes", "Bytes of these objects.", labels=("store",))
-    for total in now.objects or ():
-        if total.state == "committed":
-            number.add_metric((total.store,), total.count)
-            size.add_metric((total.store,), total.bytes)
+    if now.objects is not None:
+        committed = {total.store: total for total in now.objects if total.state == "committed"}
+        for store in ("objects", "inline"):
+            total = committed.get(store)
+            number.add_metric((store,), 0 if total is None else total.count)
+            size.add_metric((store,), 0 if total is None else total.bytes)
     yield number
     yield size
 
