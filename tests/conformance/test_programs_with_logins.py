@@ -1,4 +1,4 @@
-"""Kafka Connect and Kafka Streams over TLS with SCRAM, with no more rights than docs/ecosystem.md gives.
+"""Kafka Connect, Kafka Streams and Spark's connector over TLS with SCRAM, with no more rights than docs/ecosystem.md gives.
 
 Sessions end every few seconds, so that the programs log in again while they work.
 """
@@ -6,6 +6,7 @@ Sessions end every few seconds, so that the programs log in again while they wor
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from stele import Client
 
-from tests.conformance.clients import CONNECT, STREAMS
+from tests.conformance.clients import CONNECT, DRIVERS, SPARK, STREAMS
 from tests.conformance.programs import RecordProperty, home_of, jar_version, running
 from tests.conformance.test_kafka_connect import TOPIC, Worker, values_in
 from tests.conformance.test_kafka_streams import INPUT, OUTPUT, PARTITIONS, WordCount
@@ -25,6 +26,8 @@ from tests.support.waiting import eventually
 # Enough for a login on a busy machine between the time at which a client begins one and the end of its session.
 SESSION_MS = 10_000
 LOGINS = 2
+SPARK_RECORDS = 300
+SPARK_TIMEOUT_S = 300
 
 
 @pytest.fixture
@@ -134,4 +137,38 @@ def test_kafka_streams(locked: LockedBroker, tmp_path: Path, record_property: Re
         assert count.store() == count.model
         count.program.end_input()
     assert count.counts() == {word: list(range(1, total + 1)) for word, total in count.model.items()}
+    assert denied(locked, user) == []
+
+
+@pytest.mark.program(SPARK)
+def test_spark(locked: LockedBroker, tmp_path: Path, record_property: RecordProperty) -> None:
+    home = home_of(SPARK)
+    record_property("version", (DRIVERS / SPARK / "requirements.txt").read_text().strip().partition("==")[2])
+    topic = "from-spark"
+    user = locked.add_user()
+    allow(locked, user, documented_rules("Spark's connector"), {"orders": topic, "copies": f"{topic}-copy"})
+    # The job also writes the topic that it reads.
+    locked.allow(user, "WRITE", "TOPIC", topic)
+    with Client(locked.binary_url) as client:
+        client.create_topic(topic, partitions=3)
+        client.create_topic(f"{topic}-copy", partitions=2)
+    done = subprocess.run(
+        [
+            str(home / "venv" / "bin" / "python"),
+            str(DRIVERS / SPARK / "job.py"),
+            *(locked.bootstrap, topic, str(SPARK_RECORDS), str(tmp_path / "checkpoint"), str(home / "jars")),
+            json.dumps(java_login(user, locked.ca_file)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SPARK_TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    answer = json.loads(done.stdout.splitlines()[-1])
+    written = [f"v{number}" for number in range(SPARK_RECORDS)]
+    assert sorted(row[3] for row in answer["read"]) == sorted(written)
+    copies = [(value or b"").decode() for value in locked.values(f"{topic}-copy")]
+    assert sorted(copies) == sorted(f"copy of {value}" for value in written)
+    assert locked.logins(user)
     assert denied(locked, user) == []

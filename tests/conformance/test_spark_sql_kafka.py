@@ -41,6 +41,7 @@ def test_what_spark_writes_as_a_batch_and_as_a_stream_is_read_by_it_and_by_every
                 str(home / "venv" / "bin" / "python"),
                 str(DRIVERS / SPARK / "job.py"),
                 *(stele.kafka_bootstrap, topic, str(COUNT), str(tmp_path / "checkpoint"), str(home / "jars")),
+                "{}",
             ],
             capture_output=True,
             text=True,

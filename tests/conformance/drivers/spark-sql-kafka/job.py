@@ -1,6 +1,6 @@
-"""Writes and reads a topic with Spark's own Kafka connector: python job.py BOOTSTRAP TOPIC COUNT CHECKPOINT JARS.
+"""Writes and reads a topic with Spark's own Kafka connector: python job.py BOOTSTRAP TOPIC COUNT CHECKPOINT JARS LOGIN.
 
-Prints what it has read as one line of JSON.
+LOGIN is a JSON object with properties of Kafka's clients. Prints what it has read as one line of JSON.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ def headers(row: Any) -> list[list[str]]:
 
 
 def main() -> None:
-    bootstrap, topic, count, checkpoint, jars = sys.argv[1:]
+    bootstrap, topic, count, checkpoint, jars, login = sys.argv[1:]
+    clients = {"bootstrap.servers": bootstrap, **json.loads(login)}
+    options = {f"kafka.{name}": value for name, value in clients.items()}
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
@@ -35,17 +37,15 @@ def main() -> None:
     spark.sparkContext.setLogLevel("ERROR")
 
     def reader(source: Any) -> Any:
-        options = (
-            source.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
-        )
-        return options.option("startingOffsets", "earliest").option("includeHeaders", "true")
+        source = source.format("kafka").options(**options).option("subscribe", topic)
+        return source.option("startingOffsets", "earliest").option("includeHeaders", "true")
 
     rows = spark.range(int(count)).select(
         f.concat(f.lit("k"), f.col("id") % 7).alias("key"),
         f.concat(f.lit("v"), "id").alias("value"),
         f.array(f.struct(f.lit("h").alias("key"), f.lit(b"1").alias("value"))).alias("headers"),
     )
-    writer = rows.write.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    writer = rows.write.format("kafka").options(**options)
     writer.option("topic", topic).option("includeHeaders", "true").save()
 
     batch = reader(spark.read).load()
@@ -55,7 +55,7 @@ def main() -> None:
         .load()
         .select("key", f.concat(f.lit("copy of "), f.col("value").cast("string")).alias("value"))
         .writeStream.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**options)
         .option("topic", f"{topic}-copy")
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
