@@ -88,7 +88,7 @@ def _embedded_engine(settings: Settings, path: Path, clock: Clock) -> LogEngine:
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """What a broker with shared storage has in PostgreSQL, and the cluster that it is part of."""
+    """What a broker with shared storage has in PostgreSQL, and its cluster."""
 
     settings: Settings
     engine: LogEngine
@@ -113,7 +113,10 @@ class SharedParts:
         path.write_text(str(self.incarnation))
 
     def forwarder(self, tls: ListenerTls | None) -> Forwarder:
-        """Return what forwards group requests to their coordinator. ``tls`` is that of the HTTP listener."""
+        """Return what forwards group requests to their coordinator.
+
+        ``tls`` is that of the HTTP listener.
+        """
         # It takes a tenth of a second to import, which a broker on its own need not wait for.
         from .broker.forwarding import Forwarder
 
@@ -132,7 +135,10 @@ class SharedParts:
 
 
 def _client_tls(tls: ListenerTls) -> ssl.SSLContext:
-    """Return the TLS context for requests to other brokers, which have certificates of the same issuer."""
+    """Return the TLS context for requests to other brokers.
+
+    They have certificates of the same issuer.
+    """
     options = tls.options
     context = ssl.create_default_context()
     # A certificate that all brokers share is trusted, whoever issued it.
@@ -151,7 +157,9 @@ def _incarnation_in(path: Path) -> UUID | None:
 
 
 def open_shared(settings: Settings, displaced: Callable[[], object]) -> SharedParts:
-    """Build what brokers share; nothing is connected yet. ``displaced``: see ``SharedCluster``.
+    """Build what brokers share; nothing is connected yet.
+
+    ``displaced``: see ``SharedCluster``.
 
     Raises:
         InvalidStorage: the settings do not say where, or the extra is not installed.
@@ -209,7 +217,9 @@ def open_shared(settings: Settings, displaced: Callable[[], object]) -> SharedPa
 
 
 async def open_broker(settings: Settings, shared: SharedParts | None = None) -> Broker:
-    """A broker over the data directory of ``settings``, its partitions recovered; or over what is shared.
+    """A broker over the data directory of ``settings``, its partitions recovered.
+
+    Or over what is shared.
 
     Raises:
         DataDirLocked: another broker has the directory.
@@ -286,7 +296,10 @@ async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Grou
 
 
 async def open_transactions(broker: Broker, services: GroupServices) -> Transactions:
-    """The transactions of ``broker``, recovered; none with shared storage. Raises ``StorageError``, ``GroupStoreFailed``."""
+    """The transactions of ``broker``, recovered; none with shared storage.
+
+    Raises ``StorageError``, ``GroupStoreFailed``.
+    """
     clock = SystemClock()
     # With shared storage there are none, so any shard will do.
     groups = services.all()[0]

@@ -32,7 +32,10 @@ class InvalidPattern(ValueError):
 
 @dataclass(slots=True)
 class _State:
-    """Reads one character that ``matches``, and goes to ``next``; without it goes to any of ``next`` unread."""
+    """Reads one character that ``matches``, and goes to ``next``.
+
+    Without it goes to any of ``next`` unread.
+    """
 
     matches: _Matches | None
     next: list[int]

@@ -68,14 +68,20 @@ logger = logging.getLogger(__name__)
 
 
 def _load_http_server() -> type[HttpServer]:
-    """Return ``HttpServer``; importing it takes half of a start, so call this in a thread."""
+    """Return ``HttpServer``.
+
+    Importing it takes half of a start, so call this in a thread.
+    """
     from .api.server import HttpServer
 
     return HttpServer
 
 
 def _load_forwarding() -> tuple[type[Forwarding], type[FrameForwarding]]:
-    """Return the parts of the HTTP listener that forward; importing them takes as long as ``HttpServer``."""
+    """Return the parts of the HTTP listener that forward.
+
+    Importing them takes as long as ``HttpServer``.
+    """
     from .api.forwarding import Forwarding, FrameForwarding
 
     return Forwarding, FrameForwarding

@@ -28,7 +28,7 @@ _LEFT_OUT = r"^\w+://[^/]*/(?:healthz|readyz|metrics)$,^\w+://[^/]*/console/stat
 
 
 class TracesMissingError(Exception):
-    """``otel_enable`` is set, but the packages of the extra ``otel`` are not installed."""
+    """``otel_enable`` is set, but packages of the extra ``otel`` are missing."""
 
     def __init__(self) -> None:
         super().__init__(

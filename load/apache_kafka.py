@@ -79,7 +79,9 @@ def java() -> str:
 
 
 def libs() -> Path:
-    """The directory with the jars of Apache Kafka ``VERSION``; downloads them if they are not there.
+    """The directory with the jars of Apache Kafka ``VERSION``.
+
+    Downloads them if they are not there.
 
     Safe to call from several processes at once.
 
@@ -112,7 +114,10 @@ def libs() -> Path:
 
 
 def run_tool(class_name: str, *arguments: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
-    """One of Kafka's command-line tools by its class; its exit code is the caller's to judge."""
+    """One of Kafka's command-line tools by its class.
+
+    Its exit code is the caller's to judge.
+    """
     command = [java(), *_TOOL_OPTIONS, "-cp", f"{libs()}/*", class_name, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
 
@@ -153,7 +158,10 @@ class ApacheKafka:
 
     @classmethod
     def several(cls, directory: Path, count: int, *, heap: str = HEAP) -> list[ApacheKafka]:
-        """Return nodes of one cluster, which all vote; ``spawn`` all of them, then ``await_answer``."""
+        """Return nodes of one cluster, which all vote.
+
+        ``spawn`` all of them, then ``await_answer``.
+        """
         host = "127.0.0.1"
         ports = free_ports(host, 2 * count)
         voters = ",".join(f"{number}@{host}:{port}" for number, port in enumerate(ports[count:], 1))
@@ -192,7 +200,9 @@ class ApacheKafka:
         return self.log_path.read_bytes()[-_SHOWN_BYTES:].decode(errors="replace")
 
     def prepare(self) -> None:
-        """Write its configuration and format its storage, once; ``start`` does it if nobody has.
+        """Write its configuration and format its storage, once.
+
+        ``start`` does it if nobody has.
 
         Raises:
             KafkaUnavailable: Java or Maven is missing.
@@ -219,7 +229,7 @@ class ApacheKafka:
         return random_cluster_id() if self._cluster is None else self._cluster.cluster_id
 
     def start(self) -> float:
-        """Returns when it answers a client, with the seconds that took from the start of the process.
+        """Wait until it answers a client; return the seconds since the process started.
 
         Raises:
             KafkaUnavailable: Java or Maven is missing.
@@ -229,7 +239,10 @@ class ApacheKafka:
         return self.await_answer()
 
     def spawn(self) -> None:
-        """Start the process. Raises ``KafkaUnavailable`` and ``KafkaStartError`` as ``prepare`` does."""
+        """Start the process.
+
+        Raises ``KafkaUnavailable`` and ``KafkaStartError`` as ``prepare`` does.
+        """
         self.prepare()
         command = [java(), f"-Xmx{self._heap}", f"-Xms{self._heap}", *_BROKER_OPTIONS]
         command += ["-cp", f"{libs()}/*", "kafka.Kafka", str(self._configuration)]
@@ -308,7 +321,9 @@ class ApacheKafka:
 
 
 def random_cluster_id(make_uuid: Callable[[], uuid.UUID] = uuid.uuid4) -> str:
-    """Return a random UUID in URL-safe base64, as Kafka writes it, that does not begin with ``-``.
+    """Return a random UUID in URL-safe base64, as Kafka writes it.
+
+    It does not begin with ``-``.
 
     The storage tool takes such an id (one in 64) for an option and refuses to format.
     """
@@ -334,7 +349,9 @@ def _bound(host: str) -> socket.socket:
 def apache_kafka(
     data_dir: Path | None = None, *, properties: Mapping[str, str] | None = None, heap: str = HEAP
 ) -> Generator[ApacheKafka]:
-    """A running Apache Kafka; its files are deleted afterwards unless ``data_dir`` was given.
+    """A running Apache Kafka.
+
+    Its files are deleted afterwards unless ``data_dir`` was given.
 
     ``properties`` are further ones of its ``server.properties``, or others instead of ours.
 

@@ -1,4 +1,6 @@
-"""Measure what access rules cost: requests whose rights are looked up, against the same broker without rules.
+"""Measure what access rules cost.
+
+Requests whose rights are looked up, against the same broker without rules.
 
 Rates are per second of CPU time of the broker's event loop: the client's work and other
 work on the machine do not count.
@@ -71,7 +73,10 @@ def kafka_produce(connect: Connect) -> float:
 
 
 def kafka_fetch(connect: Connect) -> float:
-    """Fetch at the end of the log, where there is nothing: the least work that a fetch can be."""
+    """Fetch at the end of the log, where there is nothing.
+
+    The least work that a fetch can be.
+    """
     return _calls(connect, fetch_request(TOPIC, 0, max_wait_ms=0))
 
 

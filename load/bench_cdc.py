@@ -1,4 +1,6 @@
-"""Measure change data capture from PostgreSQL against pg_recvlogical, which only reads the changes.
+"""Measure change data capture from PostgreSQL against pg_recvlogical.
+
+The latter only reads the changes.
 
 Both have a slot of their own at the same point of the log; the changes are made first,
 so that what is timed is decoding, transport and storing, not PostgreSQL's own writing.
@@ -150,7 +152,7 @@ def main() -> None:
 
 
 def copy(pg: PostgresServer, broker: BrokerProcess) -> None:
-    """The snapshot of what is in the table now, beside COPY of the same rows to /dev/null."""
+    """Measure the snapshot of a table beside COPY of its rows to /dev/null."""
     ((rows,),) = pg.run("SELECT count(*) FROM changes")
     run = 0
 

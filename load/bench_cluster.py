@@ -1,4 +1,6 @@
-"""Brokers with shared storage beside a single broker and a replicated Apache Kafka, on this machine.
+"""Measure shared storage beside a single broker and a replicated Apache Kafka.
+
+All of them run on this machine.
 
 ``python -m load.bench_cluster`` takes a few minutes. All subjects get the same work from the same client, one after
 the other, so their ratios say more than their rates; with several brokers on a machine of two cores, a second one
@@ -139,7 +141,10 @@ def consume(subject: Subject, topic: str, records: int) -> float:
 
 
 class SteadyProducer:
-    """Sends small records at a steady rate from a thread, and notes how long each acknowledgement took."""
+    """Sends small records at a steady rate, and notes each acknowledgement's delay.
+
+    It is a thread.
+    """
 
     def __init__(self, subject: Subject, topic: str) -> None:
         # When each record was acknowledged, and after how many ms.
@@ -272,7 +277,7 @@ def measure_metadata(scale: Scale) -> None:
 
 
 def measure_failover(scale: Scale) -> None:
-    """Kill the broker to which a producer sends, and wait for records of each partition."""
+    """Kill the broker that a producer sends to, and wait for all partitions."""
     with stele_cluster(brokers=3, store="inline", linger_ms=5) as cluster:
         topic = new_topic(cluster)
         producer = SteadyProducer(cluster, topic)

@@ -1,4 +1,6 @@
-"""Compare a compaction pass with Apache Kafka's cleaner: same log, same machine, in turn.
+"""Compare a compaction pass with Apache Kafka's cleaner.
+
+Same log, same machine, in turn.
 
 Both brokers get the same record batches, so they clean the same log. The topic becomes compacted once it is filled;
 then a prober sends single records to a second topic, and Metadata requests, one at a time, until the cleaner's
@@ -57,7 +59,10 @@ _numbers = count()
 
 @dataclass(slots=True)
 class Probes:
-    """Milliseconds until the answer: of a produced record with ``acks=1``, and of Metadata without topics."""
+    """Milliseconds until the answer.
+
+    Of a produced record with ``acks=1``, and of Metadata without topics.
+    """
 
     produce_ms: list[float] = field(default_factory=list[float])
     metadata_ms: list[float] = field(default_factory=list[float])
@@ -69,7 +74,10 @@ class Probes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """One pass. ``seconds`` and ``read_bytes`` as the broker reports them; memory in MB."""
+    """One pass.
+
+    ``seconds`` and ``read_bytes`` as the broker reports them; memory in MB.
+    """
 
     seconds: float
     read_bytes: float
@@ -202,7 +210,10 @@ def bases(partition: Path) -> list[int]:
 
 
 def cleaned_until(subject: Subject, topic: str) -> int:
-    """What the cleaner's checkpoint says of partition 0; both brokers write it in the same layout."""
+    """What the cleaner's checkpoint says of partition 0.
+
+    Both brokers write it in the same layout.
+    """
     path = subject.data_dir / "cleaner-offset-checkpoint"
     for line in path.read_text().splitlines() if path.exists() else ():
         if line.startswith(f"{topic} 0 "):
@@ -231,7 +242,7 @@ def probe(subject: Subject, probes: Probes) -> Iterator[None]:
 
 
 def measure(subject: Subject, corpus: Path, sizes: list[int]) -> Pass:
-    """Fill a topic, probe without a pass, let it be compacted and probe beside the pass, delete it."""
+    """Fill a topic, probe without and beside a pass, and delete it."""
     admin: Any = AdminClient({"bootstrap.servers": "{}:{}".format(*subject.address), "log_level": "0"})
     topic = f"compacted-{next(_numbers)}"
     configs = {"segment.bytes": str(SEGMENT_BYTES), "compression.type": "producer"}
@@ -285,7 +296,10 @@ def measure(subject: Subject, corpus: Path, sizes: list[int]) -> Pass:
 
 
 def print_passes(passes: dict[str, list[Pass]], records: int, log_bytes: int) -> None:
-    """Print a row per figure: each broker's median, and the median ratio of the rounds."""
+    """Print a row per figure.
+
+    Each broker's median, and the median ratio of the rounds.
+    """
     share = records / log_bytes
 
     def row(what: str, unit: str, figures: dict[str, list[float]]) -> None:

@@ -54,7 +54,10 @@ def _tail(tail: socket.socket, seen: list[int]) -> None:
 
 @contextmanager
 def looking(port: int) -> Generator[list[int]]:
-    """Everything that an open console and a Prometheus ask; gives a count of the records that the tail showed."""
+    """Everything that an open console and a Prometheus ask.
+
+    Gives a count of the records that the tail showed.
+    """
     ending = threading.Event()
     seen = [0]
     tail = socket.create_connection(("127.0.0.1", port))
@@ -79,7 +82,10 @@ def looking(port: int) -> Generator[list[int]]:
 
 
 def pages_at_5000_topics() -> None:
-    """A page of topics with their sizes, and a search by name, beside the same with fifty topics."""
+    """A page and a search of topics beside the same with fifty topics.
+
+    Pages show sizes.
+    """
     asked = "/v1/topics?search=7&page=1&limit=50&sizes=true"
     with running_broker("--log-level", "warning") as few, running_broker("--log-level", "warning") as many:
         ports: list[int] = []
@@ -121,7 +127,10 @@ def _page_ms(port: int, path: str) -> float:
 
 
 def scan_rate() -> None:
-    """Return records per second that a search examines, with one condition of each kind and no match."""
+    """Return the rate of a search with conditions and no match, in records/s.
+
+    There is one condition of each kind.
+    """
     with running_broker("--log-level", "warning") as broker:
         port = urlsplit(broker.http_url).port
         assert port is not None

@@ -1,4 +1,7 @@
-"""Measure fetches of 1 MiB over TCP against ``socket.sendfile`` over the same file."""
+"""Measure fetches of 1 MiB over TCP against ``socket.sendfile``.
+
+Both read the same file.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ def fill(port: int) -> None:
 
 
 def fetch_rate(port: int) -> float:
-    """Return MiB of batches per second: the next fetch is asked for while the last one arrives."""
+    """Return MiB of batches per second.
+
+    The next fetch is asked for while the last one arrives.
+    """
     buffer = memoryview(bytearray(4 * CHUNK_BYTES))
 
     def request(offset: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Measure the CPU time of a Fetch of 1,000 partitions, with and without a fetch session.
+"""Measure CPU time of a Fetch of 1,000 partitions, with and without a session.
 
 Ten of the partitions are active.
 

@@ -86,7 +86,7 @@ def synced_rate(port: int, records: int) -> float:
 
 
 def one_by_one_rate(directory: Path) -> float:
-    """Return records per second when each is written as a batch of its own and synced before the next."""
+    """Return records per second when each is a batch that is synced on its own."""
     batch = build_values([b"x" * 100], 1_700_000_000_000)
     path = directory / "one-by-one.log"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

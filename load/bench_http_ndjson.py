@@ -25,7 +25,7 @@ def body_of(records: int) -> bytes:
 
 
 def post_rate(port: int, path: str, body: bytes) -> float:
-    """Return records per second, from the first byte sent to the last byte of the answer."""
+    """Return records per second, from the first byte sent to the whole answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
     start = time.perf_counter()
     connection.request("POST", path, body, {"Content-Type": "application/x-ndjson"})

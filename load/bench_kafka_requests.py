@@ -1,4 +1,6 @@
-"""Compare the cost of a request: Stele and Apache Kafka under Kafka's own Java performance tools.
+"""Compare the cost of a request.
+
+Stele and Apache Kafka under Kafka's own Java performance tools.
 
 ``ProducerPerformance`` sends one record per request with up to five requests in flight, ``ConsumerPerformance`` reads
 the topic back. Both brokers are up, and only one of them has work at a time. For ``acks=all``, Apache Kafka's topics
@@ -46,7 +48,10 @@ _PRODUCED = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec .*99\.9th\.$"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much is measured: records by their size, rounds, and two shares of the records."""
+    """How much is measured.
+
+    Records by their size, rounds, and two shares of the records.
+    """
 
     records: dict[int, int]
     rounds: int
@@ -77,7 +82,7 @@ def _run(class_name: str, *arguments: str) -> str:
 
 
 def producer_properties(subject: Subject, acks: Acks) -> list[str]:
-    """Return the properties of a producer that sends each record in a request of its own."""
+    """Return the properties of a producer that sends one record per request."""
     return [
         f"bootstrap.servers={subject.bootstrap}",
         f"acks={acks}",
@@ -90,7 +95,9 @@ def producer_properties(subject: Subject, acks: Acks) -> list[str]:
 
 
 def produce(subject: Subject, topic: str, *, acks: Acks, size: int, records: int, warm_records: int) -> float:
-    """Produce with ``ProducerPerformance``; return records per second after the warm-up.
+    """Produce with ``ProducerPerformance``.
+
+    Return records per second after the warm-up.
 
     Raises:
         ToolError: the tool failed.
@@ -111,7 +118,9 @@ def produce(subject: Subject, topic: str, *, acks: Acks, size: int, records: int
 
 
 def parse_produce_rate(printed: str) -> float:
-    """Return the rate in the last summary line of ``ProducerPerformance``, which excludes the warm-up.
+    """Return the rate in the last summary of ``ProducerPerformance``.
+
+    It excludes the warm-up.
 
     Raises:
         ToolError: there is no summary line.
@@ -139,7 +148,7 @@ def consume(subject: Subject, topic: str, *, records: int) -> float:
 
 
 def parse_consume_summary(printed: str) -> tuple[float, float]:
-    """Return the records consumed and records per second without the time of the rebalance.
+    """Return the records consumed, and their rate without the rebalance.
 
     Raises:
         ToolError: the table is missing.

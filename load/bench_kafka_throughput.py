@@ -161,7 +161,7 @@ def process_tree(pid: int) -> Iterator[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of the process tree so far, of children that have ended too."""
+    """User and system time of the process tree, with children that have ended."""
     ticks = 0
     for process in process_tree(pid):
         # The name in parentheses may hold anything; after it, utime is the 12th field, then stime, cutime, cstime.
@@ -252,13 +252,18 @@ def stored_in(subject: Subject, topic: str, partitions: int) -> int:
 
 
 def consume(subject: Subject, topic: str, *, partitions: int, records: int) -> float:
-    """Read all of a topic from the beginning, several times; return records per second."""
+    """Read all of a topic from the beginning, several times.
+
+    Return records per second.
+    """
     seconds = sum(_seconds_to_consume(subject, topic, partitions, records) for _ in range(CONSUME_PASSES))
     return CONSUME_PASSES * records / seconds
 
 
 def _seconds_to_consume(subject: Subject, topic: str, partitions: int, records: int) -> float:
-    """With a consumer of its own: one that has come to the end has a fetch waiting there.
+    """With a consumer of its own.
+
+    One that has come to the end has a fetch waiting there.
 
     Raises:
         RuntimeError: records are missing.
@@ -388,7 +393,7 @@ def _produce_and_consume(
 
 
 def in_alternating_order(subjects: list[Subject], round_number: int) -> list[Subject]:
-    """The broker that runs second meets the caches and queues of the first, so the order alternates."""
+    """Alternate the order: the second broker meets the first one's caches and queues."""
     return subjects if round_number % 2 == 0 else subjects[::-1]
 
 

@@ -1,4 +1,6 @@
-"""Measure a group whose partitions the broker assigns (KIP-848) beside Apache Kafka: time to stable, CPU of the broker.
+"""Measure groups that the broker assigns (KIP-848) beside Apache Kafka.
+
+The figures are the time to stable and the CPU time of the broker.
 
 Each member is a connection that does what Kafka's clients do: it sends a heartbeat as often as the broker says, gives
 up at once what it is told to, and reports that. The group is stable when its members have all partitions, each an even
@@ -184,7 +186,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """Seconds from a change of the members to the stable group, and of CPU time of the broker meanwhile."""
+    """Seconds from a change of members to a stable group, and the broker's CPU time."""
 
     waited_s: float
     cpu_s: float

@@ -1,4 +1,6 @@
-"""Measure the CPU time of the whole broker process per request, system calls and threads included.
+"""Measure the CPU time of the whole broker process per request.
+
+System calls and threads are included.
 
 ``python -m load.bench_request_cost`` prints microseconds per request beside a yardstick: a bare uvloop server that
 answers as many bytes to as many bytes, and does nothing else. With ``--against TREE`` the yardstick is the broker of
@@ -40,13 +42,16 @@ _GOALS_US = {"produce": 50.0, "fetch": 50.0, "lone": 120.0, "http": 100.0}
 
 
 def process_cpu_s(pid: int) -> float:
-    """Return the CPU time of all threads of a process, in nanosecond resolution (Linux)."""
+    """Return the CPU time of all threads of a process, in nanoseconds (Linux)."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One kind of request: what is sent, to which listener, how often, and how many are in flight."""
+    """One kind of request.
+
+    What is sent, to which listener, how often, and how many are in flight.
+    """
 
     what: str
     goal: str
@@ -259,7 +264,10 @@ def prepare(broker: BrokerProcess) -> None:
 
 
 def report_us(exchange: Exchange, comparison: Comparison) -> None:
-    """Print one figure: the cost of both sides, and whether ours is within the goal in µs."""
+    """Print one figure.
+
+    The cost of both sides, and whether ours is within the goal in µs.
+    """
     ours, yardstick = (median(side) for side in (comparison.ours, comparison.yardstick))
     goal = _GOALS_US[exchange.goal]
     ratios = comparison.ratios

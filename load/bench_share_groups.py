@@ -1,4 +1,6 @@
-"""Measure share groups: with Kafka's own share consumer beside Apache Kafka, and over HTTP beside leases.
+"""Measure share groups.
+
+With Kafka's own share consumer beside Apache Kafka, and over HTTP beside leases.
 
 Kafka's ``ShareConsumerPerformance`` takes and accepts all records of a topic, from Stele and from Apache Kafka in
 turn. Over HTTP one client polls and acknowledges, with runs of records and one by one, a share group and a lease in
@@ -58,7 +60,10 @@ def fill(subject: Subject, records: int) -> str:
 
 
 def consume(subject: Subject, topic: str, records: int, threads: int) -> tuple[float, float]:
-    """Take and accept all records of a topic; return records per second, and per second of the broker's CPU time."""
+    """Take and accept all records of a topic.
+
+    Return records per second, and per second of the broker's CPU time.
+    """
     group = f"group-of-{topic}"
     at = ("--bootstrap-server", subject.bootstrap)
     configured = run_tool(

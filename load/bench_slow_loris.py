@@ -54,7 +54,10 @@ def hello() -> bytes:
 
 
 def attack(port: int) -> None:
-    """Keep ``HANDSHAKES`` handshakes half-open until the end of the process; print a line when all are."""
+    """Keep ``HANDSHAKES`` handshakes half-open until the end of the process.
+
+    Print a line when all are.
+    """
     raise_open_files()
     os.nice(10)
     first, selector = hello(), selectors.DefaultSelector()
@@ -95,7 +98,7 @@ def latencies(client: Client) -> list[float]:
 
 
 def under_attack(client: Client, broker: BrokerProcess) -> tuple[list[float], list[float]]:
-    """Return the latencies while the handshakes begin, and while all are held and renewed."""
+    """Return latencies while handshakes begin, and while all are held and renewed."""
     command = [sys.executable, "-m", "load.bench_slow_loris", str(broker.binary_port)]
     attacker = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:

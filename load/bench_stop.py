@@ -1,4 +1,4 @@
-"""Measure the time from SIGTERM to the end of the process, with thousands of partitions."""
+"""Measure the time from SIGTERM to the end, with thousands of partitions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def _nothing(_client: Client) -> None:
 
 
 def _seconds_to_replace_files(directory: Path) -> float:
-    """A small file in each of as many directories, each written, synced and renamed, and its directory synced."""
+    """Replace a small file in each of as many directories.
+
+    Each is written, synced and renamed, and its directory is synced.
+    """
     begun = time.perf_counter()
     for number in range(TOPICS * PARTITIONS):
         place = directory / str(number)

@@ -1,4 +1,6 @@
-"""Measure reads by key and table snapshots of a compacted topic against reading its log.
+"""Measure reads by key and table snapshots against reading the whole log.
+
+The topic is compacted.
 
 A partition has 1,000,000 records of 100,000 keys, none of them compacted yet: the table is
 a tenth of the log. The yardsticks read the log from its start, as a client without these
@@ -101,7 +103,7 @@ async def scan_for(broker: Broker, key: bytes, last_offset: int) -> None:
 
 
 def over_http(url: str, last: dict[bytes, int]) -> None:
-    """Print look-ups per second, and the time and bytes of a table, over one HTTP connection."""
+    """Print look-ups per second, and time and bytes of a table, over one connection."""
     with httpx.Client(base_url=url, timeout=300) as http:
         random = Random(3)
         ours: list[float] = []

@@ -1,4 +1,6 @@
-"""Compare transactions of Stele's Kafka listener with Apache Kafka: same client, work and machine.
+"""Compare transactions of Stele's Kafka listener with Apache Kafka.
+
+Same client, work and machine.
 
 A transaction is begun, its records are produced and spread over the partitions, and it is committed; the next
 begins after that. Measured are transactions per second of one producer, and of several at once, because the ends
@@ -58,7 +60,10 @@ _numbers = count()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much is measured; ``seconds`` for each rate, ``read_records`` in the topic of the readers."""
+    """How much is measured.
+
+    ``seconds`` for each rate, ``read_records`` in the topic of the readers.
+    """
 
     rounds: int
     seconds: float
@@ -96,7 +101,10 @@ def transact(producer: Producer, topic: str, *, partitions: int, records: int, c
 def transactions_per_s(
     subject: Subject, *, partitions: int, records: int, seconds: float, producers: int = 1
 ) -> float:
-    """Transactions per second of ``producers`` at once, each with a transactional id of its own."""
+    """Transactions per second of ``producers`` at once.
+
+    Each has a transactional id of its own.
+    """
     with new_topic(subject, partitions=partitions, acks="all") as topic:
         clients = [transactional_producer(subject) for _ in range(producers)]
         for client in clients:
@@ -148,7 +156,10 @@ def measure_transactions(subjects: list[Subject], scale: Scale, results: Results
 
 
 def fill(subject: Subject, topic: str, records: int, *, aborted_in_ten: int) -> int:
-    """Write transactions of ``FILLED_AT_ONCE`` records; return how many records are committed."""
+    """Write transactions of ``FILLED_AT_ONCE`` records.
+
+    Return how many records are committed.
+    """
     producer = transactional_producer(subject)
     committed = 0
     for number in range(records // FILLED_AT_ONCE):
@@ -160,7 +171,10 @@ def fill(subject: Subject, topic: str, records: int, *, aborted_in_ten: int) -> 
 
 
 def read_per_s(subject: Subject, topic: str, *, isolation: str, expected: int, stored: int) -> float:
-    """Read ``expected`` records from the beginning; return how many of all ``stored`` ones were passed per second."""
+    """Read ``expected`` records from the beginning.
+
+    Return how many of all ``stored`` ones were passed per second.
+    """
     consumer = make_consumer(
         subject,
         **{
@@ -217,7 +231,10 @@ def _isolation_levels(subject: Subject, topic: str, scale: Scale, committed: int
 
 
 def measure_http(scale: Scale) -> None:
-    """``POST /v1/transactions``, beside the same transactions of a Kafka client on the same broker."""
+    """``POST /v1/transactions`` beside the same transactions of a Kafka client.
+
+    Both use the same broker.
+    """
     with running_broker("--log-level", "warning") as broker, httpx.Client(base_url=broker.http_url) as http:
         subject = _Running("Stele", broker.kafka_bootstrap, broker.pid)
         for records in RECORDS:

@@ -1,4 +1,6 @@
-"""Measure what it costs that records become visible when they are synced (``stele.visibility``).
+"""Measure the cost of records becoming visible when synced.
+
+The configuration is ``stele.visibility``.
 
 One broker has two topics, one that shows records when they are synced, one when they are appended. In turn:
 
@@ -59,7 +61,10 @@ class Throughput:
         self._consumer.close()
 
     def measure(self, batches: int) -> tuple[float, float]:
-        """Return records per second, until the producer has all answers, and until the consumer has all records."""
+        """Return records per second of the producer and of the consumer.
+
+        The first ends with the last answer, the second with the last record.
+        """
         batch = bytes(build_values([b"x" * VALUE_BYTES] * BATCH_RECORDS, int(time.time() * 1000)))
         request = frames.produce_request(self._topic, batch, acks=ACKS_ALL)
         self._producer.sendall(request)

@@ -1,4 +1,7 @@
-"""What ``bench_cluster`` measures: clusters of Stele, a single broker of it, and Apache Kafka, on this machine."""
+"""What ``bench_cluster`` measures.
+
+Clusters of Stele, a single broker of it, and Apache Kafka, on this machine.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,9 @@ class SteleCluster:
         )
 
     def metadata_bytes(self) -> int:
-        """Return at most what live rows take that name runs, with their entries in indexes.
+        """Return the size of live rows that name runs, and of their index entries.
+
+        It is an upper bound.
 
         Not the size of the tables: those of a small measurement are mostly empty pages.
         """
@@ -106,7 +111,10 @@ class SteleCluster:
         return int(size)
 
     def merge(self) -> None:
-        """Merge all logs and delete what that leaves, as the brokers do within minutes and days."""
+        """Merge all logs and delete what that leaves.
+
+        Brokers do the same within minutes and days.
+        """
         asyncio.run(self._merge())
 
     async def _merge(self) -> None:

@@ -1,4 +1,6 @@
-"""Compare the brokers of two source trees per request: a broker of each, and the same client for both.
+"""Compare the brokers of two source trees per request.
+
+A broker of each, and the same client for both.
 
 ``python -m load.compare_brokers OTHER_TREE`` starts ``stele serve`` of this tree and of the other one with this
 interpreter. Rates are per second of CPU time of the broker's event loop, so the client's work and other work on the
@@ -27,12 +29,15 @@ _producer_ids = count(1_000_000)
 
 
 def environment_of(tree: Path) -> dict[str, str]:
-    """Return what lets an interpreter find the modules of ``tree``, wherever it is started."""
+    """Return what lets an interpreter find the modules of ``tree`` anywhere."""
     return {"PYTHONPATH": f"{tree}:{tree / 'clients/python'}", "PYTHONSAFEPATH": "1"}
 
 
 def _calls(connect: Connect, requests: Iterable[bytes]) -> float:
-    """Send requests of the Kafka protocol, ``IN_FLIGHT`` at a time; return their number."""
+    """Send requests of the Kafka protocol, ``IN_FLIGHT`` at a time.
+
+    Return their number.
+    """
     waiting = list(requests)
     head, body = memoryview(bytearray(4)), memoryview(bytearray(1 << 20))
     with connect() as connection:

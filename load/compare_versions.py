@@ -1,4 +1,6 @@
-"""Compare the benchmarks of two source trees, in turn on one machine, in one Markdown table.
+"""Compare the benchmarks of two source trees, in turn, in a Markdown table.
+
+Both run on this machine.
 
 ``python -m load.compare_versions OTHER_TREE [BENCH …]`` runs each benchmark that both trees have
 in the other tree and in this one, ``--rounds`` times, with ``--options`` of its own. A tree brings its own ``.venv``. The last
@@ -43,7 +45,10 @@ def _number(text: str) -> float:
 
 
 def run(tree: Path, benchmark: str, options: Iterable[str]) -> dict[str, tuple[float, str]]:
-    """Run a benchmark in ``tree``. Raises ``CalledProcessError`` with its output on standard error."""
+    """Run a benchmark in ``tree``.
+
+    Raises ``CalledProcessError`` with its output on standard error.
+    """
     print(f"… {benchmark} in {tree}", file=sys.stderr, flush=True)
     done = subprocess.run(
         [tree / ".venv/bin/python", "-m", f"load.{benchmark}", *options],
@@ -60,7 +65,10 @@ def benchmarks(tree: Path) -> set[str]:
 
 
 def rows(other: Path, names: Iterable[str], rounds: int, options: Sequence[str]) -> Iterable[tuple[str, ...]]:
-    """Yield a row per figure: benchmark, heading, the other tree's median, this tree's, ratio and spread."""
+    """Yield a row per figure.
+
+    Benchmark, heading, the other tree's median, this tree's, ratio and spread.
+    """
     for name in names:
         try:
             pairs = [(run(other, name, options), run(THIS, name, options)) for _ in range(rounds)]

@@ -55,7 +55,10 @@ def data_file() -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """One record: ``row`` is its place in the file, ``key`` the plane's tail number if it is known."""
+    """One record: ``row`` is its place in the file, ``key`` the plane's tail number.
+
+    The number may be unknown.
+    """
 
     row: int
     key: str | None
@@ -162,7 +165,10 @@ def chunks(flights: Iterable[Flight], size: int) -> Iterator[list[Flight]]:
 def write_over_http(
     http: httpx.Client, topic: str, flights: Iterable[Flight], tally: Tally, progress: Progress
 ) -> Phase:
-    """Send one NDJSON upload, one record per line; the broker stores it while it arrives and answers one line per record."""
+    """Send one NDJSON upload, one record per line.
+
+    The broker stores it while it arrives and answers one line per record.
+    """
     phase = Phase("written over HTTP as one NDJSON stream, acks=all")
     parts: list[tuple[int, bytes]] = []
     for chunk in chunks(flights, HTTP_LINES):
@@ -302,7 +308,7 @@ def replay(
     topic: str,
     bar: Callable[[str, int], tuple[Progress, Callable[[], None]]],
 ) -> Report:
-    """Write ``count`` flights over both protocols and read each back through the other."""
+    """Write ``count`` flights over both protocols, and read each through the other."""
     tally = Tally()
     phases: list[Phase] = []
     flights = iter(flights)

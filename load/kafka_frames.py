@@ -1,4 +1,4 @@
-"""Build a few messages of the Kafka protocol by hand, for measurements without a client.
+"""Build a few messages of the Kafka protocol by hand, without a client.
 
 All are of versions before the compact encodings: what matters is when an answer comes, not what is in it.
 """
@@ -43,7 +43,10 @@ def produce_request(topic: str, batch: bytes, *, acks: int, correlation_id: int 
 
 
 def fetch_request(topic: str, offset: int, *, max_wait_ms: int, correlation_id: int = 0) -> bytes:
-    """What partition 0 has from ``offset`` on; parked for up to ``max_wait_ms`` while that is nothing."""
+    """What partition 0 has from ``offset`` on.
+
+    Parked for up to ``max_wait_ms`` while that is nothing.
+    """
     body = struct.pack(">iiiibi", -1, max_wait_ms, 1, _FETCH_BYTES, 0, 1) + _string(topic)
     body += struct.pack(">iiqi", 1, 0, offset, _FETCH_BYTES)
     return request(FETCH, _FETCH_VERSION, correlation_id, body)
@@ -129,7 +132,9 @@ def await_metadata(host: str, port: int, *, timeout_s: float) -> bool:
 
 
 def make_topic(host: str, port: int, topic: str, *, timeout_s: float = 30.0) -> None:
-    """Have ``topic`` created by asking for it, and wait until its partition 0 has a leader.
+    """Have ``topic`` created, and wait until its partition 0 has a leader.
+
+    It is created when it is asked for.
 
     Raises:
         TimeoutError: it has none yet.

@@ -28,7 +28,9 @@ class PostgresMissing(Exception):
 
 
 def find_bin() -> Path:
-    """The directory of initdb and postgres: STELE_TEST_POSTGRES_BIN, PATH, Debian's, or the PyPI package pgserver's.
+    """The directory of initdb and postgres.
+
+    STELE_TEST_POSTGRES_BIN, PATH, Debian's, or the PyPI package pgserver's.
 
     Raises PostgresMissing.
     """
@@ -188,7 +190,10 @@ class PostgresServer:
             self._process = None
 
     def kill(self) -> None:
-        """kill -9 of the server and all its children, each of which has a session of its own."""
+        """kill -9 of the server and its children.
+
+        Each child has a session of its own.
+        """
         assert self._process is not None
         children = [int(pid) for pid, parent in _parents() if parent == self._process.pid]
         self._process.kill()

@@ -1,4 +1,6 @@
-"""``make cluster``: PostgreSQL, an S3 server and three brokers on this machine, until ctrl-c.
+"""``make cluster``.
+
+PostgreSQL, an S3 server and three brokers on this machine, until ctrl-c.
 
 All data are in one temporary directory, which is deleted at the end. A broker that is killed stays down
 until Enter is pressed, so that its failover can be watched.
@@ -35,7 +37,10 @@ _STOP, _START = "stop", "start"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """``is_inline``: the records are in PostgreSQL. ``has_free_ports``: the system chooses the ports."""
+    """``is_inline``: the records are in PostgreSQL.
+
+    ``has_free_ports``: the system chooses the ports.
+    """
 
     brokers: int
     is_inline: bool
@@ -47,7 +52,10 @@ class _Stopped(Exception):
 
 
 class _Broker(BrokerProcess):
-    """A broker in a session of its own: ctrl-c stops it in order, not together with its database."""
+    """A broker in a session of its own.
+
+    Ctrl-c stops it in order, not together with its database.
+    """
 
     def spawn(self, arguments: list[str], stderr: IO[bytes], environment: Mapping[str, str]) -> Process:
         return subprocess.Popen(
@@ -134,7 +142,10 @@ class Cluster:
 
 
 def _stop_brokers(brokers: Sequence[BrokerProcess]) -> None:
-    """Stop the brokers that still run, one after another, so that the last one leaves an empty cluster."""
+    """Stop the running brokers one after another.
+
+    The last one leaves an empty cluster.
+    """
     for number, broker in enumerate(brokers, 1):
         if broker.is_running:
             try:

@@ -88,7 +88,7 @@ async def _serve_frames() -> None:
 
 
 class _Answers(asyncio.Protocol):
-    """Answers as many requests as have arrived whole, all of one size, and looks at none of them."""
+    """Answers all whole requests of a fixed size, and looks at none of them."""
 
     def __init__(self, request_bytes: int, answer: bytes) -> None:
         self._request_bytes, self._answer = request_bytes, answer
@@ -138,7 +138,10 @@ def _serve_ndjson() -> None:
 
 
 class _RelayEnd(asyncio.Protocol):
-    """Gives what it receives to its other end, which is the connection that came before or after it."""
+    """Gives what it receives to its other end.
+
+    That is the connection that came before or after it.
+    """
 
     waiting: _RelayEnd | None = None
 

@@ -1,4 +1,6 @@
-"""Write a topic as Parquet by date: one sorted file per day, for queries over years.
+"""Write a topic as Parquet by date.
+
+One sorted file per day, for queries over years.
 
 Each run writes everything that the topic holds into a new directory, and replaces the
 previous one when the new one is complete.
@@ -31,7 +33,10 @@ def by_date(flights: DataFrame) -> DataFrame:
 
 
 def replace(new: str, old: str) -> None:
-    """Replace directory ``old`` by ``new``; if a run is killed in between, the next one repairs it."""
+    """Replace directory ``old`` by ``new``.
+
+    If a run is killed in between, the next one repairs it.
+    """
     from pyarrow import fs
 
     (system, target), (_, source) = file_system(old), file_system(new)

@@ -40,7 +40,10 @@ VERSIONS_KEPT = 2
 
 
 def windows(flights: DataFrame, watermark: str) -> DataFrame:
-    """Aggregate each window: flights, cancelled ones, those over 15 minutes late, minutes of delay."""
+    """Aggregate each window.
+
+    Flights, cancelled ones, those over 15 minutes late, minutes of delay.
+    """
     from pyspark.sql import functions as f
 
     return (
@@ -65,7 +68,10 @@ def windows(flights: DataFrame, watermark: str) -> DataFrame:
 
 
 class Tables:
-    """The versions of the table in one directory; an incomplete version is written again."""
+    """The versions of the table in one directory.
+
+    An incomplete version is written again.
+    """
 
     def __init__(self, out: str) -> None:
         self.out = out
@@ -94,7 +100,10 @@ class Tables:
 
 
 def keep(changed: DataFrame, version: int, *, out: str, url: str, topic: str, application: str) -> None:
-    """Write a version of the table, and produce the changed windows; repeating it has no further effect."""
+    """Write a version of the table, and produce the changed windows.
+
+    Repeating it has no further effect.
+    """
     from pyspark.sql import functions as f
 
     spark = changed.sparkSession

@@ -1,4 +1,6 @@
-"""Ask every request for a login: Bearer (API key or token), Basic, the console's cookie, or a certificate.
+"""Ask every request for a login.
+
+Bearer (API key or token), Basic, the console's cookie, or a certificate.
 
 Everything needs a login except the paths in ``_OPEN``; a route that is added later does,
 too. A login ends with its token, or when its user or key is changed: streams of it are cut.
@@ -41,7 +43,10 @@ class _Ended(Exception):
 
 
 class Authenticate:
-    """ASGI middleware; sets ``scope["stele.principal"]``, ``["stele.login"]`` and ``["stele.access"]``."""
+    """ASGI middleware.
+
+    Sets ``scope["stele.principal"]``, ``["stele.login"]`` and ``["stele.access"]``.
+    """
 
     def __init__(
         self, app: ASGIApp, security: ListenerSecurity, sessions: Sessions, *, is_metrics_open: bool
@@ -174,7 +179,10 @@ def _certificate_principal(scope: Scope) -> Principal:
 
 
 def _log_once(scope: Scope, authenticator: Authenticator, peer: Peer, login: Login) -> None:
-    """Log the first login of each principal on a connection; later requests only repeat it."""
+    """Log the first login of each principal on a connection.
+
+    Later requests only repeat it.
+    """
     connection = _connection(scope)
     if connection is None:
         authenticator.log_allowed(peer, login)
@@ -184,7 +192,10 @@ def _log_once(scope: Scope, authenticator: Authenticator, peer: Peer, login: Log
 
 
 async def _login_of_header(authenticator: Authenticator, values: list[bytes], peer: Peer) -> Login | None:
-    """Return the login of the one ``Authorization`` header, None if it is wrong or there are two."""
+    """Return the login of the only ``Authorization`` header.
+
+    None if it is wrong or there are two.
+    """
     if len(values) != 1 or len(values[0]) > _CREDENTIALS_CHARACTERS_MAX:
         return None
     scheme, _, rest = values[0].decode("latin-1").partition(" ")
@@ -214,7 +225,10 @@ def _is_own_page(scope: Scope) -> bool:
 
 
 def _refuse(scope: Scope) -> Response:
-    """Return the response to a request without a login: the login page for people, 401 for programs."""
+    """Return the response to a request without a login.
+
+    The login page for people, 401 for programs.
+    """
     accept = dict(scope["headers"]).get(b"accept", b"")
     path: str = scope["path"]
     if scope["method"] == "GET" and b"text/html" in accept and not path.startswith("/v1/"):

@@ -1,4 +1,4 @@
-"""JSON bodies of requests, as the routes decode them and the OpenAPI document shows them.
+"""JSON bodies of requests, for the routes and for the OpenAPI document.
 
 A ``Meta`` here describes a field and states its bounds for the document only
 (``extra_json_schema``): the layers below check the bounds, with errors that say
@@ -206,7 +206,10 @@ class AclsBody(Struct, forbid_unknown_fields=True):
 
 
 class QuotaBody(Struct, forbid_unknown_fields=True):
-    """A change of quotas: ``{"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1048576}}``."""
+    """A change of quotas.
+
+    Example: ``{"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1048576}}``.
+    """
 
     entity: Annotated[
         dict[str, str | None],
@@ -249,7 +252,10 @@ class LeaseOfGroup(Struct, forbid_unknown_fields=True):
 
 
 class OffsetOfGroup(Struct, forbid_unknown_fields=True):
-    """An offset that a transaction commits; ``offset`` is that of the next record to read."""
+    """An offset that a transaction commits.
+
+    ``offset`` is that of the next record to read.
+    """
 
     group: str
     topic: str
@@ -266,7 +272,10 @@ class SettleBody(Struct, forbid_unknown_fields=True):
 
 
 class TransactionBody(Struct, forbid_unknown_fields=True):
-    """A whole transaction. Records are decoded one by one, so that an error has an index."""
+    """A whole transaction.
+
+    Records are decoded one by one, so that an error has an index.
+    """
 
     records: list[Raw] = []
     leases: list[LeaseOfGroup] = []

@@ -1,4 +1,7 @@
-"""Metrics of several brokers: who is there, who has the leases, and what this one does with shared storage."""
+"""Metrics of several brokers.
+
+Who is there, who has the leases, and what this one does with shared storage.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from ..storage.engine import SharedStorageCounts
 
 
 def cluster_metrics(broker: Broker) -> Iterable[Metric]:
-    """Read the cluster and the counts of shared storage; there is nothing to read if the storage is the broker's own."""
+    """Read the cluster and the counts of shared storage.
+
+    There is nothing to read if the storage is the broker's own.
+    """
     counts, cluster = broker.storage.shared_counts, broker.cluster
     if counts is None:
         return

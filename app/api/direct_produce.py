@@ -16,6 +16,8 @@ from stele.wire.record_batch import HEADER_BYTES, build_rows
 
 from ..broker.produce import Acks, PendingProduce
 from ..errors import SteleError
+from ..security.acl import WRITE_TOPIC
+from ..security.authorizer import Access
 from ..settings import Settings
 from .errors import problem_response
 from .http_traffic import HttpTraffic
@@ -61,7 +63,7 @@ class DirectProduce:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         topic = None if scope["type"] != "http" or scope["method"] != "POST" else self._topic_of(scope)
         acks = None if topic is None else _ACKS.get(scope["query_string"])
-        if topic is None or acks is None or not self._is_plain(scope):
+        if topic is None or acks is None or not self._is_plain(scope, topic):
             await self._app(scope, receive, send)
             return
         begin_s = time.perf_counter()
@@ -97,16 +99,20 @@ class DirectProduce:
         self._note(time.perf_counter() - begin_s)
 
     def _topic_of(self, scope: Scope) -> str | None:
-        """Return the topic of a request whose path is the route's and has nothing to decode, else None."""
+        """Return the topic of a path that is the route's and needs no decoding, else None."""
         path: bytes = scope.get("raw_path") or b""
         if not path.startswith(_PREFIX) or not path.endswith(_SUFFIX):
             return None
         name = path[len(_PREFIX) : -len(_SUFFIX)]
         return None if b"/" in name or b"%" in name else name.decode("latin-1")
 
-    def _is_plain(self, scope: Scope) -> bool:
-        """Return whether only the body decides, and no right or quota."""
-        if scope.get("stele.access") is not None or self._broker.quotas.is_active:
+    def _is_plain(self, scope: Scope, topic: str) -> bool:
+        """Return whether only the body decides.
+
+        There is no quota, and any right was used before.
+        """
+        access: Access | None = scope.get("stele.access")
+        if self._broker.quotas.is_active or not (access is None or access.was_allowed(WRITE_TOPIC, topic)):
             return False
         for name, value in scope["headers"]:
             if name == b"content-type":
@@ -120,7 +126,9 @@ class DirectProduce:
         return True
 
     def _append(self, name: str, body: bytes, acks: Acks) -> tuple[PendingProduce, int] | None:
-        """Append the one record of ``body``; None if the application must look at the request.
+        """Append the one record of ``body``.
+
+        None if the application must look at the request.
 
         Nothing has been stored then.
         """
@@ -147,7 +155,10 @@ class DirectProduce:
 
 
 def _refused(pending: PendingProduce, timestamp_ms: int, error: SteleError) -> Chunk:
-    """Return the chunk of a record that was appended, and not acknowledged because of ``error``."""
+    """Return the chunk of a record that was not acknowledged because of ``error``.
+
+    It was appended.
+    """
     chunk = Chunk(0)
     chunk.partitions.append(pending.partition)
     chunk.timestamps.append(timestamp_ms)

@@ -1,4 +1,4 @@
-"""Forward requests for groups to the broker that coordinates them, and accept those that other brokers forward.
+"""Forward group requests to their coordinator, and accept forwarded ones.
 
 ``ForwardGroups`` runs after the login; the coordinator gets the principal and the address of the client, signed.
 ``AcceptForwarded`` replaces the login for requests with a signature. A forwarded request is not forwarded
@@ -108,7 +108,7 @@ class ForwardGroups:
 
 
 class AcceptForwarded:
-    """ASGI middleware that serves what other brokers forward, and passes all else to ``login``."""
+    """ASGI middleware that serves forwarded requests, and passes others to ``login``."""
 
     def __init__(
         self, app: ASGIApp, login: ASGIApp, security: ListenerSecurity, forwarding: Forwarding
@@ -218,7 +218,9 @@ def _group_of(scope: Scope) -> str | None:
 
 
 async def groups_elsewhere(request: Request) -> tuple[list[dict[str, Any]], int]:
-    """Return the groups that other brokers list for a request, and the number of shards that none has listed.
+    """Return the groups that other brokers list, and the shards that none listed.
+
+    The shards are a number.
 
     There are none if another broker asks, or there is no other.
     """

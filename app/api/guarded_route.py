@@ -1,4 +1,4 @@
-"""Check the rights of a request between routing and its route, and again while the response streams."""
+"""Check the rights of a request before its route, and again while it streams."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class _Watched(Response):
 
 
 def guarded_app(app: ASGIApp, methods: set[str] | None, path: str) -> ASGIApp:
-    """Return ``app``, which serves one route that FastAPI knows nothing of, behind a check of its needs."""
+    """Return ``app``, a route outside FastAPI, behind a check of its needs."""
     needs = needs_of(methods, path)
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Limit what a connection of the HTTP listener may send outside of bodies, before anybody has logged in.
+"""Limit what a connection may send outside of bodies before a login.
 
 httptools collects the URL, the header fields and the trailers of a request without a
 limit, and uvicorn waits for the rest of a head without one.
@@ -28,7 +28,7 @@ _TOO_LARGE_ANSWER = (
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """A connection of uvicorn whose heads have a largest size, and a time in which they must be complete."""
+    """A connection of uvicorn that limits the size of heads and the time for them."""
 
     head_timeout_s: float
 
@@ -83,7 +83,7 @@ class LimitedProtocol(HttpToolsProtocol):
     # ──
 
     def _awaits_rest(self) -> bool:
-        """Return whether a head has begun, or a body goes on that was answered already, as without a login."""
+        """Return whether a head has begun, or the body of an answered request goes on."""
         return bool(self._bytes_outside) if self._is_in_head else self.cycle.response_complete
 
     def _is_head_too_large(self) -> bool:

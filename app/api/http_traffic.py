@@ -32,7 +32,10 @@ _REFUSED_S = 2.0
 
 
 class CountedProtocol(LimitedProtocol):
-    """A connection of the HTTP listener; ``host`` and ``refusal``, why it was not admitted, are set before it begins."""
+    """A connection of the HTTP listener.
+
+    ``host`` and ``refusal``, why it was not admitted, are set before it begins.
+    """
 
     refusal: str | None = None
     # The address that it was admitted for.
@@ -172,7 +175,9 @@ def counted_protocol(
     frame_timeout_ms: int,
     login_timeout_ms: int | None = None,
 ) -> type[CountedProtocol]:
-    """Return a uvicorn protocol that reports to ``traffic`` and leaves ``admission`` when it is closed.
+    """Return a uvicorn protocol that reports to ``traffic``.
+
+    It leaves ``admission`` when it is closed.
 
     A refused connection gets 503 as the answer to its first request, if that arrives
     within two seconds. uvicorn closes a connection that is idle after a request; this

@@ -1,4 +1,6 @@
-"""Export the metrics of the broker for Prometheus, with a bounded number of series.
+"""Export the metrics of the broker for Prometheus.
+
+The number of series is bounded.
 
 Labels are route templates, methods, status classes and protocols. A limited number of
 topics and groups have their own series; the others are summed up as ``(others)``.
@@ -56,7 +58,10 @@ class RequestCounts:
         self._seconds.labels(method, route).observe(seconds)
 
     def noting(self, method: str, route: str, status: int) -> Callable[[float], None]:
-        """Return ``note`` for requests that have all but the time in common; there are no series before the first."""
+        """Return ``note`` for requests that have all but the time in common.
+
+        There are no series before the first.
+        """
         count: Counter | None = None
         times: Histogram | None = None
 
@@ -100,7 +105,10 @@ class HttpMetrics:
 
 
 def observe_broker(state: ApiState, registry: CollectorRegistry) -> None:
-    """Register the metrics of the broker: gauges read per scrape, and the time of each sync."""
+    """Register the metrics of the broker.
+
+    Gauges read per scrape, and the time of each sync.
+    """
     broker = state.broker
     topics = Gauge("stele_topics", "Number of topics.", registry=registry)
     topics.set_function(lambda: len(broker.topics()))

@@ -104,7 +104,10 @@ class NdjsonUpload(Response):
             self._progress.set()
 
     def _take(self, block: bytes) -> None:
-        """Add whole lines: decoded together, or one by one if one of them is special or invalid."""
+        """Add whole lines.
+
+        Decoded together, or one by one if one of them is special or invalid.
+        """
         if self._upload.add_lines(block):
             return
         for line in block.split(b"\n"):

@@ -120,7 +120,10 @@ def decode_record(text: bytes | Raw) -> NewRecord:
 
 
 def decode_topic_record(text: bytes | Raw) -> tuple[str | None, NewRecord]:
-    """Decode the JSON text of a record that names its topic. Raises ``InvalidRequest``."""
+    """Decode the JSON text of a record that names its topic.
+
+    Raises ``InvalidRequest``.
+    """
     try:
         record = _decode_record(text)
         return record.topic, _new_record(record)
@@ -223,7 +226,10 @@ def _from_b64(text: str, name: str) -> bytes:
 
 
 def record_out(partition: int, record: RecordView, *, parse_values: bool) -> RecordOut:
-    """Encode a stored record; with ``parse_values`` a value that is valid JSON appears as JSON."""
+    """Encode a stored record.
+
+    With ``parse_values`` a value that is valid JSON appears as JSON.
+    """
     key = record.key
     shown = RecordOut(partition, record.offset, record.timestamp, None, headers=_NO_HEADERS_OUT)
     if key is not None:
@@ -310,7 +316,7 @@ def _is_json(value: bytes) -> bool:
 
 
 def encode_records(partition: int, records: Sequence[RecordView], *, parse_values: bool) -> bytes:
-    """Encode records as JSON objects separated by commas, without the brackets of a list."""
+    """Encode records as JSON objects separated by commas, without brackets."""
     shown = [record_out(partition, record, parse_values=parse_values) for record in records]
     return encode(shown)[1:-1]
 

@@ -1,4 +1,4 @@
-"""Assign an id to every request, for its answer, its log lines and its problem document."""
+"""Assign an id to every request, for its answer, log lines and problem document."""
 
 from __future__ import annotations
 

@@ -30,7 +30,10 @@ def integer_parameter(
 
 
 def boolean_parameter(request: Request, name: str) -> bool:
-    """Return a ``true`` or ``false`` from the query, False if absent. Raises ``InvalidRequest``."""
+    """Return a ``true`` or ``false`` from the query, False if absent.
+
+    Raises ``InvalidRequest``.
+    """
     text = request.query_params.get(name, "false")
     if text not in ("true", "false"):
         raise InvalidRequest(f"{name} is {text[:40]!r}; it must be true or false")
@@ -38,7 +41,10 @@ def boolean_parameter(request: Request, name: str) -> bool:
 
 
 def isolation_of(request: Request) -> IsolationLevel:
-    """Return ``isolation`` from the query, READ_COMMITTED if absent. Raises ``InvalidRequest``."""
+    """Return ``isolation`` from the query, READ_COMMITTED if absent.
+
+    Raises ``InvalidRequest``.
+    """
     text = request.query_params.get("isolation", "read_committed")
     if text not in ("read_committed", "read_uncommitted"):
         raise InvalidRequest(f"isolation is {text[:40]!r}; it must be read_committed or read_uncommitted")

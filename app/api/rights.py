@@ -1,4 +1,6 @@
-"""What a client must be allowed to do, per route of the HTTP listener. A route without a row is refused.
+"""What a client must be allowed to do, per route of the HTTP listener.
+
+A route without a row is refused.
 
 A need names a right and where the request names the resource. Whether that exists is
 never looked at before the right. Lists leave out what the client may not see; routes
@@ -106,7 +108,10 @@ PRODUCER_STATE = Need(
 
 
 def _in_route(*actions: Action) -> Need:
-    """Return the need of a route that checks by itself, because its body decides, or that filters a list."""
+    """Return the need of a route that checks its rights by itself.
+
+    Either its body decides, or it filters a list.
+    """
     return Need(actions, lambda access, request: None)
 
 
@@ -246,13 +251,13 @@ def access_of(request: Request) -> Access | None:
 
 
 def is_seen(request: Request, action: Action) -> Callable[[str], bool]:
-    """Return whether a list may have a name, for clients that may do ``action`` with it."""
+    """Return whether a list may show a name to clients that may do ``action``."""
     access = access_of(request)
     return (lambda name: True) if access is None else (lambda name: access.sees(action, name))
 
 
 def require(request: Request, action: Action, names: Iterable[str]) -> None:
-    """Raise AuthorizationError if the client may not do ``action`` with one of ``names``."""
+    """Raise AuthorizationError if ``action`` is denied for one of ``names``."""
     access = access_of(request)
     if access is not None:
         for name in names:
@@ -260,7 +265,10 @@ def require(request: Request, action: Action, names: Iterable[str]) -> None:
 
 
 def require_write(request: Request, name: str) -> None:
-    """Raise AuthorizationError unless the client may write to a topic, and create it if the write would."""
+    """Raise AuthorizationError unless the client may write to a topic.
+
+    If the write would create the topic, the client must have the right to create it.
+    """
     access = access_of(request)
     if access is not None:
         broker = broker_of(request)
@@ -270,6 +278,9 @@ def require_write(request: Request, name: str) -> None:
 
 
 def require_lease(request: Request, group: str, token: str) -> None:
-    """Raise AuthorizationError unless the client may read all that a lease holds, whoever polled it."""
+    """Raise AuthorizationError unless the client may read all that a lease holds.
+
+    It does not matter which client polled it.
+    """
     if access_of(request) is not None:
         require(request, READ_TOPIC, (part.topic for part in Lease.of_token(group, token).partitions))

@@ -50,7 +50,10 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers, because ``app.main`` closes all listeners together."""
+    """uvicorn without its signal handlers.
+
+    ``app.main`` closes all listeners together.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,6 @@
-"""Sessions of the console: an opaque random id in a cookie, everything else in memory (RFC 6265).
+"""Sessions of the console.
+
+An opaque random id in a cookie, everything else in memory (RFC 6265).
 
 The cookie is HttpOnly and SameSite=Strict, and under TLS Secure with the prefix
 ``__Host-``. Its name has the port, because browsers send cookies to every port of a host.
@@ -28,7 +30,10 @@ class _Session:
 
 
 class Sessions:
-    """Ids are kept as hashes, so that none can be read from memory dumps or by timing a lookup."""
+    """Ids are kept as hashes.
+
+    So none can be read from a memory dump, or by timing a lookup.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -44,7 +49,10 @@ class Sessions:
         return session_id
 
     def find(self, session_id: str) -> Login | None:
-        """Return the login of a session, None if there is none, or it or its login is over."""
+        """Return the login of a session.
+
+        None if there is none, or if the session or its login has expired.
+        """
         key = _key(session_id)
         session = self._sessions.get(key)
         if session is None:

@@ -28,7 +28,10 @@ def filter_of(request: Request) -> Filter:
 
 
 def parse_values_of(request: Request) -> bool:
-    """Return whether the query has ``as=json``: values that are JSON appear as JSON. Raises ``InvalidRequest``."""
+    """Return whether the query has ``as=json``: values that are JSON appear as JSON.
+
+    Raises ``InvalidRequest``.
+    """
     shape = request.query_params.get("as")
     if shape not in (None, "json"):
         raise InvalidRequest(f"as is {shape[:40]!r}; give json, or leave it out")

@@ -78,7 +78,7 @@ class StreamSlot:
         self._until = asyncio.timeout(None)
 
     def sending(self, send: Send) -> Send:
-        """Wrap ``send`` so that it raises ``AnswerAborted`` when another stream gets the slot."""
+        """Wrap ``send`` to raise ``AnswerAborted`` when another stream gets the slot."""
 
         async def watched(message: Message) -> None:
             self.waits_since_s = asyncio.get_running_loop().time()
@@ -98,7 +98,7 @@ class StreamSlot:
 
 
 class SlottedStream(StreamingResponse):
-    """Response that holds one of ``slots`` while it streams ``content``, or answers 429.
+    """Response that holds one of ``slots`` while it streams, or answers 429.
 
     ``slots`` None means no limit. ``content`` may raise ``AnswerAborted``, and is closed
     with the response.

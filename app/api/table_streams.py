@@ -1,4 +1,6 @@
-"""Encode the table of a compacted topic as NDJSON, or as server-sent events that go on with its changes.
+"""Encode the table of a compacted topic as NDJSON or server-sent events.
+
+Events go on with the changes of the table.
 
 ::
 
@@ -34,7 +36,10 @@ _BLOCK_BYTES = 64 * 1024
 
 
 async def table_lines(broker: Broker, snapshot: TableSnapshot, shown: Shown) -> AsyncGenerator[bytes]:
-    """Yield records and errors as NDJSON, and a last line with the positions from which changes follow."""
+    """Yield records and errors as NDJSON.
+
+    The last line has the positions from which changes follow.
+    """
     count, has_failed = 0, False
     block = bytearray()
     async with aclosing(snapshot.slices()) as slices:
@@ -64,7 +69,9 @@ async def table_events(
     shown: Shown,
     on_end: Callable[[], object],
 ) -> AsyncGenerator[bytes]:
-    """Yield server-sent events without end: the table, its end, and every change after it.
+    """Yield server-sent events without end.
+
+    The table, its end, and every change after it.
 
     ``on_end`` is called at the end of the snapshot.
     """

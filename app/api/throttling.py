@@ -56,7 +56,7 @@ def quota_of(method: str, path: str) -> QuotaKey | None:
 
 
 def page_bytes_max(request: Request, wanted: int) -> int:
-    """Return ``wanted``, or what the quota of the client allows at once if that is less."""
+    """Return ``wanted``, or less if the client's quota allows less at once."""
     return min(wanted, request.scope.get(_PAGE_BYTES, wanted))
 
 

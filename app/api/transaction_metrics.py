@@ -1,4 +1,7 @@
-"""Export how many transactions are open, how they ended, and what holds back last stable offsets."""
+"""Export open transactions, their outcomes, and the age of the oldest ones.
+
+The oldest ones hold back last stable offsets.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from ..transactions.messages import TransactionCounts
 
 
 def transaction_metrics(counts: TransactionCounts, holds: StableOffsetHolds) -> Iterable[Metric]:
-    """Read the totals of the coordinator, and the last stable offsets of the last sample."""
+    """Read the coordinator's totals and the sampled last stable offsets."""
     for name, text, value in (
         ("stele_transactions_committed", "Transactions committed.", counts.committed),
         (

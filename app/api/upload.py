@@ -74,7 +74,10 @@ class Chunk:
                 self.refused[partition] = error
 
     def error_at(self, index: int) -> SteleError | None:
-        """Return the error of the record at ``index`` in this chunk, None if it was stored."""
+        """Return the error of the record at ``index`` of this chunk.
+
+        None if it was stored.
+        """
         partition = self.partitions[index]
         return self.errors[index] if partition == _ERROR else self.refused.get(partition)
 
@@ -90,7 +93,10 @@ class Chunk:
 
 
 async def settle_all(chunks: list[Chunk], timeout_ms: int) -> None:
-    """Settle chunks, last one first, because the sync of a chunk covers those before it."""
+    """Settle chunks, the last one first.
+
+    The sync of a chunk covers those before it.
+    """
     for chunk in reversed(chunks):
         await chunk.settle(timeout_ms)
 
@@ -128,7 +134,10 @@ class Upload:
         self.records = 0
 
     def partition_of(self, record: NewRecord) -> int:
-        """Return the partition of ``record``. Raises ``UnknownPartition``, ``InvalidRequest``."""
+        """Return the partition of ``record``.
+
+        Raises ``UnknownPartition``, ``InvalidRequest``.
+        """
         partition = record.partition if record.partition is not None else self._partition
         if partition is None:
             return self._broker.choose_partition(self._topic, record.key)
@@ -141,7 +150,10 @@ class Upload:
         return partition
 
     def size_of(self, record: NewRecord) -> int:
-        """Return an upper bound of the bytes of ``record`` in a batch. Raises ``BatchTooLarge``."""
+        """Return an upper bound of the bytes of ``record`` in a batch.
+
+        Raises ``BatchTooLarge``.
+        """
         size = record_bytes_max(record)
         if size + HEADER_BYTES > self._limit:
             raise BatchTooLarge(size, limit=self._limit, what="record")
@@ -165,7 +177,7 @@ class Upload:
             raise InvalidTimestamp([RecordError(index, bounds.describe(record.timestamp_ms))])
 
     async def room(self) -> None:
-        """Wait until the produce queue has room, if batches of this topic may go through it."""
+        """Wait for room in the produce queue, if this topic's batches may go through it."""
         if self._broker.is_produce_queue_full and self._broker.may_queue(self._topic):
             await self._broker.produce_room()
 
@@ -181,7 +193,10 @@ class Upload:
         self._add_row(partition, (timestamp_ms, record.key, record.value, record.headers), size)
 
     def add_lines(self, block: bytes) -> bool:
-        """Add whole NDJSON lines; False if they must be added one by one, see ``decode_lines``."""
+        """Add whole NDJSON lines.
+
+        False if they must be added one by one, see ``decode_lines``.
+        """
         now_ms = self._broker.now_ms()
         rows = decode_lines(block, now_ms)
         size = len(block) + _RECORD_OVERHEAD_BYTES * len(rows or ())
@@ -207,7 +222,10 @@ class Upload:
         return True
 
     def _make_room(self, partition: int, size: int, count: int) -> bool:
-        """Begin a new chunk if ``count`` records more do not fit; False if that is not allowed."""
+        """Begin a new chunk if ``count`` records more do not fit.
+
+        False if that is not allowed.
+        """
         if self._sizes.get(partition, HEADER_BYTES) + size > self._limit:
             if self._identity is not None:
                 return False

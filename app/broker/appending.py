@@ -121,7 +121,9 @@ class Appender:
     def _check_transactional(
         self, topic: Topic, header: rb.BatchHeader, transaction: TransactionalProduce | None
     ) -> None:
-        """Check the parts of a transactional or control batch that depend on no producer's state.
+        """Check what does not depend on producer states, in a batch of a transaction.
+
+        Control batches are checked, too.
 
         Raises ``InvalidBatch``, ``InvalidRequest``.
         """
@@ -149,7 +151,10 @@ class Appender:
         sync_later: bool,
         transaction: TransactionalProduce | None,
     ) -> PendingProduce:
-        """Append batches that parse; the engine checks them against the states of their producers."""
+        """Append batches that parse.
+
+        The engine checks them against the states of their producers.
+        """
         if len(headers) != 1 and any(header.has_producer_id for header in headers):
             raise InvalidBatch("an idempotent producer sends one batch per partition at a time")
         needs_state, admit = False, None
@@ -243,7 +248,10 @@ class Appender:
         transaction: TransactionalProduce | None,
         prepare: Callable[[bytearray, list[rb.BatchHeader]], PreparedBatches],
     ) -> PendingProduce:
-        """Reserve the position of these batches, and append what ``prepare`` returns in a thread."""
+        """Reserve a position for these batches.
+
+        What ``prepare`` returns in a thread is appended there.
+        """
 
         def append(prepared: PreparedBatches) -> PendingProduce:
             current = self._topics.get(topic.name)

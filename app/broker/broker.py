@@ -193,7 +193,10 @@ class Broker:
     # ── topics ──
 
     def topic(self, name: str) -> Topic:
-        """Return a topic. Raises ``UnknownTopic``, ``InternalTopic``, ``InvalidTopicName``."""
+        """Return a topic.
+
+        Raises ``UnknownTopic``, ``InternalTopic``, ``InvalidTopicName``.
+        """
         return self._topics.topic(name)
 
     def readable_topic(self, name: str) -> Topic:
@@ -213,7 +216,9 @@ class Broker:
         return self._topics.get(name) is not None or name in self._virtual
 
     async def find_topics(self, names: Iterable[str]) -> None:
-        """Ask the other brokers if this one does not know all topics; ``topic`` has the answer.
+        """Ask the other brokers if this one does not know all topics.
+
+        ``topic`` has the answer.
 
         Raises ``StorageUnavailable``.
         """
@@ -350,7 +355,7 @@ class Broker:
         self._appender.gate = gate
 
     def append_markers(self, orders: Sequence[MarkerOrder], *, sync: bool = False) -> list[AppendTicket]:
-        """Append markers, which end transactions, before the event loop runs anything else.
+        """Append the markers of ended transactions in this turn of the event loop.
 
         Returns a ticket per order. Readers see the end of the transactions at once, if the data was synced; with ``sync``
         a ticket is done when its marker is synced. Nothing is appended, and the ticket has no
@@ -375,7 +380,9 @@ class Broker:
         return self._producers.open_transactions(name)
 
     async def sync(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """Sync what was appended to these partitions before the call; those that do not exist are left out.
+        """Sync what was appended to these partitions before the call.
+
+        Those that do not exist are left out.
 
         Raises ``LogDirFailed``.
         """
@@ -471,7 +478,7 @@ class Broker:
         *,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> None:
-        """Return when a partition has a record at or after its offset, or after ``timeout_ms``.
+        """Wait for a record at or after the offset of any partition, or the timeout.
 
         ``positions`` has an offset per topic and partition. With READ_COMMITTED records of open
         transactions do not count.
@@ -499,7 +506,7 @@ class Broker:
         return self._topics.partition(topic, partition)
 
     async def refresh(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Let ``log_state`` include all that any broker has appended to ``partitions`` before the call.
+        """Refresh ``log_state`` with all earlier appends of any broker to ``partitions``.
 
         Await it before a request is refused because of an end, or is answered with one. Partitions that do
         not exist, or are internal, are left out.
@@ -576,7 +583,10 @@ class Broker:
         return await self._engine.producer(self._partition(topic, partition), producer_id)
 
     def log_state(self, topic: str, partition: int) -> LogState:
-        """Return the offsets and size of a partition. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        """Return the offsets and size of a partition.
+
+        Raises ``UnknownTopic``, ``UnknownPartition``.
+        """
         return self._reader.log_state(topic, partition)
 
     def leader_epoch(self, topic: str, partition: int) -> int:

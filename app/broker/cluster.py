@@ -1,4 +1,6 @@
-"""The other brokers: who they are, what they change, and what only one of them does at a time.
+"""The other brokers.
+
+Who they are, what they change, and what only one of them does at a time.
 
 ``SharedCluster`` asks the database four times per second what changed and tells it once a second that this broker
 is alive. Whoever must know at once, because a topic is unknown or is about to be changed, asks for a
@@ -41,7 +43,10 @@ _REGISTER_MS = 2 * DEAD_MS
 
 
 class Cluster(Protocol):
-    """What the broker knows of its cluster; the brokers are none unless there may be several."""
+    """What the broker knows of its cluster.
+
+    The brokers are none unless there may be several.
+    """
 
     @property
     def is_shared(self) -> bool:
@@ -73,11 +78,17 @@ class Cluster(Protocol):
         ...
 
     def report_by(self, make: Callable[[], Mapping[str, Any]]) -> None:
-        """Let each heartbeat carry what ``make`` returns, a small JSON object; surveys show it."""
+        """Let each heartbeat carry what ``make`` returns, a small JSON object.
+
+        Surveys show it.
+        """
         ...
 
     async def refresh(self) -> None:
-        """Take over all changes that any broker made before the call. Raises ``StorageUnavailable``."""
+        """Take over all changes that any broker made before the call.
+
+        Raises ``StorageUnavailable``.
+        """
         ...
 
     def observe(self, kind: str, observer: Callable[[], Awaitable[None]]) -> None:
@@ -166,7 +177,7 @@ class SharedCluster:
         self._make_report = make
 
     def lease_moved(self) -> asyncio.Future[None]:
-        """Return a future that ends when a lease is next known to have another holder, or none."""
+        """Return a future for when a lease is known to have another holder, or none."""
         if self._moved is None:
             self._moved = asyncio.get_running_loop().create_future()
         return self._moved
@@ -176,7 +187,7 @@ class SharedCluster:
         return self._keeper.is_held(name)
 
     def _check_alone(self) -> None:
-        """Leave this broker out of what clients are shown while it cannot reach the database."""
+        """Hide this broker from clients while it cannot reach the database."""
         own = self._self
         if own is None or self._clock.monotonic_ms() - self._beat_ms < DEAD_MS:
             return

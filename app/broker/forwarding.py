@@ -1,4 +1,6 @@
-"""Forward group requests to the broker that coordinates the group, one hop, over its HTTP listener.
+"""Forward group requests over HTTP to the broker that coordinates the group.
+
+There is one hop at most.
 
 Listeners hand over what the client sent and return what the coordinator answers. The request is signed
 (``app.security.forwarding``), so the coordinator knows the client without its password.
@@ -39,7 +41,10 @@ class ForwardedRequest:
 
 
 class ForwardedResponse(NamedTuple):
-    """The response of the coordinator; the body is still compressed if the coordinator compressed it."""
+    """The response of the coordinator.
+
+    The body is still compressed if the coordinator compressed it.
+    """
 
     status: int
     headers: Headers
@@ -61,7 +66,10 @@ class Forwarder:
         self._client: httpx.AsyncClient | None = None
 
     def target(self, group: str) -> Member | None:
-        """Return the other broker that has the lease on a group, None if this one has it or none is known to."""
+        """Return the other broker that has the lease on a group.
+
+        None if this one has it, or none is known to.
+        """
         return self._holder(lease_of_group(group))
 
     def _holder(self, name: str) -> Member | None:
@@ -71,7 +79,7 @@ class Forwarder:
         return next((m for m in self._cluster.members if m.incarnation == lease.incarnation), None)
 
     def shards_elsewhere(self) -> list[tuple[Member, str]]:
-        """Return the other brokers that have leases on groups, each with one of these leases."""
+        """Return the other brokers with leases on groups, each with one of these."""
         found = {holder.incarnation: (holder, n) for n in SHARD_LEASES if (holder := self._holder(n))}
         return list(found.values())
 
@@ -80,7 +88,10 @@ class Forwarder:
         return sum(self._cluster.lease(name) is None for name in SHARD_LEASES)
 
     async def send(self, group: str, member: Member, request: ForwardedRequest) -> ForwardedResponse:
-        """Send a request about a group to the holder of its lease, and return the response. Raises as ``ask``."""
+        """Send a request to the holder of the group's lease; return the response.
+
+        Raises the errors of ``ask``.
+        """
         return await self.ask(member, lease_of_group(group), request)
 
     async def ask(self, member: Member, lease: str, request: ForwardedRequest) -> ForwardedResponse:

@@ -1,4 +1,6 @@
-"""Reads compacted topics by key: the newest record of one key, and which records are the newest.
+"""Reads compacted topics by key.
+
+The newest record of one key, and which records are the newest.
 
 Producers assign keys to partitions in different ways: Java clients, and Stele, hash
 with murmur2, librdkafka with CRC32 unless it is told otherwise, and any producer may
@@ -47,7 +49,9 @@ class KeyedReader:
     async def newest_record(
         self, topic: str, key: bytes, *, partition: int | None = None
     ) -> KeyedRecord | None:
-        """Return the newest committed record of ``key``, which may be a tombstone; None if there is none.
+        """Return the newest committed record of ``key``, which may be a tombstone.
+
+        None if there is none.
 
         Without ``partition`` all partitions are looked at. If several have records of the
         key, the record with the newest timestamp counts, among equal ones that of the
@@ -98,7 +102,7 @@ class KeyedReader:
         return None
 
     async def newest_offsets(self, topic: str, partition: int, end_offset: int) -> NewestOffsets:
-        """Return which records are the newest of their keys among those below ``end_offset``.
+        """Return which records below ``end_offset`` are the newest of their keys.
 
         The result is remembered for a while, within ``table_memory_bytes_max``.
 
@@ -121,7 +125,7 @@ class KeyedReader:
         return await self._engine.newest_offsets(name, end_offset)
 
     def compacted_until(self, topic: str, partition: int) -> int:
-        """Return an offset so that each record that compaction removed has a newer one of its key before it.
+        """Return an offset before which each compacted record has a newer one of its key.
 
         Raises ``UnknownTopic``, ``UnknownPartition``, ``TopicNotCompacted``.
         """

@@ -1,4 +1,6 @@
-"""Keeps the leases of a broker: takes those that are free, renews them together, and says who works.
+"""Keeps the leases of a broker.
+
+Takes those that are free, renews them together, and says who works.
 
 A lease that is *spread* has a preferred broker, by rendezvous hashing of its name over the live brokers. A broker
 gives such a lease to its preferred one once that is alive: it ends the work, then releases the lease, so the work
@@ -54,7 +56,9 @@ class _HeldLease:
 
 
 class LeaseKeeper:
-    """The leases that one broker wants. ``run_blocking`` runs a call of ``membership`` in its thread.
+    """The leases that one broker wants.
+
+    ``run_blocking`` runs a call of ``membership`` in its thread.
 
     ``known`` returns the lease in force, ``members`` the live brokers, as of the last look at the cluster.
     """

@@ -102,7 +102,10 @@ class PendingProduce:
         )
 
     def placed(self) -> tuple[int, int, int]:
-        """Return base offset, append time and log start offset of ``result``, at less cost. Raises the same."""
+        """Return base offset, append time and log start offset, faster than ``result``.
+
+        Raises the same errors.
+        """
         ticket = self._ticket
         if ticket.future is not None:
             ticket.future.result()

@@ -68,7 +68,7 @@ class ProduceQueue:
         self._woken: asyncio.Future[None] | None = None
 
     def is_busy(self, name: TopicPartition) -> bool:
-        """Return whether later produces of this partition must queue, because one waits already."""
+        """Return whether later produces of this partition must queue after a waiting one."""
         return name in self._jobs
 
     @property
@@ -104,7 +104,10 @@ class ProduceQueue:
         self._wake()
 
     def _wake(self) -> None:
-        """Wake the caller that has waited longest, unless one that was woken has yet to put its batches."""
+        """Wake the caller that has waited longest.
+
+        It does nothing while a caller that was woken has not put its batches yet.
+        """
         while self._woken is None and self._waiters and not self.is_full:
             waiter = self._waiters.popleft()
             if not waiter.done():

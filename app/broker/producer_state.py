@@ -84,7 +84,10 @@ class ProducerStates:
     """The producers of one partition. Implements ``storage.engine.ProducerState``."""
 
     def __init__(self, clock: Clock, *, named_epochs: Mapping[int, int] | None = None) -> None:
-        """``named_epochs`` are the newest epochs of named producers, by id; their owner changes them."""
+        """``named_epochs`` are the newest epochs of named producers, by id.
+
+        Their owner changes them.
+        """
         self._clock = clock
         self._named_epochs: Mapping[int, int] = {} if named_epochs is None else named_epochs
         self._producers: dict[int, _Producer] = {}
@@ -122,7 +125,10 @@ class ProducerStates:
         return [view for producer_id in self._producers if (view := self.view(producer_id)) is not None]
 
     def open_transactions(self, topic_partition: TopicPartition) -> list[OpenTransaction]:
-        """Return the open transactions, oldest first; ``topic_partition`` is the name of this partition."""
+        """Return the open transactions, oldest first.
+
+        ``topic_partition`` is the name of this partition.
+        """
         return [
             OpenTransaction(
                 topic_partition=topic_partition,
@@ -220,7 +226,10 @@ class ProducerStates:
         return self._open.end(header, marker)
 
     def expire(self, before_ms: int) -> None:
-        """Forget producers whose last batch arrived before ``before_ms``, unless a transaction is open."""
+        """Forget producers whose last batch arrived before ``before_ms``.
+
+        Producers with an open transaction are kept.
+        """
         self._refused.clear()
         expired = [
             producer_id
@@ -231,7 +240,10 @@ class ProducerStates:
             del self._producers[producer_id]
 
     def clear(self) -> None:
-        """Forget everything except open transactions, because batches are missing from here on."""
+        """Forget everything except open transactions.
+
+        Batches are missing from here on.
+        """
         self._refused.clear()
         kept = {producer_id: self._producers[producer_id] for producer_id in self._open}
         for producer in kept.values():
@@ -250,7 +262,10 @@ class ProducerStates:
         self._open = OpenTransactions()
 
     def last_batches(self) -> frozenset[int]:
-        """Return the base offset of the last batch of each producer; without one, that of its last marker."""
+        """Return the base offset of the last batch of each producer.
+
+        Without one, that of its last marker.
+        """
         return frozenset(
             state.batches[-1].base_offset if state.batches else state.marker_offset
             for state in self._producers.values()

@@ -1,4 +1,4 @@
-"""How many records of a batch lie at or after an offset, and which offset follows them.
+"""Count the records of a batch at or after an offset, and find the next offset.
 
 The header of a batch without holes tells both. Of a batch that compaction has taken records
 from it tells only the number: such a batch is decoded if it is not wanted as a whole.
@@ -18,7 +18,9 @@ from .fetch import Fetched, batch_in_turns
 async def count_records(
     fetched: Fetched, header: rb.BatchHeader, offset: int, wanted: int
 ) -> tuple[int, int]:
-    """Count the records of one batch at or after ``offset``, up to ``wanted`` (at least 1).
+    """Count the records of a batch at or after ``offset``, up to ``wanted``.
+
+    ``wanted`` is at least 1.
 
     Returns the number, and the offset to continue from after them: that after the batch
     unless it has more. Whoever decodes a batch whose records do not parse reports it; here

@@ -25,7 +25,9 @@ def is_checked_in_thread(header: rb.BatchHeader) -> bool:
 
 
 def check_keys(topic: str, batches: bytearray | memoryview, headers: Sequence[rb.BatchHeader]) -> None:
-    """Check batches for the compacted ``topic``; those that arrive and are for a thread hold up the event loop.
+    """Check batches for the compacted ``topic``.
+
+    Those that arrive and are for a thread hold up the event loop.
 
     Raises:
         InvalidBatch: records do not parse.

@@ -1,4 +1,6 @@
-"""What operators ask about how partitions are stored: segment files, free space, compaction.
+"""What operators ask about how partitions are stored.
+
+Segment files, free space, compaction.
 
 Listeners call it through ``Broker.storage``. An engine may keep no files on this machine.
 """
@@ -23,13 +25,19 @@ class StorageViews:
         self._virtual = virtual
 
     def segment_count(self, topic: str, partition: int) -> int:
-        """Return the number of segment files. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        """Return the number of segment files.
+
+        Raises ``UnknownTopic``, ``UnknownPartition``.
+        """
         name = self._topics.partition(topic, partition)
         views = self._engine.disk_views
         return 0 if views is None else views.segment_count(name)
 
     async def segments(self, topic: str, partition: int) -> list[SegmentState]:
-        """Return the segment files, oldest first; none in memory. Raises ``UnknownTopic``, ``UnknownPartition``."""
+        """Return the segment files, oldest first; none in memory.
+
+        Raises ``UnknownTopic``, ``UnknownPartition``.
+        """
         name = self._topics.partition(topic, partition)
         views = self._engine.disk_views
         return [] if views is None else await views.segments(name)
@@ -53,7 +61,10 @@ class StorageViews:
         return await views.verify(name, should_stop)
 
     async def disk_space(self) -> DiskSpace | None:
-        """Return the space of the file system; None if no files are kept. Raises ``StorageError``."""
+        """Return the space of the file system; None if no files are kept.
+
+        Raises ``StorageError``.
+        """
         views = self._engine.disk_views
         return None if views is None else await views.space()
 

@@ -27,7 +27,9 @@ _WAIT_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyNow:
-    """The last survey and its age. ``problem`` says why there is no younger one, None if there should be none.
+    """The last survey and its age.
+
+    ``problem`` says why there is no younger one, None if there should be none.
 
     ``objects`` is None until the first count has ended.
     """
@@ -51,7 +53,10 @@ class RoundTripTimes(Protocol):
 
 
 class PostgresTimes(Protocol):
-    """How this broker reaches PostgreSQL: totals since its start, and the round trips of the last minute."""
+    """How this broker reaches PostgreSQL.
+
+    Totals since its start, and the round trips of the last minute.
+    """
 
     @property
     def errors(self) -> int: ...
@@ -94,7 +99,10 @@ class Surveys:
         )
 
     async def now(self) -> SurveyNow:
-        """Return a survey that is a second old at most; an older one if the database does not answer soon."""
+        """Return a survey that is a second old at most.
+
+        An older one if the database does not answer soon.
+        """
         task = self._task
         if task is None and self._clock.monotonic_ms() >= self._next_ms:
             task = self._task = asyncio.create_task(self._take())

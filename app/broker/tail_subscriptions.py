@@ -1,4 +1,7 @@
-"""Subscriptions to new records, so that a live tail need not look at every partition."""
+"""Subscriptions to new records.
+
+With them, a live tail need not look at every partition.
+"""
 
 from __future__ import annotations
 

@@ -117,7 +117,10 @@ def _without_null(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 class TopicsRefreshed(Protocol):
-    """Gets a topic as it was before a change of another broker and after it; None where it did not exist."""
+    """Gets a topic as it was before a change of another broker and after it.
+
+    None where it did not exist.
+    """
 
     def __call__(self, before: Topic | None, after: Topic | None) -> None: ...
 
@@ -327,7 +330,10 @@ class Topics:
     async def _alter(
         self, name: str, *, partitions: int | None, configs: Mapping[str, str | None], validate_only: bool
     ) -> Topic | None:
-        """Alter a topic; return None if the catalog has another state of it than this broker knows."""
+        """Alter a topic.
+
+        Return None if the catalog has another state of it than this broker knows.
+        """
         async with self._changes:
             existing = self._topics.get(name)
             merged: dict[str, str] = {} if existing is None else dict(existing.configs)

@@ -31,7 +31,10 @@ class TransactionalProduce:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkerOrder:
-    """A marker to append to one partition. ``producer_epoch`` may be higher than that of the batches."""
+    """A marker to append to one partition.
+
+    ``producer_epoch`` may be higher than that of the batches.
+    """
 
     topic_partition: TopicPartition
     producer_id: int
@@ -43,7 +46,7 @@ class TransactionGate(Protocol):
     def admit(
         self, produce: TransactionalProduce, topic_partition: TopicPartition, header: BatchHeader
     ) -> None:
-        """Allow a transactional batch, which is appended before the event loop runs anything else.
+        """Allow a transactional batch, which is appended in this turn of the event loop.
 
         Raises:
             InvalidTransactionState, TransactionAbortable: the partition is not in the transaction.

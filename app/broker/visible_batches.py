@@ -1,4 +1,4 @@
-"""Which batches of a read show their records to a reader, and the bytes without the others.
+"""Which batches of a read are visible to a reader, and the bytes of those.
 
 Two kinds of batches are hidden. *Control batches*, which hold markers, are hidden from every
 reader. With READ_COMMITTED so are the batches of aborted transactions: a batch has one producer,
@@ -41,7 +41,9 @@ def read_bound(read: PartitionRead) -> int:
 
 
 def end_of(read: PartitionRead, offset: int) -> int:
-    """Return the offset from which a reader continues after ``read``, which began at ``offset``.
+    """Return the offset after ``read``, which began at ``offset``.
+
+    A reader continues from there.
 
     That after the last batch, whether or not its records are visible.
     """
@@ -77,7 +79,7 @@ def without_records(header: rb.BatchHeader) -> rb.BatchHeader:
 
 
 async def visible_bytes(read: PartitionRead) -> bytes | bytearray:
-    """Return the batches of ``read`` with a placeholder instead of each run of hidden ones.
+    """Return the batches of ``read``, with a placeholder per run of hidden ones.
 
     They are returned uncopied if none is hidden. A batch that does not pass its CRC stays as it
     is, so that the reader reports it; a batch is hidden only if it does.
@@ -139,7 +141,7 @@ def _continues(run: tuple[rb.BatchHeader, rb.BatchHeader], header: rb.BatchHeade
 
 
 def _placeholder(first: rb.BatchHeader, last: rb.BatchHeader) -> bytes:
-    """Return a batch without records that has the offsets of all from ``first`` to ``last``."""
+    """Return a batch without records for the offsets from ``first`` to ``last``."""
     batch = bytearray(
         rb.HEADER.pack(
             first.base_offset,

@@ -1,4 +1,4 @@
-"""What exists: the catalog of topics, users, ids, brokers, and the store of groups.
+"""The catalog of topics, users, ids and brokers, and the store of groups.
 
 Ids are never assigned twice. Reading order:
 

@@ -1,4 +1,7 @@
-"""The interface of the store that keeps access rules (ACLs). Methods block, as those of ``catalog`` do."""
+"""The interface of the store that keeps access rules (ACLs).
+
+Methods block, as those of ``catalog`` do.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ class AclRecord(NamedTuple):
 class AclStore(Protocol):
     def acls(self) -> list[AclRecord]: ...
     def change_acls(self, added: Sequence[AclRecord], removed: Sequence[AclRecord]) -> None:
-        """Add and remove rules together; one that is there already, or is not, changes nothing."""
+        """Add and remove rules together.
+
+        One that is there already, or is not, changes nothing.
+        """
         ...
 
     def close(self) -> None: ...

@@ -25,7 +25,7 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRecord:
-    """The configurations of a broker, a group or a client metrics subscription, or the quotas of clients.
+    """Configurations of a broker, a group or a client metrics subscription, or quotas.
 
     ``kind`` tells which; ``entity`` is its name, empty for the default of all brokers.
     """

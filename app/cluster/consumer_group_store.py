@@ -1,4 +1,4 @@
-"""What the group store keeps of consumer groups whose partitions the broker assigns (KIP-848)."""
+"""What the store keeps of groups that the broker assigns (KIP-848)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _NEVER = -1
 
 
 class OwnedPartition(NamedTuple):
-    """A partition of a topic by its id: a topic of the same name that is created later is another one."""
+    """A partition of a topic by its id.
+
+    A topic of the same name that is created later is another one.
+    """
 
     topic_id: UUID
     partition: int
@@ -33,7 +36,7 @@ def _none() -> Assigned:
 
 
 class MemberProtocol(NamedTuple):
-    """An assignor that a member of the classic protocol supports, and its metadata for the leader."""
+    """An assignor that a classic member supports, and its metadata for the leader."""
 
     name: str
     metadata: bytes
@@ -67,7 +70,9 @@ class ClassicMembership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMember:
-    """``regex`` is empty without one. ``assignor`` is the member's vote, None for none.
+    """``regex`` is empty without one.
+
+    ``assignor`` is the member's vote, None for none.
 
     ``assigned`` is what the member may read, ``revoking`` what it was told to give up
     and still holds. Both have the epoch since which the member has the partition, from
@@ -100,11 +105,17 @@ class ConsumerMember:
 
     @property
     def is_managed(self) -> bool:
-        """True if the broker takes the steps of the member, which has no process that could."""
+        """True if the broker takes the steps of the member.
+
+        Such a member has no process that could.
+        """
         return self.classic is not None and self.classic.is_managed
 
     def holds(self, partitions: Collection[OwnedPartition] | None) -> bool:
-        """True if every one of ``partitions`` is assigned to it or not given up yet; None is unknown."""
+        """True if every one of ``partitions`` is assigned to it or not given up yet.
+
+        None is unknown.
+        """
         return partitions is not None and all(
             part in self.assigned or part in self.revoking for part in partitions
         )
@@ -114,7 +125,7 @@ class ConsumerMember:
         return self.state is MemberState.STABLE and self.epoch == assignment_epoch
 
     def at_epoch(self, epoch: int) -> ConsumerMember:
-        """Return the member at ``epoch``, with the one that it leaves as ``previous_epoch``."""
+        """Return the member at ``epoch``, which replaces its ``previous_epoch``."""
         return self if epoch == self.epoch else replace(self, epoch=epoch, previous_epoch=self.epoch)
 
 

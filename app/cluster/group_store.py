@@ -1,4 +1,4 @@
-"""The interface of the store that keeps groups, committed offsets and transactions.
+"""The interface of the store of groups, committed offsets and transactions.
 
 Methods block (the embedded store syncs a database file): call them in one
 thread, one at a time. ``write`` is one transaction; when it returns, its effect
@@ -87,7 +87,9 @@ class OffsetRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingOffset:
-    """An offset that a transaction commits: it waits for the end of the transaction of its producer.
+    """An offset that a transaction commits.
+
+    It waits for the end of the transaction of its producer.
 
     A later commit of the same partition in the same group, or a deletion of its offset, drops it.
     """
@@ -99,7 +101,10 @@ class PendingOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndPendingOffsets:
-    """The transaction of a producer ended: its pending offsets are committed, or dropped."""
+    """The transaction of a producer ended.
+
+    Its pending offsets are committed, or dropped.
+    """
 
     producer_id: int
     is_committed: bool
@@ -107,7 +112,7 @@ class EndPendingOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroup:
-    """Delete a group with its offsets, also pending ones, and the states of a share group."""
+    """Delete a group, its offsets, also pending ones, and its share states."""
 
     group: str
 
@@ -132,7 +137,10 @@ class DeleteOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopicOffsets:
-    """Delete the offsets and share states of all groups in ``topic``, except for the id ``besides``."""
+    """Delete what all groups have in ``topic``, except for the id ``besides``.
+
+    That is offsets and share states.
+    """
 
     topic: str
     besides: UUID | None
@@ -181,11 +189,16 @@ class GroupStore(Protocol):
         ...
 
     def transactions(self) -> StoredTransactions:
-        """Return all transactional ids and outcomes, once the store is open. Raises ``GroupStoreFailed``."""
+        """Return all transactional ids and outcomes, once the store is open.
+
+        Raises ``GroupStoreFailed``.
+        """
         ...
 
     def answer_ages(self) -> Sequence[tuple[str, int]]:
-        """Return the idempotency keys that have an answer, and when it was stored; the oldest first.
+        """Return the idempotency keys that have an answer, and when it was stored.
+
+        The oldest first.
 
         Raises ``GroupStoreFailed``.
         """

@@ -28,7 +28,10 @@ class MemberEndpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A broker that is registered. ``incarnation`` is new with each start; endpoints are by listener."""
+    """A broker that is registered.
+
+    ``incarnation`` is new with each start; endpoints are by listener.
+    """
 
     broker_id: int
     incarnation: UUID
@@ -39,7 +42,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A lease in force. ``epoch`` rises with each new holder; ``expires_in_ms`` counts from the query."""
+    """A lease in force.
+
+    ``epoch`` rises with each new holder; ``expires_in_ms`` counts from the query.
+    """
 
     broker_id: int
     incarnation: UUID
@@ -49,7 +55,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """The live brokers by ascending id, the version of each kind of changes, and the leases in force."""
+    """The live brokers, versions of changes, and leases in force.
+
+    Brokers are in ascending order of their ids.
+    """
 
     members: tuple[Member, ...] = ()
     versions: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -64,14 +73,18 @@ class Membership(Protocol):
     """Every method raises ``StorageUnavailable`` if the database cannot be reached."""
 
     def register(self, member: Member, *, previous: UUID | None = None) -> bool:
-        """Add a broker, or replace a dead one of the same id; return False if a live one has the id.
+        """Add a broker, or replace a dead one of the same id.
+
+        Return False if a live one has the id.
 
         ``previous`` is an incarnation that is known to have ended.
         """
         ...
 
     def heartbeat(self, member: Member, report: str | None = None) -> None:
-        """Note that the broker is alive; register it again if it was removed. Raises ``Displaced``.
+        """Note that the broker is alive; register it again if it was removed.
+
+        Raises ``Displaced``.
 
         ``report`` is a JSON object that surveys show; None keeps the last one.
         """
@@ -83,7 +96,10 @@ class Membership(Protocol):
         ...
 
     def acquire(self, name: str, member: Member) -> int | None:
-        """Take a lease that is free, or one's own; return its epoch, None if another broker has it."""
+        """Take a lease that is free, or one's own.
+
+        Return its epoch, None if another broker has it.
+        """
         ...
 
     def renew(self, names: Sequence[str], member: Member) -> Mapping[str, int]:

@@ -1,4 +1,4 @@
-"""Groups whose partitions the broker assigns, in the group store that brokers share (KIP-848, ADR-0047)."""
+"""Consumer groups in the group store that brokers share (KIP-848, ADR-0047)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store of one shard of the groups that brokers share, in PostgreSQL (ADR-0047, ADR-0053).
+"""The PostgreSQL store of one shard of the shared groups (ADR-0047, ADR-0053).
 
 Whoever has the lease on the shard writes. Every transaction locks the row of the lease and compares its epoch:
 a broker that lost the lease cannot write, and its successor begins to read when the last write is over. A
@@ -62,7 +62,9 @@ _INSERT_OWNER = """
 
 
 class PostgresGroupStore:
-    """Implements ``GroupStore`` for the holder of the lease on a shard; ``take`` comes before ``open``.
+    """Implements ``GroupStore`` for the holder of the lease on a shard.
+
+    ``take`` comes before ``open``.
 
     The session is the caller's, who closes it; several shards may share it.
     """

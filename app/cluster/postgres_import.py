@@ -32,7 +32,9 @@ _Statement = tuple[LiteralString, list[tuple[object, ...]]]
 
 
 def import_data_dir(session: PostgresSession, catalog_path: Path, groups_path: Path) -> bool:
-    """Store what the files have, if the database has no cluster yet; return whether it did.
+    """Store what the files have, if the database has no cluster yet.
+
+    Return whether it did.
 
     Raises ``StorageUnavailable``, ``GroupStoreFailed``, ``sqlite3.Error``.
     """
@@ -69,7 +71,10 @@ def import_data_dir(session: PostgresSession, catalog_path: Path, groups_path: P
 
 
 def _catalog_rows(path: Path) -> tuple[list[tuple[str, str]], list[_Statement]]:
-    """Return the rows of the table numbers, and statements with the rows of the other tables."""
+    """Return the rows of the table numbers, and statements for the other tables.
+
+    The statements come with their rows.
+    """
     catalog, users, acls = SqliteCatalog(path), SqliteCredentialStore(path), SqliteAclStore(path)
     try:
         numbers = [

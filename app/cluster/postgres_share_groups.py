@@ -1,4 +1,4 @@
-"""The states of share groups, in the group store that brokers share (KIP-932, ADR-0047)."""
+"""States of share groups in the store that brokers share (KIP-932, ADR-0047)."""
 
 from __future__ import annotations
 

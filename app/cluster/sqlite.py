@@ -80,7 +80,10 @@ _EPOCH_MAX = 2**15 - 1
 
 
 class CatalogDatabase:
-    """A connection to the catalog's file, with all migrations applied. Only its owner may read the file."""
+    """A connection to the catalog's file, with all migrations applied.
+
+    Only its owner may read the file.
+    """
 
     def __init__(self, path: Path) -> None:
         # SQLite gives its other files the permissions of this one.

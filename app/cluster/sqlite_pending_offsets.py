@@ -59,7 +59,10 @@ def insert_pending_offset(database: sqlite3.Connection, pending: PendingOffset) 
 
 
 def drop_pending_offsets(database: sqlite3.Connection, group: str, topic: str, partition: int) -> None:
-    """Drop all pending offsets of a partition, because its committed offset was replaced or deleted."""
+    """Drop all pending offsets of a partition.
+
+    Its committed offset was replaced or deleted.
+    """
     database.execute(
         "DELETE FROM pending_offsets WHERE group_id = ? AND topic = ? AND partition = ?",
         (group, topic, partition),
@@ -67,7 +70,9 @@ def drop_pending_offsets(database: sqlite3.Connection, group: str, topic: str, p
 
 
 def end_pending_offsets(database: sqlite3.Connection, end: EndPendingOffsets) -> None:
-    """Drop the pending offsets of a producer; commit them first if its transaction is committed.
+    """Drop the pending offsets of a producer.
+
+    Commit them first if its transaction is committed.
 
     A committed one drops those that other producers wrote for the same partition before it.
     """

@@ -1,4 +1,6 @@
-"""What operators ask about a cluster: its brokers, its objects, and the work that waits.
+"""What operators ask about a cluster.
+
+Its brokers, its objects, and the work that waits.
 
 ``Survey`` is a snapshot of the database, the same at every broker. Ages are those of the database's clock.
 """
@@ -20,7 +22,10 @@ SUSPECTS_COUNTED_MAX = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SurveyedBroker:
-    """A broker that is registered, or was killed. ``report`` is what it said last of itself, empty if nothing."""
+    """A broker that is registered, or was killed.
+
+    ``report`` is what it said last of itself, empty if nothing.
+    """
 
     member: Member
     is_live: bool
@@ -30,7 +35,10 @@ class SurveyedBroker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeBacklog:
-    """Partitions with bytes in small objects; ``oldest_ms`` is the longest wait, None if nothing waits."""
+    """Partitions with bytes in small objects.
+
+    ``oldest_ms`` is the longest wait, None if nothing waits.
+    """
 
     partitions: int
     bytes: int
@@ -54,7 +62,10 @@ class SweepBacklog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectTotal:
-    """Objects of one store (``objects`` or ``inline``) and one state (``committed``, ``dead`` or ``fenced``)."""
+    """Objects of one store in one state.
+
+    Stores are ``objects`` and ``inline``; states are ``committed``, ``dead`` and ``fenced``.
+    """
 
     store: str
     state: str
@@ -64,7 +75,10 @@ class ObjectTotal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """``partitions`` and ``log_bytes`` are those of all topics; ``metadata_bytes`` are tables and indexes."""
+    """``partitions`` and ``log_bytes`` are those of all topics.
+
+    ``metadata_bytes`` are tables and indexes.
+    """
 
     brokers: Sequence[SurveyedBroker]
     partitions: int
@@ -75,7 +89,10 @@ class Survey:
 
 
 class Surveyor(Protocol):
-    """Every method raises ``StorageUnavailable`` if the database cannot be reached or takes too long."""
+    """Every method may raise ``StorageUnavailable``.
+
+    The database cannot be reached, or takes too long.
+    """
 
     async def survey(self) -> Survey:
         """Read small tables, and one row per partition."""

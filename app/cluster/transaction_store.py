@@ -37,7 +37,10 @@ class TransactionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomePartition:
-    """A partition that a transaction wrote to. The transaction began before ``end_offset``."""
+    """A partition that a transaction wrote to.
+
+    The transaction began before ``end_offset``.
+    """
 
     topic: str
     topic_id: UUID
@@ -74,7 +77,10 @@ class DeleteOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAnswer:
-    """The answer to a committed request with an idempotency key, and the digest of the request's body."""
+    """The answer to a committed request with an idempotency key.
+
+    It comes with the digest of the body of that request.
+    """
 
     key: str
     digest: bytes

@@ -216,7 +216,10 @@ class CoordinatorFenced(SteleError):
 
 
 class NotCoordinator(SteleError):
-    """Another broker of the cluster has the groups, or none has them for the moment (``broker_id`` None)."""
+    """Another broker of the cluster coordinates the groups.
+
+    None does for the moment if ``broker_id`` is None.
+    """
 
     def __init__(self, broker_id: int | None) -> None:
         where = "no broker has them at the moment" if broker_id is None else f"broker {broker_id} has them"

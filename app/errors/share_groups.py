@@ -1,4 +1,7 @@
-"""Errors of share groups, in which members take single records of a partition (KIP-932)."""
+"""Errors of share groups (KIP-932).
+
+Their members take single records of a partition.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class UnknownProducerMapping(TransactionError):
 
 
 class TransactionFenced(TransactionError):
-    """A newer producer with the same transactional id has begun, or the broker ended the transaction."""
+    """A newer producer has the transactional id, or the broker ended the transaction."""
 
     def __init__(self, transactional_id: str, *, epoch: int, current_epoch: int) -> None:
         super().__init__(

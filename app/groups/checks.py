@@ -62,7 +62,10 @@ def check_join(request: JoinRequest, settings: Settings) -> None:
 
 
 def check_member_size(settings: Settings, texts: Iterable[tuple[str, str]]) -> None:
-    """Bound the memory that a member takes by ``texts``, each with what it is. Raises ``InvalidRequest``."""
+    """Bound the memory that a member takes by ``texts``, each with what it is.
+
+    Raises ``InvalidRequest``.
+    """
     size, limit = sum(text_size(text, what) for what, text in texts), settings.group_member_bytes_max
     if size > limit:
         raise InvalidRequest(

@@ -17,7 +17,9 @@ from .parking import answer
 
 
 class GroupClaims:
-    """Changes the owners of a group and keeps each change in the store. Each call restarts the claimant's session.
+    """Changes the owners of a group and keeps each change in the store.
+
+    Each call restarts the claimant's session.
 
     While the broker assigns the partitions (``migration``), there is nothing to change: a member
     owns what it is assigned.
@@ -83,7 +85,10 @@ class GroupClaims:
         return future
 
     def release(self, claimant: Claimant) -> asyncio.Future[None]:
-        """End the ownership; the partition stays assigned. Raises what ``check_owner`` raises."""
+        """End the ownership; the partition stays assigned.
+
+        Raises what ``check_owner`` raises.
+        """
         self.check_owner(claimant)
         if self._migration.consumer is not None:
             return self._migration.consumer.when_kept(None)

@@ -1,4 +1,4 @@
-"""Members of the classic protocol in a group whose partitions the broker assigns (KIP-848, ADR-0043).
+"""Classic members in a group that the broker assigns (KIP-848, ADR-0043).
 
 They join, sync and send heartbeats as in any classic group, and none of them leads. What the
 classic protocol calls the generation is the epoch of the member:
@@ -231,7 +231,10 @@ def joined(member: ConsumerMember) -> Joined:
 
 
 def synced(group: ConsumerGroup, member: ConsumerMember) -> Synced:
-    """Return the answer to a sync: what is assigned to the member, without what it has to give up."""
+    """Return the answer to a sync.
+
+    What is assigned to the member, without what it has to give up.
+    """
     names = group.topic_names()
     return Synced(
         protocol_type=CONSUMER,
@@ -248,6 +251,9 @@ def named(partitions: Iterable[OwnedPartition], names: dict[UUID, str]) -> froze
 
 
 def _protocol_name(member: ConsumerMember) -> str:
-    """Return the assignor that the member is told to use; the first, because none of them assigns."""
+    """Return the assignor that the member is told to use.
+
+    The first, because none of them assigns.
+    """
     assert member.classic is not None
     return member.classic.protocols[0].name

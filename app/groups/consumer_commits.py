@@ -1,4 +1,4 @@
-"""Which commits and fetches of offsets a consumer group accepts, by member epochs (KIP-848, KIP-1251)."""
+"""Check member epochs of offset commits and fetches (KIP-848, KIP-1251)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def check_commit(
     *,
     is_transactional: bool = False,
 ) -> str | None:
-    """Return the id of the member that commits ``partitions``; None for an administrator.
+    """Return the id of the member that commits ``partitions``.
+
+    None for an administrator.
 
     An older epoch of the member is accepted for partitions that it has had since then, because
     commits and heartbeats pass each other on the way.
@@ -54,7 +56,9 @@ def check_commit(
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> None:
-    """Check a member that fetches offsets. Clients that are no members have no id and epoch -1.
+    """Check a member that fetches offsets.
+
+    Clients that are no members have no id and epoch -1.
 
     Raises:
         UnknownMember: the member is not in the group.

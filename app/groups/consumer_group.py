@@ -1,4 +1,6 @@
-"""One consumer group whose partitions the broker assigns: epochs, members, targets (KIP-848, ADR-0042).
+"""One consumer group whose partitions the broker assigns.
+
+Epochs, members, targets (KIP-848, ADR-0042).
 
 It has no I/O and no clock, and never waits. The epochs only grow, and in this order::
 
@@ -60,7 +62,10 @@ TopicsOf = Callable[[Iterable[str]], Mapping[str, TopicFacts]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stepped:
-    """``member`` after a heartbeat. ``has_changed``: it was assigned other partitions than before."""
+    """``member`` after a heartbeat.
+
+    ``has_changed``: it was assigned other partitions than before.
+    """
 
     member: ConsumerMember
     has_changed: bool
@@ -138,7 +143,10 @@ class ConsumerGroup:
         return changes
 
     def give_back(self, changes: Iterable[ConsumerGroupChange]) -> None:
-        """Take note that ``changes`` were not written: ``take_changes`` returns them again."""
+        """Take note that ``changes`` were not written.
+
+        ``take_changes`` returns them again.
+        """
         for change in changes:
             match change:
                 case ConsumerGroupRecord():
@@ -194,7 +202,10 @@ class ConsumerGroup:
     # ── members ──
 
     def member(self, member_id: str, instance_id: str | None = None) -> ConsumerMember:
-        """Return the member that sent a request. Raises ``UnknownMember``, ``FencedInstance``."""
+        """Return the member that sent a request.
+
+        Raises ``UnknownMember``, ``FencedInstance``.
+        """
         if instance_id is None:
             member = self.members.get(member_id)
             if member is None:
@@ -319,7 +330,10 @@ class ConsumerGroup:
         return Stepped(member=after, has_changed=after.assigned.keys() != before.assigned.keys())
 
     def _admit(self, request: ConsumerHeartbeat, *, size_max: int) -> ConsumerMember:
-        """Return the member that sent ``request``: it is not in the group yet if it is new."""
+        """Return the member that sent ``request``.
+
+        It is not in the group yet if it is new.
+        """
         if request.epoch != JOINING:
             member = self.member(request.member_id, request.instance_id)
             self._check_epoch(member, request)
@@ -361,7 +375,10 @@ class ConsumerGroup:
         return member
 
     def leave(self, request: ConsumerHeartbeat, *, emptied_at_ms: int) -> ConsumerMember:
-        """Remove a member, or note that a static one is away. Raises ``UnknownMember``, ``FencedInstance``."""
+        """Remove a member, or note that a static one is away.
+
+        Raises ``UnknownMember``, ``FencedInstance``.
+        """
         member = self.member(request.member_id, request.instance_id)
         if request.epoch != LEAVING_FOR_A_WHILE:
             self.remove(member.member_id, emptied_at_ms=emptied_at_ms)
@@ -373,7 +390,7 @@ class ConsumerGroup:
     # ── targets ──
 
     def is_assignment_due(self, now_ms: int, *, interval_ms: int) -> bool:
-        """True if a new target is needed, and the last one is at least ``interval_ms`` old."""
+        """True if a new target is needed and at least ``interval_ms`` have passed."""
         return (
             self.epoch > self.assignment_epoch
             and self.assignment_wait_ms(now_ms, interval_ms=interval_ms) == 0
@@ -407,12 +424,15 @@ class ConsumerGroup:
         self._is_changed = True
 
     def _chosen_assignor(self) -> str:
-        """Return the assignor with the most votes; the default without any, and before others in a tie."""
+        """Return the assignor with the most votes.
+
+        The default without any, and before others in a tie.
+        """
         votes = Counter(member.assignor for member in self.members.values() if member.assignor)
         return max(CONSUMER_ASSIGNORS, key=lambda name: votes[name]) if votes else DEFAULT_ASSIGNOR
 
     def topics_changed(self) -> bool:
-        """Begin the next group epoch if the partitions to assign are not those of the target.
+        """Begin the next group epoch if the partitions to assign have changed.
 
         Returns whether a new target is needed.
         """
@@ -433,7 +453,10 @@ class ConsumerGroup:
     # ── regular expressions ──
 
     def resolve(self, matches: Mapping[str, frozenset[str]]) -> bool:
-        """Keep the topics that regular expressions match now; True if a new target is needed."""
+        """Keep the topics that regular expressions match now.
+
+        True if a new target is needed.
+        """
         used = {member.regex for member in self.members.values()}
         changed = {regex: topics for regex, topics in matches.items() if self.regexes.get(regex) != topics}
         self.regexes.update(changed)
@@ -452,7 +475,10 @@ class ConsumerGroup:
 
 
 def _updated(member: ConsumerMember, request: ConsumerHeartbeat) -> ConsumerMember:
-    """Return the member with what a heartbeat says of it; what is None there has not changed."""
+    """Return the member with what a heartbeat says of it.
+
+    What is None there has not changed.
+    """
     return replace(
         member,
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,

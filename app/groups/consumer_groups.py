@@ -1,4 +1,4 @@
-"""What a listener may call about groups whose partitions the broker assigns (KIP-848, ADR-0042)."""
+"""What a listener may call about consumer groups (KIP-848, ADR-0042)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from .live_consumer_group import Resolved, Sees
 
 
 class ConsumerGroups:
-    """Serves the consumer groups of ``table``. Every call may raise as those of ``GroupCoordinator``."""
+    """Serves the consumer groups of ``table``.
+
+    Every call may raise as those of ``GroupCoordinator``.
+    """
 
     def __init__(self, table: GroupTable) -> None:
         self._table = table
@@ -87,7 +90,10 @@ class ConsumerGroups:
         )
 
     async def _resolved(self, request: ConsumerHeartbeat, sees: Sees) -> Resolved | None:
-        """Match the regular expression of a member with all topics, if that is due; in a thread."""
+        """Match the regular expression of a member with all topics, if that is due.
+
+        In a thread.
+        """
         live = self._table.groups.get(request.group)
         consumer = None if live is None else live.consumer
         pattern = request.regex if consumer is None else consumer.regex_to_resolve(request)

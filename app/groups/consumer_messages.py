@@ -13,7 +13,9 @@ from .group_states import GroupState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeat:
-    """A member joins (epoch 0), stays, or leaves (-1, -2: a static member will be back).
+    """A member joins (epoch 0), stays, or leaves (-1, -2).
+
+    A static member that leaves with -2 will be back.
 
     What is None has not changed since the last heartbeat. ``regex`` is empty for none.
     ``owned`` are the partitions that the member has. Times in ms.
@@ -34,7 +36,10 @@ class ConsumerHeartbeat:
 
     @property
     def is_full(self) -> bool:
-        """True if the member says everything, as it does when it joins and after an answer got lost."""
+        """True if the member sends all its fields.
+
+        It does so when it joins, and after an answer got lost.
+        """
         has_subscription = self.topics is not None or self.regex is not None
         return self.rebalance_timeout_ms is not None and has_subscription and self.owned is not None
 
@@ -76,7 +81,10 @@ class ConsumerHeartbeatAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupDescription:
-    """``names`` are the names of the topics of all partitions, by their ids; deleted topics are not in it."""
+    """``names`` are the names of the topics of all partitions, by their ids.
+
+    Deleted topics are not in it.
+    """
 
     group: str
     state: GroupState

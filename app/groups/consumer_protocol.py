@@ -46,7 +46,10 @@ class AssignedPartition(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """What a consumer says when it joins. ``owned`` is what it still has: nothing, unless its assignor is cooperative."""
+    """What a consumer says when it joins.
+
+    ``owned`` is what it still has: nothing, unless its assignor is cooperative.
+    """
 
     topics: frozenset[str]
     owned: frozenset[AssignedPartition]
@@ -87,7 +90,10 @@ def subscription_of(metadata: bytes) -> Subscription | None:
 
 
 def encode_assignment(assigned: Iterable[AssignedPartition]) -> bytes:
-    """Encode an assignment: version 0, without user data, topics and partitions ascending."""
+    """Encode an assignment.
+
+    Version 0, without user data, topics and partitions ascending.
+    """
     partitions: dict[str, list[int]] = {}
     for topic, partition in sorted(assigned):
         partitions.setdefault(topic, []).append(partition)
@@ -123,7 +129,10 @@ def plain_assignment(assignment: bytes) -> frozenset[AssignedPartition] | None:
 
 
 def _read_subscribed(metadata: bytes) -> tuple[int, frozenset[str], int]:
-    """Return version, topics and the position after them. Raises ``ValueError`` or ``struct.error``."""
+    """Return version, topics and the position after them.
+
+    Raises ``ValueError`` or ``struct.error``.
+    """
     version, count = _VERSION_AND_COUNT.unpack_from(metadata)
     if version < 0 or count < -1:
         raise ValueError(f"version {version} with {count} topics")
@@ -143,7 +152,10 @@ def _read_assigned(assignment: bytes) -> tuple[frozenset[AssignedPartition], int
 
 
 def _read_partitions(data: bytes, position: int) -> tuple[frozenset[AssignedPartition], int]:
-    """Return partitions and the position after them. Raises ``ValueError`` or ``struct.error``."""
+    """Return partitions and the position after them.
+
+    Raises ``ValueError`` or ``struct.error``.
+    """
     (count,) = _COUNT.unpack_from(data, position)
     position += _COUNT.size
     if count * _ASSIGNED_TOPIC_BYTES_MIN > len(data) - position:
@@ -182,7 +194,10 @@ def _name(topic: str) -> bytes:
 
 
 def _read_name(data: bytes, position: int) -> tuple[str, int]:
-    """Return a string and the position after it. Raises ``ValueError`` or ``struct.error``."""
+    """Return a string and the position after it.
+
+    Raises ``ValueError`` or ``struct.error``.
+    """
     (size,) = _SIZE.unpack_from(data, position)
     start = position + _SIZE.size
     if size < 0 or start + size > len(data):

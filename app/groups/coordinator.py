@@ -1,4 +1,6 @@
-"""The group coordinator: all that a listener may call about groups and committed offsets.
+"""The group coordinator.
+
+All that a listener may call about groups and committed offsets.
 
 It runs on the event loop of the broker, like ``Broker``. What a call changes is
 changed, or parked in order, when the call returns. Its future completes when the
@@ -11,6 +13,9 @@ and ``offset_retention``.
 
 Every call may raise ``CoordinatorNotAvailable`` (the broker is closing) and
 ``CoordinatorFenced`` (another coordinator has taken the groups over).
+
+It is one class in one file, because it is the facade of groups: a method per request, over the parts beside
+it.
 """
 
 from __future__ import annotations
@@ -115,7 +120,9 @@ class GroupCoordinator:
     # ── life ──
 
     async def open(self) -> None:
-        """Take the store over and continue where its last coordinator ended; sessions start again.
+        """Take the store over and continue where its last coordinator ended.
+
+        Sessions start again.
 
         Topics must be known by now: offsets of unknown topics are deleted.
 
@@ -131,11 +138,17 @@ class GroupCoordinator:
         self.table.refuse(lambda: CoordinatorNotAvailable("the broker is shutting down"))
 
     def check_each_call(self, check: Callable[[], None]) -> None:
-        """Call ``check`` for each request. It raises ``NotCoordinator`` if another broker may have the groups."""
+        """Call ``check`` for each request.
+
+        It raises ``NotCoordinator`` if another broker may have the groups.
+        """
         self.table.check_each_call(check)
 
     async def stand_by(self, refusal: Callable[[], SteleError]) -> None:
-        """Leave the groups to another broker until the next ``open``; every call raises ``refusal()``."""
+        """Leave the groups to another broker until the next ``open``.
+
+        Every call raises ``refusal()``.
+        """
         self._retention.stop()
         await self.table.stand_by(refusal)
 
@@ -146,7 +159,10 @@ class GroupCoordinator:
 
     @property
     def epoch(self) -> int:
-        """The number of this coordinator; each one that takes the store over has a higher one."""
+        """The number of this coordinator.
+
+        Each one that takes the store over has a higher one.
+        """
         return self.table.epoch
 
     # ── membership ──
@@ -217,7 +233,10 @@ class GroupCoordinator:
         return self.table.of_member(group, member_id).membership(member_id, generation=generation)
 
     async def settled(self, group: str) -> None:
-        """Return once the broker is not about to assign ``group``; that waits for the store only."""
+        """Return once the broker is not about to assign ``group``.
+
+        That waits for the store only.
+        """
         live = self.table.groups.get(group)
         if live is not None:
             await live.settled()
@@ -413,7 +432,9 @@ class GroupCoordinator:
         *,
         require_stable: bool = False,
     ) -> list[CommittedOffset]:
-        """Return the offsets of ``partitions`` (topic, number), in their order; None: all, sorted.
+        """Return the offsets of ``partitions`` (topic, number), in their order.
+
+        None: all, sorted.
 
         With ``require_stable`` an offset that an open transaction may replace has the error
         ``UnstableOffset`` instead (KIP-447).
@@ -460,7 +481,10 @@ class GroupCoordinator:
     # ── describing and deleting groups ──
 
     def list_groups(self, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
-        """List groups by name; ``states`` and ``types`` (``classic``, ``consumer``, ``share``) filter regardless of case."""
+        """List groups by name.
+
+        ``states`` and ``types`` (``classic``, ``consumer``, ``share``) filter regardless of case.
+        """
         self.table.check_open()
         wanted_states = {state.casefold() for state in states}
         wanted_types = {kind.casefold() for kind in types}
@@ -491,7 +515,10 @@ class GroupCoordinator:
         return description_of(self.table.existing(group), self.table)
 
     def delete_group(self, group: str) -> asyncio.Future[None]:
-        """Delete a group and its offsets, also pending ones. Raises ``GroupNotFound``, ``GroupNotEmpty``."""
+        """Delete a group and its offsets, also pending ones.
+
+        Raises ``GroupNotFound``, ``GroupNotEmpty``.
+        """
         live = self.table.existing(group)
         if not live.is_empty:
             raise GroupNotEmpty(group)

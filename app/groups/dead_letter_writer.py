@@ -1,4 +1,6 @@
-"""Writes dead letters: reads the records that a share group has given up, and appends letters about them (KIP-1191).
+"""Writes dead letters.
+
+Reads the records that a share group has given up, and appends letters about them (KIP-1191).
 
 A letter goes to the partition of the dead-letter topic with the number of the record's partition, modulo
 their count. What prevents letters for good, such as a topic that does not allow them, is logged and counted,
@@ -50,7 +52,9 @@ class DeadLetterWriter:
         self._failures: dict[str, str] = {}
 
     async def write(self, group: str, partition: TopicPartition, records: Sequence[StoredRange]) -> None:
-        """Write a letter about each of ``records``; return once they are durable, or can never be.
+        """Write a letter about each of ``records``.
+
+        Return once they are durable, or can never be.
 
         Raises:
             SteleError: the storage is not available; write them again. Some may be written already.

@@ -1,4 +1,4 @@
-"""A partition of a share group whose acknowledgements are answered when they are stored.
+"""A partition of a share group that answers acknowledgements once they are stored.
 
 One write per partition is under way at a time. Acknowledgements that arrive meanwhile
 wait, and the next write stores all of them at once. So a write never contains the
@@ -97,7 +97,10 @@ class DurableSharePartition:
         records_max: int,
         is_strict: bool,
     ) -> list[AcquiredRange]:
-        """Lock the available records of a read for a member; see ``SharePartition.acquire``."""
+        """Lock the available records of a read for a member.
+
+        See ``SharePartition.acquire``.
+        """
         start_offset = self.records.start_offset
         acquired = self.records.acquire(
             member_id,

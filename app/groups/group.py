@@ -168,7 +168,9 @@ class Group:
         return member
 
     def replace_static(self, old: Member, member_id: str) -> Member:
-        """Rename ``old`` to ``member_id``, because its instance restarted; returns the new member.
+        """Rename ``old`` to ``member_id``, because its instance restarted.
+
+        Returns the new member.
 
         It keeps the order, the assignment, the owned partitions and the lead of ``old``.
         """
@@ -224,7 +226,10 @@ class Group:
         return member
 
     def check_generation(self, generation: int, member_id: str = "") -> None:
-        """Raises ``IllegalGeneration`` unless ``generation`` is the current one, or the one that the member knows."""
+        """Raises ``IllegalGeneration`` for a generation that is not current.
+
+        The generation that the member knows is accepted, too.
+        """
         if generation != self.generation and generation != self.known_epochs.get(member_id):
             raise IllegalGeneration(self.name, generation, current_generation=self.generation)
 
@@ -381,7 +386,10 @@ class Group:
     # ── subscriptions ──
 
     def is_subscribed(self, topic: str) -> bool:
-        """True if a consumer of this group reads ``topic``, or may: its metadata cannot be read."""
+        """True if a consumer of this group reads ``topic``, or may.
+
+        Its metadata cannot be read.
+        """
         if self.protocol_type != CONSUMER:
             return False
         for member in self.members.values():

@@ -62,7 +62,10 @@ class GroupContext(Protocol):
     def write_dead_letters(
         self, group: str, partition: TopicPartition, records: Sequence[StoredRange], /
     ) -> Awaitable[None]:
-        """Write dead letters about records that ``group`` has given up: ``DeadLetterWriter.write``."""
+        """Write dead letters about records that ``group`` has given up.
+
+        See ``DeadLetterWriter.write``.
+        """
         ...
 
     def changed(self, group: str) -> None:

@@ -1,4 +1,4 @@
-"""Serves the groups of a shard while this broker has the lease on it, and leaves them to another one otherwise (ADR-0047).
+"""Serves the groups of a shard while this broker has its lease (ADR-0047).
 
 One broker of a cluster coordinates a group. A new holder reads them from the store and continues as after a
 restart: members stay, and their sessions start again. Writes carry the epoch of the lease, so a broker that was
@@ -18,7 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 class GroupLease:
-    """Implements ``LeaseWork`` for the groups of a shard; ``take`` tells their store the epoch of the lease."""
+    """Implements ``LeaseWork`` for the groups of a shard.
+
+    ``take`` tells their store the epoch of the lease.
+    """
 
     def __init__(
         self, groups: Groups, *, lease: str, take: Callable[[int], object], cluster: SharedCluster
@@ -30,7 +33,7 @@ class GroupLease:
         groups.coordinator.check_each_call(self._check_held)
 
     def _check_held(self) -> None:
-        """Refuse a call if the lease may have ended, although this broker has not noticed yet: it was paused."""
+        """Refuse a call if the lease may have ended unnoticed, because of a pause."""
         if not self._cluster.is_held(self._lease):
             raise NotCoordinator(None)
 

@@ -49,7 +49,7 @@ class GroupOffsets:
         return not (self._records or self._writes or self.pending)
 
     def is_unstable(self, key: Key) -> bool:
-        """True if the end of a transaction may replace the committed offset of a partition."""
+        """True if the end of a transaction may replace a partition's committed offset."""
         return key in self.pending or key in self._staging
 
     def restore(self, record: OffsetRecord) -> None:
@@ -108,7 +108,10 @@ class GroupOffsets:
     def _keep(
         self, changes: Sequence[GroupChange], results: Results, done: Callable[[SteleError | None], None]
     ) -> asyncio.Future[Results]:
-        """Write ``changes``, call ``done`` as ``GroupContext.persist`` does, and complete with ``results``."""
+        """Write ``changes``, call ``done``, and complete with ``results``.
+
+        ``GroupContext.persist`` describes ``done``.
+        """
         future: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
         if not changes:
             future.set_result(results)
@@ -124,7 +127,10 @@ class GroupOffsets:
         return future
 
     def end_transaction(self, producer_id: int, *, is_committed: bool) -> list[OffsetRecord]:
-        """End the transaction of a producer, as the store has; returns the offsets that are committed now."""
+        """End the transaction of a producer, as the store has.
+
+        Returns the offsets that are committed now.
+        """
         committed = self.pending.end(producer_id, is_committed=is_committed)
         for record in committed:
             self.restore(record)
@@ -133,7 +139,9 @@ class GroupOffsets:
     def committed(
         self, partitions: Iterable[Key] | None, *, require_stable: bool = False
     ) -> list[CommittedOffset]:
-        """Return the offsets of ``partitions`` (topic, number), in their order; None: all, sorted.
+        """Return the offsets of ``partitions`` (topic, number), in their order.
+
+        None: all, sorted.
 
         With ``require_stable`` an offset that an open transaction may replace is an error.
         """
@@ -164,7 +172,10 @@ class GroupOffsets:
         return offsets
 
     def delete(self, keys: Collection[Key], results: Results) -> asyncio.Future[Results]:
-        """Delete the offsets of ``keys``, also pending ones. Completes with ``results`` when that is durable."""
+        """Delete the offsets of ``keys``, also pending ones.
+
+        Completes with ``results`` when that is durable.
+        """
         future: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
 
         def deleted(error: SteleError | None) -> None:

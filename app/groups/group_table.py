@@ -162,7 +162,10 @@ class GroupTable:
         return self.groups[group]
 
     def refuse(self, refusal: Callable[[], SteleError]) -> None:
-        """Refuse all calls from now on, and answer all parked requests. The first refusal stays."""
+        """Refuse all calls from now on, and answer all parked requests.
+
+        The first refusal stays.
+        """
         if self._refusal is not None:
             return
         self._refusal = refusal
@@ -170,11 +173,14 @@ class GroupTable:
             live.close(refusal())
 
     def check_each_call(self, check: Callable[[], None]) -> None:
-        """Call ``check`` for each request. It raises ``NotCoordinator`` if another broker may have the groups."""
+        """Call ``check`` for each request.
+
+        It raises ``NotCoordinator`` if another broker may have the groups.
+        """
         self._check_held = check
 
     async def stand_by(self, refusal: Callable[[], SteleError]) -> None:
-        """Finish what was begun, forget all groups, and refuse calls until the next ``open``."""
+        """Finish what was begun, forget all groups, and refuse calls until ``open``."""
         self.refuse(refusal)
         await self._writer.drain()
         self.groups.clear()
@@ -186,7 +192,10 @@ class GroupTable:
         return await self._writer.transactions()
 
     async def answer_ages(self) -> Sequence[tuple[str, int]]:
-        """Return the idempotency keys that the store has an answer of, and their times; the oldest first."""
+        """Return the idempotency keys that the store has an answer of, and their times.
+
+        The oldest first.
+        """
         return await self._writer.answer_ages()
 
     async def stored_answer(self, key: str) -> StoredAnswer | None:
@@ -264,15 +273,15 @@ class GroupTable:
     # ── watching ──
 
     def watch(self, watcher: Callable[[str], None]) -> None:
-        """Call ``watcher`` with the name of each group whose members or assignments change."""
+        """Call ``watcher`` with each group whose members or assignments change."""
         self._change_watchers.append(watcher)
 
     def watch_durable(self, watcher: Callable[[Sequence[StoreChange]], None]) -> None:
-        """Call ``watcher`` with changes once they are durable and answered, in their order."""
+        """Call ``watcher`` with changes in order, once they are durable and answered."""
         self._durable_watchers.append(watcher)
 
     def watch_ends(self, watcher: Callable[[EndedOffsets], None]) -> None:
-        """Call ``watcher`` after a transaction ended and its offsets were committed or dropped."""
+        """Call ``watcher`` after a transaction has committed or dropped its offsets."""
         self._end_watchers.append(watcher)
 
     # ── transactions ──
@@ -296,7 +305,10 @@ class GroupTable:
         return live
 
     def of_member(self, group: str, member_id: str) -> LiveGroup:
-        """Return the group that a member names. Raises ``InvalidGroupId``, ``UnknownMember``."""
+        """Return the group that a member names.
+
+        Raises ``InvalidGroupId``, ``UnknownMember``.
+        """
         self.check_open()
         check_group_id(group)
         live = self.groups.get(group)
@@ -324,7 +336,9 @@ class GroupTable:
 
     @contextlib.contextmanager
     def listed(self, live: LiveGroup) -> Generator[None]:
-        """List a group from ``existing_or_new`` during a request that awaits; afterwards only if it is used.
+        """List a group from ``existing_or_new`` during a request that awaits.
+
+        Afterwards only if it is used.
 
         Another request that comes meanwhile finds the same group.
         """
@@ -339,7 +353,9 @@ class GroupTable:
     # ── deleting ──
 
     def drop(self, live: LiveGroup) -> asyncio.Future[None]:
-        """Delete a group and its offsets, also pending ones. Completes when that is durable.
+        """Delete a group and its offsets, also pending ones.
+
+        Completes when that is durable.
 
         The group is no longer listed when this returns. A request that names it after that
         begins a new group, whose changes are written after the deletion.

@@ -50,7 +50,7 @@ async def fresh_group_lag(broker: Broker, coordinator: GroupCoordinator, group: 
 
 
 def group_lag(broker: Broker, coordinator: GroupCoordinator, group: str) -> list[PartitionLag]:
-    """Return the lag in all partitions that the group has committed or is assigned, by the known ends.
+    """Return the lag in all committed and assigned partitions, by the known ends.
 
     Raises ``GroupNotFound``.
     """
@@ -127,7 +127,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """``before`` is ``NO_OFFSET`` if nothing was committed; ``lag`` is the lag after the reset."""
+    """``before`` is ``NO_OFFSET`` if nothing was committed.
+
+    ``lag`` is the lag after the reset.
+    """
 
     topic: str
     partition: int

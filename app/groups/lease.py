@@ -130,7 +130,10 @@ class PollRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """Records ``[offset, next_offset)`` that retention deleted before the group read them."""
+    """Records ``[offset, next_offset)`` that were deleted before the group read them.
+
+    Retention deleted them.
+    """
 
     topic: str
     partition: int

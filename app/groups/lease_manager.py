@@ -1,4 +1,4 @@
-"""Leases: groups whose clients poll and acknowledge, without membership of their own.
+"""Groups whose clients poll and acknowledge leases, without membership.
 
 All that a listener may call about leases. All clients that poll one group are
 together one managed member of it (ADR-0017). ``lease_polls`` gives records out,
@@ -57,7 +57,9 @@ class LeaseManager:
         self._pools.forget_all()
 
     async def poll(self, request: PollRequest) -> Polled:
-        """Return the group's next records under a lease; without a lease if none came in time.
+        """Return the group's next records under a lease.
+
+        Without a lease if none came in time.
 
         More ``max_bytes`` than the broker's ``fetch_bytes_max`` count as that many.
 
@@ -81,7 +83,7 @@ class LeaseManager:
     async def stage_acknowledgement(
         self, group: str, token: str, *, producer_id: int, stage: StageOffsets
     ) -> Sequence[LeasedPartition]:
-        """Commit what a lease holds within the open transaction of a producer, and return it.
+        """Commit what a lease holds within a producer's open transaction, and return it.
 
         ``stage`` keeps the offsets of a request in that transaction, and raises if it is not open or the
         producer is fenced; it ends in ``GroupCoordinator.stage_offsets`` with ``producer_id``. When this
@@ -107,7 +109,9 @@ class LeaseManager:
         await self._settlement.nack(group, token)
 
     async def extend(self, group: str, token: str, lease_ms: int) -> int:
-        """Hold a lease for ``lease_ms`` from now on; returns when it ends, in ms since the epoch.
+        """Hold a lease for ``lease_ms`` from now on.
+
+        Returns when it ends, in ms since the epoch.
 
         Raises ``InvalidRequest``, ``LeaseFenced``.
         """

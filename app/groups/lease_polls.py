@@ -159,7 +159,10 @@ class LeasePolls:
         request: PollRequest,
         positions: dict[AssignedPartition, int],
     ) -> dict[AssignedPartition, int]:
-        """Return partitions with records, at most this poll's fair share, and their positions."""
+        """Return partitions with records, at most this poll's share, and positions.
+
+        The share is a fair one.
+        """
         share = -(-len(membership.assigned) // (len(pool.held) + pool.polling))
         share = share if request.max_partitions is None else min(share, request.max_partitions)
         chosen: dict[AssignedPartition, int] = {}
@@ -181,7 +184,7 @@ class LeasePolls:
         return Polled(lease=held.lease, expires_at_ms=held.expires_at_ms, fetched=pairs)
 
     async def _wait(self, pool: LeasePool, positions: dict[AssignedPartition, int], left_ms: int) -> None:
-        """Return when a free partition gets a record, something changes in the pool, or time is up."""
+        """Wait for a record in a free partition, a change in the pool, or the time-out."""
         change = asyncio.create_task(pool.wait_for_change(left_ms))
         waits = [change]
         free = {part: position for part, position in positions.items() if part not in pool.taken}

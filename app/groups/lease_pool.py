@@ -1,4 +1,4 @@
-"""Lease pools: per group, the polls that wait, the leases in force and what is given out."""
+"""The waiting polls of each group, its leases, and what is given out."""
 
 from __future__ import annotations
 
@@ -145,7 +145,10 @@ class LeasePools:
         poll_id: str | None,
         expire: Callable[[LeasePool, HeldLease], None],
     ) -> HeldLease:
-        """Put ``lease`` in force for ``lease_ms``; ``expire`` is called when that time is over."""
+        """Put ``lease`` in force for ``lease_ms``.
+
+        ``expire`` is called when that time is over.
+        """
         held = HeldLease(
             lease=lease,
             expires_at_ms=self._clock.now_ms() + lease_ms,

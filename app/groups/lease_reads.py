@@ -1,4 +1,7 @@
-"""Reading the records of leases: committed ones, without markers and aborted transactions."""
+"""Reading the records of leases.
+
+Committed ones, without markers and aborted transactions.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,9 @@ async def read_again(broker: Broker, part: LeasedPartition) -> Fetched:
 async def _first_records(
     broker: Broker, fetched: Fetched, offset: int, wanted: int, *, max_bytes: int
 ) -> tuple[Fetched, int, int]:
-    """Return the first read from ``offset`` on that shows records; ``fetched`` is the read from there.
+    """Return the first read from ``offset`` on that shows records.
+
+    ``fetched`` is the read from there.
 
     Also returns what ``_count_from`` does. Where compaction removed all records of a batch, a
     transaction was aborted or markers are all there is, a read shows none.
@@ -122,7 +127,10 @@ async def _first_records(
 
 
 async def _visible(fetched: Fetched) -> Fetched:
-    """Return ``fetched`` with bytes that every listener may send: no marker and no aborted record is in them."""
+    """Return ``fetched`` with bytes that every listener may send.
+
+    No marker and no aborted record is in them.
+    """
     batches = await visible_bytes(fetched)
     return fetched if batches is fetched.batches else replace(fetched, batches=batches, aborted=())
 
@@ -138,7 +146,9 @@ def leased_records(leased: LeasedPartition, fetched: Fetched) -> Iterable[list[r
 
 
 async def _count_from(fetched: Fetched, offset: int, wanted: int) -> tuple[int, int]:
-    """Count the records from ``offset`` on, up to ``wanted``, in complete and valid batches.
+    """Count the records from ``offset`` on, up to ``wanted``.
+
+    Only complete and valid batches count.
 
     Returns the number and the offset to continue from, which is after the hidden batches that
     follow the last record. Raises ``CorruptLog`` if the first batch is not valid.

@@ -1,4 +1,6 @@
-"""Acks of leases within transactions: consume with a lease, produce and settle the lease, all or nothing.
+"""Acks of leases within transactions.
+
+Consume with a lease, produce and settle the lease, all or nothing.
 
 A client stages the ack of its lease in its transaction. From then on the lease is
 *settling*: it does not expire, no other client gets its records, and neither an ack

@@ -1,4 +1,6 @@
-"""Requests of classic members of a consumer group: what waits, and until when (ADR-0043).
+"""Requests of classic members of a consumer group.
+
+What waits, and until when (ADR-0043).
 
 ``classic_membership`` decides. None of these requests waits for other members. The answers to
 joins and syncs wait for the store, like those to heartbeats of the new protocol.
@@ -34,7 +36,10 @@ from .ownership import Claimant, check_assigned_by_broker
 
 
 class LiveClassicMembers:
-    """The classic members of ``consumer``. Their ids that have not joined yet are pending in ``members``."""
+    """The classic members of ``consumer``.
+
+    Their ids that have not joined yet are pending in ``members``.
+    """
 
     def __init__(self, consumer: LiveConsumerGroup, members: LiveMembers, context: GroupContext) -> None:
         self._consumer = consumer
@@ -46,7 +51,10 @@ class LiveClassicMembers:
         return self._consumer.group
 
     def join(self, request: JoinRequest) -> asyncio.Future[Joined]:
-        """Let a member join. Raises as ``GroupCoordinator.join``; an answer never waits for other members."""
+        """Let a member join.
+
+        Raises as ``GroupCoordinator.join``; an answer never waits for other members.
+        """
         check_protocols(self._group, request)
         member = self._admit(request)
         self._consumer.deadlines.start(member.member_id, member.rebalance_timeout_ms)
@@ -105,7 +113,10 @@ class LiveClassicMembers:
             raise RebalanceInProgress(self._group.name)
 
     def _expect_join(self, member_id: str) -> None:
-        """Remove the member unless it joins in time; further heartbeats do not make the time longer."""
+        """Remove the member unless it joins in time.
+
+        Further heartbeats do not make the time longer.
+        """
         deadlines = self._consumer.deadlines
         if member_id not in deadlines.timers:
             deadlines.start(member_id, self._group.members[member_id].rebalance_timeout_ms)
@@ -135,7 +146,9 @@ class LiveClassicMembers:
     # ── managed members ──
 
     def join_managed(self, request: JoinRequest) -> asyncio.Future[Membership]:
-        """Let a managed member join, or read other topics. Raises as ``GroupCoordinator.join_managed``.
+        """Let a managed member join, or read other topics.
+
+        Raises as ``GroupCoordinator.join_managed``.
 
         Completes when that is durable. What other members have yet to give up comes later.
         """
@@ -147,7 +160,10 @@ class LiveClassicMembers:
         return self._consumer.when_kept(self.membership(member.member_id))
 
     def answer_join_managed(self, member_id: str, future: asyncio.Future[Membership]) -> None:
-        """Answer with the next write a managed member that has waited since before the broker assigned."""
+        """Answer a managed member with the next write.
+
+        It has waited since before the broker assigned.
+        """
         self._consumer.answer_with_write(future, self.membership(member_id))
 
     def membership(self, member_id: str, *, generation: int | None = None) -> Membership:
@@ -165,6 +181,9 @@ class LiveClassicMembers:
         )
 
     def check_owner(self, claimant: Claimant) -> None:
-        """Restart the session of a member that has a partition. Raises as ``check_assigned_by_broker``."""
+        """Restart the session of a member that has a partition.
+
+        Raises as ``check_assigned_by_broker``.
+        """
         check_assigned_by_broker(self._group, claimant)
         self._consumer.start_session(self._group.members[claimant.member_id])

@@ -1,4 +1,6 @@
-"""One consumer group as the coordinator serves it: heartbeats, sessions, the store (KIP-848, ADR-0042).
+"""One consumer group as the coordinator serves it.
+
+Heartbeats, sessions, the store (KIP-848, ADR-0042).
 
 Requests of classic members are in ``live_classic_members`` (ADR-0043).
 
@@ -100,7 +102,10 @@ class LiveConsumerGroup:
             waiting(error)
 
     def retire(self) -> list[Waiting]:
-        """Stop all timers for good, write nothing more, and return the answers that wait for a write."""
+        """Stop all timers for good; return the answers that wait for a write.
+
+        Nothing more is written.
+        """
         self._is_closed = True
         for timers in (self._sessions, self._revocations, self.deadlines):
             timers.close()
@@ -111,7 +116,7 @@ class LiveConsumerGroup:
     # ── heartbeats ──
 
     def regex_to_resolve(self, request: ConsumerHeartbeat) -> str | None:
-        """Return the regular expression of a member if it has to be matched with all topics again."""
+        """Return the member's regular expression if it must be matched with all topics."""
         member = self.group.members.get(request.member_id)
         pattern = request.regex if request.regex is not None or member is None else member.regex
         if not pattern:
@@ -150,7 +155,9 @@ class LiveConsumerGroup:
         )
 
     def _next_heartbeat_ms(self, member: ConsumerMember, *, has_joined: bool) -> int:
-        """Return when to send the next heartbeat: soon, if it is likely to bring other partitions.
+        """Return when to send the next heartbeat.
+
+        Soon, if it is likely to bring other partitions.
 
         So it is while a target is due, or others have yet to give partitions up. Members often start together, so
         the first one has to share soon after it joined.
@@ -171,14 +178,20 @@ class LiveConsumerGroup:
         )
 
     def stepped(self, member: ConsumerMember) -> None:
-        """Restart the timers after ``member`` joined or took a step; a write has to follow."""
+        """Restart the timers after ``member`` joined or took a step.
+
+        A write has to follow.
+        """
         self._drop_timers()
         self._start_timers(member)
         self._others_step()
         self._schedule_assignment()
 
     def _others_step(self) -> None:
-        """Let the managed members step, because there is a new target, or something is free."""
+        """Let the managed members step.
+
+        There is a new target, or a partition is free.
+        """
         if step_managed(self.group):
             self._context.changed(self.group.name)
 
@@ -201,7 +214,10 @@ class LiveConsumerGroup:
         return self._context.configs.number(self.group.name, "consumer.assignment.interval.ms")
 
     def start_session(self, member: ConsumerMember) -> None:
-        """Restart the session timeout of a member; those of the classic protocol choose it themselves."""
+        """Restart the session timeout of a member.
+
+        Those of the classic protocol choose it themselves.
+        """
         self._sessions.start(
             member.member_id,
             self._context.configs.number(self.group.name, "consumer.session.timeout.ms")
@@ -259,7 +275,10 @@ class LiveConsumerGroup:
             self._context.changed(self.group.name)
 
     def topics_changed(self, topic: str) -> None:
-        """Make another target if ``topic`` was created, deleted or grown, and the group reads it."""
+        """Make another target if the group reads ``topic`` and it has changed.
+
+        It was created, deleted or grown.
+        """
         group = self.group
         exists = topic in self._context.partitions_of([topic])
         used = {member.regex for member in group.members.values()}
@@ -275,7 +294,10 @@ class LiveConsumerGroup:
     # ── the store ──
 
     def when_kept(self, result: _T) -> asyncio.Future[_T]:
-        """Write what has changed. Completes with ``result`` when the store has all that it rests on."""
+        """Write what has changed.
+
+        Completes with ``result`` when the store has all that it rests on.
+        """
         future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         if self._is_kept:
             future.set_result(result)
@@ -285,7 +307,7 @@ class LiveConsumerGroup:
         return future
 
     def answer_with_write(self, future: asyncio.Future[_T], result: _T) -> None:
-        """Let a request that waits already wait for the next write, which the caller begins."""
+        """Let a waiting request wait for the next write, which the caller begins."""
         self._waiting.append(lambda error: answer(future, result if error is None else error))
 
     async def settled(self) -> None:

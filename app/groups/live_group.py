@@ -118,7 +118,9 @@ class LiveGroup:
     # ── the three protocols ──
 
     def joined_share_group(self) -> LiveShareGroup:
-        """Return the group for a member of a share group; one that nobody has used becomes a share group.
+        """Return the group for a member of a share group.
+
+        One that nobody has used becomes a share group.
 
         Raises ``GroupOfOtherType``.
         """
@@ -129,13 +131,19 @@ class LiveGroup:
         return self.share
 
     def joined_consumer_group(self, instance_id: str | None) -> LiveConsumerGroup:
-        """See ``LiveMigration.joined_consumer_group``. Raises ``GroupOfOtherType`` and ``GroupFull``."""
+        """See ``LiveMigration.joined_consumer_group``.
+
+        Raises ``GroupOfOtherType`` and ``GroupFull``.
+        """
         if self.share is not None:
             raise GroupOfOtherType(self.group.name, self.type)
         return self.migration.joined_consumer_group(instance_id)
 
     def _become_classic(self) -> None:
-        """Let an empty consumer group be a classic one. Raises ``InconsistentGroupProtocol`` of share groups."""
+        """Let an empty consumer group be a classic one.
+
+        Raises ``InconsistentGroupProtocol`` of share groups.
+        """
         if self.share is not None:
             raise InconsistentGroupProtocol(
                 self.group.name, "it is a share group, whose members take single records"
@@ -182,7 +190,10 @@ class LiveGroup:
             self.share.close(error)
 
     async def settled(self) -> None:
-        """Return once the broker is not about to assign this group; that waits for the store only."""
+        """Return once the broker is not about to assign this group.
+
+        That waits for the store only.
+        """
         await self.members.managed.settled()
         await self.migration.settled()
 
@@ -363,7 +374,7 @@ class LiveGroup:
         return membership_of(group, member)
 
     def topics_changed(self, topic: str) -> None:
-        """Assign again if the broker assigns the partitions of this group and it reads ``topic``.
+        """Assign again if the broker assigns for this group and it reads ``topic``.
 
         The partitions of ``topic`` changed.
         """
@@ -419,7 +430,10 @@ class LiveGroup:
             raise RebalanceInProgress(self.group.name)
 
     def leave(self, leaving: Sequence[LeavingMember]) -> Results:
-        """Remove members with one rebalance, however many there are; see ``GroupCoordinator.leave``."""
+        """Remove members with one rebalance, however many there are.
+
+        See ``GroupCoordinator.leave``.
+        """
         results: Results = []
         left: list[str] = []
         for leaver in leaving:

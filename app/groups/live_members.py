@@ -1,4 +1,4 @@
-"""The members of one group, with the requests that they wait on and their session timers.
+"""The members of a group, their waiting requests and session timers.
 
 A member's session restarts with its heartbeats, commits and syncs, and with the
 answer to a request that it was parked for. A parked member does not expire, with
@@ -32,7 +32,7 @@ def new_member_id(context: GroupContext, prefix: str) -> str:
 
 
 class LiveMembers:
-    """Keeps ``group``, what is parked and the sessions in step when a member joins or leaves.
+    """Keeps ``group``, parked requests and sessions in step as members come and go.
 
     ``expire`` is called with the id of a member, or with an id that was handed out,
     when its session times out.
@@ -110,13 +110,19 @@ class LiveMembers:
     # ── parked requests ──
 
     def park_join(self, member: Member) -> asyncio.Future[Joined]:
-        """Park a join; an earlier request of the member is answered with ``RebalanceInProgress``."""
+        """Park a join.
+
+        An earlier request of the member is answered with ``RebalanceInProgress``.
+        """
         # The member asks again over another connection, so no client reads the earlier answer.
         self.parking.refuse(member, RebalanceInProgress(self.group.name))
         return self.parking.park_join(member)
 
     def park_sync(self, member: Member) -> asyncio.Future[Synced]:
-        """Park a sync; an earlier one of the member is answered with ``RebalanceInProgress``."""
+        """Park a sync.
+
+        An earlier one of the member is answered with ``RebalanceInProgress``.
+        """
         self.parking.answer_sync(member, RebalanceInProgress(self.group.name))
         return self.parking.park_sync(member)
 

@@ -1,4 +1,6 @@
-"""One group on its way between the two protocols for consumers, with its members (ADR-0043).
+"""A group on its way between the two consumer protocols (ADR-0043).
+
+It comes with its members.
 
 ``migration`` has the rules; here is what changes hands: members, sessions, parked requests, and
 the answers that wait for the store.
@@ -23,7 +25,10 @@ logger = logging.getLogger(__name__)
 
 
 class LiveMigration:
-    """``consumer`` is None while the group is a classic one; so is ``classic``, which serves its classic members."""
+    """``consumer`` is None while the group is a classic one.
+
+    So is ``classic``, which serves its classic members.
+    """
 
     def __init__(self, members: LiveMembers, rebalance: Rebalance, context: GroupContext) -> None:
         self.consumer: LiveConsumerGroup | None = None
@@ -38,7 +43,9 @@ class LiveMigration:
     # ── to a consumer group ──
 
     def joined_consumer_group(self, instance_id: str | None) -> LiveConsumerGroup:
-        """Return the group for a member of the new protocol that joins; a classic group becomes one.
+        """Return the group for a member of the new protocol that joins.
+
+        A classic group becomes one.
 
         Raises:
             GroupOfOtherType: the policy of the broker, or a member of the group, does not allow that.
@@ -93,7 +100,9 @@ class LiveMigration:
     # ── to a classic group ──
 
     def _downgrade_if_due(self) -> bool:
-        """Make a consumer group a classic one, if all members use the classic protocol; True if it did so.
+        """Make a consumer group a classic one, if all members use the classic protocol.
+
+        True if it did so.
 
         They join again, because a member that left may have had partitions.
         """
@@ -124,14 +133,20 @@ class LiveMigration:
         return True
 
     async def settled(self) -> None:
-        """Return when the store has the group with its members in this protocol. Raises ``GroupStoreFailed``."""
+        """Return when the store has the group with its members in this protocol.
+
+        Raises ``GroupStoreFailed``.
+        """
         if self._downgrading is not None:
             await asyncio.shield(self._downgrading)
         if self.consumer is not None:
             await self.consumer.settled()
 
     def end(self, error: SteleError) -> None:
-        """Make an empty consumer group a classic one. Its store entry goes with the next write of the group."""
+        """Make an empty consumer group a classic one.
+
+        Its store entry goes with the next write of the group.
+        """
         if self.consumer is not None:
             group, emptied = self._group, self.consumer.group
             # No commit of the old members is mistaken for one of the new.

@@ -1,4 +1,6 @@
-"""One share group as the coordinator serves it: sessions of members, states of partitions (KIP-932, ADR-0044).
+"""One share group as the coordinator serves it.
+
+Sessions of members, states of partitions (KIP-932, ADR-0044).
 
 ``ShareGroup`` decides who reads what, and ``DurableSharePartition`` has the states of the records. This
 module has the timers of the members, gives new partitions their first state, and wakes the members that
@@ -67,7 +69,10 @@ class LiveShareGroup:
         self._drop(list(self.partitions), error)
 
     def stop_starting(self) -> None:
-        """Give no partition a state from now on; those who wait for one get ``CoordinatorNotAvailable``."""
+        """Give no partition a state from now on.
+
+        Those who wait for one get ``CoordinatorNotAvailable``.
+        """
         for task in set(self._starting.values()):
             task.cancel()
 
@@ -131,7 +136,9 @@ class LiveShareGroup:
         )
 
     def check_served(self) -> None:
-        """Check that no other broker may have the group. Raises ``NotCoordinator``, ``CoordinatorNotAvailable``.
+        """Check that no other broker may have the group.
+
+        Raises ``NotCoordinator``, ``CoordinatorNotAvailable``.
 
         What is locked for a member is not stored, so nothing else would tell a broker that was paused.
         """
@@ -252,7 +259,10 @@ class LiveShareGroup:
         starting.add_done_callback(_retrieve)
 
     def forget_topic(self, topic: str, current_id: UUID | None) -> None:
-        """Drop the states of ``topic``, which the store has done; a topic of that name has ``current_id``."""
+        """Drop the states of ``topic``, which the store has done.
+
+        A topic of that name has ``current_id``.
+        """
         gone = [
             partition
             for partition in self.partitions
@@ -269,7 +279,10 @@ class LiveShareGroup:
     # ── what administrators do ──
 
     async def reset(self, topic: str, partition: OwnedPartition, start_offset: int) -> None:
-        """Begin a partition at ``start_offset``, and forget all its states. Raises ``GroupStoreFailed``."""
+        """Begin a partition at ``start_offset``, and forget all its states.
+
+        Raises ``GroupStoreFailed``.
+        """
         known = self.partitions.get(partition)
         if known is not None:
             await known.reset(start_offset)
@@ -295,7 +308,7 @@ class LiveShareGroup:
     # ── members that wait for records ──
 
     def watch(self, wake: Wake) -> None:
-        """Call ``wake`` with each partition in which records became available again, until ``unwatch``."""
+        """Call ``wake`` with each partition that has records again, until ``unwatch``."""
         self._wakes.add(wake)
 
     def unwatch(self, wake: Wake) -> None:

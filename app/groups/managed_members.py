@@ -27,7 +27,10 @@ from .parking import answer
 
 
 class ManagedMembers:
-    """The futures of one group: joins that wait for an assignment, and calls of ``settled``."""
+    """The futures of one group.
+
+    Joins that wait for an assignment, and calls of ``settled``.
+    """
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -54,7 +57,10 @@ class ManagedMembers:
         return member_id in self._waiting
 
     def await_assignment(self, member_id: str) -> asyncio.Future[Membership]:
-        """Wait for the next assignment; an earlier call of the member gets ``RebalanceInProgress``."""
+        """Wait for the next assignment.
+
+        An earlier call of the member gets ``RebalanceInProgress``.
+        """
         self.refuse(member_id, RebalanceInProgress(self._group.name))
         waiting = self._waiting[member_id] = asyncio.get_running_loop().create_future()
         return waiting
@@ -119,7 +125,7 @@ def join_request_of(request: ManagedJoin) -> JoinRequest:
 
 
 def not_managed(member_id: str) -> InvalidRequest:
-    """Return the error of a request for a managed member that names one of the Kafka listener."""
+    """Return the error for a managed member that names one of the Kafka listener."""
     return InvalidRequest(
         f"member {member_id[:80]!r} joined through the Kafka listener; use the same listener"
     )

@@ -1,4 +1,4 @@
-"""Requests to the coordinator and their answers, in Kafka's words and no protocol's bytes."""
+"""Requests to the coordinator and their answers, independent of any protocol."""
 
 from __future__ import annotations
 
@@ -121,7 +121,10 @@ class Membership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeavingMember:
-    """A member to remove. An administrator removes a static member with an empty member id."""
+    """A member to remove.
+
+    An administrator removes a static member with an empty member id.
+    """
 
     member_id: str
     instance_id: str | None = None
@@ -130,7 +133,10 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetToCommit:
-    """``offset`` is that of the next record to read. ``retention_ms`` replaces the broker's."""
+    """``offset`` is that of the next record to read.
+
+    ``retention_ms`` replaces the broker's.
+    """
 
     topic: str
     partition: int
@@ -142,7 +148,9 @@ class OffsetToCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """A commit without membership has generation ``NO_GENERATION`` and member id ``NO_MEMBER``.
+    """The generation and member id of a commit without membership.
+
+    They are ``NO_GENERATION`` and ``NO_MEMBER``.
 
     In groups whose partitions the broker assigns, ``generation`` is the epoch of the member.
     ``has_member_epoch``: the version of the request knows such groups.
@@ -158,7 +166,10 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedOffset:
-    """``offset`` is ``NO_OFFSET`` where nothing was committed, or it cannot be told: then ``error`` says why."""
+    """``offset`` is ``NO_OFFSET`` where nothing was committed, or it cannot be told.
+
+    Then ``error`` says why.
+    """
 
     topic: str
     partition: int
@@ -191,7 +202,7 @@ class EndedOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedGroup:
-    """A group that has pending offsets of a producer, with the newest epoch among them."""
+    """A group with pending offsets of a producer, and their newest epoch."""
 
     producer_id: int
     producer_epoch: int

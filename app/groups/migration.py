@@ -1,4 +1,6 @@
-"""Groups whose members move between Kafka's classic protocol and the one in which the broker assigns (ADR-0043).
+"""Groups whose members move between the two consumer protocols (ADR-0043).
+
+These are Kafka's classic protocol and the one in which the broker assigns.
 
 A group with members of the classic protocol becomes a consumer group when a member of the new
 protocol joins (**upgrade**), and a classic group when the last of these leaves (**downgrade**).
@@ -37,7 +39,9 @@ def has_classic_members_only(group: ConsumerGroup) -> bool:
 
 
 def upgraded(group: Group, *, topics_of: TopicsOf) -> ConsumerGroup:
-    """Return a consumer group with the members of a classic group; ``group`` stays as it is.
+    """Return a consumer group with the members of a classic group.
+
+    ``group`` stays as it is.
 
     Members have what is assigned to them, and all that they may still hold from an earlier
     assignment, so no partition is given to another member before its holder joined again without it.
@@ -114,7 +118,7 @@ def _refusal(group: Group, why: str) -> GroupOfOtherType:
 
 
 def downgrade(consumer: ConsumerGroup, group: Group) -> None:
-    """Move the members of a consumer group, all of the classic protocol, to ``group``, which is empty.
+    """Move the classic members of a consumer group to ``group``, which is empty.
 
     The generation is higher than the epoch of any member. So a member that finds the group after
     a crash, when ``known_epochs`` are forgotten, has to join again, and its join begins a rebalance.

@@ -61,7 +61,7 @@ def offset_record(
 def offset_records(
     request: CommitRequest, *, topic: Callable[[str], Topic], now_ms: int, metadata_bytes_max: int
 ) -> tuple[list[OffsetRecord], Results]:
-    """Return the records to store, and for each offset of ``request`` None or its error."""
+    """Return the records to store, and per offset of ``request`` None or its error."""
     records: list[OffsetRecord] = []
     results: Results = []
     for requested in request.offsets:
@@ -82,7 +82,10 @@ def offset_records(
 
 
 class GroupAge(Protocol):
-    """What the retention of offsets looks at in a group; times in ms since the Unix epoch."""
+    """What the retention of offsets looks at in a group.
+
+    Times in ms since the Unix epoch.
+    """
 
     @property
     def state(self) -> GroupState: ...

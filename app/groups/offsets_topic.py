@@ -1,4 +1,6 @@
-"""``__consumer_offsets``: groups and commits as records that a consumer can read (ADR-0022).
+"""``__consumer_offsets``.
+
+Groups and commits as records that a consumer can read (ADR-0022).
 
 The topic is a view of the group store, made when a client first reads it: each
 group and each committed offset gets an entry in the partition where Kafka would
@@ -76,7 +78,10 @@ class OffsetsTopic:
     """Implements ``VirtualTopic``; belongs to the event loop, as its coordinator does."""
 
     def __init__(self, coordinator: GroupCoordinator, *, cluster_id: str) -> None:
-        """``coordinator`` must be open before the first read: its epoch is that of this run."""
+        """``coordinator`` must be open before the first read.
+
+        Its epoch is that of this run.
+        """
         self._table = coordinator.table
         config = replace(
             TopicConfig(),

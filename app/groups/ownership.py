@@ -1,4 +1,6 @@
-"""The rules of partition ownership: pure checks of a claim against a group (ADR-0017).
+"""The rules of partition ownership.
+
+Pure checks of a claim against a group (ADR-0017).
 
 A member of a classic group owns a partition that it has claimed. An assignment alone is not enough,
 because the previous owner may still be reading.
@@ -54,7 +56,7 @@ def check_assigned(group: Group, claimant: Claimant) -> None:
 
 
 def check_assigned_by_broker(group: ConsumerGroup, claimant: Claimant) -> None:
-    """Check that the claimant has the partition, and has had it since the generation that it names.
+    """Check that the claimant has had the partition since the generation it names.
 
     Raises:
         UnknownMember, IllegalGeneration: the claimant missed a rebalance, or was removed.

@@ -61,7 +61,10 @@ class PendingOffsets:
         by_producer[pending.producer_id] = pending
 
     def drop(self, key: Key) -> None:
-        """Drop what is pending in a partition, because its committed offset was replaced or deleted."""
+        """Drop what is pending in a partition.
+
+        Its committed offset was replaced or deleted.
+        """
         self._by_key.pop(key, None)
 
     def end(self, producer_id: int, *, is_committed: bool) -> list[OffsetRecord]:

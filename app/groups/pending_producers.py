@@ -1,4 +1,7 @@
-"""Which groups have pending offsets of which producer, so that the end of a transaction finds them."""
+"""Which groups have pending offsets of which producer.
+
+The end of a transaction looks them up.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ class PendingGroup(Protocol):
     @property
     def pending(self) -> PendingOffsets: ...
     def end_transaction(self, producer_id: int, *, is_committed: bool) -> list[OffsetRecord]:
-        """End the transaction of a producer, as the store has; returns the offsets that it commits."""
+        """End the transaction of a producer, as the store has.
+
+        Returns the offsets that it commits.
+        """
         ...
 
 
@@ -38,12 +44,18 @@ class PendingProducers:
                 del self._groups[producer_id]
 
     def end(self, producer_id: int, *, is_committed: bool) -> dict[str, list[OffsetRecord]]:
-        """End the transaction of a producer in all groups; returns the offsets that it commits by group."""
+        """End the transaction of a producer in all groups.
+
+        Returns the offsets that it commits by group.
+        """
         return {
             offsets.group: offsets.end_transaction(producer_id, is_committed=is_committed)
             for offsets in self._groups.pop(producer_id, {})
         }
 
     def groups(self) -> dict[int, list[PendingGroup]]:
-        """Return the groups of each producer. Pending offsets that were overtaken may have left some without any."""
+        """Return the groups of each producer.
+
+        Pending offsets that were overtaken may have left some without any.
+        """
         return {producer_id: list(groups) for producer_id, groups in self._groups.items()}

@@ -1,4 +1,6 @@
-"""The rebalance of one group: from its begin to the moment when the assignment is kept.
+"""The rebalance of one group.
+
+From its begin to the moment when the assignment is kept.
 
 Everything runs on the event loop and nothing awaits, so each call takes effect
 before it returns. Two timers bound a rebalance:
@@ -96,7 +98,9 @@ class Rebalance:
             self.join_timer.start(group.rebalance_timeout_ms, self._complete)
 
     def _wait_for_more(self, left_ms: int) -> None:
-        """Delay the first rebalance of an empty group, so that members that start together share it.
+        """Delay the first rebalance of an empty group.
+
+        So members that start together share it.
 
         The delay repeats while new members join, for ``left_ms`` in all. There is none
         where all members are managed, because another rebalance costs them nothing.
@@ -188,7 +192,10 @@ class Rebalance:
             self._sync_timer.stop()
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:
-        """Keep the assignment, by member id, and send it to all members once it is durable."""
+        """Keep the assignment, and send it to all members once it is durable.
+
+        It is by member id.
+        """
         group, members = self._group, self._members
         generation = self._assigning = group.generation
         known = {member_id: bytes(assignments.get(member_id, b"")) for member_id in group.members}
@@ -235,7 +242,7 @@ class Rebalance:
         self.join_timer.start(_RETRY_MS_MIN, self._complete)
 
     def _expire_syncs(self) -> None:
-        """Remove the members of this generation that did not ask for their assignment in time."""
+        """Remove members of this generation that did not sync in time."""
         group = self._group
         expired = list(group.pending_sync)
         for member_id in expired:

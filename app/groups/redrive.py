@@ -1,4 +1,6 @@
-"""Brings records back that a share group has given up: from their dead letters into their topics (KIP-1191).
+"""Brings records back that a share group has given up.
+
+From their dead letters into their topics (KIP-1191).
 
 The group itself remembers which of its letters are done, as it does for all records that it shares: it has
 states in its dead-letter topic, and takes the letters under a lock. So a letter is redriven by one client
@@ -34,7 +36,7 @@ _TIMEOUT_MS = 30_000
 
 @dataclass(slots=True, kw_only=True)
 class Redriven:
-    """How many letters were redriven, how many cannot be, and whether there may be more.
+    """Count of redriven letters, of impossible ones, and whether more may follow.
 
     A letter cannot be redriven if its topic refuses the record, or if the letter has no copy of the record and
     the log has lost it. Letters of other groups in the same topic count as neither.
@@ -60,7 +62,7 @@ class DeadLetterRedrive:
         return name
 
     async def redrive(self, group: str, *, records_max: int, check_topic: Callable[[str], None]) -> Redriven:
-        """Append the records of at most ``records_max`` letters to the partitions that they came from.
+        """Append the records of at most ``records_max`` letters where they came from.
 
         ``check_topic`` raises ``AuthorizationError`` if the client may not write to a topic.
 
@@ -109,7 +111,10 @@ class DeadLetterRedrive:
         done: Redriven,
         check_topic: Callable[[str], None],
     ) -> None:
-        """Redrive the letters of one read: append all of their records, then finish all letters at once."""
+        """Redrive the letters of one read.
+
+        Append all of their records, then finish all letters at once.
+        """
         assert part.fetched is not None
         wanted = {offset for one in part.acquired for offset in range(one.first, one.last + 1)}
         rows: dict[TopicPartition, list[Row]] = {}

@@ -18,7 +18,10 @@ class GroupServices(Protocol):
     """All groups of a broker: ``Groups`` of its own, or the shards of a cluster."""
 
     def of(self, group: str) -> Groups:
-        """Return what serves a group. Its calls raise ``NotCoordinator`` if another broker has the group."""
+        """Return what serves a group.
+
+        Its calls raise ``NotCoordinator`` if another broker has the group.
+        """
         ...
 
     def all(self) -> Sequence[Groups]:
@@ -35,7 +38,10 @@ class GroupServices(Protocol):
 def list_groups(
     groups: GroupServices, states: Collection[str] = (), types: Collection[str] = ()
 ) -> list[GroupListing]:
-    """List the groups that this broker coordinates, by name. Arguments and errors are those of ``GroupCoordinator``."""
+    """List the groups that this broker coordinates, by name.
+
+    Arguments and errors are those of ``GroupCoordinator``.
+    """
     listings: list[GroupListing] = []
     for part in groups.all():
         try:
@@ -70,7 +76,10 @@ def share_counts(groups: GroupServices) -> ShareCounts:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """One coordinator with what needs it; implements ``GroupServices`` for a broker on its own."""
+    """One coordinator with what needs it.
+
+    Implements ``GroupServices`` for a broker on its own.
+    """
 
     coordinator: GroupCoordinator
     leases: LeaseManager

@@ -1,4 +1,7 @@
-"""The shards of the groups of a cluster: a coordinator for each, of which some serve here and others stand by."""
+"""The shards of the groups of a cluster.
+
+A coordinator for each, of which some serve here and others stand by.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What share groups have done with records since the start of the broker, for its metrics."""
+"""Counts of what share groups have done since the start, for the metrics."""
 
 from __future__ import annotations
 

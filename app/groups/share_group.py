@@ -1,4 +1,4 @@
-"""The members of a share group and who reads which partition, as a state machine (KIP-932, ADR-0044).
+"""A state machine of a share group's members and partitions (KIP-932, ADR-0044).
 
 A partition may have several members, and nothing depends on who reads it: the records that a member
 holds are locked in ``SharePartition``. So there is nothing to revoke and nothing to store. After a
@@ -25,7 +25,10 @@ ASSIGNOR = "simple"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareHeartbeat:
-    """A member joins (epoch 0), stays, or leaves (-1). ``topics`` is None if they have not changed."""
+    """A member joins (epoch 0), stays, or leaves (-1).
+
+    ``topics`` is None if they have not changed.
+    """
 
     group: str
     member_id: str

@@ -1,4 +1,6 @@
-"""What a listener may call about share groups: membership, states, offsets (KIP-932, ADR-0044).
+"""What a listener may call about share groups.
+
+Membership, states, offsets (KIP-932, ADR-0044).
 
 Reading is in ``share_reads``.
 """
@@ -47,7 +49,10 @@ class ShareGroupDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharePartitionOffsets:
-    """``finished`` counts the offsets from ``start_offset`` on that are not delivered again."""
+    """``finished`` counts final offsets from ``start_offset`` on.
+
+    They are not delivered again.
+    """
 
     topic: str
     topic_id: UUID
@@ -59,7 +64,10 @@ class SharePartitionOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedRecords:
-    """Offsets with the same state, both ends included; ``member_id`` is empty unless a member holds them."""
+    """Offsets with the same state, both ends included.
+
+    ``member_id`` is empty unless a member holds them.
+    """
 
     topic: str
     partition: int
@@ -71,13 +79,18 @@ class UnfinishedRecords:
 
 
 class ShareGroups:
-    """Serves the share groups of ``table``. Every call may raise as those of ``GroupCoordinator``."""
+    """Serves the share groups of ``table``.
+
+    Every call may raise as those of ``GroupCoordinator``.
+    """
 
     def __init__(self, table: GroupTable) -> None:
         self._table = table
 
     async def heartbeat(self, request: ShareHeartbeat) -> ShareHeartbeatAnswer:
-        """Let a member join, stay or leave. A member that joins gets its partitions when they have a state.
+        """Let a member join, stay or leave.
+
+        A member that joins gets its partitions when they have a state.
 
         Raises:
             InvalidGroupId, InvalidRequest: change the request.
@@ -129,7 +142,9 @@ class ShareGroups:
         return live.share
 
     async def begun(self, group: str, topics: Iterable[str], *, reset: str | None = None) -> LiveShareGroup:
-        """Return a group in which all partitions of ``topics`` have a state; a new one if there is none.
+        """Return a group in which all partitions of ``topics`` have a state.
+
+        A new one if there is none.
 
         For members that do not join. ``reset`` as in ``LiveShareGroup.start_partitions``. Raises as ``heartbeat``.
         """
@@ -151,7 +166,9 @@ class ShareGroups:
         *,
         may_renew: bool = True,
     ) -> asyncio.Future[None]:
-        """Take what a member says of its records in a partition. Completes when that is durable.
+        """Take what a member says of its records in a partition.
+
+        Completes when that is durable.
 
         Raises, at once or from the future:
             InvalidRequest, InvalidRecordState: as ``SharePartition.acknowledge``.
@@ -196,7 +213,9 @@ class ShareGroups:
         )
 
     def offsets(self, group: str) -> list[SharePartitionOffsets]:
-        """Return where the group is in each partition that has a state, by topic and partition.
+        """Return the group's positions in all partitions with a state.
+
+        They are by topic and partition.
 
         Raises ``GroupNotFound``, ``GroupOfOtherType``.
         """
@@ -207,7 +226,7 @@ class ShareGroups:
         )
 
     def unfinished(self, group: str, *, ranges_max: int) -> list[UnfinishedRecords]:
-        """Return the first ranges of offsets that were delivered and are not finished, by topic and partition.
+        """Return the first ranges of delivered, unfinished offsets per partition.
 
         Raises ``GroupNotFound``, ``GroupOfOtherType``.
         """

@@ -1,4 +1,6 @@
-"""The records of one partition as one share group delivers them (KIP-932, ADR-0044).
+"""The delivery states of a partition's records for a share group (KIP-932).
+
+ADR-0044 has the decisions.
 
 Every record is available, acquired by a member, or final. ``SharePartition`` keeps these
 states for the offsets from its start to its end: all before the start are final, and no
@@ -26,6 +28,9 @@ archived when a read passes them, or when the member says that there is none.
 
 Times are in ms on any monotonic clock. Nothing here does I/O or reads a clock. The module is
 longer than others, because every method keeps the rules about spans that all rely on.
+
+It is one file, however long, because it is one state machine, which is easier to check when it is read as a
+whole.
 """
 
 from __future__ import annotations
@@ -57,7 +62,10 @@ _THROTTLE_BITS = 2
 
 @dataclass(slots=True, eq=False)
 class _Span:
-    """Neighbouring offsets with the same state; ``target`` is a final or available state to be stored."""
+    """Neighbouring offsets with the same state.
+
+    ``target`` is a final or available state to be stored.
+    """
 
     first: int
     last: int
@@ -82,7 +90,10 @@ class _Span:
 
     @property
     def stored_count(self) -> int:
-        """A delivery counts once the member has let go: a restart in between is not its failure."""
+        """A delivery counts once the member has let go.
+
+        A restart in between is not its failure.
+        """
         is_held = self.state is _ACQUIRED and self.target is None
         return self.delivery_count - 1 if is_held else self.delivery_count
 
@@ -121,7 +132,10 @@ class SharePartition:
     # ── looking ──
 
     def fetch_offset(self, limits: ShareLimits) -> int | None:
-        """Return the offset from which a member should read; None if nothing may be acquired now."""
+        """Return the offset from which a member should read.
+
+        None if nothing may be acquired now.
+        """
         for span in self._spans:
             if span.is_free:
                 return span.first
@@ -149,7 +163,10 @@ class SharePartition:
         )
 
     def held_by(self, member_id: str) -> tuple[list[AcquiredRange], int]:
-        """Return what a member holds, and when the first of its locks ends; records in a transition do not count."""
+        """Return what a member holds, and when the first of its locks ends.
+
+        Records in a transition do not count.
+        """
         held: list[AcquiredRange] = []
         deadline_ms = 0
         for span in self._spans:
@@ -202,7 +219,9 @@ class SharePartition:
         records_max: int,
         is_strict: bool,
     ) -> list[AcquiredRange]:
-        """Give the available records of a read to a member; they are locked until ``now_ms + lock_ms``.
+        """Give the available records of a read to a member.
+
+        They are locked until ``now_ms + lock_ms``.
 
         The read had all offsets from ``read_from`` to before ``read_to``. ``batches`` are those
         of them that have records, one range per batch, ascending; the others are archived.
@@ -263,7 +282,10 @@ class SharePartition:
         taking.took(span)
 
     def _archive_hole(self, first: int, last: int) -> None:
-        """Archive available and new offsets from ``first`` to ``last``, which have no records."""
+        """Archive the offsets from ``first`` to ``last``, which have no records.
+
+        They are available, or new.
+        """
         first = max(first, self.start_offset)
         if first > last:
             return
@@ -369,7 +391,10 @@ class SharePartition:
         return _given_up(limits) if span.delivery_count >= limits.delivery_count else _AVAILABLE
 
     def complete(self, transition: Transition, *, is_stored: bool) -> None:
-        """Apply a transition that is stored; drop one that is not, so that its records stay acquired."""
+        """Apply a transition that is stored.
+
+        Drop one that is not, so that its records stay acquired.
+        """
         for span in transition.spans:
             assert span.target is not None
             if is_stored:
@@ -383,7 +408,7 @@ class SharePartition:
     # ── dead letters ──
 
     def archiving(self, records_max: int) -> list[StoredRange]:
-        """Return the first records that wait for their dead letters, at most ``records_max``."""
+        """Return up to ``records_max`` records that wait for their dead letters."""
         waiting: list[StoredRange] = []
         for span in self._spans:
             if span.state is _ARCHIVING and records_max > 0:
@@ -410,7 +435,10 @@ class SharePartition:
         )
 
     def release_member(self, member_id: str, limits: ShareLimits) -> int:
-        """Take back all records of a member, also those whose transition fails later; return how many at once."""
+        """Take back all records of a member, also those whose transition fails later.
+
+        Return how many at once.
+        """
         held = [span for span in self._spans if span.state is _ACQUIRED and span.member_id == member_id]
         for span in held:
             span.deadline_ms = -1
@@ -428,7 +456,9 @@ class SharePartition:
         return count
 
     def trim(self, log_start_offset: int) -> bool:
-        """Archive available records that the log has deleted; return whether the start moved.
+        """Archive available records that the log has deleted.
+
+        Return whether the start moved.
 
         Acquired ones are archived when they are released.
         """
@@ -455,7 +485,10 @@ class SharePartition:
         self.end_offset = last + 1
 
     def _index(self, offset: int) -> int:
-        """Return the index of the span that contains ``offset``, which is from the start to the end."""
+        """Return the index of the span that contains ``offset``.
+
+        The offset is from the start to the end.
+        """
         return bisect_right(self._spans, offset, key=_first_of) - 1
 
     def _between(self, first: int, last: int) -> Iterator[_Span]:
@@ -543,7 +576,10 @@ def _given_up(limits: ShareLimits) -> RecordState:
 
 @dataclass(slots=True, kw_only=True)
 class _Taking:
-    """How much one fetch may still acquire. ``new_room``: of offsets that were never delivered."""
+    """How much one fetch may still acquire.
+
+    ``new_room``: of offsets that were never delivered.
+    """
 
     member_id: str
     deadline_ms: int
@@ -559,7 +595,9 @@ class _Taking:
         return self.count >= self.records_max
 
     def room_for(self, delivery_count: int, size: int) -> int:
-        """Return how many of ``size`` records, delivered so often before, may be acquired now.
+        """Return how many of ``size`` records may be acquired now.
+
+        They have been delivered equally often before.
 
         Records that several deliveries have failed come alone and in smaller and smaller pieces,
         the last time one by one, so that a record that cannot be handled spoils no others.

@@ -68,7 +68,10 @@ def check_lock(lock: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharePolled:
-    """``records`` may have several parts of a partition, in order. The lock ends in ``expires_in_ms``."""
+    """``records`` may have several parts of a partition, in order.
+
+    The lock ends in ``expires_in_ms``.
+    """
 
     lock: str
     expires_in_ms: int
@@ -83,7 +86,9 @@ class ShareQueue:
         self._shares = shares
 
     async def poll(self, request: SharePoll) -> SharePolled:
-        """Take records under a lock; a repeated poll of a lock returns what the lock holds.
+        """Take records under a lock.
+
+        A repeated poll of a lock returns what the lock holds.
 
         Raises:
             InvalidRequest: a number or a text of the request is out of bounds.
@@ -137,7 +142,10 @@ class ShareQueue:
         )
 
     async def _pass_gaps(self, share: LiveShareGroup, member_id: str, taken: SharedRecords) -> None:
-        """Finish offsets that have no record any more within their batch: no client could name them."""
+        """Finish offsets that have no record any more within their batch.
+
+        No client could name them.
+        """
         if taken.fetched is None or not taken.fetched.holes_until:
             return
         missing = {offset for one in taken.acquired for offset in range(one.first, one.last + 1)}
@@ -148,7 +156,10 @@ class ShareQueue:
             await known.acknowledge(member_id, _acknowledgements(missing, AcknowledgeType.GAP))
 
     def topics_of(self, group: str, lock: str) -> set[str]:
-        """Return the topics of the records that a lock holds. Raises ``GroupNotFound``, ``GroupOfOtherType``."""
+        """Return the topics of the records that a lock holds.
+
+        Raises ``GroupNotFound``, ``GroupOfOtherType``.
+        """
         return {partition.topic for partition in _held(self._shares.existing(group), _PREFIX + lock)}
 
     async def settle(
@@ -158,7 +169,9 @@ class ShareQueue:
         kind: AcknowledgeType,
         records: Mapping[TopicPartition, Collection[int]] | None,
     ) -> int:
-        """Acknowledge records of a lock, or with None all of them; all or none. Returns how many.
+        """Acknowledge records of a lock, or with None all of them; all or none.
+
+        Returns how many.
 
         Completes when that is durable.
 
@@ -213,7 +226,7 @@ def _check_records(records: Mapping[TopicPartition, Collection[int]]) -> None:
 
 
 def _held(share: LiveShareGroup, member_id: str) -> dict[TopicPartition, tuple[list[AcquiredRange], int]]:
-    """Return what a member holds by partition, and in how many ms the first of its locks there ends."""
+    """Return what a member holds by partition, and when its first lock ends, in ms."""
     held: dict[TopicPartition, tuple[list[AcquiredRange], int]] = {}
     for partition, known in share.partitions.items():
         ranges, left_ms = known.held_by(member_id)

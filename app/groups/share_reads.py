@@ -1,4 +1,6 @@
-"""Records for a member of a share group: read, then locked, with a wait for the first (KIP-932).
+"""Records for a member of a share group.
+
+Read, then locked, with a wait for the first (KIP-932).
 
 Batches are passed on as the log has them, and only their headers are looked at. What a member gets are
 the batches from the first to the last that has a record which it acquired; the ranges of offsets that
@@ -30,7 +32,10 @@ _ANY_BYTES = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareRead:
-    """At most ``records_max`` records are acquired; with ``is_strict`` false, up to the end of a batch more."""
+    """At most ``records_max`` records are acquired.
+
+    With ``is_strict`` false, up to the end of a batch more.
+    """
 
     member_id: str
     partitions: Sequence[TopicPartition]
@@ -43,7 +48,10 @@ class ShareRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedRecords:
-    """What a member acquired in a partition, or ``error``. ``fetched`` has the batches of ``acquired``."""
+    """What a member acquired in a partition, or ``error``.
+
+    ``fetched`` has the batches of ``acquired``.
+    """
 
     partition: TopicPartition
     acquired: Sequence[AcquiredRange] = ()
@@ -75,7 +83,10 @@ async def read_held(
 async def read_batches(
     broker: Broker, partition: TopicPartition, offset: int, bytes_max: int, isolation: IsolationLevel
 ) -> Fetched:
-    """Return batches from ``offset`` on, without a wait; what went wrong is in ``error``."""
+    """Return batches from ``offset`` on, without a wait.
+
+    What went wrong is in ``error``.
+    """
     (fetched,) = await broker.fetch(
         [
             PartitionFetch(
@@ -205,7 +216,10 @@ def _has_moved(known: DurableSharePartition, offset: int) -> bool:
 
 
 def _between(fetched: Fetched, headers: Sequence[BatchHeader], acquired: Sequence[AcquiredRange]) -> Fetched:
-    """Return the batches from the first to the last acquired record; not copied if these are all."""
+    """Return the batches from the first to the last acquired record.
+
+    Not copied if these are all.
+    """
     first, last = acquired[0].first, acquired[-1].last
     wanted = [header for header in headers if header.last_offset >= first and header.base_offset <= last]
     begin, end = wanted[0].position, wanted[-1].position + wanted[-1].size

@@ -1,4 +1,4 @@
-"""The states of the records of a share group, and what of them is stored (KIP-932)."""
+"""States of a share group's records, and their stored form (KIP-932)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class RecordState(IntEnum):
 
 
 class AcknowledgeType(IntEnum):
-    """What a member says of a record that it holds. ``GAP``: there is no record at the offset."""
+    """What a member says of a record that it holds.
+
+    ``GAP``: there is no record at the offset.
+    """
 
     GAP = 0
     ACCEPT = 1
@@ -80,7 +83,9 @@ class Acknowledgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareLimits:
-    """The limits of a group. ``locks``: how many records of a partition may be unfinished at a time.
+    """The limits of a group.
+
+    ``locks``: how many records of a partition may be unfinished at a time.
 
     With ``has_dead_letters`` a record that is given up is ``ARCHIVING`` first.
     """

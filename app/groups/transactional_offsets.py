@@ -1,4 +1,6 @@
-"""Offsets that a producer commits within its transaction (KIP-98): staged, then committed or dropped.
+"""Offsets that a producer commits within its transaction (KIP-98).
+
+They are staged, then committed or dropped.
 
 The transaction coordinator above the groups decides when a transaction ends, and
 writes that to the same store. Here are no transactions, only the pending offsets of
@@ -58,7 +60,9 @@ class TransactionalOffsets:
         return future
 
     def end(self, producer_id: int, *, commit: bool) -> OffsetsOfTransaction:
-        """Return how to commit or drop the pending offsets of a producer; changes nothing yet.
+        """Return how to commit or drop the pending offsets of a producer.
+
+        Changes nothing yet.
 
         They include offsets that were staged before and are on their way to the store.
         """
@@ -68,7 +72,10 @@ class TransactionalOffsets:
         )
 
     def producers(self, group: str, partitions: Iterable[Key]) -> set[int]:
-        """Return the producers that have pending offsets in any of ``partitions`` (topic, number)."""
+        """Return the producers that have pending offsets in any of ``partitions``.
+
+        A partition is a topic and a number.
+        """
         live = self._table.groups.get(group)
         if live is None:
             return set()

@@ -26,7 +26,7 @@ _ROUND_CHANGES_MAX = 10_000
 
 
 class StoreWriter:
-    """Owns the store and its thread, unless ``thread`` is one that several stores share."""
+    """Owns the store and its thread, unless several stores share ``thread``."""
 
     def __init__(self, store: GroupStore, thread: ThreadPoolExecutor | None = None) -> None:
         self._store = store

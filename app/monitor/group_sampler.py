@@ -27,7 +27,7 @@ OTHERS = "(others)"
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """Members of a group, its lag summed over all partitions, and what the members of a share group hold."""
+    """Members of a group, its total lag, and what share members hold."""
 
     members: int
     lag: int

@@ -58,7 +58,10 @@ class PointHistory:
         return list(self._points)[-count:]
 
     def rates(self, over_ms: int = 10_000) -> tuple[Point, Point] | None:
-        """Return two points about ``over_ms`` apart, newer one last; None if there are not two."""
+        """Return two points about ``over_ms`` apart, newer one last.
+
+        None if there are not two.
+        """
         if len(self._points) < 2:
             return None
         newest = self._points[-1]
@@ -75,7 +78,7 @@ class PointHistory:
 
 
 class LagHistory:
-    """Lag over time of groups with their own series, for at most ``LAG_SERIES_MAX`` partitions."""
+    """Lag over time, for at most ``LAG_SERIES_MAX`` partitions of groups with series."""
 
     def __init__(self) -> None:
         # Times of the rounds, and the lags per group and partition, newest last.

@@ -38,7 +38,10 @@ _PAGE_BYTES = resource.getpagesize()
 
 @dataclass(frozen=True, slots=True)
 class TopicSize:
-    """Size of a topic; ``end_offsets`` is the sum of the end offsets of its partitions."""
+    """Size of a topic.
+
+    ``end_offsets`` is the sum of the end offsets of its partitions.
+    """
 
     end_offsets: int
     records: int
@@ -61,7 +64,7 @@ class CompactionState:
 
 @dataclass(frozen=True, slots=True)
 class StableOffsetHolds:
-    """Partitions whose last stable offset is before their end, because a transaction is open there.
+    """Partitions whose last stable offset is held back by an open transaction.
 
     ``oldest_ms`` is how long the oldest transaction that holds one back has been open, as far as known. ``hanging``
     counts the transactions per partition that no coordinator knows.
@@ -85,7 +88,10 @@ class SyncTimes:
         self._recent.append(seconds)
 
     def take(self) -> tuple[float | None, float | None]:
-        """Return the median and the 99th percentile in ms, None if there was no sync, and reset."""
+        """Return the median and 99th percentile of syncs in ms, and reset.
+
+        None if there was no sync.
+        """
         if not self._recent:
             return None, None
         ordered = sorted(self._recent)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 class AcceptRate:
-    """Knows when the next connection may be accepted. ``per_s`` None means at any time."""
+    """Knows when the next connection may be accepted.
+
+    ``per_s`` None means at any time.
+    """
 
     def __init__(self, per_s: float | None) -> None:
         self._per_s = per_s

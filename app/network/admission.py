@@ -99,7 +99,7 @@ class Admission:
         return reason
 
     def leave(self, host: str) -> None:
-        """Make room for another connection, because one from ``host`` that was admitted is closed."""
+        """Make room for another connection after one from ``host`` was closed."""
         self._admitted -= 1
         left = self._of_address[host] - 1
         if left:

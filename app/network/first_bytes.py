@@ -9,10 +9,13 @@ HANDSHAKE_FAILURE_ALERT = bytes((0x15, _MAJOR_VERSION, 1, 0, 2, 2, 40))
 
 
 def begins_tls(data: bytes) -> bool:
-    """Return True if ``data``, the first bytes of a connection, may begin a TLS handshake."""
+    """Return True if ``data``, a connection's first bytes, may begin a TLS handshake."""
     return data[:1] == bytes((_HANDSHAKE,))
 
 
 def is_tls_hello(data: bytes) -> bool:
-    """Return True if ``data`` begins a TLS record; no protocol of the broker begins like one."""
+    """Return True if ``data`` begins a TLS record.
+
+    No protocol of the broker begins like one.
+    """
     return len(data) > 2 and begins_tls(data) and data[1] == _MAJOR_VERSION and data[2] <= _MINOR_VERSION_MAX

@@ -1,4 +1,6 @@
-"""Run TLS handshakes in a thread, one at a time, so that many do not hold up other connections.
+"""Run TLS handshakes in a thread, one at a time.
+
+So many of them do not hold up other connections.
 
 The first message of a client costs a signature, from 0.2 ms with ECDSA P-256 to several ms with
 RSA 4096, and any client can ask for it. OpenSSL releases the GIL meanwhile, so the event loop
@@ -21,7 +23,7 @@ Step = Callable[[], Exception | None]
 
 
 class HandshakeThread:
-    """The handshakes of one listener that wait for the thread, in the order in which they came."""
+    """The handshakes of a listener that wait for the thread, oldest first."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -208,7 +208,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._closing_timer = None
 
     def _fail(self, reason: str, detail: str, *, answer: bytes = b"") -> None:
-        """End the connection before a protocol has begun; the peer gets a moment to read ``answer``."""
+        """End the connection before a protocol has begun.
+
+        The peer gets a moment to read ``answer``.
+        """
         if self._is_over:
             return
         self._end_handshake()
@@ -359,7 +362,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return self._socket is not None and self._socket.is_reading()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Pause the protocol when more than ``high`` bytes wait; it resumes at a quarter of that."""
+        """Pause the protocol when more than ``high`` bytes wait.
+
+        It resumes at a quarter of that.
+        """
         self._high = _SOCKET_BUFFER_BYTES if high is None else high
         if self._socket is not None:
             self._socket.set_write_buffer_limits(high=min(_SOCKET_BUFFER_BYTES, self._high))
@@ -378,7 +384,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return self._protocol
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what asyncio's own transports know, and ``principal`` and ``tls_version``."""
+        """Return what asyncio's transports know, ``principal`` and ``tls_version``."""
         session = self._session
         if session is not None:
             match name:
@@ -406,7 +412,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._unsent_bytes += len(data)
 
     def _send(self) -> None:
-        """Encrypt and send as much as the socket takes, and do what waits for the end of it."""
+        """Encrypt and send what the socket takes, and do what waits for the end of it."""
         below, session, unsent = self._socket, self._session, self._unsent
         if below is None or session is None or below.is_closing():
             return

@@ -1,4 +1,6 @@
-"""Connections to PostgreSQL, and the schema of what brokers share in it. Reading order:
+"""Connections to PostgreSQL, and the schema of what brokers share in it.
+
+Reading order:
 
 - ``migrations``  the numbered SQL files, and how a database gets from one version to the next
 - ``pool``        connections with the settings that every session needs, and threads that use them

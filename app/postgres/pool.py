@@ -50,7 +50,10 @@ _CONNECTION = {
 
 
 class PostgresUnavailable(Exception):
-    """The database cannot be reached, or ended a call with an error. The call may have had effect."""
+    """The database cannot be reached, or ended a call with an error.
+
+    The call may have had effect.
+    """
 
 
 def connection_string(dsn: str, schema: str) -> str:
@@ -71,7 +74,7 @@ def connection_string(dsn: str, schema: str) -> str:
 
 
 class PostgresPool:
-    """Up to ``connections_max`` threads with a connection each, opened when a call needs it.
+    """Up to ``connections_max`` threads with a connection each, opened on demand.
 
     ``schema`` is where the tables are. Use it between ``open`` and ``close``.
     """
@@ -136,7 +139,10 @@ class PostgresPool:
         return connection
 
     def _clean(self, connection: Connection) -> None:
-        """End the transaction that an error left open; raise nothing, or the error of the work would be lost."""
+        """End the transaction that an error left open.
+
+        Raise nothing, or the error of the work would be lost.
+        """
         if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
             try:
                 connection.rollback()

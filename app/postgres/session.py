@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL for callers that block, which come from threads of their own.
+"""One connection to PostgreSQL for callers that block in threads of their own.
 
 A call that fails because the connection broke, or a lock was not free, is repeated for a while: a database
 that restarts is back within seconds. So a call must be one transaction that may be repeated after it had effect.
@@ -53,7 +53,7 @@ class PostgresSession:
         return self.run(lambda connection: migrate(connection, self._schema))
 
     def run(self, work: Callable[[Connection], _T], *, retry_s: float | None = None) -> _T:
-        """Return what ``work`` returns, in a transaction of its own, which may be tried several times.
+        """Return what ``work`` returns, in a transaction that may be tried several times.
 
         Raises:
             PostgresUnavailable: no attempt succeeded. One of them may have had effect.

@@ -1,4 +1,4 @@
-"""Decide which records a search or a tail returns, by key, value, header and JSON path.
+"""Choose the records of a search or a tail by key, value, header and JSON path.
 
 All conditions must hold. A text matches anywhere in the bytes; with ``=`` in front it
 must equal all of them::

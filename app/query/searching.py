@@ -134,7 +134,10 @@ class Match:
 
 
 class Search:
-    """One search over ``ranges``; iterate over ``found``, then read ``ending`` and ``left``."""
+    """One search over ``ranges``.
+
+    Iterate over ``found``, then read ``ending`` and ``left``.
+    """
 
     def __init__(
         self,
@@ -167,7 +170,7 @@ class Search:
 
     @property
     def left(self) -> list[OffsetRange]:
-        """The ranges that were not scanned or not returned, where another search continues."""
+        """The ranges that were not scanned or returned, where another search continues."""
         return [offset_range for offset_range in self._ranges if offset_range.start < offset_range.end]
 
     async def found(self) -> AsyncGenerator[list[Match] | Progress]:
@@ -229,7 +232,7 @@ class Search:
         )
 
     async def _blocks(self, windows: list[_Window]) -> AsyncGenerator[list[Match]]:
-        """Yield the matches of a round in order, in blocks that are sent in one turn of the loop."""
+        """Yield the matches of a round in order, in blocks per turn of the loop."""
         progress, budget = self.progress, WorkBudget()
         matches: list[Match] = []
         for window, record in self._merged(windows):
@@ -345,7 +348,10 @@ class Search:
                     return
 
     def _offset_after(self, error: SteleError, at: int, end: int) -> int:
-        """Return where to continue after ``error``, and report it unless retention caused it."""
+        """Return where to continue after ``error``.
+
+        It is reported unless retention caused it.
+        """
         if isinstance(error, OffsetOutOfRange) and error.is_gone:
             return min(max(error.log_start_offset, at + 1), end)
         # After a cut, the next window scans a part again and meets the same error.

@@ -1,4 +1,6 @@
-"""The table of a compacted topic: the newest committed record per key, and from where to follow its changes.
+"""The table of a compacted topic.
+
+The newest committed record per key, and from where to follow its changes.
 
 A partition is read in two phases. Up to an end offset, only the records that are the
 newest of their keys below it are returned. Compaction may meanwhile remove one of them,
@@ -27,7 +29,10 @@ _PIECE_BYTES = 256 * 1024
 
 
 class TableSnapshot:
-    """The tables of some partitions of a topic; iterate over ``slices``, then read ``positions``."""
+    """The tables of some partitions of a topic.
+
+    Iterate over ``slices``, then read ``positions``.
+    """
 
     def __init__(
         self, broker: Broker, topic: str, partitions: Sequence[int], *, with_tombstones: bool = False
@@ -48,11 +53,14 @@ class TableSnapshot:
 
     @property
     def is_complete(self) -> bool:
-        """True when all partitions were read to their end; then ``positions`` has them all."""
+        """True when all partitions were read to their end.
+
+        Then ``positions`` has them all.
+        """
         return len(self.positions) == len(self.partitions)
 
     async def slices(self) -> AsyncGenerator[tuple[int, list[RecordView] | SteleError]]:
-        """Yield ``(partition, records or error)``, partition after partition, in the order of offsets.
+        """Yield ``(partition, records or error)`` by partition, then by offset.
 
         The end offset of each partition is its last stable offset when the first is read.
 
@@ -127,7 +135,9 @@ class _PartitionTable:
         self.position = max(self.position + 1, offset)
 
     async def records(self) -> AsyncGenerator[list[RecordView]]:
-        """Yield records that are the newest up to the end offset, then all, until none can be missing.
+        """Yield the newest records up to the end offset, then all that follow.
+
+        It ends when none can be missing.
 
         Raises:
             CorruptLog: the records from ``position`` on cannot be read; ``skip_to`` goes on.
@@ -148,7 +158,10 @@ class _PartitionTable:
                     yield records
 
     def _seek(self, newest: NewestOffsets) -> None:
-        """Go to the next record to return, or to the end offset. Raises ``CorruptLog`` for a range before it."""
+        """Go to the next record to return, or to the end offset.
+
+        Raises ``CorruptLog`` for a range before it.
+        """
         self.position = newest.next_from(self.position)
 
     async def _piece(self, newest: NewestOffsets) -> AsyncGenerator[list[RecordView]]:

@@ -1,4 +1,6 @@
-"""The table of a compacted partition as RecordBatch v2, for clients that decode batches themselves.
+"""The table of a compacted partition as RecordBatch v2.
+
+It is for clients that decode batches themselves.
 
 The records are those of ``table``. A batch whose records all belong to the table is
 returned as it is stored; of the others, only the records that do, in a batch with the
@@ -49,7 +51,9 @@ class TableBatches:
 async def newest_batch(
     broker: Broker, topic: str, key: bytes, *, partition: int | None = None
 ) -> tuple[int, bytes] | None:
-    """Return the partition of the newest record of ``key``, and a batch with that record alone.
+    """Return the partition of a key's newest record, and a batch with that record.
+
+    The batch has no other record.
 
     None if no record has the key. Raises what ``KeyedReader.newest_record`` raises.
     """
@@ -77,7 +81,9 @@ async def table_batches(
     max_bytes: int,
     with_tombstones: bool = False,
 ) -> TableBatches:
-    """Return the table of one partition from ``offset`` on, in batches of about ``max_bytes`` in all.
+    """Return the table of one partition from ``offset`` on, about ``max_bytes``.
+
+    It consists of batches.
 
     At least one batch is returned unless the page is the last one. ``end_offset`` -1
     stands for the last stable offset; the result has the ``end_offset`` for the next pages.
@@ -218,7 +224,10 @@ def _chosen(
     is_chosen: Callable[[int, bool], bool],
     pause_work: Callable[[], object] = lambda: None,
 ) -> bytes:
-    """Return the batch with the chosen records; nothing if there are none. Raises ``CorruptLog``."""
+    """Return the batch with the chosen records; nothing if there are none.
+
+    Raises ``CorruptLog``.
+    """
     raw = _raw(fetched, header)
     try:
         return with_chosen(raw, rb.read_header(raw), is_chosen, pause_work).data

@@ -55,7 +55,9 @@ class Tail:
         self._unread: dict[int, None] = {}
 
     async def records(self) -> AsyncGenerator[tuple[int, list[RecordView] | SteleError]]:
-        """Yield ``(partition, records or error)``; ``(-1, [])`` after ``idle_s`` without records.
+        """Yield ``(partition, records or error)``.
+
+        ``(-1, [])`` after ``idle_s`` without records.
 
         A corrupt range yields its error, and the tail continues after it. Any other
         error is yielded as the last item. Ends when the broker closes.
@@ -154,7 +156,10 @@ class Tail:
             self._unread[partition] = None
 
     async def skip(self, kept: int) -> dict[int, int]:
-        """Skip to the newest ``kept`` records; returns the number of skipped ones per partition."""
+        """Skip to the newest ``kept`` records.
+
+        Returns the number of skipped ones per partition.
+        """
         skipped: dict[int, int] = {}
         try:
             self._note_appends()

@@ -1,4 +1,6 @@
-"""Access rules in Kafka's terms: resources, patterns, operations, one rule, and a filter of rules.
+"""Access rules in Kafka's terms.
+
+Resources, patterns, operations, one rule, and a filter of rules.
 
 The numbers are those of Kafka's protocol.
 """
@@ -164,7 +166,7 @@ def _member(kind: type[_E], number: int, what: str, *, refused: tuple[int, ...] 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acl:
-    """One rule: a principal, from a host, may or may not do something with what the pattern covers."""
+    """Allow or deny a principal from a host an operation on what a pattern covers."""
 
     resource_type: ResourceType
     resource_name: str

@@ -1,4 +1,6 @@
-"""Decide by access rules, as Apache Kafka's StandardAuthorizer does: a pure function over an index.
+"""Decide by access rules, as Apache Kafka's StandardAuthorizer does.
+
+A pure function over an index.
 
 A rule applies if its principal, host, operation and pattern fit. A DENY that applies
 decides, then an ALLOW; with neither, nobody may, except on resources without any rule
@@ -42,7 +44,10 @@ class AclIndex:
     def decide(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> Decision:
-        """Return whether ``principal`` at ``host`` may do ``operation`` with the resource ``name``."""
+        """Return whether ``principal`` at ``host`` may do ``operation`` with ``name``.
+
+        ``name`` is that of a resource.
+        """
         allowing: Acl | None = None
         has_rules = False
         for acl in self._covering(resource_type, name):
@@ -61,7 +66,7 @@ class AclIndex:
     def may_somewhere(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType
     ) -> bool:
-        """Return whether there may be a resource on which ``principal`` may do ``operation`` (KIP-679)."""
+        """Return whether ``principal`` may do ``operation`` on any resource (KIP-679)."""
         denied_names: set[str] = set()
         denied_prefixes: list[str] = []
         allowing: list[Acl] = []

@@ -1,4 +1,4 @@
-"""Access rules and filters as names instead of numbers, for JSON and the command line."""
+"""Access rules and filters with names for numbers, for JSON and the command line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def document_of(acl: Acl) -> dict[str, str]:
 
 
 def acl_of(document: Mapping[str, str]) -> Acl:
-    """Return the rule that ``document`` describes; pattern, host and permission may be left out.
+    """Return the rule that ``document`` describes.
+
+    Pattern, host and permission may be left out.
 
     Raises:
         InvalidAcl: a name is unknown, or the rule could never apply.
@@ -56,7 +58,10 @@ def acl_of(document: Mapping[str, str]) -> Acl:
 
 
 def filter_of(document: Mapping[str, str]) -> AclFilter:
-    """Return the filter that ``document`` describes; what is left out selects all. Raises InvalidAcl."""
+    """Return the filter that ``document`` describes; what is left out selects all.
+
+    Raises InvalidAcl.
+    """
     return AclFilter(
         resource_type=_named(ResourceType, document, "resource_type", ResourceType.ANY),
         resource_name=document.get("resource_name"),

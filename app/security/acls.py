@@ -1,4 +1,7 @@
-"""The access rules of a broker: all in memory; a change goes to the store first and then counts at once."""
+"""The access rules of a broker: all in memory.
+
+A change goes to the store first and then counts at once.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ class Acls:
         return sorted(found, key=lambda acl: acl.record)
 
     async def add(self, acls: Sequence[Acl]) -> None:
-        """Add rules, all or none; those that exist stay as they are. Raises InvalidAcl, TooManyAcls."""
+        """Add rules, all or none; those that exist stay as they are.
+
+        Raises InvalidAcl, TooManyAcls.
+        """
         for acl in acls:
             acl.check()
         await self._prepare()

@@ -1,4 +1,6 @@
-"""Log logins, changes, decisions and aborts by operators as lines of JSON, to the logger ``stele.audit`` or to a file.
+"""Log logins, changes, decisions and operators' aborts as lines of JSON.
+
+They go to the logger ``stele.audit`` or to a file.
 
 JSON escapes control characters, so no name that a client sends can forge a line. Failed
 logins are warnings, successful ones are information. Denied requests are information,
@@ -26,7 +28,10 @@ _CHARACTERS_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The other end of a connection: its listener, its address, and the host of that alone."""
+    """The other end of a connection.
+
+    Its listener, its address, and the host of that alone.
+    """
 
     listener: str
     address: str
@@ -113,7 +118,10 @@ class _WithTime(logging.Formatter):
 
 
 def write_to(path: Path) -> None:
-    """Write the lines to ``path`` instead of the log, whatever its level is. Raises OSError."""
+    """Write the lines to ``path`` instead of the log, whatever its level is.
+
+    Raises OSError.
+    """
     logger.addHandler(AuditFile(path))
     logger.setLevel(logging.INFO)
     logger.propagate = False

@@ -1,4 +1,6 @@
-"""Check what clients present: passwords, API keys, tokens and SASL exchanges, for all listeners.
+"""Check what clients present.
+
+Passwords, API keys, tokens and SASL exchanges, for all listeners.
 
 What takes long runs in threads, failures are slowed down, and every login is logged.
 """
@@ -86,7 +88,9 @@ class Authenticator:
         )
 
     async def step(self, exchange: Exchange, data: bytes, peer: Peer) -> Outcome:
-        """Pass ``data`` to the exchange; return what to send, who has logged in, or the failure.
+        """Pass ``data`` to the exchange.
+
+        Return what to send, who has logged in, or the failure.
 
         The answer to a failure comes late, and the attempts after it, too.
         """

@@ -69,6 +69,13 @@ class Access:
             self._log_denial(action, name)
         return is_allowed
 
+    def was_allowed(self, action: Action, name: str) -> bool:
+        """Return whether ``action`` was allowed before, and no rule has changed since.
+
+        For ways that leave everything else to ``allows``: first decisions and denials are logged there.
+        """
+        return self._known.get((action, name), False)
+
     def sees(self, action: Action, name: str = CLUSTER_NAME) -> bool:
         """As ``allows``, for lists that leave out what is not allowed; not logged."""
         is_allowed = self._known.get((action, name))
@@ -82,7 +89,10 @@ class Access:
     # ── rights that several rules can give ──
 
     def may_create(self, topic: str) -> bool:
-        """Return whether the principal may create ``topic``: by a right on the cluster, or on the name."""
+        """Return whether the principal may create ``topic``.
+
+        By a right on the cluster, or on the name.
+        """
         return self.sees(CREATE_CLUSTER) or self.allows(CREATE_TOPIC, topic)
 
     def require_create(self, topic: str) -> None:
@@ -90,7 +100,10 @@ class Access:
             raise CREATE_TOPIC.error(str(self.principal), topic)
 
     def may_write_somewhere(self) -> bool:
-        """Return whether the principal may produce at all, and so get a producer id (KIP-679)."""
+        """Return whether the principal may produce at all (KIP-679).
+
+        If so, it may get a producer id.
+        """
         return (
             self.sees(IDEMPOTENT_WRITE_CLUSTER)
             or self._authorizer.may_somewhere(self, WRITE_TOPIC)
@@ -111,7 +124,9 @@ class Access:
         return self._is(owner) or self.sees(DESCRIBE_CLUSTER) or self.sees(DESCRIBE_TOKENS_USER, owner)
 
     def require_create_keys(self, owner: str, *, with_key: bool) -> None:
-        """Raise AuthorizationError unless the principal may create API keys that act as ``owner``.
+        """Raise AuthorizationError unless the principal may create keys for ``owner``.
+
+        API keys act as their owner.
 
         It may for itself, but not after a login with a key, which would outlive that key.
         """
@@ -119,7 +134,10 @@ class Access:
             self.require(CREATE_TOKENS_USER, owner)
 
     def require_delete_key(self, owner: str | None) -> None:
-        """Raise AuthorizationError unless the principal may delete an API key of ``owner``, None if there is no key."""
+        """Raise AuthorizationError unless the principal may delete a key of ``owner``.
+
+        ``owner`` is None if there is no such key.
+        """
         if owner is None or not self._is(owner):
             self.require(ALTER_CLUSTER)
 
@@ -180,7 +198,10 @@ class Authorizer:
         acls.observe(self._changed)
 
     def access(self, listener: str, principal: Principal, host: str) -> Access:
-        """Return the access of ``principal`` at ``host``; it stays right when rules change."""
+        """Return the access of ``principal`` at ``host``.
+
+        It stays right when rules change.
+        """
         key = listener, str(principal), host
         access = self._accesses.get(key)
         if access is None:

@@ -1,4 +1,7 @@
-"""Users and API keys: all in memory, because every login reads them; changes go to the store first."""
+"""Users and API keys: all in memory, because every login reads them.
+
+Changes go to the store first.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,10 @@ def check_password(user: str, password: str) -> None:
 
 
 class Credentials:
-    """Changes come one at a time; whoever presented what was changed is reported to the observers."""
+    """Changes come one at a time.
+
+    Whoever presented what was changed is reported to the observers.
+    """
 
     def __init__(
         self, store: CredentialStore, *, before_change: Callable[[], Awaitable[None]] | None = None
@@ -89,7 +95,10 @@ class Credentials:
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Take over what is stored; what another broker changed or deleted is no longer valid."""
+        """Take over what is stored.
+
+        What another broker changed or deleted is no longer valid.
+        """
         async with self._lock:
             records, keys = await self._run(lambda store: (store.scram_records(), store.api_keys()))
             old_scram, old_keys = self._scram, self._keys
@@ -142,7 +151,10 @@ class Credentials:
         return list(self._keys.values())
 
     def key_login(self, token: str, now_ms: int, *, key_id: str | None = None) -> Login | None:
-        """Return the login of an API key, None if it is unknown or has expired, or is not ``key_id``."""
+        """Return the login of an API key.
+
+        None if it is unknown, has expired, or is not ``key_id``.
+        """
         prefix, _, rest = token.partition("_")
         named, _, secret = rest.partition("_")
         key = self._keys.get(named) or self._internal.get(named)
@@ -185,7 +197,9 @@ class Credentials:
         self._revoked(f"user:{user}")
 
     async def delete_user(self, user: str) -> None:
-        """Delete a user, its credentials and the API keys that act as it. Raises UnknownCredential.
+        """Delete a user, its credentials and the API keys that act as it.
+
+        Raises UnknownCredential.
 
         A user without a password can have keys, too, and is deleted with the last of them.
         """
@@ -205,7 +219,7 @@ class Credentials:
             self._revoked(credential)
 
     async def set_scram(self, user: str, credential: ScramCredential) -> None:
-        """Store the credential of one mechanism, as clients of the Kafka protocol do (KIP-554)."""
+        """Store the credential of one mechanism, as Kafka's clients do (KIP-554)."""
         check_user_name(user)
         record = _record(user, credential)
         await self._prepare()
@@ -260,7 +274,10 @@ class Credentials:
         self._revoked(f"key:{key_id}")
 
     def internal_key(self, name: str, *, now_ms: int) -> str:
-        """Return the token of a new key for a process of the broker itself; it is never stored."""
+        """Return the token of a new key for a process of the broker itself.
+
+        It is never stored.
+        """
         made = _new_key(Principal(name, kind=BROKER), "", now_ms, None)
         self._internal[made.record.key_id] = made.record
         return made.token

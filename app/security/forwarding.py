@@ -1,4 +1,6 @@
-"""Sign requests that a broker forwards for its client, and verify them: pure functions.
+"""Sign requests that a broker forwards for its client, and verify them.
+
+Pure functions.
 
 The coordinator learns the principal and the address of the client from the broker that received the request.
 The signature is an HMAC with a key that only the brokers of the cluster know, derived from a secret in their
@@ -34,7 +36,10 @@ class ForwardedClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedRequest:
-    """What a signature covers besides the client. ``target`` is path and query as sent."""
+    """What a signature covers besides the client.
+
+    ``target`` is path and query as sent.
+    """
 
     method: str
     target: str
@@ -60,7 +65,10 @@ def sign(key: bytes, client: ForwardedClient, request: SignedRequest, now_ms: in
 
 
 def verify(key: bytes, value: bytes, request: SignedRequest, now_ms: int) -> ForwardedClient | None:
-    """Return the client of a forwarded request; None if no broker of the cluster signed it, or too long ago."""
+    """Return the client of a forwarded request.
+
+    None if no broker of the cluster signed it, or too long ago.
+    """
     encoded_signature, _, encoded_document = value.partition(b".")
     try:
         signature = base64.b64decode(encoded_signature, altchars=_BASE64, validate=True)

@@ -1,4 +1,6 @@
-"""The public keys of a token issuer (JWKS, RFC 7517), from a file or a URL, refreshed in the background.
+"""The public keys of a token issuer (JWKS, RFC 7517), from a file or a URL.
+
+They are refreshed in the background.
 
 A request never waits for the issuer: a token with an unknown key is refused, and the
 keys are fetched again, at most once a minute.
@@ -36,14 +38,19 @@ class InvalidKeys(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class IssuerKey:
-    """A key, and the one algorithm that the issuer allows with it, if it names one (RFC 7517, ``alg``)."""
+    """A key, and the algorithm that its issuer allows (RFC 7517, ``alg``).
+
+    The algorithm is None if the issuer names none.
+    """
 
     jwk: PyJWK
     algorithm: str | None
 
 
 def parse_keys(data: bytes) -> dict[str, IssuerKey]:
-    """Return the keys that can verify signatures, by key id; "" is that of a key without one.
+    """Return the keys that can verify signatures, by key id.
+
+    "" is that of a key without one.
 
     Raises:
         InvalidKeys: the text is no JWKS, or has no such key.
@@ -70,7 +77,10 @@ def parse_keys(data: bytes) -> dict[str, IssuerKey]:
 
 
 class JwtKeys:
-    """Keeps the keys. ``source`` is a file or an https URL; http is for this machine only."""
+    """Keeps the keys.
+
+    ``source`` is a file or an https URL; http is for this machine only.
+    """
 
     def __init__(self, source: str, *, clock: Clock) -> None:
         """Raises ValueError if ``source`` is neither."""
@@ -99,7 +109,10 @@ class JwtKeys:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def find(self, key_id: str) -> IssuerKey | None:
-        """Return the key; if it is unknown, fetch the keys soon. May be called in a thread."""
+        """Return the key; if it is unknown, fetch the keys soon.
+
+        May be called in a thread.
+        """
         key = self._keys.get(key_id)
         if key is None:
             now_ms = self._clock.monotonic_ms()

@@ -1,4 +1,7 @@
-"""Validate JSON Web Tokens (RFC 7519, RFC 8725): signature, issuer, audience, times and subject."""
+"""Validate the signature and the claims of JSON Web Tokens (RFC 7519, RFC 8725).
+
+The claims are issuer, audience, times and subject.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Users, API keys and access rules of a data directory whose broker does not run, for the command line."""
+"""Users, API keys and access rules in the directory of a stopped broker.
+
+The command line changes them there.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,10 @@ def add_acls(data_dir: Path, documents: Sequence[Mapping[str, str]]) -> list[dic
 
 
 def remove_acls(data_dir: Path, selection: Mapping[str, str]) -> list[dict[str, str]]:
-    """Remove the access rules that ``selection`` selects, and return them. Raises SteleError."""
+    """Remove the access rules that ``selection`` selects, and return them.
+
+    Raises SteleError.
+    """
 
     async def work(rules: Acls) -> list[dict[str, str]]:
         return [document_of(acl) for acl in await rules.remove(filter_of(selection))]
@@ -129,7 +135,9 @@ def _run_acls(data_dir: Path, work: Callable[[Acls], Awaitable[_T]], *, make: bo
 
 
 def _run_locked(data_dir: Path, run: Callable[[], Coroutine[Any, Any, _T]], *, make: bool) -> _T:
-    """Do ``run`` while no broker has the directory, because a running one would not notice.
+    """Do ``run`` while no broker has the directory.
+
+    A running broker would not notice the change.
 
     Raises:
         FileNotFoundError: there is no data directory.

@@ -1,4 +1,7 @@
-"""Which listener asks for a login, and which addresses and settings are refused at a start."""
+"""Which listener asks for a login, and what is refused at a start.
+
+Addresses and settings may be refused.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,10 @@ def mode_of(settings: Settings, listener: ListenerName) -> Mode:
 
 
 def checks_acls(settings: Settings) -> bool:
-    """Return whether access rules decide: as the setting says, otherwise if some listener requires logins."""
+    """Return whether access rules decide.
+
+    As the setting says, otherwise if some listener requires logins.
+    """
     if settings.authorization is not None:
         return settings.authorization == "acls"
     return any(mode_of(settings, listener) == "required" for listener in LISTENERS)

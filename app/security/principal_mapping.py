@@ -1,4 +1,6 @@
-"""Map the subject of a client's certificate to a principal: ``ssl.principal.mapping.rules`` of Kafka.
+"""Map the subject of a client's certificate to a principal.
+
+The rules are Kafka's ``ssl.principal.mapping.rules``.
 
 Rules are separated by commas, and the first that matches decides::
 
@@ -103,7 +105,7 @@ def _parse(text: str) -> list[_Rule | None]:
 
 
 def _until_slash(text: str, start: int) -> tuple[str, int]:
-    """Return the text up to the next slash that is not escaped, and the position after it."""
+    """Return the text up to the next unescaped slash, and the position after it."""
     position = start
     while position < len(text):
         if text[position] == "\\":

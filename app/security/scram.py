@@ -1,4 +1,6 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 for a server: credentials, messages and proofs (RFC 5802, RFC 7677).
+"""SCRAM-SHA-256 and SCRAM-SHA-512 for a server.
+
+Credentials, messages and proofs (RFC 5802, RFC 7677).
 
 Names are compared as they were sent: like Apache Kafka, this applies no SASLprep.
 """
@@ -31,7 +33,7 @@ _NO_BINDING = "biws"  # base64 of "n,,": the client supports no channel binding
 
 
 class MalformedScram(ValueError):
-    """The client's message has not the form of RFC 5802, or asks for what is not supported."""
+    """The client's message breaks RFC 5802, or asks for what is not supported."""
 
 
 def mechanism_number(mechanism: ScramMechanism) -> int:
@@ -52,7 +54,10 @@ def _hash_bytes(mechanism: ScramMechanism) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramCredential:
-    """What is stored of a password. Neither the password nor a login can be made of it."""
+    """What is stored of a password.
+
+    Neither the password nor a login can be made of it.
+    """
 
     mechanism: ScramMechanism
     salt: bytes
@@ -106,7 +111,10 @@ def credential_of_password(
 
 
 def is_password(credential: ScramCredential, password: str) -> bool:
-    """Return whether ``password`` is the one of ``credential``. Takes milliseconds: call it in a thread."""
+    """Return whether ``password`` is the one of ``credential``.
+
+    Takes milliseconds: call it in a thread.
+    """
     mechanism = credential.mechanism
     salted = salt_password(mechanism, password, credential.salt, credential.iterations)
     return hmac.compare_digest(_hmac(mechanism, salted, b"Server Key"), credential.server_key)
@@ -170,14 +178,19 @@ def parse_client_first(data: bytes) -> ClientFirst:
 
 
 def server_first(nonce: str, credential: ScramCredential) -> str:
-    """Return the first message of the server; ``nonce`` is the client's, followed by the server's."""
+    """Return the first message of the server.
+
+    ``nonce`` is the client's, followed by the server's.
+    """
     return f"r={nonce},s={base64.b64encode(credential.salt).decode()},i={credential.iterations}"
 
 
 def server_final(
     first: ClientFirst, challenge: str, data: bytes, credential: ScramCredential
 ) -> bytes | None:
-    """Check the client's final message; return the server's, or None if the proof is wrong.
+    """Check the client's final message.
+
+    Return the server's, or None if the proof is wrong.
 
     Raises:
         MalformedScram: it is malformed, or belongs to another exchange.

@@ -1,4 +1,7 @@
-"""Put the parts of authentication together, from the settings, over the catalog's file."""
+"""Put the parts of authentication together over the file of the catalog.
+
+Settings say which parts there are.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +70,10 @@ class Security:
         )
 
     def cdc_key(self) -> str:
-        """Return a key for the broker's own CDC connector, empty if the binary listener has no logins."""
+        """Return a key for the CDC connector of this broker.
+
+        It is empty if the binary listener has no logins.
+        """
         if mode_of(self._settings, "binary") == "none":
             return ""
         return self.credentials.internal_key("cdc", now_ms=self.authenticator.now_ms())
@@ -82,7 +88,7 @@ class Security:
 
 
 def check_login_settings(settings: Settings) -> None:
-    """Refuse settings of logins that are incomplete, or that lock out a part of the broker.
+    """Refuse login settings that are incomplete or lock out a part of the broker.
 
     Raises:
         UnsafeSettings: they are; for example, the keys of an issuer alone would let in all of its tokens.
@@ -109,7 +115,10 @@ def check_login_settings(settings: Settings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SecurityStores:
-    """Where users and access rules are, and the cluster that tells when other brokers change them."""
+    """The stores of users and rules, and the cluster that reports their changes.
+
+    Other brokers make such changes.
+    """
 
     credentials: CredentialStore
     acls: AclStore
@@ -119,7 +128,7 @@ class SecurityStores:
 
     @staticmethod
     def of_file(catalog: Path) -> SecurityStores:
-        """Return those in the catalog's file of a broker on its own, which has been opened before."""
+        """Return the stores in the opened catalog file of a broker on its own."""
         warn_if_readable(catalog)
         return SecurityStores(
             SqliteCredentialStore(catalog), SqliteAclStore(catalog), SoloCluster(), catalog.parent

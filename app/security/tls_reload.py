@@ -1,4 +1,7 @@
-"""Reload certificates while the broker runs: on SIGHUP, and when a file has changed."""
+"""Reload certificates while the broker runs.
+
+On SIGHUP, and when a file has changed.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,10 @@ class TlsReload:
             self._run(self._watch())
 
     def reload_soon(self) -> None:
-        """Reload all listeners, whether or not their files have changed. For signal handlers."""
+        """Reload all listeners, whether or not their files have changed.
+
+        For signal handlers.
+        """
         self._run(self.reload())
 
     async def close(self) -> None:
@@ -70,7 +76,10 @@ class TlsReload:
 
 
 def _signature(files: list[Path]) -> _Signature:
-    """Return what changes when a file is written or replaced; None for one that is missing."""
+    """Return what changes when a file is written or replaced.
+
+    None for one that is missing.
+    """
 
     def of(file: Path) -> tuple[int, int, int] | None:
         try:

@@ -1,4 +1,4 @@
-"""How old the records of a segment are, when their producers may have said anything.
+"""The age of the records of a segment, whatever timestamps producers gave them.
 
 Retention deletes by the times of records. A batch header states the newest of
 them, but the producer wrote that header, and some producers write it wrong:
@@ -90,7 +90,9 @@ def judge(
     retention_ms: int,
     after_max_ms: int,
 ) -> Verdict:
-    """Whether records are past ``retention_ms``; ``records`` is None until they have been read.
+    """Whether records are past ``retention_ms``.
+
+    ``records`` is None until they have been read.
 
     All arguments are in ms; ``retention_ms`` is not negative.
     """

@@ -1,4 +1,7 @@
-"""What an engine returns for an append: its offsets and its durability, now or later."""
+"""What an engine returns for an append.
+
+Its offsets and its durability, now or later.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,10 @@ class AppendTicket:
 
     @property
     def is_placed(self) -> bool:
-        """True when the offsets are known; not later than ``done``, unless the append failed."""
+        """True when the offsets are known.
+
+        Not later than ``done``, unless the append failed.
+        """
         return self.base_offset >= 0
 
     def place(
@@ -68,7 +74,10 @@ class AppendTicket:
         log_start_offset: int,
         is_repeat: bool = False,
     ) -> None:
-        """Fill in what the engine has learned; for the engine, once, before it ends the future."""
+        """Fill in what the engine has learned.
+
+        For the engine, once, before it ends the future.
+        """
         assert not self.is_placed
         self.base_offset = base_offset
         self.last_offset = last_offset
@@ -78,7 +87,10 @@ class AppendTicket:
 
     @property
     def done(self) -> bool:
-        """True when nothing is to be waited for any more: at once, unless there is a future."""
+        """True when nothing is to be waited for any more.
+
+        At once, unless there is a future.
+        """
         return self._future is None or self._future.done()
 
     def wait_for_sync(self, future: asyncio.Future[None] | None) -> None:
@@ -88,5 +100,5 @@ class AppendTicket:
 
     @property
     def future(self) -> asyncio.Future[None] | None:
-        """Ends when the durability is reached, or with the error that ``append`` may end it with."""
+        """Ends when the durability is reached, or with an error of ``append``."""
         return self._future

@@ -1,4 +1,6 @@
-"""The data directory as a whole: its lock, how the last run ended, what is stray in it.
+"""The data directory as a whole.
+
+Its lock, how the last run ended, what is stray in it.
 
 ::
 
@@ -123,7 +125,10 @@ class DataDir:
         return self.path / f"{topic}-{partition}"
 
     def release(self, *, clean: bool) -> None:
-        """Give the directory back; ``clean`` leaves the mark that spares the next start its scan."""
+        """Give the directory back.
+
+        ``clean`` leaves the mark that spares the next start its scan.
+        """
         try:
             if clean:
                 write_file(self._files, self.path / CLEAN_SHUTDOWN, b"")

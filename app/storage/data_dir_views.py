@@ -1,4 +1,7 @@
-"""Views of the embedded engine's data directory: segments, a check of bytes, free space."""
+"""Views of the embedded engine's data directory.
+
+Segments, a check of bytes, free space.
+"""
 
 from __future__ import annotations
 

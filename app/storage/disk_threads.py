@@ -24,7 +24,10 @@ class _Job(NamedTuple):
 
 
 class DiskThreads:
-    """Up to ``count`` threads, each started when all others have work; used from one event loop at a time."""
+    """Up to ``count`` threads, each started when all others have work.
+
+    Used from one event loop at a time.
+    """
 
     def __init__(self, count: int) -> None:
         self._count = count

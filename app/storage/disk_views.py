@@ -36,7 +36,10 @@ class SegmentState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """The result of checking one partition. ``problems`` are sentences with file and byte."""
+    """The result of checking one partition.
+
+    ``problems`` are sentences with file and byte.
+    """
 
     segments: int
     batches: int

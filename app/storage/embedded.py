@@ -287,7 +287,10 @@ class EmbeddedEngine:
             ticket.wait_for_sync(None if is_synced else self._flusher.next_round(log))
 
     def _moved(self, log: PartitionLog, ends_before: tuple[int, int], size_bytes: int) -> None:
-        """Notify readers if last stable offset or high watermark have moved, the latter by ``size_bytes``."""
+        """Notify readers of moves of last stable offset and high watermark.
+
+        The high watermark has moved by ``size_bytes``.
+        """
         ends = log.readable_ends
         if ends == ends_before:
             return
@@ -307,7 +310,10 @@ class EmbeddedEngine:
             self._moved(log, ends_before, size_bytes)
 
     def _sync(self, log: DiskLog, *, sync: bool, sync_later: bool) -> asyncio.Future[None] | None:
-        """See that what was just appended is synced in time; a future if that is to be waited for."""
+        """See that what was just appended is synced in time.
+
+        A future if that is to be waited for.
+        """
         config = log.config
         if sync or log.unsynced_records >= config.flush_messages:
             return self._flusher.next_round(log)

@@ -21,6 +21,8 @@ offsets, so a count of records is not a difference of offsets.
 Callers must not rule out an engine that is shared by several brokers. Such an engine knows the offsets of
 an append, and whether its batch was accepted, only when its commit returns (see ``AppendTicket``). Other
 brokers append to its partitions, so ``state`` may be behind until it is ``refresh``ed.
+
+It is one file, however long, because it is one interface with its contracts.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ from .waiters import Waiters
 
 
 class ProducerState(Protocol):
-    """What follows from the batches of one partition about their producers, and is kept beside them.
+    """What the batches of a partition say about its producers, kept beside them.
 
     The broker's producer states implement it, for an engine that keeps it in memory: that engine asks
     it before it appends, feeds it, and stores its snapshots. An engine that keeps the state of producers
@@ -60,7 +62,9 @@ class ProducerState(Protocol):
         ...
 
     def check(self, header: BatchHeader, *, needs_state: bool = False) -> StoredBatch | None:
-        """Check whether a batch is the next one of its producer; raises as ``sequences.check_batch``.
+        """Check whether a batch is the next one of its producer.
+
+        Raises as ``sequences.check_batch``.
 
         Returns None if it is, or the stored batch that it repeats.
         """
@@ -99,7 +103,9 @@ class ProducerState(Protocol):
         ...
 
     def last_batches(self) -> frozenset[int]:
-        """Return the base offset of the last batch of each producer; without one, that of its last marker.
+        """Return the base offset of the last batch of each producer.
+
+        Without one, that of its last marker.
 
         Compaction keeps the headers of these batches: the state is rebuilt from them.
         """
@@ -153,7 +159,7 @@ CleanerState = Literal["off", "running", "failed", "due", "idle"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCompaction:
-    """``dirty_ratio`` is the part that the next pass would read for the first time, 0 to 1."""
+    """``dirty_ratio`` is the part that the next pass reads for the first time, 0 to 1."""
 
     dirty_ratio: float
     cleaner: CleanerState
@@ -225,7 +231,10 @@ class PartitionFetch:
 
 
 class BatchOrigin(Protocol):
-    """Where batches lie, for the report of a corruption; only engines with files know it."""
+    """Where batches lie, for the report of a corruption.
+
+    Only engines with files know it.
+    """
 
     @property
     def path(self) -> Path: ...
@@ -271,7 +280,9 @@ class PartitionRead:
 
 
 class LogEngine(Protocol):
-    """Holds partitions. Methods that are not ``async`` are called on the event loop and do not wait.
+    """Holds partitions.
+
+    Methods that are not ``async`` are called on the event loop and do not wait.
 
     The life of an engine: ``open``, then ``create`` with all partitions that exist, ``start``,
     and ``close``, which may be called after any of them.
@@ -287,7 +298,9 @@ class LogEngine(Protocol):
         ...
 
     async def start(self) -> None:
-        """Finish interrupted deletions and begin background work, once all partitions are open.
+        """Finish interrupted deletions, then begin background work.
+
+        All partitions are open.
 
         Raises:
             StorageError: what was being deleted cannot be removed.
@@ -296,7 +309,10 @@ class LogEngine(Protocol):
 
     @property
     def failure(self) -> StorageError | None:
-        """The error that stopped the engine: it accepts nothing any more. None while it works."""
+        """The error that stopped the engine: it accepts nothing any more.
+
+        None while it works.
+        """
         ...
 
     def observe_syncs(self, observer: Callable[[float], None]) -> None:
@@ -304,7 +320,7 @@ class LogEngine(Protocol):
         ...
 
     def observe_appends(self, observer: Callable[[TopicPartition], None]) -> None:
-        """Call ``observer`` on the loop with each partition in which records have become readable.
+        """Call ``observer`` on the loop with each partition that has readable records.
 
         Also with those that another broker has appended. It may be called for several appends at once,
         and after the records were read.
@@ -368,7 +384,7 @@ class LogEngine(Protocol):
         ...
 
     def sync(self, topic_partition: TopicPartition, ticket: AppendTicket) -> None:
-        """Let ``ticket``, of an append without ``sync``, be done only when its records are synced.
+        """Let ``ticket`` of an append without ``sync`` wait for the sync of its records.
 
         It may not be placed yet. Of several tickets of a partition, all become done with one sync.
         """
@@ -387,7 +403,10 @@ class LogEngine(Protocol):
         ...
 
     async def flush(self, topic_partitions: Sequence[TopicPartition] | None = None) -> None:
-        """Sync all that was appended before the call (None: everywhere). Raises ``StorageError``."""
+        """Sync all that was appended before the call (None: everywhere).
+
+        Raises ``StorageError``.
+        """
         ...
 
     async def read(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead]:
@@ -410,7 +429,7 @@ class LogEngine(Protocol):
         *,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> None:
-        """Return when ``min_bytes`` more are readable in all at or after the offsets, or after ``timeout_ms``.
+        """Wait for ``min_bytes`` more in all after the offsets, or ``timeout_ms``.
 
         Returns at once if a partition has readable records there already, and when one is dropped. With
         READ_COMMITTED batches of open transactions are not counted, and the end of a transaction ends
@@ -420,7 +439,7 @@ class LogEngine(Protocol):
 
     @property
     def waiters(self) -> Waiters:
-        """The waiters that are notified of readable records, deletions, and log start offsets that moved.
+        """The waiters for readable records, deletions, and moves of log start offsets.
 
         The broker notifies them too, of partitions that it serves beside the engine's.
         """
@@ -439,7 +458,9 @@ class LogEngine(Protocol):
     async def offset_for_time(
         self, topic_partition: TopicPartition, timestamp_ms: int
     ) -> tuple[int, int, int]:
-        """Return ``(offset, timestamp, leader epoch)`` of the first record at or after a time in ms.
+        """Return ``(offset, timestamp, leader epoch)`` of the first record from a time on.
+
+        The time is in ms.
 
         (-1, -1, epoch) if there is none.
         """
@@ -458,15 +479,24 @@ class LogEngine(Protocol):
         ...
 
     def epoch_end_offset(self, topic_partition: TopicPartition, epoch: int) -> tuple[int, int]:
-        """Return ``(epoch, end offset)`` of the largest epoch up to ``epoch`` (KIP-101), or (-1, -1)."""
+        """Return ``(epoch, end offset)`` of the largest epoch up to ``epoch`` (KIP-101).
+
+        It is (-1, -1) if there is none.
+        """
         ...
 
     async def delete_records(self, topic_partition: TopicPartition, before_offset: int) -> int:
-        """Move the log start offset up to ``before_offset``; return the new one, which then lasts."""
+        """Move the log start offset up to ``before_offset``.
+
+        Return the new one, which then lasts.
+        """
         ...
 
     async def enforce_retention(self) -> int:
-        """Delete what the configurations no longer keep; return how many pieces were deleted."""
+        """Delete what the configurations no longer keep.
+
+        Return how many pieces were deleted.
+        """
         ...
 
     async def compact(self) -> int:
@@ -484,13 +514,18 @@ class LogEngine(Protocol):
         ...
 
     def partition_compaction(self, topic_partition: TopicPartition) -> PartitionCompaction | None:
-        """Return how much of a partition is dirty, and what the cleaner does; None if it is not compacted."""
+        """Return how much of a partition is dirty, and what the cleaner does.
+
+        None if it is not compacted.
+        """
         ...
 
     async def newest_offset(
         self, topic_partition: TopicPartition, key: bytes, *, is_doubted: bool = False
     ) -> int:
-        """Return the offset of the newest committed record of ``key``; -1 if there is none.
+        """Return the offset of the newest committed record of ``key``.
+
+        -1 if there is none.
 
         A tombstone is a record. ``is_doubted``: the record at the offset of the last answer had another key,
         so what is known of keys must be read again. For partitions on disk.
@@ -502,7 +537,9 @@ class LogEngine(Protocol):
         ...
 
     async def newest_offsets(self, topic_partition: TopicPartition, end_offset: int) -> NewestOffsets:
-        """Return which records are the newest of their keys among the committed ones below ``end_offset``.
+        """Return which committed records before an end are the newest of their keys.
+
+        The end is ``end_offset``.
 
         Records at or after the last stable offset are not committed yet. The same call is cheap while the result is remembered; then there may be offsets in it that were
         deleted since. For partitions on disk.
@@ -515,7 +552,7 @@ class LogEngine(Protocol):
         ...
 
     def compacted_until(self, topic_partition: TopicPartition) -> int:
-        """Return an offset so that each record that compaction removed has a newer one of its key before it."""
+        """Return an offset before which each compacted record has a newer one of its key."""
         ...
 
     async def close(self) -> None:

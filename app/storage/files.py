@@ -39,7 +39,10 @@ _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
 
 
 class File(Protocol):
-    """An open file. Positions and sizes are in bytes; every method may raise ``OSError``."""
+    """An open file.
+
+    Positions and sizes are in bytes; every method may raise ``OSError``.
+    """
 
     @property
     def path(self) -> Path: ...
@@ -53,7 +56,7 @@ class File(Protocol):
         ...
 
     def read_at_nowait(self, position: int, size: int) -> bytes | bytearray | None:
-        """As ``read_at``, or None when the bytes are not in memory and a disk would be waited for."""
+        """Read like ``read_at``, or return None rather than wait for a disk."""
         ...
 
     def truncate(self, size: int) -> None: ...
@@ -110,7 +113,10 @@ class Files(Protocol):
     def remove_tree(self, path: Path) -> None: ...
     def sync_dir(self, path: Path) -> None: ...
     def lock(self, path: Path) -> Lock:
-        """An exclusive lock that dies with the process. Raises ``BlockingIOError`` if it is held."""
+        """An exclusive lock that dies with the process.
+
+        Raises ``BlockingIOError`` if it is held.
+        """
         ...
 
     def boot_id(self) -> str:
@@ -271,7 +277,10 @@ def lock_directory(path: Path) -> RealLock:
 
 
 def disk_space(path: Path) -> tuple[int, int]:
-    """``(total, free)`` bytes of the file system of ``path``, free for who is not root."""
+    """Return ``(total, free)`` bytes of the file system of ``path``.
+
+    Free is what is left for users other than root.
+    """
     usage = shutil.disk_usage(path)
     return usage.total, usage.free
 

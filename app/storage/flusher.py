@@ -30,7 +30,7 @@ SyncObserver = Callable[[float], None]
 
 
 class _Timer(NamedTuple):
-    """When the next round of a log begins at the latest, and from which delay that follows."""
+    """When a log's next round begins at the latest, and the delay behind that."""
 
     delay_ms: int
     handle: asyncio.TimerHandle
@@ -97,7 +97,10 @@ class Flusher:
             self._begin_round(log)
 
     def _begin_round(self, log: DiskLog) -> None:
-        """Hand the next round to a thread, or end ``_running``. Callbacks instead of a task: there are many rounds."""
+        """Hand the next round to a thread, or end ``_running``.
+
+        Callbacks instead of a task: there are many rounds.
+        """
         future = self._next.pop(log, None)
         if future is not None and self._failure:
             self._fail(future)
@@ -149,7 +152,10 @@ class Flusher:
             future.exception()
 
     async def quiesce(self, log: DiskLog) -> None:
-        """Run the rounds that someone waits for, until there are none; the files may then be closed."""
+        """Run the rounds that someone waits for, until there are none.
+
+        The files may then be closed.
+        """
         timer = self._timers.pop(log, None)
         if timer:
             timer.handle.cancel()

@@ -1,4 +1,6 @@
-"""The high watermark of a partition on disk: readers end before the oldest batch that waits for a sync.
+"""The high watermark of a partition on disk.
+
+Readers end before the oldest batch that waits for a sync.
 
 ::
 
@@ -19,7 +21,7 @@ from typing import NamedTuple
 
 
 class _Waiting(NamedTuple):
-    """The first batch that waits for a sync, and the bytes that had been appended before it."""
+    """The first batch that waits for a sync, and the bytes appended before it."""
 
     offset: int
     appended_bytes: int
@@ -46,7 +48,10 @@ class HighWatermark:
         self._appended_bytes += size_bytes
 
     def hold_back(self, base_offset: int, size_bytes: int) -> None:
-        """Hide the last append, of ``size_bytes`` at ``base_offset``, until a sync that begins later has ended."""
+        """Hide the last append until a later sync ends.
+
+        It has ``size_bytes`` at ``base_offset``; the sync begins after it.
+        """
         if self._next is None:
             self._next = _Waiting(base_offset, self._appended_bytes - size_bytes)
 

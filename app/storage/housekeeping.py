@@ -1,4 +1,7 @@
-"""What the engine does on its own: checkpoints, retention, and passes of the cleaner."""
+"""What the engine does on its own.
+
+Checkpoints, retention, and passes of the cleaner.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,10 @@ class Housekeeping:
                 logger.error("housekeeping of %s: %s", self._log_dir.path, error)
 
     async def stop(self) -> None:
-        """Return when nothing of it runs any more: its threads must be done, so it is not cancelled."""
+        """Return when nothing of it runs any more.
+
+        Its threads must be done, so it is not cancelled.
+        """
         self._stopping.set()
         self._cleaner.stop()
         await asyncio.gather(*self._tasks)
@@ -147,7 +153,10 @@ class Housekeeping:
                 return
 
     async def _retain(self, log: DiskLog, now_ms: int) -> int:
-        """Delete the segments of ``log`` that are past their time or size; returns how many."""
+        """Delete the segments of ``log`` that are past their time or size.
+
+        Returns how many.
+        """
         if self._is_gone(log):
             return 0
         try:

@@ -31,7 +31,7 @@ _HEX_WIDTH = 16
 
 
 def dump(path: Path, *, show_hex: bool, out: TextIO) -> None:
-    """Print a ``.log`` file or one of its indexes, one line per batch, record or entry.
+    """Print a ``.log`` file or an index, one line per batch, record or entry.
 
     Raises:
         ValueError: ``path`` is not a file of a segment.
@@ -195,7 +195,7 @@ def _dump_key_index(path: Path, out: TextIO) -> None:
 
 
 class _ReadOnlyFile:
-    """A file for ``scan_batches``, opened only for reading because a broker may be using it."""
+    """A file for ``scan_batches``, read-only because a broker may be using it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -241,7 +241,10 @@ def _scan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """The state of one partition's files. ``problems`` are sentences with file and byte."""
+    """The state of one partition's files.
+
+    ``problems`` are sentences with file and byte.
+    """
 
     directory: Path
     segments: int
@@ -281,7 +284,9 @@ def verify_partition(
     sealed: Container[Path] | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> Verified:
-    """Check every segment of one partition: CRCs, offsets, index entries, and aborted transactions.
+    """Check every segment of one partition.
+
+    CRCs, offsets, index entries, and aborted transactions.
 
     Offsets must have no holes, except where the log was compacted. With ``ends`` only those logs
     are checked, each up to that byte, so that records appended meanwhile are left out. With
@@ -355,7 +360,7 @@ def _note_transactional(transactions: TransactionCheck, log: Path, header: rb.Ba
 
 
 def _indexed(files: Files, log: Path, end: int) -> tuple[dict[int, int], list[str]]:
-    """Return the index before byte ``end`` of ``log``, and the problems of both indexes.
+    """Return the index before byte ``end`` of ``log``, and both indexes' problems.
 
     The index maps positions to relative offsets.
     """

@@ -43,7 +43,10 @@ _Work = Callable[[PartitionKeys, PartitionPart, Pace], _T]
 
 
 class _Worker:
-    """One thread, and what it knows of the keys of partitions: it alone touches ``_known``."""
+    """One thread, and what it knows of the keys of partitions.
+
+    It alone touches ``_known``.
+    """
 
     def __init__(self, name: str, *, memory_bytes: int, may_build: bool) -> None:
         self.thread = ThreadPoolExecutor(1, thread_name_prefix=name)
@@ -61,7 +64,7 @@ class _Worker:
         return keys
 
     def trim(self) -> None:
-        """Give back what the partitions that were read longest ago hold, until all are within the limits."""
+        """Free what the least recently read partitions hold, until limits are kept."""
         size = sum(keys.size_bytes for keys in self._known.values())
         files = sum(keys.open_files for keys in self._known.values())
         for keys in list(self._known.values()):
@@ -85,7 +88,10 @@ class _Worker:
 
 
 class KeyReader:
-    """Looks for keys in the logs of one data directory. Methods belong to the event loop."""
+    """Looks for keys in the logs of one data directory.
+
+    Methods belong to the event loop.
+    """
 
     def __init__(
         self,
@@ -110,7 +116,10 @@ class KeyReader:
     # ── control ──
 
     def forget(self, log: DiskLog) -> None:
-        """End the work on ``log``, which is deleted or no longer compacted, and forget what is known of it."""
+        """End the work on ``log`` and forget it.
+
+        It is deleted or no longer compacted.
+        """
         for aborted, worked in self._working.items():
             if worked is log:
                 aborted.set()
@@ -122,7 +131,7 @@ class KeyReader:
                 self._keep(loop.run_in_executor(worker.thread, worker.forget, log))
 
     def refresh(self, log: DiskLog) -> None:
-        """Build the key indexes of segments that compaction has written, if ``log`` is read by key."""
+        """Build the key indexes of compacted segments, if ``log`` is read by key."""
         if log in self._read and not self._is_stopping:
             self._keep(asyncio.ensure_future(self._refresh(log)))
 
@@ -210,7 +219,10 @@ class KeyReader:
         return log
 
     def _whole(self, log: DiskLog, end_offset: int | None) -> PartitionPart:
-        """Return what ``log`` holds now before ``end_offset``; a thread leaves out open and aborted transactions."""
+        """Return what ``log`` holds now before ``end_offset``.
+
+        A thread leaves out open and aborted transactions.
+        """
         stable_offset = log.last_stable_offset
         cleanable = log.segments[: log.cleanable_segments()]
         final = (segment for segment in cleanable if segment.next_offset <= stable_offset)
@@ -237,7 +249,9 @@ class KeyReader:
         *,
         end_offset: int | None = None,
     ) -> _T:
-        """The result of ``work`` on the log as it is now; again if retention deletes of it meanwhile.
+        """The result of ``work`` on the log as it is now.
+
+        Again if retention deletes of it meanwhile.
 
         Raises:
             UnknownTopic: the partition is deleted.

@@ -140,7 +140,9 @@ class DiskLog:
     def append(
         self, batches: bytearray | memoryview, headers: list[rb.BatchHeader], *, leader_epoch: int
     ) -> tuple[int, int]:
-        """Give the batches their offsets, in place, and write them. Returns ``(base, last)`` offset.
+        """Give the batches their offsets, in place, and write them.
+
+        Returns ``(base, last)`` offset.
 
         Raises:
             OSError, SegmentTornError: as ``Segment.append``.
@@ -196,7 +198,10 @@ class DiskLog:
     # ── sync ──
 
     def hold_back(self, base_offset: int, size_bytes: int) -> None:
-        """Hide the append just made, of ``size_bytes`` at ``base_offset``, and what follows until it is synced."""
+        """Hide the append just made, and what follows, until it is synced.
+
+        It has ``size_bytes`` at ``base_offset``.
+        """
         self._high_watermark.hold_back(base_offset, size_bytes)
 
     @property
@@ -239,7 +244,10 @@ class DiskLog:
 
     @property
     def checkpoint_offset(self) -> int:
-        """The recovery point to save: a start trusts the indexes of the segments before it, so they must be written."""
+        """The recovery point to save.
+
+        A start trusts the indexes of the segments before it, so they must be written.
+        """
         return min([self.recovery_point, *(segment.base_offset for segment in self._unsealed)])
 
     # ── read ──
@@ -334,7 +342,9 @@ class DiskLog:
         return self.active.size > 0 and self._verdict(self.active, now_ms) is Verdict.DELETE
 
     def segment_to_read(self, now_ms: int) -> Segment | None:
-        """The oldest segment that is past its time unless its records say otherwise, if all before it are past it.
+        """The oldest segment past its time by all but its records' timestamps.
+
+        All segments before it are past their time.
 
         Not an active segment that is being appended to: what was read of it would not be all of it.
         """
@@ -376,7 +386,7 @@ class DiskLog:
     # ── compaction ──
 
     def cleanable_segments(self) -> int:
-        """How many segments, from the first on, are synced, sealed and in no sync that is under way."""
+        """Count the leading segments that are sealed, synced and in no running sync."""
         for number, segment in enumerate(self.segments):
             is_busy = segment in self._unsealed or segment in self._in_flush
             if not segment.is_sealed or is_busy or segment.next_offset > self.recovery_point:
@@ -384,11 +394,17 @@ class DiskLog:
         return len(self.segments)
 
     def write_holes_until(self, offset: int) -> None:
-        """Make it last that compaction may remove records before ``offset``; for threads. Raises ``OSError``."""
+        """Make it last that compaction may remove records before ``offset``; for threads.
+
+        Raises ``OSError``.
+        """
         self._partition.write_holes_until(offset)
 
     def adopt_cleaned(self, replaced: list[Segment]) -> Segment:
-        """Load the segment that was put in the place of ``replaced`` on the disk; for threads."""
+        """Load the segment that was put in the place of ``replaced`` on the disk.
+
+        For threads.
+        """
         cleaned = new_segment(
             self._partition, replaced[0].base_offset, self.config, self._clock, may_have_holes=True
         )
@@ -399,7 +415,10 @@ class DiskLog:
         return cleaned
 
     def replace_segments(self, replaced: list[Segment], cleaned: Segment) -> None:
-        """Put ``cleaned`` in the place of adjacent segments, which were pinned; readers of these finish on them."""
+        """Put ``cleaned`` in the place of adjacent segments, which were pinned.
+
+        Readers of these finish on them.
+        """
         start = self.segments.index(replaced[0])
         end = start + len(replaced)
         assert replaced == self.segments[start:end]
@@ -420,7 +439,9 @@ class DiskLog:
     # ── closing ──
 
     def close(self, *, clean: bool) -> None:
-        """Release the files; ``clean`` also leaves everything that spares the next start a scan.
+        """Release the files.
+
+        ``clean`` also leaves everything that spares the next start a scan.
 
         Raises:
             OSError: then the shutdown is not clean.
@@ -455,7 +476,9 @@ def _extent_with_records(
     end_offset: int,
     nowait: bool,
 ) -> Extent | None:
-    """As ``extent_from``, beyond the first of ``segments`` if all that it has from ``offset`` on has no records.
+    """Find the extent like ``extent_from``, beyond a first segment without records.
+
+    It has none from ``offset`` on.
 
     If there are no records up to the end of the log, the last batches without records are found.
     """

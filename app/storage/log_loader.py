@@ -187,7 +187,10 @@ class _Loader:
         )
 
     def _remove_key_indexes(self, bases: list[int], recovery_point: int) -> None:
-        """Keep those of sealed segments that end before ``recovery_point``: the logs of others may change."""
+        """Keep those of sealed segments that end before ``recovery_point``.
+
+        The logs of others may change.
+        """
         if bases:
             last = max(0, bisect_left(bases, recovery_point) - 1)
             self._partition.remove_key_indexes(bases[last])
@@ -288,7 +291,7 @@ class _Loader:
         return bases[max(0, bisect_left(bases, recovery_point) - 1)]
 
     def _roll_after_corruption(self, used_offset: int) -> None:
-        """Begin a new segment if the log ends with corrupt bytes, or before ``used_offset``."""
+        """Begin a new segment after corrupt bytes or before ``used_offset``."""
         active = self.segments[-1]
         at_end = bool(active.corrupt_ranges) and active.corrupt_ranges[-1].end_position == active.size
         if active.next_offset >= used_offset and not at_end:

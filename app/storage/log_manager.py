@@ -38,7 +38,7 @@ class _Unopened:
 
 
 class LogManager:
-    """The open ``logs``, and a ``leader_epoch`` that is at least as high as any in them."""
+    """The open ``logs``, and a ``leader_epoch`` at least as high as any in them."""
 
     def __init__(self, log_dir: LogDir, data_dir: DataDir, clock: Clock) -> None:
         self.logs: dict[TopicPartition, DiskLog] = {}
@@ -107,7 +107,10 @@ class LogManager:
             await self.checkpoints.checkpoint()
 
     def _remove_stale(self, unopened: _Unopened) -> bool:
-        """Remove the directory of another topic id; return True unless it holds this partition."""
+        """Remove the directory of another topic id.
+
+        Return True unless it holds this partition.
+        """
         expected = unopened.spec.topic_id
         topic_id = unopened.files.topic_id(expected)
         if topic_id is not None and topic_id != expected:

@@ -1,4 +1,4 @@
-"""Reading the logs of the embedded engine, on the event loop where no disk is waited for.
+"""Read the logs of the embedded engine, on the loop unless a disk is waited for.
 
 A read of one partition has two steps: the log *plans* a search for whole batches, and the span
 that the search finds is read. Both steps first try on the event loop, with what is in memory,
@@ -31,14 +31,17 @@ _LAST_DELTA_AT = 23
 
 
 class _Found(NamedTuple):
-    """Whole batches, and the search for aborted transactions among them; see ``PartitionLog``."""
+    """Whole batches, and the search for aborted transactions among them.
+
+    See ``PartitionLog``.
+    """
 
     span: Span | None
     aborted_search: Callable[[int], list[AbortedTransaction]] | None
 
 
 class LogReader:
-    """Reads partitions by offset and by time, and decides which sealed segments stay open."""
+    """Reads partitions by offset and time, and limits the open sealed segments."""
 
     def __init__(self, logs: PartitionLogs, log_dir: LogDir, *, open_segments_max: int) -> None:
         self.open_segments = OpenSegments(open_segments_max)
@@ -198,14 +201,17 @@ class LogReader:
 def _aborted(
     search: Callable[[int], list[AbortedTransaction]], batches: bytes | bytearray, end_offset: int
 ) -> Sequence[AbortedTransaction]:
-    """Return the aborted transactions that overlap ``batches``, which end before ``end_offset``."""
+    """Return the aborted transactions that overlap ``batches`` before ``end_offset``."""
     if not search(end_offset):
         return ()
     return search(min(_next_offset(batches), end_offset))
 
 
 def _next_offset(batches: bytes | bytearray) -> int:
-    """Return the offset after the last of ``batches``; a large number if they are corrupt."""
+    """Return the offset after the last of ``batches``.
+
+    A large number if they are corrupt.
+    """
     last, position = 0, 0
     while position + rb.HEADER_BYTES <= len(batches):
         last = position

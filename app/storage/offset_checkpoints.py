@@ -23,7 +23,7 @@ from .topic_partition import TopicPartition
 
 
 class OffsetCheckpoints:
-    """The saved offsets of partitions that are not open, and those of the open ones to save."""
+    """The saved offsets of closed partitions, and those of open ones to save."""
 
     def __init__(self, log_dir: LogDir, data_dir: DataDir, logs: Mapping[TopicPartition, DiskLog]) -> None:
         self.lock = asyncio.Lock()
@@ -54,7 +54,10 @@ class OffsetCheckpoints:
         return self._recovery_points.get(name, 0), self._log_starts.get(name, 0)
 
     def first_dirty(self, name: TopicPartition) -> int:
-        """Return where the last pass over a partition that is not open ended; 0 if unknown."""
+        """Return where the last pass over a partition that is not open ended.
+
+        0 if unknown.
+        """
         return self._first_dirty.get(name, 0)
 
     def forget(self, name: TopicPartition) -> bool:

@@ -1,4 +1,4 @@
-"""Which transactions are open at an offset of a log, from its batches and markers alone.
+"""Which transactions are open at an offset, from batches and markers alone.
 
 The first transactional batch of a producer opens a transaction, and a marker with its producer
 id ends it. The entries of ``transaction_index`` follow from the markers that abort.
@@ -49,7 +49,7 @@ class OpenTransactions:
         return self._first_offsets.get(producer_id, -1)
 
     def open(self, producer_id: int, offset: int) -> None:
-        """Note a transactional batch at ``offset``, which begins a transaction unless one is open."""
+        """Note a transactional batch at ``offset``, which may begin a transaction."""
         self._first_offsets.setdefault(producer_id, offset)
         if self.first_offset is None:
             self.first_offset = offset
@@ -66,7 +66,10 @@ class OpenTransactions:
         return AbortedEntry(header.producer_id, first_offset, header.base_offset, stable_offset)
 
     def note(self, header: rb.BatchHeader, marker: EndTransactionMarker | None) -> AbortedEntry | None:
-        """Note any batch, with the marker in it; return the transaction that it aborts, if any."""
+        """Note any batch, with the marker in it.
+
+        Return the transaction that it aborts, if any.
+        """
         if marker is not None:
             return self.end(header, marker)
         if header.is_transactional and not header.is_control and header.has_producer_id:

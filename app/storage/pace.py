@@ -25,11 +25,14 @@ _T = TypeVar("_T")
 
 
 class WorkAborted(Exception):
-    """Nobody needs the result any more: the partition is deleted, or the broker shuts down."""
+    """Nobody needs the result any more.
+
+    The partition is deleted, or the broker shuts down.
+    """
 
 
 class Pace:
-    """Called between small amounts of work with the bytes read or written since the last call.
+    """Called between small amounts of work with the bytes read or written since.
 
     It pauses, keeps to the byte rate if there is one, and raises ``WorkAborted`` once
     ``aborted`` is set.
@@ -43,7 +46,10 @@ class Pace:
         bytes_per_s: float | None = None,
         shares_interpreter: bool = True,
     ) -> None:
-        """``bytes_per_s`` needs a ``clock``; without ``shares_interpreter`` there are no pauses for a loop."""
+        """``bytes_per_s`` needs a ``clock``.
+
+        Without ``shares_interpreter`` there are no pauses for a loop.
+        """
         self._aborted = aborted
         self._shares_interpreter = shares_interpreter
         self._clock = clock

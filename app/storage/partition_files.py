@@ -61,7 +61,10 @@ class PartitionFiles:
         return self.directory / (segment_name(offset) + PRODUCERS_SUFFIX)
 
     def stale_snapshots(self, recovery_point: int) -> list[Path]:
-        """Producer snapshots that no recovery will ask for: all but the newest two that are surely of use."""
+        """Producer snapshots that no recovery will ask for.
+
+        All but the newest two that are surely of use.
+        """
         passed = [offset for offset in self.stored(PRODUCERS_SUFFIX) if offset <= recovery_point]
         return [self.producers_path(offset) for offset in passed[:-_SNAPSHOTS_KEPT]]
 
@@ -78,19 +81,24 @@ class PartitionFiles:
                 self.files.remove(self.directory / name)
 
     def remove_key_indexes(self, from_offset: int) -> None:
-        """Remove the key indexes of segments that begin at ``from_offset`` or later, and those without a log."""
+        """Remove the key indexes from ``from_offset`` on, and those without a log."""
         logs = set(self.stored(LOG_SUFFIX))
         for base_offset in self.stored(KEY_INDEX_SUFFIX):
             if base_offset >= from_offset or base_offset not in logs:
                 self.files.remove(self.directory / (segment_name(base_offset) + KEY_INDEX_SUFFIX))
 
     def is_blank(self) -> bool:
-        """Nothing was ever written to it: a clean shutdown adds nothing to what a start made."""
+        """Nothing was ever written to it.
+
+        A clean shutdown adds nothing to what a start made.
+        """
         only = segment_name(0) + LOG_SUFFIX
         return set(self.names()) == {PARTITION_METADATA, only} and self.files.size(self.directory / only) == 0
 
     def read_holes_until(self) -> int:
-        """The offset before which compaction may have removed records; 0 if it has removed none.
+        """The offset before which compaction may have removed records.
+
+        0 if it has removed none.
 
         If the file is damaged, that is all there is: nothing is called lost because of it.
         """
@@ -104,11 +112,14 @@ class PartitionFiles:
         return int(raw.split()[1])
 
     def write_holes_until(self, offset: int) -> None:
-        """Must last before a segment that ends at ``offset`` is replaced by a compacted one."""
+        """Call before a segment that ends at ``offset`` is replaced by a compacted one.
+
+        What it writes must last first.
+        """
         write_file(self.files, self.directory / HOLES_UNTIL, b"0\n%d\n" % offset)
 
     def lost_transaction_indexes(self, before_offset: int) -> bool:
-        """Return whether a segment that begins before ``before_offset`` has lost its ``.txnindex``.
+        """Return whether a segment before ``before_offset`` has lost its ``.txnindex``.
 
         A segment without aborted transactions has none, so there is a list of those that have one.
         """
@@ -128,14 +139,17 @@ class PartitionFiles:
         )
 
     def aborted_list(self, base_offsets: Iterable[int]) -> bytes:
-        """Return the content of the file ``ABORTED_TRANSACTIONS`` for segments with aborted transactions."""
+        """Return the content of ``ABORTED_TRANSACTIONS`` for segments with aborts."""
         return b"0\n" + b"".join(b"%d\n" % base for base in base_offsets)
 
     def write_aborted_list(self, base_offsets: Iterable[int]) -> None:
         write_file(self.files, self.directory / ABORTED_TRANSACTIONS, self.aborted_list(base_offsets))
 
     def topic_id(self, expected: UUID) -> UUID | None:
-        """Whose partition the directory holds; ``expected`` if it does not say; None if there is none."""
+        """Whose partition the directory holds; ``expected`` if it does not say.
+
+        None if there is none.
+        """
         raw = read_file(self.files, self.directory / PARTITION_METADATA)
         if raw is None:
             return expected if self.stored(LOG_SUFFIX) else None

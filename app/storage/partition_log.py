@@ -77,7 +77,10 @@ class PartitionLog(Protocol):
     def append(
         self, batches: bytearray | memoryview, headers: list[BatchHeader], *, leader_epoch: int
     ) -> tuple[int, int]:
-        """Give the batches their offsets, in place, and write them. Returns ``(base, last)`` offset."""
+        """Give the batches their offsets, in place, and write them.
+
+        Returns ``(base, last)`` offset.
+        """
         ...
 
     def plan(
@@ -95,7 +98,7 @@ class PartitionLog(Protocol):
         ...
 
     def aborted_search(self, from_offset: int) -> Callable[[int], list[AbortedTransaction]] | None:
-        """Return a search for the aborted transactions that overlap a range, for the batches of a plan.
+        """Return a search for aborted transactions that overlap a range of a plan.
 
         The range begins at ``from_offset``; the search takes its end. None if no transaction was ever
         aborted. To be called in the turn of the event loop in which the batches are planned.

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProducerStateReplay:
-    """The producer state knows of every batch before ``offset``, or knows that it does not."""
+    """The producer state knows every batch before ``offset``, or knows it does not."""
 
     def __init__(
         self,
@@ -99,7 +99,9 @@ class ProducerStateReplay:
         marker: EndTransactionMarker | None,
         corrupt_ranges: Iterable[CorruptRange] = (),
     ) -> AbortedEntry | None:
-        """Take in the next batch of the log, with its marker; return the transaction that it aborts, if any.
+        """Take in the next batch of the log, with its marker.
+
+        Return the transaction that it aborts, if any.
 
         ``corrupt_ranges`` are those of its segment: offsets that are missing before the
         batch were lost there, or else removed by compaction, which keeps the last

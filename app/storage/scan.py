@@ -1,4 +1,4 @@
-"""Scan the batches of a ``.log`` file, and find the next valid one after corrupt bytes.
+"""Scan the batches of a ``.log`` file, and find the next after corrupt bytes.
 
 A scan does not stop at the first bad byte: it yields the corrupt range and
 continues with the next whole batch whose CRC matches. ``recovery`` decides what to
@@ -50,7 +50,7 @@ def scan_batches(
     end: int | None = None,
     may_have_holes: bool = False,
 ) -> Iterator[rb.BatchHeader | CorruptRange]:
-    """Yield every batch from ``position`` to ``end``, its CRC checked, and every corrupt range.
+    """Yield every checked batch from ``position`` to ``end``, and corrupt ranges.
 
     ``expected_offset`` is the base offset that must stand at ``position``. Offsets
     have no holes, so a batch with another base offset is corrupt too, unless the
@@ -154,7 +154,10 @@ class _Search:
 
 
 def _valid_batches(search: _Search, position: int, stop: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield ``(position, base offset)`` of each apparent batch that starts before ``stop``."""
+    """Yield ``(position, base offset)`` of apparent batches that start before a stop.
+
+    The stop is ``stop``.
+    """
     file = search.file
     while position < stop and position + rb.HEADER_BYTES <= end:
         window = file.read_at(position, min(WINDOW_BYTES, end - position))

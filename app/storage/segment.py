@@ -140,7 +140,7 @@ class Segment:
 
     @property
     def key_index_path(self) -> Path:
-        """Of the key index, which only a sealed segment of a compacted partition may have (``keys``)."""
+        """The key index of a sealed segment of a compacted partition (``keys``)."""
         return self.path.with_suffix(KEY_INDEX_SUFFIX)
 
     def create(self) -> None:
@@ -274,7 +274,10 @@ class Segment:
             write_files(self._files, self.path.parent, {name: self.aborted.to_bytes()})
 
     def load_aborted(self) -> bool:
-        """Read the aborted transactions from their file; False if it cannot belong to this log."""
+        """Read the aborted transactions from their file.
+
+        False if it cannot belong to this log.
+        """
         data = read_file(self._files, self.transaction_index_path)
         if data is None:
             self.aborted = TransactionIndex()
@@ -285,7 +288,10 @@ class Segment:
         return bool(index)
 
     def remove_stale_index(self) -> None:
-        """Remove an index of aborted transactions if there are none: it is that of batches that were cut."""
+        """Remove an index of aborted transactions if there are none.
+
+        It is that of batches that were cut.
+        """
         if not self.aborted and self._files.exists(self.transaction_index_path):
             self._files.remove(self.transaction_index_path)
 
@@ -339,7 +345,7 @@ class Segment:
 
 
 class _SharedFile:
-    """The open log of a pinned segment, as a handle that can be closed without closing it."""
+    """The open log of a pinned segment, as a handle whose close leaves it open."""
 
     __slots__ = ("_segment",)
 

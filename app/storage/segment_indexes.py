@@ -97,7 +97,10 @@ class SegmentIndexes:
     # ── files ──
 
     def contents(self) -> dict[str, bytes]:
-        """Return the contents of both files by name; the time index gets its closing entry."""
+        """Return the contents of both files by name.
+
+        The time index gets its closing entry.
+        """
         assert self._offsets is not None
         assert self._times is not None
         if self.max_timestamp != rb.NO_TIMESTAMP:
@@ -109,7 +112,7 @@ class SegmentIndexes:
         return any(map(self._files.exists, (self.path, self.time_path)))
 
     def adopt_bounds(self, *, next_offset: int, log_bytes: int, first_timestamp: Callable[[], int]) -> bool:
-        """Set the newest timestamp of a sealed segment from the last entry of its time index.
+        """Set the newest timestamp of a sealed segment from its time index.
 
         Reads two entries. Returns False if a file is missing or cannot belong to this
         log. Errors in the middle of an index are noticed when it is used.
@@ -149,7 +152,9 @@ class SegmentIndexes:
             file.close()
 
     def load(self, *, log_bytes: int, may_be_missing: bool) -> bool:
-        """Read both files into memory, to append to them; False if they cannot belong to this log.
+        """Read both files into memory, to append to them.
+
+        False if they cannot belong to this log.
 
         With ``may_be_missing``, the indexes are empty if neither file exists.
         """
@@ -177,7 +182,10 @@ class SegmentIndexes:
         self._bytes_since_entry = header.size
 
     def pin(self, *, log_bytes: int) -> None:
-        """Keep both indexes in memory, because their files are about to be replaced; for threads."""
+        """Keep both indexes in memory, because their files are about to be replaced.
+
+        For threads.
+        """
         offsets = OffsetIndex.from_bytes(read_file(self._files, self.path) or b"", log_bytes=log_bytes)
         times = TimeIndex.from_bytes(read_file(self._files, self.time_path) or b"")
         # Without them a search starts at byte 0.

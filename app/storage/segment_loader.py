@@ -53,7 +53,10 @@ def adopt_sealed(segment: Segment, *, next_offset: int) -> bool:
 
 
 def first_timestamp(segment: Segment) -> int:
-    """Return the newest timestamp of the first batch, in ms, -1 if it has none; for threads."""
+    """Return the newest timestamp of the first batch, in ms, -1 if it has none.
+
+    For threads.
+    """
     file = segment.open_own()
     try:
         return rb.read_header(file.read_at(0, rb.HEADER_BYTES)).max_timestamp
@@ -112,7 +115,7 @@ def _adopt_times(segment: Segment, first_ms: int) -> None:
 
 
 def rebuild(segment: Segment, *, end: int | None = None) -> Iterator[rb.BatchHeader | CorruptRange]:
-    """Scan the log (up to byte ``end``), rebuild indexes and bounds, and yield what was scanned.
+    """Scan the log up to ``end``, rebuild indexes and bounds, and yield the batches.
 
     The caller adds aborted transactions, for which it must know those that were open before. At a
     corrupt range the caller decides: if it continues, the range is added to

@@ -58,7 +58,10 @@ _WALK_BYTES = 16 * 1024
 
 
 class WouldBlockError(Exception):
-    """The bytes are not in memory; repeat the call in a thread, which may wait for a disk."""
+    """The bytes are not in memory.
+
+    Repeat the call in a thread, which may wait for a disk.
+    """
 
 
 class _MisfitError(Exception):
@@ -124,7 +127,7 @@ def extent_from(
     end_offset: int = INT64_MAX,
     nowait: bool,
 ) -> Extent | None:
-    """Return whole batches of up to ``max_bytes`` from the one with ``offset``, all before ``end_offset``.
+    """Return whole batches of up to ``max_bytes``, from ``offset`` to ``end_offset``.
 
     In a compacted segment, the first may be a later one. If it is larger than ``max_bytes``, it is
     returned alone with ``at_least_one``, otherwise None. A batch begins at ``end_offset``, or the log
@@ -164,7 +167,9 @@ def _end_of_extent(segment: Segment, start: int, first_size: int, max_bytes: int
 
 
 def position_of(segment: Segment, offset: int) -> int:
-    """Return the position of the first batch that begins at ``offset`` or later; for threads.
+    """Return the position of the first batch that begins at ``offset`` or later.
+
+    For threads.
 
     Raises ``CorruptLog``: the batches before it cannot be read.
     """
@@ -190,7 +195,10 @@ def _boundary_before(segment: Segment, position: int, limit: int, *, nowait: boo
 
 
 def _locate(segment: Segment, offset: int, *, nowait: bool) -> rb.BatchHeader:
-    """Find the batch with ``offset``, or in a compacted segment one after it (see the module)."""
+    """Find the batch with ``offset``, or in a compacted segment one after it.
+
+    The module describes the search.
+    """
     for corrupt_range in segment.corrupt_ranges:
         if corrupt_range.offset <= offset < corrupt_range.next_offset:
             raise segment.corrupt(corrupt_range)
@@ -356,7 +364,9 @@ def _walk(segment: Segment, position: int, *, nowait: bool) -> Iterator[rb.Batch
 def _fitting_header(
     segment: Segment, window: bytes | bytearray, at: int, position: int, expected: int
 ) -> rb.BatchHeader:
-    """Return the header at byte ``at`` of ``window``, which is byte ``position`` of the log.
+    """Return the header at byte ``at`` of ``window``.
+
+    The window begins at byte ``position`` of the log.
 
     ``expected`` is its base offset, or the lowest one in a compacted segment; -1 if unknown.
     """
@@ -373,7 +383,10 @@ def _fitting_header(
 
 
 def _examined(segment: Segment, look: Callable[[], _T], *, nowait: bool) -> _T:
-    """Return the result of ``look``; after a misfit, examine the log and call ``look`` again."""
+    """Return the result of ``look``.
+
+    After a misfit, examine the log and call ``look`` again.
+    """
     try:
         return look()
     except _MisfitError as misfit:
@@ -387,7 +400,10 @@ def _examined(segment: Segment, look: Callable[[], _T], *, nowait: bool) -> _T:
 
 
 def _unreadable(segment: Segment, misfit: _MisfitError) -> CorruptLog:
-    """Return the error for ``misfit``: the first corrupt range that ends at or after it, if any."""
+    """Return the error for ``misfit``.
+
+    The first corrupt range that ends at or after it, if any.
+    """
     for corrupt_range in segment.corrupt_ranges:
         if corrupt_range.end_position >= misfit.position:
             return segment.corrupt(corrupt_range)

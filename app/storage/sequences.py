@@ -1,4 +1,6 @@
-"""What a partition knows of an idempotent producer, and whether a batch is its next one (KIP-98).
+"""Whether a batch is the next one of an idempotent producer (KIP-98).
+
+It depends on what the partition knows of the producer.
 
 Pure: each engine keeps ``ProducerSequences`` where it keeps its state, and calls ``check_batch``
 before it gives a batch its offset. The same rules then hold for all engines.
@@ -64,7 +66,10 @@ class ProducerSequences:
 
 
 def sequences_after(known: ProducerSequences | None, header: BatchHeader) -> ProducerSequences:
-    """Return what is known when a batch is stored: ``known``, changed, or the start of a new epoch."""
+    """Return what is known once a batch is stored.
+
+    That is ``known``, changed, or the start of a new epoch.
+    """
     if known is None or known.epoch != header.producer_epoch:
         known = ProducerSequences(header.producer_epoch, is_whole=header.base_sequence == 0)
     known.note(header)

@@ -1,4 +1,6 @@
-"""What is wrong with the settings of shared storage, from the errors of PostgreSQL and of object stores.
+"""What is wrong with the settings of shared storage.
+
+It is concluded from errors of PostgreSQL and of object stores.
 
 An error is either a mistake in the set-up, which does not go away by itself and ends the start of a broker, or an
 outage. For both, the text says what to do.

@@ -1,4 +1,6 @@
-"""``.timeindex`` files: the offset from which records may be as new as a timestamp.
+"""``.timeindex`` files.
+
+The offset from which records may be as new as a timestamp.
 
 There is one entry of 12 bytes, big-endian, for each entry of the offset index, and
 one more when the segment is closed::
@@ -42,7 +44,7 @@ class TimeIndex:
             self._offsets.append(relative_offset)
 
     def entry_for(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return ``(timestamp, relative offset)`` of the last entry at or below ``timestamp_ms``.
+        """Return ``(timestamp, relative offset)`` of the last entry until a timestamp.
 
         The first record at or after ``timestamp_ms`` is in the entry's batch or after it. None: it
         may be anywhere.

@@ -1,4 +1,4 @@
-"""Compare the indexes of aborted transactions with the markers of a partition, for ``stele verify``."""
+"""Compare indexes of aborted transactions with the markers, for ``stele verify``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _REMEDY = "stop the broker and delete the .index file of this segment; the next 
 
 
 class TransactionCheck:
-    """Takes in the logs of a partition in order: ``begin``, ``note`` for each batch, ``problems``."""
+    """Checks the logs of a partition: ``begin``, ``note`` per batch, ``problems``.
+
+    Logs are given in order.
+    """
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -33,7 +36,9 @@ class TransactionCheck:
             self._aborted[aborted.last_offset] = aborted
 
     def problems(self, log: Path, *, next_offset: int, is_last: bool) -> list[str]:
-        """Compare the index of the segment ``log``, which ends at ``next_offset``; return what is wrong.
+        """Compare the index of the segment ``log``, which ends at ``next_offset``.
+
+        Return what is wrong.
 
         That of the last segment is written when the broker stops, so it may be missing.
         """

@@ -1,4 +1,6 @@
-"""``.txnindex``: the transactions that markers in a segment have aborted, in Apache Kafka's layout.
+"""``.txnindex`` files: the transactions that a segment's markers have aborted.
+
+The layout is Apache Kafka's.
 
 A segment without such a marker has no file. An entry has 34 bytes, big-endian, in the order of
 the markers::
@@ -82,7 +84,10 @@ class TransactionIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes, *, base_offset: int, next_offset: int) -> TransactionIndex | None:
-        """Return the index in ``data``; None if it cannot belong to a segment with these offsets."""
+        """Return the index in ``data``.
+
+        None if it cannot belong to a segment with these offsets.
+        """
         if len(data) % ENTRY_BYTES:
             return None
         index = cls()

@@ -19,7 +19,9 @@ from .transaction_index import TransactionIndex
 
 
 def rebuild_aborted(segments: Sequence[Segment]) -> None:
-    """Replace the aborted transactions of ``segments``, which are a whole log, and the files that differ.
+    """Replace the aborted transactions of a whole log, and the files that differ.
+
+    ``segments`` are all of the log.
 
     That of the active segment stays in memory. Raises ``OSError``.
     """
@@ -48,7 +50,10 @@ def _aborted_in(segment: Segment, transactions: OpenTransactions) -> Transaction
 
 
 def _readable_headers(segment: Segment) -> Iterator[rb.BatchHeader]:
-    """Yield every header once. A corrupt range that was not known ends the first walk; the second skips it."""
+    """Yield every header once.
+
+    A corrupt range that was not known ends the first walk; the second skips it.
+    """
     read_until = segment.base_offset
     try:
         for header in headers(segment):

@@ -33,7 +33,9 @@ class _Waiter:
 
 
 class PartitionWatch:
-    """Remembers which of its partitions changed: an append, a new log start offset, a deletion.
+    """Remembers which of its partitions changed.
+
+    An append, a new log start offset, a deletion.
 
     Made by ``Waiters.watch`` and ended by ``close``. Partitions that do not exist (yet)
     may be watched. One ``wait`` at a time. With READ_COMMITTED a batch of an open transaction is
@@ -90,13 +92,13 @@ class PartitionWatch:
             self.interrupt()
 
     def take(self) -> list[TopicPartition]:
-        """The partitions that changed since they were last taken, in the order of their changes."""
+        """The partitions that changed since they were last taken, oldest change first."""
         taken = list(self._changed)
         self._changed.clear()
         return taken
 
     async def wait(self, *, min_bytes: int, timeout_ms: int) -> None:
-        """Return when ``min_bytes`` have come to the partitions together, or after ``timeout_ms``.
+        """Wait until ``min_bytes`` have come to the partitions, or ``timeout_ms``.
 
         Returns at once if there is something to take, and when interrupted or closed.
         """
@@ -149,7 +151,10 @@ class Waiters:
         self._append_observers: list[Callable[[TopicPartition], None]] = []
 
     def observe_appends(self, observer: Callable[[TopicPartition], None]) -> None:
-        """Call ``observer`` with each partition in which more is readable, of whatever isolation."""
+        """Call ``observer`` with each partition in which more is readable.
+
+        It is called for both isolation levels.
+        """
         self._append_observers.append(observer)
 
     @property
@@ -175,7 +180,9 @@ class Waiters:
     def appended_in_transaction(
         self, topic_partition: TopicPartition, size: int, *, is_stable_moved: bool
     ) -> None:
-        """``size`` bytes more are readable, but the last stable offset is not the end of the log, or was not.
+        """Report ``size`` more bytes while a transaction is or was open before the end.
+
+        The last stable offset is not the end of the log, or was not.
 
         ``is_stable_moved``: it has moved, by no known number of bytes, so readers of committed records look again.
         """
@@ -207,7 +214,7 @@ class Waiters:
         timeout_ms: int,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> None:
-        """Return when ``min_bytes`` have come to the partitions together, or after ``timeout_ms``.
+        """Wait until ``min_bytes`` have come to the partitions, or ``timeout_ms``.
 
         With READ_COMMITTED also when a transaction ends in one of them.
         """

@@ -14,7 +14,9 @@ _T = TypeVar("_T")
 
 
 def begin_now(work: Coroutine[Any, Any, _T]) -> tuple[Any, _T | None]:
-    """Run the first step of ``work``; return ``(None, result)`` if it ends there, ``(what it waits for, None)`` if not.
+    """Run the first step of ``work``.
+
+    Return ``(None, result)`` if it ends there, ``(what it waits for, None)`` if not.
 
     The result must not be None. The first step has no task, so it must not ask for the current one, as
     ``asyncio.timeout`` and ``wait_for`` do.

@@ -11,6 +11,8 @@ nothing of sockets or the loop:
 It adds the transport, the tasks and the clock: a peer that does not read is
 paused instead of buffered, a frame that never ends and a silent peer are timed
 out, and a shutdown lets the responses in progress out.
+
+It is one class in one file, however long, because each method changes the same state: that of one connection.
 """
 
 from __future__ import annotations
@@ -148,7 +150,10 @@ class Connection(asyncio.Protocol, Generic[Request]):
         raise NotImplementedError
 
     def refusal(self, reason: str) -> bytes:
-        """Return the protocol's message for a connection that is closed with a reason; may be empty."""
+        """Return the protocol's message for a connection that is closed with a reason.
+
+        May be empty.
+        """
         raise NotImplementedError
 
     def unreadable(self, reason: str) -> None:
@@ -166,7 +171,9 @@ class Connection(asyncio.Protocol, Generic[Request]):
             self._responses.append(data)
 
     def answer_later(self, work: Coroutine[object, object, Buffers], *, is_change: bool = False) -> None:
-        """Reserve the place of this response until ``work`` returns it; ``work`` must not raise.
+        """Reserve the place of this response until ``work`` returns it.
+
+        ``work`` must not raise.
 
         A change continues after the peer has disconnected, because half a change would be
         worse than a whole one.
@@ -185,7 +192,9 @@ class Connection(asyncio.Protocol, Generic[Request]):
     def answer_when(
         self, future: asyncio.Future[None], timeout_ms: int, encode: Callable[[bool], Buffers]
     ) -> None:
-        """Reserve the place of this response until ``future`` ends: ``answer_later`` without a task.
+        """Reserve the place of this response until ``future`` ends.
+
+        ``answer_later`` without a task.
 
         ``encode`` gets whether the future has ended, or else ``timeout_ms`` are over; it must not raise.
         """
@@ -212,7 +221,9 @@ class Connection(asyncio.Protocol, Generic[Request]):
         future.add_done_callback(ended)
 
     def read_later(self, work: Coroutine[object, object, Buffers], *, bytes_max: int) -> None:
-        """``answer_later`` for reads: no later request begins before this one has looked at the log.
+        """``answer_later`` for reads.
+
+        No later request begins before this one has looked at the log.
 
         ``bytes_max`` is the largest size of the response; its sum bounds the reads in progress.
         """
@@ -240,7 +251,10 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._loop.call_soon(self._go_on)
 
     def pause_for_quota(self) -> None:
-        """Read nothing and begin nothing until ``resume_after_quota``, or until the broker ends the connection."""
+        """Read nothing and begin nothing until ``resume_after_quota``.
+
+        The end of the connection by the broker ends this, too.
+        """
         if self._state in (_OPEN, State.HALF_CLOSED):
             self._flow.block(Block.QUOTA)
             self._loop.call_soon(self._go_on)
@@ -317,7 +331,10 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._go_on()
 
     def _go_on(self) -> None:
-        """Do what an event made possible: begin waiting requests, read or pause, end if all is done."""
+        """Do what an event made possible.
+
+        Begin waiting requests, read or pause, end if all is done.
+        """
         if self._is_beginning or self.is_closed:
             return
         has_request = self._cutter.has_request()
@@ -373,7 +390,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self._go_on()
 
     def _hold(self, data: Buffers) -> None:
-        """Keep a response until ``_send_ready``, or send all that are kept if they are many bytes."""
+        """Keep a response until ``_send_ready``, or send all kept ones if they are large."""
         if not data or self._state is _LINGERING or self.is_closed:
             return
         size = size_of(data)
@@ -390,7 +407,7 @@ class Connection(asyncio.Protocol, Generic[Request]):
             self._send_held()
 
     def _send_ready(self) -> None:
-        """Send what is held, unless more responses may be ready before this turn of the loop ends."""
+        """Send what is held, unless this turn of the loop may bring more responses."""
         if self._held is None or self._is_beginning:
             return
         if self._responses.is_direct:
@@ -425,7 +442,10 @@ class Connection(asyncio.Protocol, Generic[Request]):
         self.close_after_answers()
 
     def _end(self) -> None:
-        """Everything is answered: shut down our side, and give the peer time to read the responses."""
+        """Everything is answered.
+
+        Shut down our side, and give the peer time to read the responses.
+        """
         transport = self._transport
         assert transport is not None
         self._state = next_state(self._state, Event.ANSWERED)

@@ -1,4 +1,7 @@
-"""What a connection needs of its listener: limits, admission, and a watch over its deadlines."""
+"""What a connection needs of its listener.
+
+Limits, admission, and a watch over its deadlines.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class ConnectionRegistry(Protocol[OwnedConnection]):
     def deadlines(self) -> Deadlines: ...
 
     def opened(self, connection: OwnedConnection) -> str | None:
-        """Return None to admit the connection, otherwise the reason with which it is refused."""
+        """Return None to admit the connection, otherwise the reason to refuse it."""
         ...
 
     def closed(self, connection: OwnedConnection) -> None: ...

@@ -68,7 +68,10 @@ class FlowControl:
         return not self._blocks and (self._responses.is_direct or self._is_within_limits())
 
     def may_read(self) -> bool:
-        """Return True if more may be read from the peer, provided that no whole request waits."""
+        """Return True if more may be read from the peer.
+
+        It may not while a whole request waits.
+        """
         return not self._blocks & _NOT_READ and (self._responses.is_direct or self._is_within_limits())
 
     def _is_within_limits(self) -> bool:

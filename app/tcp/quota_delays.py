@@ -1,4 +1,7 @@
-"""Delay a connection whose client has exceeded a quota, and end the delay early if quotas change."""
+"""Delay a connection whose client has exceeded a quota.
+
+The delay ends early if quotas change.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ class QuotaDelays:
         return QuotaClient(self._connection.principal.name, client_id)
 
     def charge(self, key: QuotaKey, client: QuotaClient, amount: float) -> int:
-        """Count ``amount``, delay the connection if it is too much, and return the delay in ms."""
+        """Count ``amount``; delay the connection if it is too much, return the delay.
+
+        The delay is in ms.
+        """
         return self.delay(self.quotas.charge(self._door, key, client, amount))
 
     def charge_time(self, client: QuotaClient, seconds: float) -> int:
@@ -52,7 +58,10 @@ class QuotaDelays:
         return self.delay(self.quotas.charge_time(self._door, client, seconds))
 
     def delay(self, delay_ms: int) -> int:
-        """Read nothing more for ``delay_ms``, unless a longer delay holds; return ``delay_ms``."""
+        """Read nothing more for ``delay_ms``, unless a longer delay holds.
+
+        Return ``delay_ms``.
+        """
         ends_s = self._loop.time() + min(delay_ms / 1000, _DELAY_S_MAX)
         timer = self._timer
         if not delay_ms or self._is_closed or (timer is not None and timer.when() >= ends_s):

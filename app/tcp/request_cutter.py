@@ -1,4 +1,6 @@
-"""What cuts the bytes of a connection into requests: pure, no sockets, no loop, no clock.
+"""What cuts the bytes of a connection into requests.
+
+Pure, no sockets, no loop, no clock.
 
 A protocol implements ``RequestCutter``. Its connection passes on what arrived
 with ``receive`` and takes requests with ``next_request`` until that returns
@@ -15,7 +17,10 @@ Request_co = TypeVar("Request_co", covariant=True)
 
 
 class UnreadableStream(ValueError):
-    """The bytes can no longer be cut into requests. The connection must end; the text says why."""
+    """The bytes can no longer be cut into requests.
+
+    The connection must end; the text says why.
+    """
 
 
 class RequestCutter(Protocol[Request_co]):
@@ -40,7 +45,10 @@ class RequestCutter(Protocol[Request_co]):
         ...
 
     def has_partial_request(self) -> bool:
-        """Return True if a request has begun whose last byte has not arrived, and none is whole."""
+        """Return True if a request is incomplete, and none is complete.
+
+        Its last byte has not arrived.
+        """
         ...
 
     def discard(self) -> None:

@@ -54,14 +54,14 @@ class ResponseQueue:
         return response
 
     def append(self, data: Buffers) -> None:
-        """Add a response that is known, after an earlier one that is not (not ``is_direct``)."""
+        """Add a known response after an unknown one (not ``is_direct``)."""
         assert self._pending is not None
         response = PendingResponse(data)
         self._pending.append(response)
         self.waiting_bytes += response.size
 
     def fill(self, response: PendingResponse, data: Buffers) -> list[Buffers]:
-        """Set the data of ``response`` and return, in order, the responses that may leave now."""
+        """Set the data of ``response`` and return the responses that may leave, in order."""
         response.data, response.size = data, size_of(data)
         self.waiting_bytes += response.size
         released: list[Buffers] = []

@@ -140,7 +140,7 @@ class TcpServer:
             self._all_closed.set()
 
     def close_logins(self, credential: str) -> None:
-        """Close the connections that logged in with ``credential``, which is no longer valid."""
+        """Close the connections whose login with ``credential`` is no longer valid."""
         for connection in [c for c in self._connections if c.credential == credential]:
             logger.info("%s: %s is closed: its credentials were changed", self.name, connection.peer)
             connection.discard_requests()

@@ -1,4 +1,6 @@
-"""Transactions: what a producer writes to several partitions becomes visible as a whole, or not at all.
+"""Transactions: writes to several partitions become visible as a whole.
+
+Otherwise none of them does.
 
 It knows no protocol; the Kafka and the HTTP listener serve it. Reading order:
 

@@ -1,4 +1,6 @@
-"""A whole transaction in one request: records, leases and offsets, all or nothing (ADR-0034).
+"""A whole transaction in one request.
+
+Records, leases and offsets, all or nothing (ADR-0034).
 
 Each request that runs has one of a few transactional ids of the broker's own, whose producer stays
 from one request to the next. The answer to a request with an idempotency key is stored together with
@@ -50,7 +52,7 @@ _WHAT = "the transaction"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotencyKey:
-    """The key that the client chose, and the digest of the body, by which a repetition is recognized.
+    """The client's key and the digest of the body, which identify a repetition.
 
     ``owner`` is the user who logged in: the keys of two users are different keys.
     """
@@ -76,7 +78,10 @@ class AtomicRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtomicAnswer:
-    """``is_repeated``: the request was committed before, and this is the answer of then."""
+    """``is_repeated``.
+
+    The request was committed before, and this is the answer of then.
+    """
 
     body: bytes
     is_repeated: bool = False
@@ -145,7 +150,9 @@ class AtomicRequests:
     # ── requests ──
 
     async def repeated(self, key: IdempotencyKey) -> AtomicAnswer | None:
-        """Return the answer of a request that was committed with ``key``; None if there is none.
+        """Return the answer of a request that was committed with ``key``.
+
+        None if there is none.
 
         Raises:
             IdempotencyKeyReused: it had another body.
@@ -240,7 +247,10 @@ class AtomicRequests:
         return producer
 
     async def begin(self, transactional_id: str, *, timeout_ms: int) -> ProducerIdentity:
-        """Begin with an id as ``init_producer_id``, and wait until what was open is aborted."""
+        """Begin with an id as ``init_producer_id``, after aborting what was open.
+
+        It waits for the end of the abort.
+        """
         while True:
             try:
                 return await self._transactions.init_producer_id(transactional_id, timeout_ms=timeout_ms)
@@ -282,7 +292,10 @@ class AtomicRequests:
         return self._transactions.describe(transactional_id).state is TransactionState.PREPARE_COMMIT
 
     async def _abort(self, slot: _Slot) -> None:
-        """Abort what the slot has open; if that fails, its next request or the next start does it."""
+        """Abort what the slot has open.
+
+        If that fails, its next request or the next start does it.
+        """
         producer, slot.producer = slot.producer, None
         if producer is None:
             return

@@ -6,6 +6,9 @@ must be stored to the writer of the group store, or an end to ``Endings``.
 
 Every call may raise ``CoordinatorNotAvailable`` (the broker is closing), ``CoordinatorFenced`` and
 ``GroupStoreFailed`` (nothing was changed; try again).
+
+It is one class in one file, because it is the facade of transactions: a method per request, over the parts
+beside it.
 """
 
 from __future__ import annotations
@@ -61,7 +64,9 @@ GROUPS_OF_TRANSACTION_MAX = 1000
 
 
 class TransactionCoordinator:
-    """Serves the transactional ids in the store of ``groups``. Implements ``TransactionGate``.
+    """Serves the transactional ids in the store of ``groups``.
+
+    Implements ``TransactionGate``.
 
     ``scheduler`` (default: the running loop) is for tests.
     """
@@ -118,7 +123,10 @@ class TransactionCoordinator:
         self._timeouts.stop()
 
     async def close(self) -> None:
-        """Finish the transactions that are ending. Open ones stay open until the next start."""
+        """Finish the transactions that are ending.
+
+        Open ones stay open until the next start.
+        """
         self.begin_close()
         await self._endings.close()
 
@@ -169,7 +177,7 @@ class TransactionCoordinator:
         result: ProducerIdentity | StorePlan | EndPlan,
         also: Sequence[StoreChange] = (),
     ) -> ProducerIdentity:
-        """Do what the machine planned, and return the producer that the request is answered with."""
+        """Do what the machine planned, and return the producer for the answer."""
         if isinstance(result, EndPlan):
             return await self._endings.start(transaction, result, also=also)
         if isinstance(result, StorePlan):
@@ -181,7 +189,9 @@ class TransactionCoordinator:
     async def init_producer_id(
         self, transactional_id: str, *, timeout_ms: int, expected: ProducerIdentity | None = None
     ) -> ProducerIdentity:
-        """Begin with a transactional id: earlier producers with it are fenced, an open transaction is aborted.
+        """Begin with a transactional id.
+
+        Earlier producers with it are fenced, an open transaction is aborted.
 
         ``expected`` is what the producer has, if it continues after an error (KIP-360).
 
@@ -257,7 +267,10 @@ class TransactionCoordinator:
         return None
 
     async def add_offsets(self, transactional_id: str, producer: ProducerIdentity, group: str) -> None:
-        """Add the committed offsets of ``group`` to the transaction. Raises as ``add_partitions``, ``InvalidGroupId``."""
+        """Add the committed offsets of ``group`` to the transaction.
+
+        Raises as ``add_partitions``, ``InvalidGroupId``.
+        """
         transaction = self._known(transactional_id, producer)
         check_group_id(group)
         plan = self._add_group(transaction, producer, group)
@@ -338,7 +351,10 @@ class TransactionCoordinator:
         return await self._settle(transaction, result, also)
 
     def is_current(self, transactional_id: str, producer: ProducerIdentity) -> bool:
-        """Return whether ``producer`` may begin its next transaction without ``init_producer_id``."""
+        """Return whether ``producer`` may go on without ``init_producer_id``.
+
+        It is asked before its next transaction.
+        """
         transaction = self._table.find(transactional_id)
         return transaction is not None and transaction.producer == producer and transaction.is_idle
 
@@ -371,7 +387,10 @@ class TransactionCoordinator:
     # ── operators ──
 
     def holder(self, producer_id: int, topic_partition: TopicPartition) -> TransactionListing | None:
-        """Return the open transaction of a producer that holds the partition; None if there is none."""
+        """Return the open transaction of a producer that holds the partition.
+
+        None if there is none.
+        """
         transaction = self._table.of_producer(producer_id)
         if transaction is None or not self.is_open(producer_id, topic_partition):
             return None
@@ -431,7 +450,9 @@ class TransactionCoordinator:
         )
 
     async def abort(self, transactional_id: str) -> None:
-        """Abort the open transaction of an id, and fence its producer. Returns at once if none is open.
+        """Abort the open transaction of an id, and fence its producer.
+
+        Returns at once if none is open.
 
         Raises ``TransactionalIdNotFound``, ``ConcurrentTransactions`` (it is ending), ``StorageError``.
         """
@@ -444,7 +465,9 @@ class TransactionCoordinator:
     async def abort_partition(
         self, topic_partition: TopicPartition, *, producer_id: int, epoch: int, coordinator_epoch: int
     ) -> None:
-        """Abort what a producer has open in one partition; a transaction that is known here is aborted whole.
+        """Abort what a producer has open in one partition.
+
+        A transaction that is known here is aborted whole.
 
         Raises:
             UnknownTopic, UnknownPartition, StorageError: see there.

@@ -1,4 +1,4 @@
-"""The end of a transaction, in the order in which it must become durable (ADR-0029).
+"""End a transaction, in the order in which it must become durable (ADR-0029).
 
 ::
 
@@ -124,7 +124,10 @@ class Endings:
         self._retrying = Timer(scheduler, self._retry)
 
     async def close(self) -> None:
-        """Wait for the transactions that are ending. The next start deletes outcomes that are left."""
+        """Wait for the transactions that are ending.
+
+        The next start deletes outcomes that are left.
+        """
         for timer in (self._forgetting, self._retrying):
             if timer is not None:
                 timer.stop()
@@ -148,7 +151,10 @@ class Endings:
     def start_together(
         self, plans: Sequence[tuple[Transaction, EndPlan]], *, also: Sequence[StoreChange] = ()
     ) -> list[asyncio.Future[ProducerIdentity]]:
-        """End transactions as planned, all or none of them; return a future for each, as ``start`` does."""
+        """End transactions as planned, all or none of them.
+
+        Return a future for each, as ``start`` does.
+        """
         loop = asyncio.get_running_loop()
         endings = [_Ending(transaction, plan, loop.create_future()) for transaction, plan in plans]
         for ending in endings:
@@ -211,7 +217,10 @@ class Endings:
         return existing
 
     def _outcome(self, transaction: Transaction, plan: EndPlan) -> OutcomeRecord | None:
-        """Return the outcome for the partitions that have data of the transaction; None without any."""
+        """Return the outcome for the partitions that have data of the transaction.
+
+        None without any.
+        """
         partitions = [
             OutcomePartition(
                 topic=name.topic,

@@ -1,4 +1,6 @@
-"""Commit several transactions as one: readers see what all of them wrote, or nothing (ADR-0037).
+"""Commit several transactions as one.
+
+Readers see what all of them wrote, or nothing (ADR-0037).
 
 Writers that share a unit of work, such as the tasks of a micro-batch, write in a transaction each. A
 writer that fails, or is started twice, so leaves nothing in the others' transactions. Whoever decides
@@ -33,7 +35,7 @@ class Member:
 
 
 class JointCommits:
-    """``known`` finds the machine of an id, or raises as ``TransactionCoordinator.end``."""
+    """``known`` finds an id's machine, or raises like ``TransactionCoordinator.end``."""
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class JointCommits:
         self._now = now
 
     def open_ids(self, prefix: str, *, besides: Collection[str]) -> list[str]:
-        """Return the ids that start with ``prefix`` and have an open transaction that is not ending."""
+        """Return ids with ``prefix`` that have an open transaction that is not ending."""
         return [
             transaction.transactional_id
             for transaction in self._table.open

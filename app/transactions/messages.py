@@ -1,4 +1,4 @@
-"""What calls of the coordinator take and return, in Kafka's words and no protocol's bytes."""
+"""Requests and results of the coordinator, independent of any protocol."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDescription:
-    """``started_at_ms`` is since the Unix epoch, ``NOT_STARTED`` if no transaction is open.
+    """``started_at_ms`` is since the Unix epoch.
+
+    It is ``NOT_STARTED`` if no transaction is open.
 
     ``partitions`` are those of the open transaction, sorted; while it ends, those without a marker.
     """
@@ -48,7 +50,9 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionCounts:
-    """``open`` counts transactions now, ``oldest_ms`` is how long the oldest of them has been open; 0 if none is.
+    """``open`` counts transactions, ``oldest_ms`` is the age of the oldest.
+
+    It is 0 if none is open.
 
     ``committed``, ``aborted`` and ``timed_out`` count those that ended since the start; those that timed out
     are aborted too. ``ids`` counts the transactional ids that are known.

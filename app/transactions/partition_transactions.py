@@ -1,4 +1,4 @@
-"""What is open in the log of a partition, and so holds back its last stable offset.
+"""The open transactions of a partition, which hold back its last stable offset.
 
 A transaction that is open in a log and that the coordinator does not know is *hanging*: nobody will end
 it, until an operator aborts it in that partition (KIP-664).
@@ -40,7 +40,9 @@ class PartitionTransaction:
 def open_in_partition(
     broker: Broker, transactions: TransactionCoordinator, topic_partition: TopicPartition
 ) -> list[PartitionTransaction]:
-    """Return the open transactions of a partition, the one that holds the last stable offset back first.
+    """Return the open transactions of a partition, oldest first.
+
+    The first one holds back the last stable offset.
 
     Raises ``UnknownTopic``, ``UnknownPartition``.
     """
@@ -69,7 +71,9 @@ async def abort_in_partition(
     *,
     producer_id: int,
 ) -> None:
-    """Abort what a producer has open in a partition; a transaction that is known is aborted in all its partitions.
+    """Abort what a producer has open in a partition.
+
+    A transaction that is known is aborted in all its partitions.
 
     Raises:
         UnknownTopic, UnknownPartition: the partition does not exist.

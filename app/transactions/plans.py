@@ -1,4 +1,7 @@
-"""What a machine decides and others carry out: what to store, and how to end a transaction."""
+"""What a machine decides and others carry out.
+
+What to store, and how to end a transaction.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from .messages import ProducerIdentity
 
 
 class Moment(NamedTuple):
-    """The time of a request: since the Unix epoch, and of a clock that never goes back."""
+    """The time of a request.
+
+    Since the Unix epoch, and of a clock that never goes back.
+    """
 
     wall_ms: int
     monotonic_ms: int
@@ -40,7 +46,9 @@ class StorePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndPlan:
-    """End the transaction: store ``record`` with the outcome, append markers, then answer with ``next_producer``.
+    """End the transaction.
+
+    Store ``record`` with the outcome, append markers, then answer with ``next_producer``.
 
     ``producer`` is whose batches are committed or aborted; the markers have ``marker_epoch``.
     """

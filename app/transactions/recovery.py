@@ -1,4 +1,6 @@
-"""What the coordinator does before any client is served: logs and store must agree on each transaction.
+"""What the coordinator does before any client is served.
+
+Logs and store must agree on each transaction.
 
 ========================================================  =======================================================
 in the store, and in a log                                what is done
@@ -38,7 +40,9 @@ logger = logging.getLogger(__name__)
 
 
 async def recover(*, broker: Broker, groups: GroupCoordinator, table: TransactionTable, now: Moment) -> int:
-    """Fill ``table`` and end what must not stay open; return the number for the next outcome.
+    """Fill ``table`` and end what must not stay open.
+
+    Return the number for the next outcome.
 
     Raises:
         GroupStoreFailed: the store cannot be read or written.
@@ -77,7 +81,10 @@ def _forget_missing_topics(broker: Broker, table: TransactionTable) -> None:
 def _orphans(
     broker: Broker, table: TransactionTable, *, coordinator_epoch: int, now: Moment
 ) -> list[MarkerOrder]:
-    """Give what is open in the logs to its transaction; return markers for what has none."""
+    """Give what is open in the logs to its transaction.
+
+    Return markers for what has none.
+    """
     marker = EndTransactionMarker(type=MarkerType.ABORT, coordinator_epoch=coordinator_epoch)
     orders: list[MarkerOrder] = []
     for opened in broker.open_transactions():

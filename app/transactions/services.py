@@ -23,7 +23,10 @@ class Transactions:
         self.coordinator.begin_close()
 
     async def close(self) -> None:
-        """Finish the transactions that are ending. Open ones stay open until the next start."""
+        """Finish the transactions that are ending.
+
+        Open ones stay open until the next start.
+        """
         await self.atomic.close()
         await self.coordinator.close()
 

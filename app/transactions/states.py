@@ -1,4 +1,4 @@
-"""The states of a transactional id, and what a request to end a transaction means in each.
+"""The states of a transactional id, and what ending means in each.
 
 The tables are those of Kafka's ``TransactionCoordinator`` (KIP-98, KIP-360, KIP-890). A state of
 preparation exists in memory only: after a restart the store has either the outcome or none.

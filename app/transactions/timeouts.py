@@ -1,4 +1,7 @@
-"""What ends without a request: transactions that take too long, and transactional ids nobody uses."""
+"""What ends without a request.
+
+Transactions that take too long, and transactional ids nobody uses.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ _EXPIRED_AT_ONCE = 1000
 
 
 class Timeouts:
-    """Checks the transactions of ``table`` from time to time. ``timed_out`` counts those that took too long."""
+    """Checks the transactions of ``table`` from time to time.
+
+    ``timed_out`` counts those that took too long.
+    """
 
     def __init__(
         self,
@@ -68,7 +74,7 @@ class Timeouts:
         self._timers.append(timer)
 
     def abort_overdue(self) -> None:
-        """Abort transactions that are open for longer than their timeout, and fence their producers."""
+        """Abort transactions past their timeout, and fence their producers."""
         now = self._now()
         overdue = [
             transaction

@@ -1,4 +1,6 @@
-"""One transactional id: which requests its state allows, and what they change (KIP-98, KIP-360, KIP-890).
+"""One transactional id.
+
+Which requests its state allows, and what they change (KIP-98, KIP-360, KIP-890).
 
 A pure machine: no clock, no store, no log. Requests that change what must be durable return a
 plan, with the record to store. Until ``store`` or ``cancel`` is called with it, the machine is
@@ -7,6 +9,8 @@ plan, with the record to store. Until ``store`` or ``cancel`` is called with it,
 A transaction ends in steps: a plan (the state is Prepare…, nothing more is admitted); ``decided``
 once the outcome is stored; ``complete`` once the markers are in the logs. ``cancel`` of such
 a plan opens the transaction again.
+
+It is one file, because it is one state machine, which is easier to check when it is read as a whole.
 """
 
 from __future__ import annotations
@@ -36,7 +40,10 @@ _LAST_EPOCH = EPOCH_MAX - 1
 
 
 class Transaction:
-    """``deadline_ms``, of the monotonic clock, is when the open transaction is aborted."""
+    """``deadline_ms`` is when the open transaction is aborted.
+
+    The clock is monotonic.
+    """
 
     def __init__(self, transactional_id: str, *, now: Moment) -> None:
         self.transactional_id = transactional_id
@@ -56,7 +63,10 @@ class Transaction:
 
     @classmethod
     def restored(cls, record: TransactionRecord, *, now: Moment) -> Transaction:
-        """Return the machine as it was stored; the timeout of an open transaction starts again."""
+        """Return the machine as it was stored.
+
+        The timeout of an open transaction starts again.
+        """
         transaction = cls(record.transactional_id, now=now)
         transaction._take(record)
         transaction.partitions = {TopicPartition(*partition) for partition in record.partitions}
@@ -96,7 +106,9 @@ class Transaction:
     def begin(
         self, expected: ProducerIdentity | None, *, timeout_ms: int, fresh_id: int | None, now: Moment
     ) -> ProducerIdentity | StorePlan | EndPlan:
-        """Begin with the id (InitProducerId). An ``EndPlan`` aborts; the caller has to ask again.
+        """Begin with the id (InitProducerId).
+
+        An ``EndPlan`` aborts; the caller has to ask again.
 
         ``fresh_id`` is needed if the machine ``is_new`` or ``is_exhausted``.
 
@@ -137,7 +149,7 @@ class Transaction:
         return producer.producer_id == self.producer_id or self._is_before_rotation(producer)
 
     def _is_before_rotation(self, producer: ProducerIdentity) -> bool:
-        """Whether it is the last producer before the epochs of its producer id were used up."""
+        """Whether it was the last producer before its producer id ran out of epochs."""
         return producer.producer_id == self.previous_producer_id and producer.epoch >= _LAST_EPOCH
 
     def _plan_begin(
@@ -177,7 +189,10 @@ class Transaction:
         groups: Iterable[str] = (),
         now: Moment,
     ) -> StorePlan | None:
-        """Add to the transaction, or begin it. None if there is nothing to store. Raises as ``check_add``."""
+        """Add to the transaction, or begin it. None if there is nothing to store.
+
+        Raises as ``check_add``.
+        """
         self.check_add(producer)
         new_partitions, new_groups = set(partitions), set(groups)
         is_ongoing = self.state is TransactionState.ONGOING
@@ -217,7 +232,9 @@ class Transaction:
         is_abortable_known: bool,
         now: Moment,
     ) -> None:
-        """Allow a batch; with ``adds`` it adds its partition, and nothing has to be stored for that.
+        """Allow a batch.
+
+        With ``adds`` it adds its partition, and nothing has to be stored for that.
 
         Raises as ``TransactionGate.admit``.
         """
@@ -334,7 +351,10 @@ class Transaction:
         return fresh_id, 0, self.producer_id
 
     def abort(self, *, now: Moment) -> EndPlan:
-        """Abort the open transaction and fence its producer: it took too long, or an operator says so."""
+        """Abort the open transaction and fence its producer.
+
+        It took too long, or an operator says so.
+        """
         assert self.state is TransactionState.ONGOING
         assert self.pending is None
         epoch = min(self.epoch + 1, EPOCH_MAX)
@@ -390,7 +410,10 @@ class Transaction:
             self._take(record)
 
     def expire(self) -> None:
-        """Begin to forget the id, which ``is_idle``; ``cancel_expiry`` if it could not be deleted."""
+        """Begin to forget the id, which ``is_idle``.
+
+        ``cancel_expiry`` if it could not be deleted.
+        """
         assert self.is_idle
         self.pending = Pending.CHANGE
 
@@ -420,7 +443,10 @@ class Transaction:
         self.partitions = {partition for partition in self.partitions if partition.topic != topic}
 
     def adopt(self, topic_partition: TopicPartition, *, now: Moment) -> None:
-        """Add a partition whose log shows an open transaction of the current producer; for recovery."""
+        """Add a partition whose log shows an open transaction of the current producer.
+
+        For recovery.
+        """
         self._start(now)
         self.partitions.add(topic_partition)
 

@@ -1,4 +1,7 @@
-"""The table of transactional ids: which exist, whose producer ids they have, which have a transaction open."""
+"""The table of transactional ids.
+
+Which exist, whose producer ids they have, which have a transaction open.
+"""
 
 from __future__ import annotations
 

@@ -39,7 +39,10 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlements:
-    """What a transaction settles: leases, and offsets without membership, one request per group."""
+    """What a transaction settles.
+
+    Leases, and offsets without membership, one request per group.
+    """
 
     leases: Sequence[LeaseToSettle] = ()
     offsets: Sequence[CommitRequest] = ()
@@ -59,7 +62,9 @@ class TransactionWrites:
         *,
         timeout_ms: int,
     ) -> list[Produced]:
-        """Append batches in order; return a receipt for each. They are synced when the transaction ends.
+        """Append batches in order; return a receipt for each.
+
+        They are synced when the transaction ends.
 
         The topics exist, and accept the records. After an error some batches may have been appended: the
         transaction must be aborted.

@@ -124,7 +124,10 @@ SCREENS = (
 
 @dataclass(frozen=True, slots=True)
 class _Assets:
-    """All static files. ``version`` is part of their URLs, so browsers may cache them forever."""
+    """All static files.
+
+    ``version`` is part of their URLs, so browsers may cache them forever.
+    """
 
     version: str
     files: dict[str, bytes]

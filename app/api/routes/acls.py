@@ -39,7 +39,10 @@ def _log(request: Request, operation: str, resource: str) -> None:
 
 @router.get("/v1/acls", openapi_extra=openapi.LIST_ACLS, summary="List access rules")
 async def list_acls(request: Request) -> Response:
-    """List the access rules (ACLs) that match all parameters. `pattern_type=MATCH` selects those that cover a name."""
+    """List the access rules (ACLs) that match all parameters.
+
+    `pattern_type=MATCH` selects those that cover a name.
+    """
     selection = _selection(request)
     found = _acls_of(request).find(filter_of(selection))
     return json_answer({"acls": [document_of(acl) for acl in found]})
@@ -47,7 +50,10 @@ async def list_acls(request: Request) -> Response:
 
 @router.post("/v1/acls", status_code=201, openapi_extra=openapi.ADD_ACLS, summary="Add access rules")
 async def add_acls(request: Request) -> Response:
-    """Add access rules, all or none. They count at once, on all listeners; rules that exist stay as they are."""
+    """Add access rules, all or none.
+
+    They count at once, on all listeners; rules that exist stay as they are.
+    """
     acls = _acls_of(request)
     example = '{"acls": [{"principal": "User:alice", "operation": "READ", "resource_type": "TOPIC", "resource_name": "orders"}]}'
     body = await json_body(request, AclsBody, example)
@@ -60,7 +66,10 @@ async def add_acls(request: Request) -> Response:
 
 @router.delete("/v1/acls", openapi_extra=openapi.REMOVE_ACLS, summary="Remove access rules")
 async def remove_acls(request: Request) -> Response:
-    """Remove the access rules that match all parameters, of which there must be one at least, and return them."""
+    """Remove the access rules that match all parameters, and return them.
+
+    There must be at least one parameter.
+    """
     selection = _selection(request)
     if not selection:
         raise InvalidRequest(f"give one or more of {', '.join(FIELDS)}, so that not all rules are removed")

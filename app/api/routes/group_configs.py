@@ -38,7 +38,10 @@ def _described(request: Request, group: str) -> Response:
     summary="Get the configurations of a group",
 )
 async def get_configs(request: Request) -> Response:
-    """Return the configurations that are set on a group, and all that are in effect. The group need not exist yet."""
+    """Return the configurations that are set on a group, and all that are in effect.
+
+    The group need not exist yet.
+    """
     group = str(request.path_params["group"])
     check_group_id(group)
     return _described(request, group)
@@ -46,7 +49,9 @@ async def get_configs(request: Request) -> Response:
 
 @router.patch("/v1/groups/{group}/configs", openapi_extra=openapi.PATCH_CONFIGS, summary="Configure a group")
 async def patch_configs(request: Request) -> Response:
-    """Set configurations of a group; null resets one to its default. They take effect at once.
+    """Set configurations of a group; null resets one to its default.
+
+    They take effect at once.
 
     A group may be configured before it exists, and its configurations survive its deletion.
     """

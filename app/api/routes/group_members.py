@@ -1,4 +1,7 @@
-"""Serve members of consumer groups over HTTP: join, claim, commit, leave (ADR-0017)."""
+"""Serve members of consumer groups over HTTP.
+
+Join, claim, commit, leave (ADR-0017).
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ def _membership(membership: Membership) -> dict[str, Any]:
     "/v1/groups/{group}/members", status_code=201, openapi_extra=openapi.JOIN_GROUP, summary="Join a group"
 )
 async def join(request: Request) -> Response:
-    """Join a group, or change the topics of the member with `member_id`. The answer comes with the next generation.
+    """Join a group, or change the topics of the member with `member_id`.
+
+    The answer comes with the next generation.
 
     The broker divides the partitions evenly among these members and those that use the Kafka protocol. It removes a
     member that sends no heartbeat within `session_timeout_ms`. Claim a partition before you read it.
@@ -67,7 +72,9 @@ async def join(request: Request) -> Response:
     summary="Send a heartbeat",
 )
 async def heartbeat(request: Request) -> Response:
-    """Stay in the group, and get the current assignment. A higher generation means that a rebalance has taken place.
+    """Stay in the group, and get the current assignment.
+
+    A higher generation means that a rebalance has taken place.
 
     While members that use the Kafka protocol rejoin, `rebalancing` is true, and the generation and the assignment are
     the previous ones.
@@ -87,7 +94,10 @@ async def heartbeat(request: Request) -> Response:
     summary="Leave a group",
 )
 async def leave(request: Request) -> Response:
-    """Leave the group. The broker assigns the partitions of the member to the others at once."""
+    """Leave the group.
+
+    The broker assigns the partitions of the member to the others at once.
+    """
     member = LeavingMember(member_id=str(request.path_params["member_id"]))
     coordinator, group = group_of(request).coordinator, str(request.path_params["group"])
     (error,) = coordinator.leave(group, [member])
@@ -119,7 +129,7 @@ _OWNER_EXAMPLE = '{"member_id": "…", "generation": 1}'
     summary="Claim a partition",
 )
 async def claim(request: Request) -> Response:
-    """Become the owner of a partition that is assigned to the member in the current generation.
+    """Become the owner of a partition assigned in the current generation.
 
     The member keeps the ownership over a rebalance if the partition remains assigned to it.
     """
@@ -143,7 +153,10 @@ async def claim(request: Request) -> Response:
     summary="Release a partition",
 )
 async def release(request: Request) -> Response:
-    """Give up the ownership of a partition. Send `member_id` and `generation` in the body or in the query."""
+    """Give up the ownership of a partition.
+
+    Send `member_id` and `generation` in the body or in the query.
+    """
     member_id = request.query_params.get("member_id")
     if member_id is None:
         body = await json_body(request, OwnerBody, _OWNER_EXAMPLE)
@@ -159,7 +172,9 @@ async def release(request: Request) -> Response:
     summary="Commit an offset",
 )
 async def commit(request: Request) -> Response:
-    """Commit the offset of the next record to read, as the owner in the current generation.
+    """Commit the offset of the next record to read, as the owner of the partition.
+
+    The owner must be a member of the current generation.
 
     The commit is durable when the answer arrives.
     """
@@ -194,7 +209,7 @@ async def commit(request: Request) -> Response:
     summary="Get a committed offset",
 )
 async def committed(request: Request) -> Response:
-    """Return the offset at which the group continues to read, or null if it has committed none."""
+    """Return the offset at which the group continues, or null without a commit."""
     topic = str(request.path_params["topic"])
     partition = path_integer(request, "partition")
     broker_of(request).log_state(topic, partition)

@@ -1,4 +1,7 @@
-"""Serve consumer groups over HTTP: list, describe, lag, resets, deletion (ADR-0017)."""
+"""Serve consumer groups over HTTP.
+
+List, describe, lag, resets, deletion (ADR-0017).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ _UNFINISHED_MAX = 200
 
 
 def _lists(request: Request) -> Callable[[str], bool]:
-    """Return which groups a list has. As in Kafka, who may describe the cluster sees all."""
+    """Return which groups a list has.
+
+    As in Kafka, who may describe the cluster sees all.
+    """
     sees_group, sees_cluster = is_seen(request, DESCRIBE_GROUP), is_seen(request, DESCRIBE_CLUSTER)
     return lambda name: sees_cluster(CLUSTER_NAME) or sees_group(name)
 
@@ -95,7 +101,9 @@ async def list_groups(request: Request) -> Response:
     summary="Get the lag of a group over the last hour",
 )
 async def lag_history(request: Request) -> Response:
-    """Return the lag of each partition at each sample, newest last, or null where it was not known yet.
+    """Return the lag of each partition at each sample, newest last.
+
+    It is null where it was not known yet.
 
     The broker keeps a history for each group that has its own series in `/metrics`, see `STELE_METRICS_GROUPS_MAX`.
     """
@@ -120,7 +128,9 @@ async def lag_history(request: Request) -> Response:
 
 @router.get("/v1/groups/{group}", openapi_extra=openapi.GET_GROUP, summary="Describe a group")
 async def get_group(request: Request) -> Response:
-    """Return the members with their assigned and owned partitions, the lag of each partition, and the open leases.
+    """Return the members, the lag of each partition, and the open leases.
+
+    Members have their assigned and owned partitions.
 
     A group of type `consumer` has its partitions assigned by the broker: `generation` is the group epoch, members have
     an `epoch`, and `target` is what they are about to be assigned. In a group of type `share`, `committed` is the first
@@ -235,7 +245,9 @@ async def delete_group(request: Request) -> Response:
 
 @router.put("/v1/groups/{group}/offsets", openapi_extra=openapi.RESET_OFFSETS, summary="Reset offsets")
 async def put_offsets(request: Request) -> Response:
-    """Set the offsets at which a group without members continues; `dry_run=true` only reports the change.
+    """Set the offsets at which a group without members continues.
+
+    `dry_run=true` only reports the change.
 
     `to` is `earliest`, `latest`, an offset, a time like `2026-11-20T10:00Z` or a time ago like `-1h`.
     """

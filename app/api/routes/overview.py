@@ -31,7 +31,9 @@ def _answer(document: object) -> Response:
 
 @router.get("/v1/overview", openapi_extra=openapi.OVERVIEW, summary="Get an overview of the broker")
 async def overview(request: Request) -> Response:
-    """Return health, totals, rates over the last ten seconds, listeners, disk and syncs.
+    """Return health, totals, recent rates, listeners, disk and syncs.
+
+    Rates are averages of the last ten seconds.
 
     Sizes are those of the last sample.
     """
@@ -161,7 +163,10 @@ def _syncs(sampler: Sampler) -> dict[str, Any]:
     "/v1/overview/history", openapi_extra=openapi.OVERVIEW_HISTORY, summary="Get the history of the last hour"
 )
 async def history(request: Request) -> Response:
-    """Return columns of equal length, newest last: rates between consecutive samples, and sizes at each sample."""
+    """Return columns of equal length, newest last.
+
+    Rates between consecutive samples, and sizes at each sample.
+    """
     sampler = api_state(request).sampler
     most = integer_parameter(request, "points", POINTS_MAX, minimum=1, maximum=POINTS_MAX)
     pairs = list(pairwise(sampler.history.last(most + 1)))
@@ -200,7 +205,9 @@ async def history(request: Request) -> Response:
 
 @router.get("/v1/connections", openapi_extra=openapi.CONNECTIONS, summary="List connections")
 async def connections(request: Request) -> Response:
-    """List open connections, oldest first: protocol, address, age, client, TLS, principal and bytes.
+    """List open connections, oldest first.
+
+    Protocol, address, age, client, TLS, principal and bytes.
 
     A Kafka client names its library in ApiVersions, an HTTP client in `User-Agent`. The binary protocol has no field
     for it.

@@ -1,4 +1,7 @@
-"""Append records over HTTP, as JSON, streamed NDJSON or raw bytes; allocate producer ids."""
+"""Append records over HTTP, as JSON, streamed NDJSON or raw bytes.
+
+Allocate producer ids.
+"""
 
 from __future__ import annotations
 
@@ -200,7 +203,9 @@ async def _finish(upload: Upload, timeout_ms: int) -> Response:
     "/v1/producers", status_code=201, openapi_extra=openapi.PRODUCERS, summary="Allocate a producer id"
 )
 async def init_producer_id(request: Request) -> Response:
-    """Allocate a producer id and epoch, for `Producer-Id` and `Producer-Epoch`. Sequences start at 0 per partition.
+    """Allocate a producer id and epoch, for `Producer-Id` and `Producer-Epoch`.
+
+    Sequences start at 0 per partition.
 
     With `name` and `version` the id belongs to that run of a job. The same version gets the same id again, so a
     repeated run finds the records that it has already stored (`is_resumed`). A greater version starts a new run and
@@ -230,7 +235,10 @@ async def init_producer_id(request: Request) -> Response:
     summary="Get the state of a producer",
 )
 async def producer_state(request: Request) -> Response:
-    """Return epoch, sequence and offset of the last record of an idempotent producer in a partition; -1 if it has none."""
+    """Return the state of an idempotent producer in a partition.
+
+    That is epoch, sequence and offset of its last record, or -1 if it has none.
+    """
     text = str(request.path_params["producer_id"])
     if not text.isascii() or not text.isdigit() or int(text[:20]) > INT64_MAX:
         raise HttpError(404, f"producer_id is {text[:40]!r}; give the number from POST /v1/producers")

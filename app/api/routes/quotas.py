@@ -36,7 +36,9 @@ def _shown(entity: QuotaEntity, values: Mapping[QuotaKey, float]) -> dict[str, A
 
 @router.get("/v1/quotas", openapi_extra=openapi.LIST_QUOTAS, summary="List quotas")
 async def list_quotas(request: Request) -> Response:
-    """List all quotas, by entity. A name of null stands for all users, client ids or addresses without a quota of
+    """List all quotas, by entity.
+
+    A name of null stands for all users, client ids or addresses without a quota of
     their own."""
     listed = [_shown(entity, values) for entity, values in broker_of(request).quotas.list()]
     return json_answer({"quotas": listed})
@@ -44,7 +46,9 @@ async def list_quotas(request: Request) -> Response:
 
 @router.patch("/v1/quotas", openapi_extra=openapi.CHANGE_QUOTAS, summary="Set or remove quotas")
 async def change_quotas(request: Request) -> Response:
-    """Set quotas of one entity, and remove those whose value is null; return all that it has then.
+    """Set quotas of one entity, and remove those whose value is null.
+
+    Return all that it has then.
 
     They are in effect at once, on all listeners.
     """

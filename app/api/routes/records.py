@@ -45,7 +45,9 @@ LIMIT_DEFAULT, LIMIT_MAX = 1000, 1_000_000
     "/v1/topics/{topic}/partitions/{partition}/records", openapi_extra=openapi.READ, summary="Read records"
 )
 async def read(request: Request) -> Response:
-    """Read the records of one partition from an offset or a time. A read never moves a position.
+    """Read the records of one partition from an offset or a time.
+
+    A read never moves a position.
 
     The header `Next-Offset` says where to continue. With `wait_ms` a read that finds nothing waits for the next
     append. Records of transactions are returned once they are committed; `isolation=read_uncommitted` returns those of
@@ -167,7 +169,10 @@ async def tail(request: Request) -> Response:
 async def _positions(
     request: Request, broker: Broker, topic: str, partitions: list[int], *, default: str
 ) -> dict[int, int]:
-    """Return where a stream begins in each partition: after ``Last-Event-ID``, otherwise at ``from``."""
+    """Return where a stream begins in each partition.
+
+    After ``Last-Event-ID``, otherwise at ``from``.
+    """
     last = request.headers.get("last-event-id")
     start, isolation = request.query_params.get("from", default), isolation_of(request)
     positions: dict[int, int] = {}
@@ -204,7 +209,9 @@ def _stream(request: Request, body: AsyncGenerator[bytes], shown: Shown, media_t
     summary="Find an offset",
 )
 async def offsets(request: Request) -> Response:
-    """Return the offset of `earliest`, `latest`, or the first record at or after a time; -1 if there is none.
+    """Return the offset of `earliest`, `latest`, or of a time.
+
+    For a time, it is that of the first record at or after it, or -1 if there is none.
 
     `latest` is the last stable offset, and with `isolation=read_uncommitted` the high watermark.
     """

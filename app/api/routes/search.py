@@ -63,7 +63,9 @@ _decode_ranges = msgspec.json.Decoder(RangesBody).decode
 
 @router.get("/v1/topics/{topic}/search", openapi_extra=openapi.SEARCH, summary="Search records")
 async def search(request: Request) -> Response:
-    """Return the records that match all of `key`, `value`, `header` and `json`; the broker does the search.
+    """Return the records that match all of `key`, `value`, `header` and `json`.
+
+    The broker does the search.
 
     `format=events` (the default) is NDJSON: `{"record":…}` per match, `{"progress":…}` a few times per second, and
     finally `{"end":…}` with the `ranges` at which another search continues. `format=ndjson` and `format=csv` return
@@ -77,7 +79,10 @@ async def search(request: Request) -> Response:
     "/v1/topics/{topic}/search", openapi_extra=openapi.SEARCH_ON, summary="Continue a search of records"
 )
 async def search_on(request: Request) -> Response:
-    """Continue an earlier search, like GET with `ranges`. With many partitions they are too long for a URL."""
+    """Continue an earlier search, like GET with `ranges`.
+
+    With many partitions they are too long for a URL.
+    """
     kind = content_type(request, _JSON)
     if kind != _JSON:
         raise HttpError(415, f"media type {kind[:100]!r} is not supported; send {_JSON}")
@@ -203,7 +208,10 @@ def _existing(
 
 
 async def _counted(body: AsyncGenerator[bytes], run: Search, totals: SearchTotals) -> AsyncGenerator[bytes]:
-    """Add the progress of ``run`` to ``totals``, and close the scan when the response ends."""
+    """Add the progress of ``run`` to ``totals``.
+
+    The scan is closed when the response ends.
+    """
     seen_records = seen_bytes = 0
     ending: Ending = "failed"
     try:
@@ -269,7 +277,10 @@ async def _events(
 async def _export(
     run: Search, shape: str, show: Callable[[int, RecordView], RecordOut]
 ) -> AsyncGenerator[bytes]:
-    """Yield the records in blocks. Raises ``AnswerAborted`` at the end if the export is incomplete."""
+    """Yield the records in blocks.
+
+    Raises ``AnswerAborted`` at the end if the export is incomplete.
+    """
     lines = _csv_lines if shape == "csv" else encode_lines
     block = bytearray(_csv_rows([_COLUMNS]) if shape == "csv" else b"")
     async with aclosing(run.found()) as steps:
@@ -292,7 +303,10 @@ async def _export(
 
 
 def _csv_lines(shown: list[RecordOut]) -> bytes:
-    """Encode rows for a spreadsheet, with a quotation mark before a text that it would read as a formula."""
+    """Encode rows for a spreadsheet.
+
+    Text that it would read as a formula begins with a quotation mark.
+    """
     return _csv_rows(
         [
             (
@@ -328,7 +342,10 @@ def _csv_rows(rows: list[tuple[object, ...]]) -> bytes:
     summary="Get one record",
 )
 async def get_record(request: Request) -> Response:
-    """Return the record at an offset. `part=value` or `part=key` downloads only those bytes."""
+    """Return the record at an offset.
+
+    `part=value` or `part=key` downloads only those bytes.
+    """
     broker = broker_of(request)
     partition, offset = path_integer(request, "partition"), _path_offset(request)
     topic = broker.topic(request.path_params["topic"]).name

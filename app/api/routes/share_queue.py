@@ -1,4 +1,7 @@
-"""Serve share groups as queues over HTTP: poll, acknowledge, release, reject, renew (ADR-0045)."""
+"""Serve share groups as queues over HTTP.
+
+Poll, acknowledge, release, reject, renew (ADR-0045).
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,9 @@ async def _settle(request: Request, kind: AcknowledgeType) -> int:
 
 @router.post("/v1/groups/{group}/share/ack", openapi_extra=openapi.SETTLE, summary="Acknowledge records")
 async def ack(request: Request) -> Response:
-    """Finish records of a lock: the group never delivers them again, also after a crash.
+    """Finish records of a lock.
+
+    The group never delivers them again, also after a crash.
 
     Either all records of the request change, or none: 409 if the lock does not hold one of them any more.
     """
@@ -112,7 +117,10 @@ async def ack(request: Request) -> Response:
 
 @router.post("/v1/groups/{group}/share/release", openapi_extra=openapi.SETTLE, summary="Release records")
 async def release(request: Request) -> Response:
-    """Give records back before the lock ends: they are delivered again, unless it was their last delivery."""
+    """Give records back before the lock ends.
+
+    They are delivered again, unless it was their last delivery.
+    """
     return json_answer({"records": await _settle(request, AcknowledgeType.RELEASE)})
 
 
@@ -137,7 +145,9 @@ async def renew(request: Request) -> Response:
     summary="Redrive dead letters of a group",
 )
 async def redrive(request: Request) -> Response:
-    """Append the records of dead letters to the partitions that they came from, oldest letter first.
+    """Append the records of dead letters to the partitions that they came from.
+
+    The oldest letter is first.
 
     A letter is redriven once: the group remembers which are done, and `is_more` tells whether to ask again. `lost`
     counts letters whose record can no longer be read, or is refused by its topic. The dead-letter topic is the group's

@@ -38,7 +38,10 @@ async def healthz(request: Request) -> Response:
 
 @router.get("/readyz", openapi_extra=openapi.READY, summary="Check readiness")
 async def readyz(request: Request) -> Response:
-    """Answer 200 if the broker accepts writes; 503 with the reason if the log has stopped or the broker is closing."""
+    """Answer 200 if the broker accepts writes.
+
+    503 with the reason if the log has stopped or the broker is closing.
+    """
     broker = broker_of(request)
     if broker.failure is not None:
         raise broker.failure
@@ -49,7 +52,7 @@ async def readyz(request: Request) -> Response:
 
 @router.get("/v1/cluster", openapi_extra=openapi.CLUSTER, summary="Describe the cluster")
 async def cluster(request: Request) -> Response:
-    """Return the id of the cluster, its live brokers, their leases, and the numbers of topics and partitions.
+    """Return the cluster: id, live brokers, leases, counts of topics and partitions.
 
     ``broker_id`` is the broker that answers. ``survey`` has all brokers, also those that were killed in the last
     day, the objects and the work that waits. It is null for a broker on its own, and for clients that may not

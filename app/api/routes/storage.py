@@ -1,4 +1,7 @@
-"""Serve the segments of a partition, and a check of their bytes while the broker runs."""
+"""Serve the segments of a partition, and a check of their bytes.
+
+The broker may append meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ def _answer(document: object) -> Response:
     summary="List segments",
 )
 async def segments(request: Request) -> Response:
-    """List the segments of a partition, oldest first, with the time at which retention will delete each.
+    """List the segments of a partition, oldest first.
+
+    Each has the time at which retention will delete it.
 
     `expires_at` is the time at which the newest record of the segment, and all records before it, exceed
     `retention.ms`. `dirty_ratio` is the part of a compacted partition that is new since its last pass, from 0 to 1,
@@ -103,7 +108,9 @@ def _described(topic: Topic, states: list[SegmentState]) -> list[dict[str, Any]]
     summary="Verify a partition",
 )
 async def verify(request: Request) -> Response:
-    """Read every batch and index of a partition, and check CRCs and offsets. The broker keeps serving meanwhile.
+    """Read every batch and index of a partition, and check CRCs and offsets.
+
+    The broker keeps serving meanwhile.
 
     One check runs at a time; another request gets 429. The check ends when the client disconnects.
     """

@@ -93,7 +93,10 @@ def _require_committed(request: Request) -> None:
 
 
 def _key(request: Request) -> bytes:
-    """Return the key in the path, from its bytes as they were sent: they need not be UTF-8."""
+    """Return the key in the path, from its bytes as they were sent.
+
+    They need not be UTF-8.
+    """
     raw: bytes = request.scope["raw_path"]
     # /v1/topics/TOPIC/keys/KEY
     key = unquote_to_bytes(raw.split(b"?", 1)[0].split(b"/", 5)[5])
@@ -120,7 +123,9 @@ def _partition(request: Request, broker: Broker, topic: str) -> int | None:
 
 @router.get("/v1/topics/{topic}/table", openapi_extra=openapi.TABLE, summary="Read a table")
 async def table(request: Request) -> Response:
-    """Return the newest committed record per key of a compacted topic, without deleted keys.
+    """Return the newest committed record per key of a compacted topic.
+
+    Deleted keys are left out.
 
     NDJSON has a record per line, and a last line `{"end":…}` with the `positions` from which the changes follow. With
     `Accept: text/event-stream` the changes follow in the same answer, after the event `end-of-snapshot`. Its id and
@@ -155,7 +160,10 @@ async def table(request: Request) -> Response:
 async def _resumed(
     request: Request, broker: Broker, topic: str, partitions: list[int]
 ) -> dict[int, int] | None:
-    """Return where the changes go on after ``Last-Event-ID``; None if the table must be read first."""
+    """Return where the changes go on after ``Last-Event-ID``.
+
+    None if the table must be read first.
+    """
     last = request.headers.get("last-event-id")
     if not last:
         return None

@@ -107,7 +107,10 @@ async def _described(request: Request, topic: Topic) -> dict[str, Any]:
 def _held_back_by(
     request: Request, transactions: TransactionCoordinator, topic: str, partition: int, state: LogState
 ) -> dict[str, Any] | None:
-    """Describe the transaction that the last stable offset waits for; None if none is open."""
+    """Describe the transaction that the last stable offset waits for.
+
+    None if none is open.
+    """
     if state.last_stable_offset >= state.high_watermark:
         return None
     opened = open_in_partition(broker_of(request), transactions, TopicPartition(topic, partition))
@@ -192,7 +195,10 @@ async def list_topics(request: Request) -> Response:
 
 @router.put("/v1/topics/{topic}", openapi_extra=openapi.PUT_TOPIC, summary="Create a topic")
 async def put_topic(request: Request) -> Response:
-    """Create a topic. Repeating the request changes nothing (200); a different configuration is refused (409)."""
+    """Create a topic.
+
+    Repeating the request changes nothing (200); a different configuration is refused (409).
+    """
     broker = broker_of(request)
     name = request.path_params["topic"]
     body = await _body(request)
@@ -221,7 +227,7 @@ def _refuse_difference(topic: Topic, partitions: int | None, configs: dict[str, 
 
 @router.get("/v1/topics/{topic}", openapi_extra=openapi.GET_TOPIC, summary="Describe a topic")
 async def get_topic(request: Request) -> Response:
-    """Return the partitions with their offsets and sizes, and every configuration in effect.
+    """Return the partitions with offsets and sizes, and all effective configurations.
 
     `held_back_by` is the oldest open transaction of a partition: readers of committed records get nothing from
     `last_stable_offset` on until it ends. It is null if none is open. Its `transactional_id` is null if no coordinator
@@ -237,7 +243,10 @@ async def get_topic(request: Request) -> Response:
 
 @router.patch("/v1/topics/{topic}", openapi_extra=openapi.PATCH_TOPIC, summary="Alter a topic")
 async def patch_topic(request: Request) -> Response:
-    """Set configurations (null resets one to its default), and increase the number of partitions."""
+    """Set configurations, and increase the number of partitions.
+
+    Null resets a configuration to its default.
+    """
     broker = broker_of(request)
     body = await _body(request)
     name = request.path_params["topic"]
@@ -262,7 +271,10 @@ async def delete_topic(request: Request) -> Response:
     "/v1/topics/{topic}/records", openapi_extra=openapi.PURGE_TOPIC, summary="Delete all records of a topic"
 )
 async def purge_topic(request: Request) -> Response:
-    """Delete all records that the topic holds now. The topic remains, and its offsets continue."""
+    """Delete all records that the topic holds now.
+
+    The topic remains, and its offsets continue.
+    """
     broker = broker_of(request)
     topic = broker.topic(request.path_params["topic"])
     await broker.refresh(topic.topic_partitions())
@@ -287,7 +299,10 @@ async def purge_topic(request: Request) -> Response:
     summary="Delete the first records of a partition",
 )
 async def purge_partition(request: Request) -> Response:
-    """Delete the records before `before`: an offset, `latest` (all of them), or a time."""
+    """Delete the records before `before`.
+
+    An offset, `latest` (all of them), or a time.
+    """
     broker = broker_of(request)
     topic, partition = broker.topic(request.path_params["topic"]).name, path_integer(request, "partition")
     text = request.query_params.get("before")

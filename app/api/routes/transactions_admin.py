@@ -1,4 +1,7 @@
-"""Serve what operators need of transactions: list, describe, abort, and what is open in which partition."""
+"""Serve what operators need of transactions.
+
+List, describe, abort, and what is open in which partition.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ _ORDERS = ("id", "oldest")
 
 @router.get("/v1/transactions", openapi_extra=openapi.LIST_TRANSACTIONS, summary="List transactional ids")
 async def list_transactions(request: Request) -> Response:
-    """List transactional ids with their states, one page at a time; each filter that is given must match.
+    """List transactional ids with their states, one page at a time.
+
+    Each filter that is given must match.
 
     `state` is a list, separated by commas. `min_duration_ms` selects transactions that have been open for longer. `pattern` is a
     regular expression that must match the whole id, `search` a text that the id contains. Pages are numbered from 1;
@@ -135,7 +140,9 @@ def _time(ms: int) -> int | None:
     summary="Describe a transactional id",
 )
 async def get_transaction(request: Request) -> Response:
-    """Return the state, the producer and the partitions of the open transaction; while it ends, those without a marker.
+    """Return the state, the producer and the partitions of the open transaction.
+
+    While it ends, those without a marker.
 
     `holds_back` tells whether the transaction holds back the last stable offset of the partition: readers of committed
     records get nothing from `first_offset` on until it ends. `first_offset` is null if nothing was written there yet.
@@ -190,7 +197,9 @@ async def get_transaction(request: Request) -> Response:
     summary="Abort the open transaction of a transactional id",
 )
 async def abort_transaction(request: Request) -> Response:
-    """Abort the open transaction, and fence its producer, which must begin again. Without one, this changes nothing.
+    """Abort the open transaction, and fence its producer, which must begin again.
+
+    Without one, this changes nothing.
 
     When this is answered, readers of committed records continue past the transaction in all its partitions.
     """
@@ -218,7 +227,9 @@ def _log(request: Request, resource: str) -> None:
     summary="List what is open in partitions",
 )
 async def list_open_transactions(request: Request) -> Response:
-    """List the transactions that are open in the logs, one row per partition, the oldest first.
+    """List the transactions that are open in the logs, oldest first.
+
+    There is one row per partition.
 
     A transaction that no coordinator knows is *hanging*: its `transactional_id` is null, and `since` is the time of its
     last batch. `hanging=true` selects those. `total` counts what matches, `transactions` has at most `limit` of them.
@@ -279,7 +290,10 @@ def _shown(request: Request, one: PartitionTransaction) -> dict[str, Any]:
     summary="List what is open in a partition",
 )
 async def list_partition_transactions(request: Request) -> Response:
-    """List the transactions that are open in a partition; the first one holds back its last stable offset."""
+    """List the transactions that are open in a partition.
+
+    The first one holds back its last stable offset.
+    """
     broker, name = broker_of(request), _partition(request)
     opened = open_in_partition(broker, transactions_of(request).coordinator, name)
     return json_answer(
@@ -299,7 +313,10 @@ async def list_partition_transactions(request: Request) -> Response:
     summary="Abort what a producer has open in a partition",
 )
 async def abort_partition_transaction(request: Request) -> Response:
-    """Abort a hanging transaction in one partition. One that the coordinator knows is aborted in all its partitions."""
+    """Abort a hanging transaction in one partition.
+
+    One that the coordinator knows is aborted in all its partitions.
+    """
     name, producer_id = _partition(request), _producer_id(request)
     await abort_in_partition(
         broker_of(request), transactions_of(request).coordinator, name, producer_id=producer_id

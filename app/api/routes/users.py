@@ -74,7 +74,7 @@ def _log(request: Request, operation: str, resource: str) -> None:
 
 @router.get("/v1/users", openapi_extra=openapi.LIST_USERS, summary="List users")
 async def list_users(request: Request) -> Response:
-    """Return the users that have a password, with the SCRAM mechanisms that it works with."""
+    """Return the users that have a password, with their SCRAM mechanisms."""
     users = _credentials(request).users()
     return json_answer(
         {
@@ -102,7 +102,10 @@ async def add_user(request: Request) -> Response:
     summary="Change a password",
 )
 async def set_password(request: Request) -> Response:
-    """Replace the password of a user. Connections and sessions that began with the old one end."""
+    """Replace the password of a user.
+
+    Connections and sessions that began with the old one end.
+    """
     credentials = _credentials(request, carries_secret=True)
     body = await json_body(request, PasswordBody, '{"password": "…"}')
     user = request.path_params["user"]
@@ -124,7 +127,10 @@ async def delete_user(request: Request) -> Response:
 
 @router.get("/v1/keys", openapi_extra=openapi.LIST_KEYS, summary="List API keys")
 async def list_keys(request: Request) -> Response:
-    """Return the API keys that the client may see, without their secrets; its own always."""
+    """Return the API keys that the client may see, without their secrets.
+
+    Its own always.
+    """
     access = access_of(request)
     return json_answer(
         {
@@ -145,7 +151,10 @@ async def list_keys(request: Request) -> Response:
 
 @router.post("/v1/keys", status_code=201, openapi_extra=openapi.CREATE_KEY, summary="Create an API key")
 async def create_key(request: Request) -> Response:
-    """Create an API key that acts as a user. Its secret is in this response, and cannot be shown again."""
+    """Create an API key that acts as a user.
+
+    Its secret is in this response, and cannot be shown again.
+    """
     credentials = _credentials(request, carries_secret=True)
     body = await json_body(request, KeyBody, '{"user": "alice", "description": "ingest"}')
     access = access_of(request)

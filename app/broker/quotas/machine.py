@@ -1,4 +1,6 @@
-"""What every client has used, and how long it has to wait. Pure: every call gets the time.
+"""What every client has used, and how long it has to wait.
+
+Pure: every call gets the time.
 
 Amounts are charged after the fact, so a single request may exceed a quota by any factor;
 the wait that follows makes up for it. Clients that have used nothing for a while are
@@ -22,7 +24,10 @@ _DELAY_MS_MAX = 2**31 - 1
 
 
 class QuotaClient(NamedTuple):
-    """Who uses something: the name of the principal, and the name that the client gave itself."""
+    """Who uses something.
+
+    The name of the principal, and the name that the client gave itself.
+    """
 
     user: str
     client_id: str = ""
@@ -41,7 +46,10 @@ class _Use:
 
 
 class QuotaMachine:
-    """All quotas, and the uses that count for them; ``now_ms`` is of a monotonic clock."""
+    """All quotas, and the uses that count for them.
+
+    ``now_ms`` is of a monotonic clock.
+    """
 
     def __init__(self, window: Window) -> None:
         self.window = window
@@ -66,7 +74,7 @@ class QuotaMachine:
     # ── clients ──
 
     def charge(self, key: QuotaKey, client: QuotaClient, amount: float, now_ms: int) -> int:
-        """Count ``amount``, and return how long the client has to wait before its next request, in ms.
+        """Count ``amount``; return the client's wait before its next request, in ms.
 
         ``amount`` is in bytes, and for ``REQUEST`` the percentage of a second that a request took.
         """

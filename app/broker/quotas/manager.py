@@ -24,7 +24,7 @@ _ENTITIES_MAX = 10_000
 
 @dataclass(slots=True)
 class Throttling:
-    """How often the clients of a listener exceeded quotas of one kind, and for how long they have to wait."""
+    """How often clients of a listener exceeded a kind of quota, and their waits."""
 
     violations: int = 0
     delay_ms: int = 0
@@ -94,7 +94,9 @@ class Quotas:
     async def alter(
         self, entity: QuotaEntity, changes: Mapping[str, float | None], *, validate_only: bool = False
     ) -> Mapping[QuotaKey, float]:
-        """Set quotas of ``entity``, and remove those whose value is None; return all that it has then.
+        """Set quotas of ``entity``, and remove those whose value is None.
+
+        Return all that it has then.
 
         When this returns, they are in effect and survive a loss of power.
 
@@ -168,7 +170,7 @@ class Quotas:
         return self._machine.at_once_max(key, client)
 
     def connect(self, door: str, host: str) -> int:
-        """Count a connection from ``host`` and return 0, or return for how many ms it is refused."""
+        """Count a connection from ``host``; return 0, or for how many ms it is refused."""
         if not self.is_active:
             return 0
         delay_ms = self._machine.connect(address_text(host), self._now_ms())
@@ -184,7 +186,10 @@ class Quotas:
     # ── waits ──
 
     def observe_end(self, ended: Callable[[], object]) -> None:
-        """Call ``ended`` when waits end early: quotas have changed, or the broker is closing."""
+        """Call ``ended`` when waits end early.
+
+        Quotas have changed, or the broker is closing.
+        """
         self._waiting.add(ended)
 
     def forget(self, ended: Callable[[], object]) -> None:

@@ -1,4 +1,6 @@
-"""A rate over sliding samples, with the arithmetic of Apache Kafka's ``Rate`` and ``SampledStat``.
+"""A rate over sliding samples.
+
+The arithmetic is that of Apache Kafka's ``Rate`` and ``SampledStat``.
 
 The rate is the sum of all samples per time since the oldest of them began. All samples
 but one count as full from the start, so that the first requests of a client do not look
@@ -24,7 +26,10 @@ class Window:
 
     @property
     def full_ms(self) -> int:
-        """The samples that count as full; in this time a client may use what its rate allows at once."""
+        """The samples that count as full.
+
+        In this time a client may use what its rate allows at once.
+        """
         return max(1, self.samples - 1) * self.sample_ms
 
 
@@ -58,7 +63,10 @@ class SampledRate:
         return elapsed_ms + max(0, least - full) * window.sample_ms
 
     def delay_ms(self, limit_per_s: float, now_ms: int) -> float:
-        """Return how long to wait until the rate is at its limit; 0.0 if it is not above it."""
+        """Return how long to wait until the rate is at its limit.
+
+        0.0 if it is not above it.
+        """
         above = self.per_s(now_ms) - limit_per_s
         return above / limit_per_s * self.elapsed_ms(now_ms) if above > 0 else 0.0
 

@@ -167,7 +167,7 @@ def with_chosen(
     is_chosen: Callable[[int, bool], bool],
     pause: Callable[[], object] = lambda: None,
 ) -> Remains:
-    """Filter ``batch``, which fills its buffer, for a reader: ``is_chosen(offset, has_value)`` stays.
+    """Filter ``batch``, which fills its buffer, by ``is_chosen(offset, has_value)``.
 
     No delete horizon begins. ``pause`` and what is raised: see ``BatchFilter``.
     """
@@ -279,7 +279,10 @@ def _rebuilt(
 
 
 def _wrapped(number: int) -> int:
-    """``number`` as 64 bits have it: a producer may state times at both ends of their range."""
+    """``number`` as 64 bits have it.
+
+    A producer may state times at both ends of their range.
+    """
     if -_INT64_HALF <= number < _INT64_HALF:
         return number
     return (number + _INT64_HALF) % (2 * _INT64_HALF) - _INT64_HALF

@@ -115,7 +115,9 @@ def map_keys(
     is_aborted: Callable[[rb.BatchHeader], bool] = lambda header: False,
     pace: Pacing = no_pacing,
 ) -> int:
-    """Put the last offset of each key in ``[first_dirty, first_uncleanable)`` into ``keys``.
+    """Put the last offset of each key in the dirty part into ``keys``.
+
+    The dirty part is ``[first_dirty, first_uncleanable)``.
 
     Returns the offset up to which all keys were put: ``first_uncleanable``, or that
     of the first record whose key did not fit. ``dirty`` learns which of the records stay.
@@ -251,7 +253,9 @@ def filtered(
     source: str,
     treatment_of: Callable[[rb.BatchHeader], Treatment] = lambda header: PLAIN,
 ) -> Iterator[tuple[bytes, rb.BatchHeader, Remains]]:
-    """Yield each batch with what remains of it; the batch before offset ``end`` keeps its place.
+    """Yield each batch with what remains of it.
+
+    The batch before offset ``end`` keeps its place.
 
     ``treatment_of`` is asked about a batch when all before it were taken. ``source`` names the batches in
     the log of the broker.

@@ -1,4 +1,4 @@
-"""What mapping the keys has found out about each dirty record, one byte per offset.
+"""What mapping has found out about each dirty record, one byte per offset.
 
 A record whose key is put again later in the same pass is known to go, without looking its
 key up a second time. So a batch of which all records stay or all go is not even decompressed.
@@ -23,7 +23,9 @@ UNKNOWN, STAYS, GOES, TOMBSTONE_STAYS = 0, 1, 2, 3
 
 
 class DirtyRecords:
-    """Verdicts from ``first_offset`` on, for at most ``memory_bytes`` records; ``close`` returns the memory.
+    """Verdicts from ``first_offset`` on, for at most ``memory_bytes`` records.
+
+    ``close`` returns the memory.
 
     Its pages cost memory only once they are touched.
     """
@@ -41,7 +43,10 @@ class DirtyRecords:
         return self._size
 
     def note(self, part: KeySlice, replaced: Sequence[int]) -> None:
-        """``part`` was put into the map and stays for now; the records at offsets ``replaced`` go."""
+        """``part`` was put into the map and stays for now.
+
+        The records at offsets ``replaced`` go.
+        """
         memory, first, size = self._memory, self._first, self._size
         count = len(part.offsets)
         start = part.offsets[0] - first if count else 0

@@ -1,4 +1,6 @@
-"""The work of one pass, and all that it needs to know: nothing of the log that it cleans.
+"""The work of one pass, and all that it needs to know.
+
+Nothing of the log that it cleans.
 
 A thread of the broker or a process of its own does it (``worker_process``).
 """
@@ -95,7 +97,9 @@ class PassWork:
         return mapped_end
 
     def rewrite(self, group: Sequence[SegmentFacts], counts: PassCounts) -> bool:
-        """Write the cleaned segment of ``group``; False if all of it stays as it is. Counts into ``counts``.
+        """Write the cleaned segment of ``group``; False if all of it stays as it is.
+
+        Counts into ``counts``.
 
         Raises:
             CleanedSegmentTooLarge, CorruptLog, OSError: see ``cleaning_pass.rewrite``.

@@ -1,4 +1,4 @@
-"""Which partition is cleaned next, up to which offset, and in which groups of segments.
+"""Which partition is cleaned next, up to where, and in which segment groups.
 
 ::
 
@@ -128,7 +128,10 @@ def cleaning_range(
 
 
 def dirtiest(ranges: Mapping[_Name, tuple[CleaningRange, CleaningRules]]) -> _Name | None:
-    """The partition whose pass is due and has the highest dirty ratio; None if no pass is due."""
+    """The partition whose pass is due and has the highest dirty ratio.
+
+    None if no pass is due.
+    """
     due = [(name, cleaning) for name, (cleaning, rules) in ranges.items() if cleaning.is_due(rules)]
     return max(due, key=lambda pair: pair[1].dirty_ratio)[0] if due else None
 
@@ -136,7 +139,7 @@ def dirtiest(ranges: Mapping[_Name, tuple[CleaningRange, CleaningRules]]) -> _Na
 def groups(
     segments: Sequence[SegmentFacts], rules: CleaningRules, *, mapped_end: int
 ) -> list[list[SegmentFacts]]:
-    """The segments that begin before ``mapped_end``, in runs that fit into one segment each.
+    """The segments before ``mapped_end``, in runs that fit into one segment each.
 
     A run is as long as its logs stay within ``segment.bytes``, its indexes within
     ``segment.index.bytes`` and its offsets within what an index can hold, as if

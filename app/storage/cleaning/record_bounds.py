@@ -1,4 +1,4 @@
-"""Finding the records of a batch and their keys, without decoding values and headers.
+"""Find the records of a batch and their keys, without decoding the rest.
 
 A record that stays in a cleaned batch keeps its bytes, but for its length and its
 timestamp delta (``stele.wire.record_batch`` has the table). So a cleaner needs no

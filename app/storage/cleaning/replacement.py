@@ -123,7 +123,10 @@ class Replacement:
         self._files.sync_dir(self._directory)
 
     def discard(self) -> None:
-        """Remove the old files, when no reader can use them any more; a start does it otherwise."""
+        """Remove the old files, when no reader can use them any more.
+
+        A start does it otherwise.
+        """
         for path in self._deleted:
             self._files.remove(path)
         self._deleted = []

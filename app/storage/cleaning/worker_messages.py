@@ -1,4 +1,6 @@
-"""What the broker and its compaction process say to each other: a line of JSON each.
+"""What the broker and its compaction process say to each other.
+
+A line of JSON each.
 
 The broker asks, the process answers, one at a time.
 """
@@ -20,7 +22,10 @@ class Begin(msgspec.Struct, frozen=True, tag=True):
 
 
 class Rewrite(msgspec.Struct, frozen=True, tag=True):
-    """Clean a group of segments of that pass; answered by ``Rewritten`` or ``TooLarge``."""
+    """Clean a group of segments of that pass.
+
+    Answered by ``Rewritten`` or ``TooLarge``.
+    """
 
     group: list[SegmentFacts]
 

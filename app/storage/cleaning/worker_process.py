@@ -1,4 +1,6 @@
-"""The compaction process: ``python -m … DATA_DIR``, started by the broker with its first pass.
+"""The compaction process, ``python -m … DATA_DIR``.
+
+The broker starts it with its first pass.
 
 It reads segments, writes ``*.cleaned`` files beside them, and changes nothing that a
 reader of the log sees; the broker puts them in place. It ends with its standard input,

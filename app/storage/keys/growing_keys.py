@@ -1,4 +1,6 @@
-"""Hashes of keys with their last offsets in memory: a map that grows up to a bound.
+"""Hashes of keys with their last offsets in memory.
+
+A map that grows up to a bound.
 
 The hashes are those of key indexes (``KeyHasher``), so that its entries can become one.
 """
@@ -23,7 +25,10 @@ _entry = Struct(">16sQ").pack
 
 
 class GrowingKeys:
-    """For one thread at a time. ``close`` returns the memory, which has ``memory_bytes`` at most."""
+    """For one thread at a time.
+
+    ``close`` returns the memory, which has ``memory_bytes`` at most.
+    """
 
     def __init__(self, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
@@ -40,7 +45,10 @@ class GrowingKeys:
         self._keys.close()
 
     def put(self, hashed: bytes, offset: int, pace: Pacing) -> bool:
-        """Remember ``offset`` as the last of the key with this hash; False if it does not fit."""
+        """Remember ``offset`` as the last of the key with this hash.
+
+        False if it does not fit.
+        """
         first, second = _halves.unpack(hashed)
         if self._keys.put_hash(first, second, offset):
             return True

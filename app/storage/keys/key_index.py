@@ -45,7 +45,7 @@ _CHUNK_BYTES = ENTRY_BYTES * 8192
 
 
 class KeyHasher:
-    """Hashes keys with a salt that producers do not know, so that no two keys can be made to collide."""
+    """Hashes keys with a secret salt, so that producers cannot make keys collide."""
 
     __slots__ = ("_empty", "salt")
 
@@ -63,7 +63,10 @@ HEADER_BYTES = _HEADER.size
 
 
 class IndexHeader(NamedTuple):
-    """The header of a key index; ``log_bytes`` and ``next_offset`` are those of the records that it is about."""
+    """The header of a key index.
+
+    ``log_bytes`` and ``next_offset`` are those of the records that it is about.
+    """
 
     salt: bytes
     log_bytes: int
@@ -73,7 +76,10 @@ class IndexHeader(NamedTuple):
 
 
 def header_of(raw: bytes) -> IndexHeader | None:
-    """Return the header of a key index from its first ``HEADER_BYTES``; None if it is damaged."""
+    """Return the header of a key index from its first ``HEADER_BYTES``.
+
+    None if it is damaged.
+    """
     fields = _fields(raw)
     return None if fields is None else IndexHeader(*fields)
 
@@ -106,7 +112,10 @@ class KeyIndex:
         return self._file.read_at(_HEADER.size + start * ENTRY_BYTES, count * ENTRY_BYTES)
 
     def find(self, wanted: bytes) -> int:
-        """Return the last offset of the key with the hash ``wanted``; -1 if the segment has none."""
+        """Return the last offset of the key with the hash ``wanted``.
+
+        -1 if the segment has none.
+        """
         steps = search(self.count, wanted)
         place = next(steps)
         while True:
@@ -117,7 +126,9 @@ class KeyIndex:
 
 
 def search(count: int, wanted: bytes) -> Generator[tuple[int, int], bytes, int]:
-    """Look for a hash among ``count`` entries: yield which to read (number, how many), and get their bytes.
+    """Look for a hash among ``count`` entries.
+
+    Yield which to read (number, how many), and get their bytes.
 
     Returns the last offset of its key, -1 if there is none.
     """
@@ -175,7 +186,10 @@ def _open(files: Files, path: Path) -> File | None:
 
 
 def _fields(header: bytes) -> tuple[bytes, int, int, int, int] | None:
-    """Return salt, log bytes, next offset, count and CRC of the entries; None if the header is no good."""
+    """Return salt, log bytes, next offset, count and CRC of the entries.
+
+    None if the header is no good.
+    """
     if len(header) != _HEADER.size:
         return None
     magic, version, salt, log_bytes, next_offset, count, entries_crc, header_crc = _HEADER.unpack(header)
@@ -194,7 +208,9 @@ def open_key_index(
     pace: Pacing,
     is_checked: bool = False,
 ) -> KeyIndex | None:
-    """Open the index of a segment with these bounds; None if there is none that counts.
+    """Open the index of a segment with these bounds.
+
+    None if there is none that counts.
 
     ``salt`` None accepts any. ``is_checked``: its CRC was right before, in this run.
 
@@ -242,7 +258,9 @@ def write_key_index(
     next_offset: int,
     pace: Pacing,
 ) -> None:
-    """Replace the index by ``entries``, blocks of whole entries in the order of their hashes.
+    """Replace the index by ``entries``.
+
+    They are blocks of whole entries in the order of their hashes.
 
     Nothing is synced: after a crash, the CRC tells whether all of it is there.
 
@@ -282,7 +300,10 @@ def key_index_bytes(entries: bytes, *, salt: bytes, log_bytes: int, next_offset:
 
 
 def check_key_index(raw: bytes) -> str | None:
-    """Return what is wrong with a key index, None if nothing is; for ``stele verify`` and ``stele dump``."""
+    """Return what is wrong with a key index, None if nothing is.
+
+    For ``stele verify`` and ``stele dump``.
+    """
     fields = _fields(raw[: _HEADER.size])
     if fields is None:
         return "its header is damaged"
@@ -303,7 +324,7 @@ def entries_of(raw: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def bounds_of(raw: bytes) -> tuple[int, int, int]:
-    """Return log bytes, next offset and number of entries of a key index that was checked."""
+    """Return log bytes, next offset and entry count of a checked key index."""
     fields = _fields(raw[: _HEADER.size])
     assert fields is not None
     return fields[1], fields[2], fields[3]

@@ -24,7 +24,9 @@ from ..segment_reader import position_of
 
 @dataclass(frozen=True, slots=True)
 class SegmentPart:
-    """The first ``log_bytes`` of a segment, which end at ``next_offset``: what is in it at some moment.
+    """The first ``log_bytes`` of a segment, which end at ``next_offset``.
+
+    What is in it at some moment.
 
     ``aborted`` tells which of its batches belong to aborted transactions; no transaction is open in it.
     """
@@ -40,7 +42,10 @@ class SegmentPart:
         return cls(segment, segment.size, segment.next_offset)
 
     def before(self, offset: int) -> SegmentPart:
-        """Return the part before the batch at ``offset``; for threads. Raises ``CorruptLog``, ``OSError``."""
+        """Return the part before the batch at ``offset``; for threads.
+
+        Raises ``CorruptLog``, ``OSError``.
+        """
         if self.next_offset <= offset:
             return self
         return replace(self, log_bytes=position_of(self.segment, offset), next_offset=offset)
@@ -49,7 +54,7 @@ class SegmentPart:
 def keyed_records(
     part: SegmentPart, pace: Pacing, *, from_position: int = 0
 ) -> Iterator[tuple[int, list[RecordBounds]]]:
-    """Yield slices of records as ``(base offset of their batch, bounds)``, in the order of offsets.
+    """Yield slices of records as ``(base offset of their batch, bounds)``, in order.
 
     ``from_position`` is where a batch begins. After a corrupt range that was not known
     it raises; call it again to go around it.

@@ -18,7 +18,7 @@ _SORTED_AT_ONCE = 4096
 
 
 class NewestOffsets:
-    """The offsets of the records that are the newest of their keys before ``end_offset``.
+    """The offsets before ``end_offset`` of the newest records of their keys.
 
     ``corrupt_ranges`` could not be read, in the order of their offsets: newer records
     may have been in them. Immutable.
@@ -54,7 +54,9 @@ class NewestOffsets:
         return bisect_left(self._offsets, end) - bisect_left(self._offsets, start)
 
     def next_from(self, offset: int) -> int:
-        """Return the first of the offsets that is not below ``offset``; the end offset if all are.
+        """Return the first of the offsets that is not below ``offset``.
+
+        The end offset if all are.
 
         Raises:
             CorruptLog: a range before it could not be read.
@@ -76,7 +78,9 @@ class NewestOffsets:
 
 
 def sorted_offsets(offsets: Iterable[int], *, start: int, end: int, count: int, pace: Pacing) -> array[int]:
-    """Sort ``count`` offsets in ``[start, end)`` without holding the interpreter for long; for threads.
+    """Sort ``count`` offsets in ``[start, end)`` in a thread.
+
+    It does not hold the interpreter for long.
 
     The offsets are spread over buckets of about equal ranges, which are sorted one by one.
     Takes twice the memory of the result.

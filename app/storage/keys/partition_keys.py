@@ -1,4 +1,6 @@
-"""The key indexes of one partition: opened, built, looked up and merged; for threads.
+"""The key indexes of one partition: opened, built, looked up and merged.
+
+For threads.
 
 =====================================  =========================================
 a segment is                           its keys are found in
@@ -54,7 +56,9 @@ _LAST = b"\xff" * (ENTRY_BYTES + 1)
 
 @dataclass(frozen=True, slots=True)
 class PartitionPart:
-    """What a partition holds at some moment: its segments in order, and from which offset on.
+    """What a partition holds at some moment.
+
+    Its segments in order, and from which offset on.
 
     Those in ``final`` are sealed and synced, and no transaction is open in them: what they hold will
     never change. Batches at or after ``stable_offset`` may belong to open transactions. ``aborted_search``,
@@ -68,7 +72,9 @@ class PartitionPart:
     aborted_search: Callable[[int], AbortedBatches] | None = None
 
     def stable(self) -> PartitionPart:
-        """Return the part before ``stable_offset``, in which the aborted transactions are known; for threads.
+        """Return the part before ``stable_offset``, for threads.
+
+        Its aborted transactions are known.
 
         Raises ``CorruptLog``, ``OSError``.
         """
@@ -201,7 +207,10 @@ class PartitionKeys:
         return keys if is_whole else None
 
     def _index_of(self, part: SegmentPart, pace: Pacing) -> KeyIndex | None:
-        """Return the index of a final segment; None if there is none and none can be built."""
+        """Return the index of a final segment.
+
+        None if there is none and none can be built.
+        """
         segment = part.segment
         index = self._indexes.get(segment)
         if index is not None:
@@ -288,7 +297,9 @@ class PartitionKeys:
                 self._index_of(part, pace)
 
     def newest_offsets(self, whole: PartitionPart, end: int, pace: Pacing) -> NewestOffsets:
-        """Return the offsets before ``end`` of the records that are the newest of their keys before it.
+        """Return the offsets before ``end`` of the newest records of their keys.
+
+        Later records do not count.
 
         Raises:
             InvalidRequest: there are more keys than the memory allows.
@@ -316,7 +327,10 @@ class PartitionKeys:
     def _entries_before(
         self, part: SegmentPart, hasher: KeyHasher, end: int, pace: Pacing
     ) -> SortedEntries | None:
-        """The keys before ``end`` of a segment without an index; None if they cannot be held."""
+        """The keys before ``end`` of a segment without an index.
+
+        None if they cannot be held.
+        """
         if part.segment.corrupt_ranges:
             return None
         held = self._held.get(part.segment)
@@ -337,7 +351,10 @@ class PartitionKeys:
 def _merged(
     layers: Sequence[KeyIndex | SortedEntries], start: int, memory_bytes: int, pace: Pacing
 ) -> array[int]:
-    """The newest offset of each key in ``layers``, without those before ``start``; in the order of hashes."""
+    """The newest offset of each key in ``layers``, without those before ``start``.
+
+    In the order of hashes.
+    """
     offsets = array("Q")
     previous = b""
     # Of one key, the entries come in the order of offsets.

@@ -1,4 +1,7 @@
-"""The newest offsets of partitions that were computed last, for readers that go through a table page by page."""
+"""The newest offsets of the partitions that were computed last.
+
+Readers go through a table page by page.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,10 @@ _BLOCKS_PER_LOAD = 8
 
 @dataclass(slots=True)
 class CacheCounts:
-    """``hits`` and ``misses`` count blocks, ``loads`` requests to the store and ``loaded_bytes`` their bytes."""
+    """``hits`` and ``misses`` count blocks, ``loads`` requests to the store.
+
+    ``loaded_bytes`` are the bytes of the requests.
+    """
 
     hits: int = 0
     misses: int = 0
@@ -38,7 +41,9 @@ class CacheCounts:
 
 
 class BlockCache(Generic[Key]):
-    """At most ``bytes_max`` bytes of blocks; the block that was not read for longest goes first.
+    """At most ``bytes_max`` bytes of blocks.
+
+    The block that was not read for longest goes first.
 
     ``load(key, start, end)`` returns exactly those bytes of an object. At most ``loads_max`` of them run
     at a time. Errors of ``load`` reach every reader that waits for the bytes, and are not remembered.
@@ -77,7 +82,10 @@ class BlockCache(Generic[Key]):
                 self.size_bytes -= len(block)
 
     async def read(self, key: Key, object_bytes: int, start: int, length: int) -> bytes:
-        """Return ``length`` bytes of an object from ``start`` on; raises what ``load`` raises."""
+        """Return ``length`` bytes of an object from ``start`` on.
+
+        Raises what ``load`` raises.
+        """
         if length <= 0:
             return b""
         first, last = self._block_of(start), self._block_of(start + length - 1)
@@ -94,7 +102,7 @@ class BlockCache(Generic[Key]):
         return b"".join(parts)
 
     def read_ahead(self, key: Key, object_bytes: int, position: int, blocks: int) -> None:
-        """Begin to load up to ``blocks`` blocks from ``position`` on, unless loads are waiting already."""
+        """Begin to load up to ``blocks`` blocks from ``position``, unless loads wait."""
         first = self._block_of(position)
         last = min(first + blocks - 1, self._block_of(object_bytes - 1))
         if position < object_bytes and len(self._tasks) < self._loads_max:

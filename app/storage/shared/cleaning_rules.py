@@ -1,4 +1,6 @@
-"""Which log compaction takes next, up to which offset, and which of its runs become one object. Pure.
+"""Decide which log compaction takes next, and which runs become one object.
+
+It also decides up to which offset. The functions are pure.
 
 The rules are those of ``cleaning/planning.py``, for runs in place of segments. There is no active segment: what
 was not compacted yet waits until it is worth a pass (``wait_bytes``, ``wait_ms``).
@@ -31,7 +33,10 @@ class CleaningRules:
 
 
 def rules_of(config: TopicConfig, *, wait_bytes: int, wait_ms: int) -> CleaningRules:
-    """Return the rules of a topic; ``segment.bytes`` and ``segment.ms`` make it wait for less."""
+    """Return the rules of a topic.
+
+    ``segment.bytes`` and ``segment.ms`` make it wait for less.
+    """
     return CleaningRules(
         min_cleanable_dirty_ratio=config.min_cleanable_dirty_ratio,
         min_compaction_lag_ms=config.min_compaction_lag_ms,
@@ -64,7 +69,10 @@ def is_due(dirt: LogDirt, rules: CleaningRules) -> bool:
 def first_uncleanable(
     runs: Sequence[CommittedRun], rules: CleaningRules, *, first_dirty: int, now_ms: int
 ) -> int:
-    """Return the offset up to which a pass may clean: that of the first run with a record that is too young."""
+    """Return the offset up to which a pass may clean.
+
+    That of the first run with a record that is too young.
+    """
     end = first_dirty
     for committed in runs:
         run = committed.run
@@ -80,7 +88,7 @@ def first_uncleanable(
 def groups(
     runs: Sequence[CommittedRun], *, log_start: int, mapped_end: int, max_bytes: int
 ) -> list[list[RunRead]]:
-    """Return the runs that begin before ``mapped_end``, in groups that fit into one object each.
+    """Return the runs before ``mapped_end``, in groups that fit into one object.
 
     A run that is already too large is a group of its own.
     """

@@ -28,11 +28,16 @@ NO_TRANSACTIONS = "compacted topics of shared storage take no transactions yet; 
 
 
 class TransactionsNotCleanedError(Exception):
-    """A log has batches of transactions, of which compaction of shared storage cannot tell the aborted ones."""
+    """A log has batches of transactions, which compaction cannot handle here.
+
+    Shared storage cannot tell the aborted ones.
+    """
 
 
 class CleaningWork:
-    """One pass over one log: ``map_run`` for each dirty run, ``end_mapping``, then ``rewrite`` for each group.
+    """One pass over one log.
+
+    ``map_run`` for each dirty run, ``end_mapping``, then ``rewrite`` for each group.
 
     ``memory_bytes`` bounds the map of keys and what is remembered beside it. ``close`` returns it.
     """
@@ -68,7 +73,9 @@ class CleaningWork:
         self._filter: BatchFilter | None = None
 
     def map_run(self, run: RunRead, data: bytearray) -> int | None:
-        """Put the keys of a run into the map; return the offset of the first that did not fit, None if all did.
+        """Put the keys of a run into the map.
+
+        Return the offset of the first that did not fit, None if all did.
 
         Raises:
             CorruptRunError: the run is damaged; the log cannot be cleaned.
@@ -96,7 +103,9 @@ class CleaningWork:
     def rewrite(
         self, group: Sequence[RunRead], data: Sequence[bytearray], counts: PassCounts
     ) -> BuiltRun | None:
-        """Return what remains of a group; None if it is one merged run of which everything remains.
+        """Return what remains of a group.
+
+        None if it is one merged run of which everything remains.
 
         Raises:
             CorruptRunError: a run is damaged; the log cannot be cleaned.
@@ -128,7 +137,10 @@ class CleaningWork:
 
 
 def _known(run: RunRead, data: bytearray) -> Iterator[tuple[bytes, rb.BatchHeader]]:
-    """Yield the batches of a run; end with an error at one that is not to be judged by its keys alone."""
+    """Yield the batches of a run.
+
+    End with an error at one that is not to be judged by its keys alone.
+    """
     for batch, header in whole_run(run, data):
         if header.is_transactional or header.is_control:
             raise TransactionsNotCleanedError(

@@ -1,4 +1,6 @@
-"""What a commit decides: the offsets of batches, and which batches are refused or known already.
+"""What a commit decides.
+
+The offsets of batches, and which batches are refused or known already.
 
 Pure. The caller has locked the logs and read what they know of the producers; it stores what ``Decision``
 has. PostgreSQL and the model of the tests thus follow one set of rules.
@@ -36,7 +38,10 @@ class NewRun(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Decision:
-    """What a commit stores, and what it answers. ``logs`` and ``producers`` are those that changed."""
+    """What a commit stores, and what it answers.
+
+    ``logs`` and ``producers`` are those that changed.
+    """
 
     answer: CommitAnswer
     runs: list[NewRun]
@@ -103,7 +108,10 @@ class _Log:
 def decide_commit(
     objects: Sequence[ObjectWrite], logs: Mapping[int, LogRow], producers: Mapping[ProducerKey, ProducerRow]
 ) -> Decision:
-    """Place all batches of ``objects`` in order. ``logs`` lacks those that were deleted."""
+    """Place all batches of ``objects`` in order.
+
+    ``logs`` lacks those that were deleted.
+    """
     open_logs = {log_id: _Log(row, row.next_offset) for log_id, row in logs.items()}
     for key, row in producers.items():
         if key.log_id in open_logs:

@@ -1,4 +1,6 @@
-"""From rotations to acknowledgements: objects are stored in parallel and committed in order.
+"""From rotations to acknowledgements.
+
+Objects are stored in parallel and committed in order.
 
 ::
 
@@ -15,6 +17,8 @@ they need no ``put``.
 An append fails if its object cannot be stored, or cannot be committed in time. If it is not known
 whether a commit has happened, nothing else is committed until that is settled: the same commit is
 repeated, and after ``commit_timeout_ms`` the object is fenced, which says whether it was committed.
+
+It is one file, because the order of uploads and commits follows from all of its steps together.
 """
 
 from __future__ import annotations
@@ -61,7 +65,9 @@ COMMIT_AGE_MAX_MS = 600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOptions:
-    """``uploads_max`` objects are stored at the same time. Retries wait ``retry_ms``, then up to 16 times that.
+    """``uploads_max`` objects are stored at the same time.
+
+    Retries wait ``retry_ms``, then up to 16 times that.
 
     An object up to ``inline_bytes_max`` is stored in the metadata; without an object store each is.
     ``upload_timeout_ms`` bounds all tries to store an object, and ``commit_timeout_ms`` those to commit it.
@@ -76,7 +82,10 @@ class CommitOptions:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Pending:
-    """A rotation on its way, with its object. ``uploaded`` ends with the error that keeps its object from being stored."""
+    """A rotation on its way, with its object.
+
+    ``uploaded`` ends with the error that keeps its object from being stored.
+    """
 
     rotation: Rotation
     packed: PackedObject
@@ -174,7 +183,10 @@ class Committer:
             await self._pending[-1].ended.wait()
 
     def refused(self, log: SharedLog, header: BatchHeader) -> None:
-        """Note a batch that was not stored for now: its producer sends it again, before later ones."""
+        """Note a batch that was not stored for now.
+
+        Its producer sends it again, before later ones.
+        """
         self._refused.note(log, header)
 
     # ── upload ──
@@ -282,7 +294,10 @@ class Committer:
                 del rotation.by_log[log]
 
     async def _commit_objects(self, chosen: Sequence[Pending]) -> CommitAnswer | None:
-        """Commit objects and return what became of them; None if they failed, then so have their tickets."""
+        """Commit objects and return what became of them.
+
+        None if they failed, then so have their tickets.
+        """
         computed = None
         begun_ms = self._clock.monotonic_ms()
         backoff = _Backoff(self._options.retry_ms)
@@ -330,7 +345,10 @@ class Committer:
         )
 
     async def _write_again(self, chosen: Sequence[Pending], fenced: set[str]) -> bool:
-        """Store fenced objects under new keys; return whether that succeeded for all of them."""
+        """Store fenced objects under new keys.
+
+        Return whether that succeeded for all of them.
+        """
         failed: StorageUnavailable | None = None
         for pending in chosen:
             if pending.key in fenced:
@@ -346,7 +364,7 @@ class Committer:
         return False
 
     async def _give_up(self, chosen: Sequence[Pending], computed: CommitAnswer | None) -> CommitAnswer | None:
-        """Fail the tickets, and settle whether the objects are committed before anything else is.
+        """Fail the tickets, and settle the fate of the objects before anything else.
 
         Their producers may send the batches again: if they were committed, idempotent ones are recognized.
         """
@@ -465,7 +483,10 @@ def _contiguous(appends: Sequence[QueuedAppend]) -> list[list[QueuedAppend]]:
 def _note_runs(
     log: SharedLog, ref: ObjectRef, appends: Sequence[QueuedAppend], place: RunPlace, now_ms: int
 ) -> int:
-    """Note the committed runs of a log, which refused batches and repeats split; return their bytes."""
+    """Note the committed runs of a log, which refused batches and repeats split.
+
+    Return their bytes.
+    """
     size = 0
     run: RunRead | None = None
     position = appends[0].position

@@ -57,7 +57,10 @@ _MAPPED_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactorOptions:
-    """``wait_bytes`` and ``wait_ms``: see ``CleaningRules``. ``bytes_per_s`` None: unlimited."""
+    """``wait_bytes`` and ``wait_ms``: see ``CleaningRules``.
+
+    ``bytes_per_s`` None: unlimited.
+    """
 
     is_enabled: bool = True
     interval_ms: int = 15_000
@@ -124,7 +127,10 @@ class Compactor:
         )
 
     def partition_compaction(self, log: SharedLog) -> PartitionCompaction | None:
-        """Return how dirty a log was when this broker looked last; None if it is not compacted."""
+        """Return how dirty a log was when this broker looked last.
+
+        None if it is not compacted.
+        """
         if not log.config.is_compacted:
             return None
         dirt = self._dirt.get(log)
@@ -142,7 +148,10 @@ class Compactor:
     # ── control ──
 
     def abort(self, log: SharedLog) -> None:
-        """End the pass over ``log``, which is deleted or no longer compacted, at its next pause."""
+        """End the pass over ``log`` at its next pause.
+
+        The log is deleted or no longer compacted.
+        """
         self._dirt.pop(log, None)
         self._retry_ms.pop(log, None)
         if self._running is log:
@@ -300,7 +309,10 @@ class Compactor:
         return mapped_end
 
     async def map_keys(self, plan: CleaningPlan, work: CleaningWork, end: int) -> int:
-        """Map the keys of the dirty runs; return the offset up to which all are known, at most ``end``."""
+        """Map the keys of the dirty runs.
+
+        Return the offset up to which all are known, at most ``end``.
+        """
         dirty = [
             committed.run
             for committed in plan.runs

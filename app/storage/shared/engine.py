@@ -1,4 +1,6 @@
-"""The engine that brokers share: bytes in an object store, offsets in PostgreSQL (ADR-0040).
+"""The engine that brokers share.
+
+Bytes in an object store, offsets in PostgreSQL (ADR-0040).
 
 A broker keeps nothing of its own. Its appends are packed into objects, and one transaction gives all
 batches of an object their offsets; then they are acknowledged, and every broker can read them. The parts:
@@ -10,6 +12,9 @@ batches of an object their offsets; then they are acknowledged, and every broker
 - ``upkeep``        retention, merging, garbage collection
 - ``compactor``     compaction
 - ``shared_keys``   reads by key
+
+It is one class in one file, because it implements one interface; each part of the work has a module of its
+own.
 """
 
 from __future__ import annotations
@@ -60,7 +65,9 @@ from .write_buffer import QueuedAppend, Rotation, WriteBuffer
 
 
 class SharedEngine:
-    """Implements ``LogEngine`` for one broker of several, or for a single one that keeps nothing.
+    """Implements ``LogEngine`` for a broker that keeps nothing itself.
+
+    It may be the only one, or one of several.
 
     ``incarnation`` is chosen anew by each start.
     """
@@ -299,7 +306,7 @@ class SharedEngine:
         return now_ms
 
     def _linger_over(self) -> None:
-        """Write what was appended, unless so many objects are on their way that waiting makes fewer."""
+        """Write what was appended, unless waiting for objects in flight makes fewer."""
         self._linger = None
         if self._committer.in_flight < self._options.commit.uploads_max:
             self._rotate()

@@ -1,4 +1,6 @@
-"""Learns of what other brokers appended: by a poll, and when somebody must know now.
+"""Learns of what other brokers appended.
+
+By a poll, and when somebody must know now.
 
 Logs with waiting readers are polled every ``poll_interval_ms``, all others every ``idle_poll_interval_ms``;
 one query asks for all of them. A refresh is a query that begins after it was asked for. All who ask
@@ -24,7 +26,9 @@ _LOGS_PER_QUERY = 1000
 
 
 class LogEnds:
-    """Keeps the offsets of open logs up to date; ``on_change`` gets each log whose offsets moved, and by how much.
+    """Keeps the offsets of open logs up to date.
+
+    ``on_change`` gets each log whose offsets moved, and by how much.
 
     Its arguments are the log, the bytes that it grew by (1 if they are not known), and whether its start moved.
     """

@@ -1,4 +1,6 @@
-"""Objects that replace runs of one log: merging and compaction store them in the same way.
+"""Objects that replace runs of one log.
+
+Merging and compaction store them in the same way.
 
 The runs of a plan are loaded, an object is stored, and one transaction puts it in their place if they are all
 still there. If not, the object is fenced, and its bytes go with the garbage.
@@ -23,7 +25,10 @@ _INLINE_BYTES_MAX = 8 << 20
 
 
 class MergedObjects:
-    """The merged objects of one broker. ``abandon`` gets the keys of those that were perhaps stored in vain."""
+    """The merged objects of one broker.
+
+    ``abandon`` gets the keys of those that were perhaps stored in vain.
+    """
 
     def __init__(
         self,
@@ -43,7 +48,10 @@ class MergedObjects:
         self.bytes_max = bytes_max if self._store is not None else min(bytes_max, _INLINE_BYTES_MAX)
 
     async def load(self, runs: Sequence[RunRead]) -> list[bytes]:
-        """Load runs past the block cache, which is for readers. Raises ``ObjectStoreError``."""
+        """Load runs past the block cache, which is for readers.
+
+        Raises ``ObjectStoreError``.
+        """
         slots = asyncio.Semaphore(_LOADS)
 
         async def load(run: RunRead) -> bytes:

@@ -1,4 +1,6 @@
-"""The interface of the metadata of the shared engine: which bytes of which object have which offsets.
+"""The interface of the metadata of the shared engine.
+
+Which bytes of which object have which offsets.
 
 Every call is one transaction. The methods are coroutines: the implementation over PostgreSQL runs
 each in a thread of its own pool, so that its CPU time does not delay the event loop, and a caller that is
@@ -8,6 +10,9 @@ callers give ages, never times of day.
 An object is *committed* by the transaction that gives its batches their offsets, and only then do its
 bytes count. It can be *fenced* instead, if its uploader seems dead: then it can never be committed. It is
 *dead* when no run names it any longer; its bytes are deleted later, when no reader can want them.
+
+It is one file, however long, because it is one interface with its terms, and each implementation is read
+beside it.
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ class MetaUnavailable(Exception):
 
 
 class CommitUnknown(Exception):
-    """The answer to COMMIT is missing, so the transaction may have happened, or may still happen.
+    """The answer to COMMIT is missing: it may have happened, or may still happen.
 
     ``answer`` is what ``commit_objects`` returns if it did. Repeat the call with the same objects and this
     answer; until that has an answer, commit nothing else, or the order of appends is lost.
@@ -52,7 +57,10 @@ class CommitUnknown(Exception):
 
 
 class ObjectFenced(Exception):
-    """Another broker has fenced these objects: nothing was committed; upload the bytes under new keys."""
+    """Another broker has fenced these objects: nothing was committed.
+
+    Upload the bytes under new keys.
+    """
 
     def __init__(self, keys: Sequence[str]) -> None:
         super().__init__(f"fenced by another broker: {', '.join(keys)}")
@@ -72,7 +80,10 @@ class ObjectRef(NamedTuple):
 
 
 class PartitionId(NamedTuple):
-    """A partition, by the id of its topic: a topic that is deleted and created again has another id."""
+    """A partition, by the id of its topic.
+
+    A topic that is deleted and created again has another id.
+    """
 
     topic_id: UUID
     partition: int
@@ -83,7 +94,9 @@ class PartitionId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogRow:
-    """The log of a partition, now. All records up to ``next_offset`` are committed and may be read.
+    """The log of a partition, now.
+
+    All records up to ``next_offset`` are committed and may be read.
 
     ``size_bytes`` counts the batches. ``unmerged_bytes`` of them are in objects of many partitions, all
     from ``merged_until`` on.
@@ -98,7 +111,10 @@ class LogRow:
     merged_until: int
 
     def moved_start(self, before_offset: int) -> LogRow:
-        """Return the log after DeleteRecords: its start rises to ``before_offset``, at most to its end."""
+        """Return the log after DeleteRecords.
+
+        Its start rises to ``before_offset``, at most to its end.
+        """
         return replace(self, log_start=max(self.log_start, min(before_offset, self.next_offset)))
 
 
@@ -119,7 +135,9 @@ class RunWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectWrite:
-    """An object to commit. With ``inline`` its bytes are stored by the same transaction, otherwise they are uploaded.
+    """An object to commit.
+
+    With ``inline`` its bytes are stored by the same transaction, otherwise they are uploaded.
 
     ``uploader`` is the incarnation of the broker.
     """
@@ -149,7 +167,9 @@ class BatchPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlace:
-    """What became of one run: an entry per batch, and the log after the whole transaction.
+    """What became of one run.
+
+    An entry per batch, and the log after the whole transaction.
 
     ``log`` is None and ``places`` is empty if the log was deleted.
     """
@@ -173,7 +193,7 @@ class ByteSpan(NamedTuple):
 
 
 class RunRead(NamedTuple):
-    """Batches that follow each other in an object and have consecutive offsets, unless compaction made holes.
+    """Consecutive batches of an object, without holes but those of compaction.
 
     The first has ``base_offset``; those in the object mean nothing, except in merged objects.
     ``sparse_index`` is that of a merged run, empty otherwise. ``cleaned_until`` is not 0 if a pass of
@@ -194,19 +214,25 @@ class RunRead(NamedTuple):
 
 
 class CommittedRun(NamedTuple):
-    """A run, and when the object that has it now was committed: after a merge, the time of the merge."""
+    """A run, and when the object that has it now was committed.
+
+    After a merge, the time of the merge.
+    """
 
     run: RunRead
     committed_ms: int
 
     @property
     def newest_ms(self) -> int:
-        """The newest timestamp of its records, or when it was committed if none of them has a timestamp."""
+        """The newest timestamp of a run's records, otherwise the time of its commit."""
         return self.committed_ms if self.run.max_timestamp == NO_TIMESTAMP else self.run.max_timestamp
 
 
 class RunsWanted(NamedTuple):
-    """The runs of a log from the one with ``offset`` on, until they have ``max_bytes``; at least one."""
+    """The runs of a log from ``offset`` on, until they have ``max_bytes``.
+
+    There is one at least.
+    """
 
     log_id: int
     offset: int
@@ -224,7 +250,10 @@ class RunsFound(NamedTuple):
 
 
 class ProducerRow(NamedTuple):
-    """What a log knows of a producer; ``batches`` have base sequence, last sequence and base offset, oldest first."""
+    """What a log knows of a producer.
+
+    ``batches`` have base sequence, last sequence and base offset, oldest first.
+    """
 
     producer_id: int
     epoch: int
@@ -237,7 +266,10 @@ class ProducerRow(NamedTuple):
 
 
 class Retained(NamedTuple):
-    """What retention did. ``has_more``: it stopped at ``RUNS_DELETED_MAX``; call again."""
+    """What retention did.
+
+    ``has_more``: it stopped at ``RUNS_DELETED_MAX``; call again.
+    """
 
     log_start: int
     runs_deleted: int
@@ -246,7 +278,7 @@ class Retained(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePlan:
-    """Runs of one log that follow each other without a gap, to be copied into one object."""
+    """Runs of a log without a gap between them, to be copied into one object."""
 
     log: LogRow
     runs: Sequence[RunRead]
@@ -299,7 +331,7 @@ class LogDirt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningPlan:
-    """A log that is claimed for a pass of compaction, with its runs from the log start on.
+    """A log claimed for a pass of compaction, with its runs from the log start on.
 
     They have no sparse indexes. ``now_ms`` is the time of the metadata.
     """
@@ -313,7 +345,10 @@ class CleaningPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRuns:
-    """Runs of a log without their sparse indexes, for reads by key. All key indexes use ``key_salt``."""
+    """Runs of a log without their sparse indexes, for reads by key.
+
+    All key indexes use ``key_salt``.
+    """
 
     log: LogRow
     key_salt: bytes
@@ -326,15 +361,23 @@ class Meta(Protocol):
     # ── logs ──
 
     async def create_logs(self, topic_id: UUID, partitions: int) -> list[LogRow]:
-        """Return the logs of a topic's partitions 0 to ``partitions`` - 1; make those that are missing."""
+        """Return the logs of a topic's partitions 0 to ``partitions`` - 1.
+
+        Make those that are missing.
+        """
         ...
 
     async def delete_logs(self, topic_id: UUID) -> None:
-        """Delete the logs of a topic: commits and reads do not find them any more. Their rows are purged later."""
+        """Delete the logs of a topic: commits and reads do not find them any more.
+
+        Their rows are purged later.
+        """
         ...
 
     async def log_rows(self, log_ids: Sequence[int]) -> dict[int, LogRow]:
-        """Return the logs as of now, with all earlier commits; those that were deleted are missing.
+        """Return the logs as of now, with all earlier commits.
+
+        Those that were deleted are missing.
 
         One query: the poll for news of other brokers, and the refresh of an end.
         """
@@ -345,7 +388,9 @@ class Meta(Protocol):
     async def commit_objects(
         self, objects: Sequence[ObjectWrite], *, computed: CommitAnswer | None = None
     ) -> CommitAnswer:
-        """Give the batches of these objects their offsets, all or none, in order; return what became of each.
+        """Give the batches of these objects their offsets, all or none, in order.
+
+        Return what became of each.
 
         A batch that is refused or a duplicate takes no offsets, and splits its run. After ``CommitUnknown``
         the same objects are given again, with its answer as ``computed``: it is returned if they are committed,
@@ -360,7 +405,9 @@ class Meta(Protocol):
     # ── T2 ──
 
     async def runs(self, wanted: Sequence[RunsWanted]) -> dict[int, RunsFound]:
-        """Plan reads of several logs, each at most once; those that were deleted are missing.
+        """Plan reads of several logs, each at most once.
+
+        Those that were deleted are missing.
 
         A plan has at most ``RUNS_READ_MAX`` runs of a log.
         """
@@ -381,13 +428,18 @@ class Meta(Protocol):
         ...
 
     async def expire_producers(self, idle_s: float) -> int:
-        """Forget producers whose last batch is older; at most ``ROWS_MAX``. Return how many."""
+        """Forget producers whose last batch is older; at most ``ROWS_MAX``.
+
+        Return how many.
+        """
         ...
 
     # ── T4: retention, DeleteRecords, deletion of topics ──
 
     async def delete_records(self, log_id: int, before_offset: int) -> LogRow | None:
-        """Raise the log start to ``before_offset``, at most to the log end; None if the log was deleted.
+        """Raise the log start to ``before_offset``, at most to the log end.
+
+        None if the log was deleted.
 
         It holds when this returns. Runs before it are deleted here and by ``retain``.
         """
@@ -396,7 +448,9 @@ class Meta(Protocol):
     async def retain(
         self, log_id: int, *, retention_s: float | None, retention_bytes: int | None
     ) -> Retained | None:
-        """Delete the oldest runs: those before the log start, those all of whose records are older than
+        """Delete the oldest runs.
+
+        Those before the log start, those all of whose records are older than
         ``retention_s``, and those without which the log still has ``retention_bytes``. None: no limit.
 
         Return None if the log was deleted.
@@ -404,7 +458,10 @@ class Meta(Protocol):
         ...
 
     async def purge(self) -> int:
-        """Delete up to ``ROWS_MAX`` runs of deleted logs, and logs without runs. Return how many rows; 0: done."""
+        """Delete up to ``ROWS_MAX`` runs of deleted logs, and logs without runs.
+
+        Return how many rows; 0: done.
+        """
         ...
 
     # ── T5: merging ──
@@ -412,7 +469,9 @@ class Meta(Protocol):
     async def plan_merge(
         self, *, claim_s: float, min_bytes: int, min_age_s: float, max_bytes: int
     ) -> MergePlan | None:
-        """Claim a log that needs merging and return its oldest unmerged runs, up to ``max_bytes``.
+        """Claim a log that needs merging; return its oldest unmerged runs.
+
+        They have up to ``max_bytes``.
 
         It needs merging with ``min_bytes`` unmerged bytes, or if they are older than ``min_age_s``. The claim keeps
         others from the same work for ``claim_s``; nothing else rests on it. None: no log needs merging.
@@ -420,7 +479,7 @@ class Meta(Protocol):
         ...
 
     async def commit_merge(self, plan: MergePlan, merged: MergedObject) -> bool:
-        """Put the merged object in the place of the plan's runs, if they are all still there.
+        """Replace the plan's runs by the merged object, if all are still there.
 
         If not, return False: the object is fenced, and its bytes are deleted with the dead objects.
         """
@@ -433,7 +492,9 @@ class Meta(Protocol):
         ...
 
     async def plan_cleaning(self, log_id: int, *, claim_s: float) -> CleaningPlan | None:
-        """Claim a log for a pass of compaction, as ``plan_merge`` does; None if it is claimed or deleted.
+        """Claim a log for a pass of compaction, as ``plan_merge`` does.
+
+        None if it is claimed or deleted.
 
         The pass puts its objects in place with ``commit_merge``, which leaves the claim of an object with
         ``cleaned_until`` as it is.
@@ -445,7 +506,9 @@ class Meta(Protocol):
         ...
 
     async def end_cleaning(self, log_id: int, first_dirty: int | None) -> None:
-        """Note where the next pass begins, unless it is known to begin later; give the claim back.
+        """Note where the next pass begins, unless it is known to begin later.
+
+        Give the claim back.
 
         None: the pass did not get to its end.
         """
@@ -456,7 +519,9 @@ class Meta(Protocol):
         ...
 
     async def key_runs(self, log_id: int, offset: int) -> KeyRuns | None:
-        """Return the runs of a log that end at or after ``offset`` and its log start; None if it was deleted.
+        """Return the runs of a log that end at or after ``offset`` and its log start.
+
+        None if it was deleted.
 
         At most ``RUNS_PLANNED_MAX``.
         """
@@ -469,7 +534,10 @@ class Meta(Protocol):
         ...
 
     async def silent_uploaders(self, silent_s: float) -> list[UUID]:
-        """Return incarnations without a heartbeat for so long, at most ``ROWS_MAX``: list their objects, then ``fence`` them."""
+        """Return incarnations without a heartbeat for so long, at most ``ROWS_MAX``.
+
+        List their objects, then ``fence`` them.
+        """
         ...
 
     async def forget_uploader(self, uploader: UUID) -> None:
@@ -477,15 +545,21 @@ class Meta(Protocol):
         ...
 
     async def fence(self, uploader: UUID, keys: Sequence[str]) -> list[str]:
-        """Fence those of these objects that are not committed; return all of them that are fenced: their bytes may go."""
+        """Fence those of these objects that are not committed.
+
+        Return all of them that are fenced: their bytes may go.
+        """
         ...
 
     async def sweep(self) -> int:
-        """Look at up to ``ROWS_MAX`` objects that lost a run; those without any become dead. Return how many it looked at."""
+        """Look at up to ``ROWS_MAX`` objects that lost a run.
+
+        Those without any become dead. Return how many it looked at.
+        """
         ...
 
     async def dead_objects(self, dead_s: float) -> list[ObjectRef]:
-        """Return objects that are dead or fenced for so long and still have bytes, at most ``ROWS_MAX``."""
+        """Return dead or fenced objects of that age with bytes, at most ``ROWS_MAX``."""
         ...
 
     async def bytes_deleted(self, keys: Sequence[str]) -> None:
@@ -493,7 +567,9 @@ class Meta(Protocol):
         ...
 
     async def forget_objects(self, dead_s: float) -> int:
-        """Forget objects that are dead or fenced for so long and have no bytes, at most ``ROWS_MAX``. Return how many.
+        """Forget dead or fenced objects of that age without bytes; return how many.
+
+        At most ``ROWS_MAX`` are forgotten.
 
         Until then a late commit of them is refused, so it must be longer than any broker holds an object.
         """

@@ -34,11 +34,14 @@ NO_OFFSET = -1
 
 
 class CorruptObjectError(ValueError):
-    """The bytes are not an object of the shared engine, or differ from those that were written."""
+    """The bytes are not those of an object that the shared engine has written."""
 
 
 class SequenceExtent(NamedTuple):
-    """One batch of an idempotent producer in a run; ``offset_delta`` counts from the first record of the run."""
+    """One batch of an idempotent producer in a run.
+
+    ``offset_delta`` counts from the first record of the run.
+    """
 
     offset_delta: int
     producer_id: int
@@ -95,7 +98,9 @@ def footer_bytes(runs: Sequence[ObjectRun]) -> bytes:
 
 
 def footer_length(trailer: Buffer, *, object_bytes: int) -> int:
-    """Return the length of the footer; ``trailer`` is the last ``TRAILER_BYTES`` of an object.
+    """Return the length of the footer.
+
+    ``trailer`` is the last ``TRAILER_BYTES`` of an object.
 
     Raises:
         CorruptObjectError: this is not the end of an object of ``object_bytes`` bytes.
@@ -111,7 +116,7 @@ def footer_length(trailer: Buffer, *, object_bytes: int) -> int:
 
 
 def read_footer(data: Buffer, *, object_bytes: int) -> list[ObjectRun]:
-    """Return the runs of an object from its last bytes, which contain footer and trailer.
+    """Return the runs of an object from its last bytes, with footer and trailer.
 
     Raises:
         CorruptObjectError: the footer is damaged, or describes bytes that the object does not have.

@@ -1,4 +1,6 @@
-"""Object stores over obstore: S3 and what speaks its protocol, and directories for tests.
+"""Object stores over obstore.
+
+S3 and what speaks its protocol, and directories for tests.
 
 Objects are written in one PUT, never in parts: a part that is left behind by a crash costs money and is
 invisible. Requests are retried twice at most, quickly; how long to go on is for the engine to say,

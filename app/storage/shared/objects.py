@@ -1,4 +1,6 @@
-"""The interface of the store that keeps objects: bytes under a key that never change.
+"""The interface of the store that keeps objects.
+
+Bytes under a key that never change.
 
 Its methods are coroutines of the event loop. The engine writes an object once and never replaces it:
 a ``put`` that failed, timed out or was cancelled may still take effect later, so it may be repeated
@@ -18,7 +20,10 @@ LIST_MAX = 1000
 
 
 class ObjectStoreError(Exception):
-    """The store did not do what was asked, or did not answer in time; a ``put`` may still take effect."""
+    """The store did not do what was asked, or did not answer in time.
+
+    A ``put`` may still take effect.
+    """
 
 
 class ObjectNotFound(ObjectStoreError):
@@ -42,7 +47,10 @@ class StoredObject(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """Raises ``ObjectStoreError`` wherever the store fails. Keys are ASCII without leading slash."""
+    """Raises ``ObjectStoreError`` wherever the store fails.
+
+    Keys are ASCII without leading slash.
+    """
 
     @property
     def is_durable(self) -> bool:
@@ -50,7 +58,9 @@ class ObjectStore(Protocol):
         ...
 
     async def put(self, key: str, data: Buffer) -> None:
-        """Store an object; it lasts, as far as the store keeps its promises, when this returns.
+        """Store an object.
+
+        It lasts, as far as the store keeps its promises, when this returns.
 
         ``data`` must not change until then, not even if the call is cancelled.
         """
@@ -66,7 +76,7 @@ class ObjectStore(Protocol):
         ...
 
     async def list_page(self, prefix: str, *, after: str = "") -> list[StoredObject]:
-        """Return the objects whose keys begin with ``prefix``, sorted by key, at most ``LIST_MAX``.
+        """Return the objects with ``prefix``, sorted by key, at most ``LIST_MAX``.
 
         Continue with ``after`` set to the last key; an empty page ends the listing. ``prefix`` ends with a slash.
         """

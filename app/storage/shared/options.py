@@ -1,4 +1,7 @@
-"""Sizes and times of a shared engine; ``app/composition.py`` takes those that users may choose from the settings."""
+"""Sizes and times of a shared engine.
+
+``app/composition.py`` takes those that users may choose from the settings.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""T1 over PostgreSQL: objects get committed and their batches get offsets, in two trips to the server.
+"""T1 over PostgreSQL.
+
+Objects get committed and their batches get offsets, in two trips to the server.
 
 The first trip inserts the objects, locks the logs and reads the producers. Python decides. The second trip
 stores the decision and commits. The offsets are thus known before COMMIT is sent: if its answer is lost,
@@ -79,7 +81,10 @@ _STATES = "SELECT key, state::text FROM objects WHERE key = ANY (%s::text[])"
 def commit_objects(
     connection: Connection, objects: Sequence[ObjectWrite], computed: CommitAnswer | None
 ) -> CommitAnswer:
-    """See ``Meta.commit_objects``; raises also ``psycopg.Error``, which means that nothing was committed."""
+    """See ``Meta.commit_objects``.
+
+    Raises also ``psycopg.Error``, which means that nothing was committed.
+    """
     inserted, logs, producers = _first_trip(connection, objects)
     if len(inserted) < len(objects):
         states = dict(connection.execute(_STATES, ([written.key for written in objects],)).fetchall())

@@ -1,4 +1,7 @@
-"""Objects in PostgreSQL: the store ``inline``. A commit puts them there by itself, in its own transaction."""
+"""Objects in PostgreSQL: the store ``inline``.
+
+A commit puts them there by itself, in its own transaction.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What all SQL about runs shares: its columns, and calls in the threads of the pool."""
+"""What all SQL about runs shares.
+
+Its columns, and calls in the threads of the pool.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ def run_read(row: Sequence[Any]) -> RunRead:
 
 
 class PostgresCalls:
-    """Transactions in the threads of ``pool``, which it does not close. Failures are ``MetaUnavailable``."""
+    """Transactions in the threads of ``pool``, which it does not close.
+
+    Failures are ``MetaUnavailable``.
+    """
 
     def __init__(self, pool: PostgresPool) -> None:
         self._pool = pool

@@ -1,4 +1,6 @@
-"""Reads of a shared engine: plan the runs, load their bytes, cut out whole batches.
+"""Reads of a shared engine.
+
+Plan the runs, load their bytes, cut out whole batches.
 
 A consumer that follows the end of a log reads runs that this broker knows, from the block cache. Other
 reads ask the metadata for a plan first, with one query for all partitions of a request. A run may be
@@ -42,7 +44,10 @@ class _Batches(NamedTuple):
 
 
 class _RunPart(NamedTuple):
-    """What was read of a run. ``empty`` is a batch without records that was left out before all others."""
+    """What was read of a run.
+
+    ``empty`` is a batch without records that was left out before all others.
+    """
 
     batches: bytearray
     empty: bytes
@@ -268,7 +273,9 @@ class SharedReader:
     # ── by time ──
 
     async def offset_for_time(self, log: SharedLog, timestamp_ms: int) -> tuple[int, int] | None:
-        """Return offset and time of the first record at or after ``timestamp_ms``; None if there is none.
+        """Return offset and time of the first record at or after ``timestamp_ms``.
+
+        None if there is none.
 
         Raises:
             CorruptLog, StorageUnavailable: see there.
@@ -376,7 +383,10 @@ def _unavailable(error: Exception) -> StorageUnavailable:
 
 
 def corrupt_run(run: RunRead, position: int, reason: str, offset: int) -> CorruptLog:
-    """Return the error of a reader that wanted ``offset``; ``position`` is where in the run the damage is."""
+    """Return the error of a reader that wanted ``offset``.
+
+    ``position`` is where in the run the damage is.
+    """
     return CorruptLog(
         path=Path(run.object.key),
         position=run.position + position,

@@ -1,4 +1,4 @@
-"""Batches that a broker could not store for now, and which later ones must not overtake.
+"""Batches that could not be stored yet, and which later ones must not overtake.
 
 A log accepts any first batch of a producer that it does not know. So if the first batch fails and the
 second is committed, the first one would be out of order for ever. The broker that let it fail
@@ -87,7 +87,10 @@ class RefusedBatches:
         return None
 
     def accepted(self, log: SharedLog, header: BatchHeader) -> None:
-        """Note a batch that was stored: the failed one came before it, perhaps by way of another broker."""
+        """Note a batch that was stored.
+
+        The failed one came before it, perhaps by way of another broker.
+        """
         if self._refused:
             self._refused.pop((log.log_id, header.producer_id), None)
 

@@ -27,7 +27,10 @@ _UINT = struct.Struct(">I")
 
 
 class CorruptRunError(ValueError):
-    """The bytes of a run differ from those that were written; ``position`` is where the batch begins."""
+    """The bytes of a run differ from those that were written.
+
+    ``position`` is where the batch begins.
+    """
 
     def __init__(self, reason: str, *, position: int) -> None:
         super().__init__(f"{reason} (at byte {position})")
@@ -36,7 +39,9 @@ class CorruptRunError(ValueError):
 
 
 class Cut(NamedTuple):
-    """``batches`` are whole; ``next_offset`` is that of the batch at ``position``, where the walk stopped.
+    """``batches`` are whole.
+
+    ``next_offset`` is that of the batch at ``position``, where the walk stopped.
 
     ``needed_bytes`` of the batch there are needed to go on; 0 if the walk stopped because of the limit.
     ``empty`` is the last batch without records that was left out, if nothing but such batches was found.
@@ -50,7 +55,7 @@ class Cut(NamedTuple):
 
 
 def cut(data: Buffer, base_offset: int, *, from_offset: int, max_bytes: int, at_least_one: bool) -> Cut:
-    """Return the batches that end at or after ``from_offset``, within ``max_bytes``, with their offsets.
+    """Return the batches from ``from_offset`` on within ``max_bytes``, with offsets.
 
     ``data`` begins with the batch of ``base_offset``. With ``at_least_one`` the first batch may be larger.
 
@@ -86,7 +91,9 @@ def cut_cleaned(
     at_least_one: bool,
     skip_empty: bool,
 ) -> Cut:
-    """Return batches as ``cut`` does, from a run that compaction has written: there may be holes.
+    """Return batches as ``cut`` does, from a run that compaction has written.
+
+    There may be holes.
 
     ``base_offset`` is that of the first batch, or before it. With ``skip_empty`` batches without records are left
     out before the first that has some, because some clients do not advance past an answer of empty batches.
@@ -119,7 +126,9 @@ def cut_cleaned(
 def batches_of(
     run: bytearray, base_offset: int, *, is_cleaned: bool
 ) -> Generator[tuple[bytes, rb.BatchHeader]]:
-    """Yield every batch of a whole run, checked, with its offsets; ``header.position`` is 0.
+    """Yield every batch of a whole run, checked, with its offsets.
+
+    ``header.position`` is 0.
 
     Raises:
         CorruptRunError: a batch is damaged or cut short, or offsets do not ascend.
@@ -149,7 +158,7 @@ def batches_of(
 
 
 def index_run(run: bytearray, base_offset: int) -> tuple[bytes, int]:
-    """Check a whole run, write the offsets into it, and return its sparse index and its next offset.
+    """Check a run, write offsets into it, and return sparse index and next offset.
 
     Raises:
         CorruptRunError: a batch is damaged or cut short.

@@ -1,4 +1,7 @@
-"""Builds the run of a merged object from batches, with its sparse index and its key index; for threads."""
+"""Build the run of a merged object from batches, with its indexes; for threads.
+
+They are the sparse index and the key index.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ from .sparse_index import SparseIndexBuilder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltRun:
-    """One run. ``keys`` is its key index; empty if it has none, or too many keys for one."""
+    """One run.
+
+    ``keys`` is its key index; empty if it has none, or too many keys for one.
+    """
 
     batches: bytearray
     sparse_index: bytes
@@ -29,7 +35,7 @@ class BuiltRun:
 
 
 class RunBuilder:
-    """Puts batches into one run, with its sparse index and its key index, if ``hasher`` is given."""
+    """Puts batches into a run, with a sparse index, and a key index with ``hasher``."""
 
     def __init__(self, base_offset: int, *, hasher: KeyHasher | None, memory_bytes: int) -> None:
         self._base_offset = base_offset
@@ -84,7 +90,10 @@ def put_keys(
     *,
     start: int = 0,
 ) -> bool:
-    """Put the keys of the records of a batch from offset ``start`` on; False if they do not fit."""
+    """Put the keys of the records of a batch from offset ``start`` on.
+
+    False if they do not fit.
+    """
     for offset, key in keyed_offsets(batch, header, pace):
         if offset >= start and not keys.put(hasher.hash_of(key), offset, pace):
             return False
@@ -100,7 +109,10 @@ def key_index_of(
     memory_bytes: int,
     pace: Pacing,
 ) -> bytes:
-    """Return the key index of batches; nothing if their keys do not fit into the memory."""
+    """Return the key index of batches.
+
+    Nothing if their keys do not fit into the memory.
+    """
     keys = GrowingKeys(memory_bytes)
     try:
         for batch, header in batches:
@@ -144,7 +156,10 @@ def whole_run(run: RunRead, data: bytearray) -> Iterator[tuple[bytes, rb.BatchHe
 
 
 def object_of(built: BuiltRun, partition_id: PartitionId, base_offset: int, next_offset: int) -> bytes:
-    """Return the object that has one run; its key index lies between the run and the footer."""
+    """Return the object that has one run.
+
+    Its key index lies between the run and the footer.
+    """
     header = header_bytes()
     footer = footer_bytes(
         [

@@ -1,4 +1,6 @@
-"""Reads by key from shared storage: the newest record of one key, and those of all keys.
+"""Reads by key from shared storage.
+
+The newest record of one key, and those of all keys.
 
 Merged objects of a compacted log have a key index each, all with one salt, of which a look-up reads a few
 kilobytes. The keys of all other runs are held in memory, up to a bound; what does not fit is read again by
@@ -61,7 +63,9 @@ class _Layer:
 
 @dataclass(slots=True)
 class _LogKeys:
-    """What look-ups know of one log: the keys before ``until``, of which ``held`` has some in memory.
+    """What look-ups know of one log.
+
+    The keys before ``until``, of which ``held`` has some in memory.
 
     ``unheld`` are runs whose keys are neither there nor in an index.
     """
@@ -200,7 +204,10 @@ class SharedKeyReader:
     async def _add(
         self, log: SharedLog, known: _LogKeys, runs: Sequence[RunRead], *, keeps_unheld: bool = False
     ) -> bool:
-        """Take in runs; return False if the keys of one are too many, unless they may stay unheld."""
+        """Take in runs.
+
+        Return False if the keys of one are too many, unless they may stay unheld.
+        """
         for run in runs:
             if run.last_offset < known.until:
                 continue
@@ -243,7 +250,10 @@ class SharedKeyReader:
     # ── key indexes ──
 
     async def _index_of(self, run: RunRead, hasher: KeyHasher) -> int | None:
-        """Return how many entries the key index of a run has; None if it has none that counts."""
+        """Return how many entries the key index of a run has.
+
+        None if it has none that counts.
+        """
         if run.keys is None:
             return None
         header = header_of(await self._keys(run, 0, HEADER_BYTES))
@@ -344,7 +354,10 @@ class SharedKeyReader:
         return NewestOffsets(ordered, end_offset=end, corrupt_ranges=table.corrupt_ranges)
 
     async def _fits(self, table: _Table, shares: int) -> bool:
-        """Collect the offsets of a table; False if the keys of one of ``shares`` do not fit into the memory."""
+        """Collect the offsets of a table.
+
+        False if the keys of one of ``shares`` do not fit into the memory.
+        """
         table.clear()
         for number in range(shares):
             keys = GrowingKeys(self._memory_bytes)
@@ -418,7 +431,10 @@ class SharedKeyReader:
 
 @dataclass(slots=True, kw_only=True)
 class _Table:
-    """The offsets of a table while they are collected; ``put_…`` and ``take`` are for threads."""
+    """The offsets of a table while they are collected.
+
+    ``put_…`` and ``take`` are for threads.
+    """
 
     hasher: KeyHasher
     runs: list[RunRead]

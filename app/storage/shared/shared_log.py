@@ -1,4 +1,6 @@
-"""What one broker knows of the log of a partition: its offsets, and its newest runs.
+"""What one broker knows of the log of a partition.
+
+Its offsets, and its newest runs.
 
 Other brokers append to the same log, so what is known here may be behind the metadata, never ahead of
 it. Offsets only rise. The newest runs are kept for consumers that follow the end of the log: reading
@@ -64,12 +66,18 @@ class SharedLog:
         return has_grown
 
     def note_cleaned(self, runs: Sequence[RunRead]) -> None:
-        """Note how far passes of compaction have looked that wrote these runs, which are read now."""
+        """Note up to where the passes looked that wrote these runs.
+
+        The runs are read now.
+        """
         for run in runs:
             self.compacted_until = max(self.compacted_until, run.cleaned_until)
 
     def state(self) -> LogState:
-        """Return the state; everything up to the end is committed, and so readable and durable."""
+        """Return the state.
+
+        Everything up to the end is committed, and so readable and durable.
+        """
         return LogState(
             log_start_offset=self.log_start_offset,
             last_stable_offset=self.next_offset,
@@ -83,7 +91,10 @@ class SharedLog:
     # ── the newest runs ──
 
     def note_run(self, run: RunRead, now_ms: int) -> None:
-        """Note a run that was committed after ``now_ms``. After one of another broker is missing, only later ones are kept."""
+        """Note a run that was committed after ``now_ms``.
+
+        After one of another broker is missing, only later ones are kept.
+        """
         if self._recent and self._recent[-1].run.last_offset + 1 != run.base_offset:
             if run.base_offset <= self._recent[-1].run.last_offset:
                 return
@@ -95,7 +106,7 @@ class SharedLog:
         self._recent.clear()
 
     def recent_runs(self, offset: int, max_bytes: int, now_ms: int) -> Sequence[RunRead]:
-        """Return known runs from the one with ``offset`` on, until they have ``max_bytes``; maybe none."""
+        """Return known runs from ``offset`` on, until they have ``max_bytes``; maybe none."""
         recent = self._recent
         keep_ms = RECENT_MS
         if self.config.is_compacted:

@@ -1,4 +1,6 @@
-"""Where the batches of a merged run are: an offset and a position for every so many bytes.
+"""Where the batches of a merged run are.
+
+An offset and a position for every so many bytes.
 
 Entries are 8 bytes, big-endian: the offset of a batch from the first of the run, and its position from
 the start of the run. The first batch has no entry.
@@ -31,7 +33,10 @@ class SparseIndexBuilder:
 
 
 def find(index: bytes, relative_offset: int) -> tuple[int, int]:
-    """Return offset and position, from the start of the run, of the last entry at or before an offset."""
+    """Return offset and position of the last entry at or before an offset.
+
+    The position counts from the start of the run.
+    """
     low, high = 0, len(index) // _ENTRY.size
     while low < high:
         middle = (low + high) // 2

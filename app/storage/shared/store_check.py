@@ -1,4 +1,6 @@
-"""Checks at the start of a broker that it can list, write, read and delete in its object store.
+"""Check that the broker can list, write, read and delete in its object store.
+
+It is checked at the start.
 
 The object of the check has a key of this incarnation, so garbage collection finds it if the broker dies meanwhile.
 """

@@ -1,4 +1,6 @@
-"""Background work on shared storage: retention, merging, and the deletion of what nobody needs.
+"""Background work on shared storage.
+
+Retention, merging, and the deletion of what nobody needs.
 
 Every broker does all of it; the metadata keeps two of them from doing the same merge, and every step may
 be repeated or given up at any point. Nothing here is needed for a correct answer to a client, only to keep
@@ -137,7 +139,10 @@ class Upkeep:
     # ── retention ──
 
     async def enforce_retention(self) -> int:
-        """Delete what the configurations of open logs no longer keep; return the number of runs."""
+        """Delete what the configurations of open logs no longer keep.
+
+        Return the number of runs.
+        """
         deleted = 0
         for log in list(self._logs.values()):
             config = log.config
@@ -199,7 +204,10 @@ class Upkeep:
         return True
 
     async def _hasher_for(self, plan: MergePlan) -> KeyHasher | None:
-        """Return what hashes the keys of a compacted log, which get a key index; None for other logs."""
+        """Return what hashes the keys of a compacted log, which get a key index.
+
+        None for other logs.
+        """
         log_id = plan.log.log_id
         if not any(log.log_id == log_id and log.config.is_compacted for log in self._logs.values()):
             return None
@@ -208,7 +216,10 @@ class Upkeep:
     # ── garbage collection and orphans ──
 
     async def collect_garbage(self) -> int:
-        """Purge deleted logs, find dead objects and delete their bytes; return how many objects those had."""
+        """Purge deleted logs, find dead objects and delete their bytes.
+
+        Return how many objects those had.
+        """
         options = self._options
         await self._fence_abandoned()
         while await self._meta.purge():

@@ -1,4 +1,7 @@
-"""What upkeep decides: which runs retention deletes, and which runs a merge takes. Pure."""
+"""What upkeep decides: which runs retention deletes, and which runs a merge takes.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ _READ_BYTES_EACH = 4096
 
 
 def runs_read_max(max_bytes: int, limit: int) -> int:
-    """Return how many runs a read plan looks at; smaller runs do not fill its budget, and the reader asks again."""
+    """Return how many runs a read plan looks at.
+
+    Smaller runs do not fill its budget, and the reader asks again.
+    """
     return min(limit, _READ_AT_LEAST + max_bytes // _READ_BYTES_EACH)
 
 
@@ -25,7 +31,9 @@ def expired_runs(
     retention_s: float | None,
     retention_bytes: int | None,
 ) -> int:
-    """Return how many of the ``oldest`` runs of a log retention deletes, at most ``RUNS_DELETED_MAX``.
+    """Return how many of the ``oldest`` runs of a log retention deletes.
+
+    There are ``RUNS_DELETED_MAX`` at most.
 
     Like Kafka with segments: the first run that must stay ends the search, and a log keeps at least
     ``retention_bytes``. Also like Kafka: records without timestamps are as old as what holds them.

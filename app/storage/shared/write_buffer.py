@@ -60,7 +60,10 @@ class PackedObject(NamedTuple):
 
 @dataclass(slots=True)
 class Rotation:
-    """The appends of one object, by partition. ``number`` counts the rotations of a broker, from 0."""
+    """The appends of one object, by partition.
+
+    ``number`` counts the rotations of a broker, from 0.
+    """
 
     number: int
     by_log: dict[SharedLog, list[QueuedAppend]] = field(default_factory=dict[SharedLog, list[QueuedAppend]])
@@ -117,7 +120,7 @@ def _run_of(log: SharedLog, appends: Sequence[QueuedAppend], position: int, leng
 
 
 class WriteBuffer:
-    """The appends since the last rotation, and the count of all bytes that are not committed yet."""
+    """The appends since the last rotation, and the count of uncommitted bytes."""
 
     def __init__(self, *, object_bytes: int, buffered_bytes_max: int) -> None:
         self._object_bytes = object_bytes
@@ -150,7 +153,7 @@ class WriteBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the object that is being filled is large enough to be written at once."""
+        """Return whether the object being filled is large enough to be written."""
         return self._rotation is not None and self._rotation.buffered_bytes >= self._object_bytes
 
     def take(self) -> Rotation | None:

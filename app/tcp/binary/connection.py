@@ -1,4 +1,6 @@
-"""A connection of the binary protocol: requests in order, responses in the same order.
+"""A connection of the binary protocol.
+
+Requests in order, responses in the same order.
 
 Requests take effect in the order in which they arrive. Most begin at once and may
 finish later. Those that change which topics exist (and a produce that creates one)
@@ -9,6 +11,9 @@ begins when the produces before it are answered, and so sees their records.
 ADR-0009 produces that arrive together for one topic are appended together, as one
 batch with one write, and answered with one write. That is what makes the simple
 protocol fast.
+
+It is one class in one file, because the order of requests and responses is kept by all of its methods
+together.
 """
 
 from __future__ import annotations
@@ -146,7 +151,7 @@ class BinaryConnection(Connection[Frame]):
     # ── login ──
 
     def _refuse(self, frame_type: int, reason: str) -> None:
-        """Answer a client that is not logged in, in the form of the response that it expects, and close."""
+        """Answer a client without a login in its own response format, and close."""
         response = m.ErrorResponse(
             response_type=frame_type + 1 if frame_type in m.REQUESTS else m.MessageType.ERROR,
             code=ErrorCode.SASL_AUTHENTICATION_FAILED,
@@ -301,7 +306,7 @@ class BinaryConnection(Connection[Frame]):
             self.answer_later(self._produced(pending, len(values)))
 
     def _note_produce(self, future: asyncio.Future[None] | None) -> None:
-        """Let later reads of this connection begin after a produce that is still on its way."""
+        """Let later reads of this connection wait for a produce on its way."""
         if future is None or future.done():
             return
         if self._produces is None:
@@ -312,7 +317,10 @@ class BinaryConnection(Connection[Frame]):
     async def _after_produces(
         self, produces: Collection[asyncio.Future[None]], read: Coroutine[Any, Any, Buffers]
     ) -> Buffers:
-        """Read when the produces before it are answered; no later request begins before the read."""
+        """Read when the produces before it are answered.
+
+        No later request begins before the read.
+        """
         try:
             await asyncio.wait(produces)
         except asyncio.CancelledError:

@@ -57,7 +57,10 @@ HANDLERS: dict[type[m.Request], Callable[[BinaryListener, Any], Answer]] = {
 
 
 def answer_bytes_max(listener: BinaryListener, request: m.Request) -> int | None:
-    """Return about how large the response to a read may be; None for requests that do not read."""
+    """Return about how large the response to a read may be.
+
+    None for requests that do not read.
+    """
     match request:
         case m.ConsumeRequest():
             return simple.CONSUME_BYTES_MAX
@@ -74,7 +77,7 @@ def answer_bytes_max(listener: BinaryListener, request: m.Request) -> int | None
 
 
 def reads_records(request: m.Request) -> bool:
-    """Return whether the response carries records, which count for the quota of consumers."""
+    """Return whether the response carries records, which consumers' quotas count."""
     return isinstance(
         request,
         m.ConsumeRequest

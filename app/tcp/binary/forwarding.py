@@ -1,4 +1,4 @@
-"""Forward frames about groups to the coordinator of the groups, and serve those that other brokers forward.
+"""Forward frames about groups to their coordinator, and serve forwarded ones.
 
 The listener does not know how a frame travels: a ``GroupForwarding`` is given to it.
 """
@@ -37,7 +37,10 @@ GROUP_REQUESTS = (
 
 
 def handle(listener: BinaryListener, request: m.Request, frame: Frame, client: ForwardedClient) -> Answer:
-    """Hand a request to its handler, or forward it to the coordinator of the groups. Raises ``SteleError``."""
+    """Hand a request to its handler, or forward it to the coordinator of the groups.
+
+    Raises ``SteleError``.
+    """
     forwarding = listener.forwarding
     if forwarding is not None and isinstance(request, GROUP_REQUESTS):
         member = forwarding.target(request.group)
@@ -49,7 +52,7 @@ def handle(listener: BinaryListener, request: m.Request, frame: Frame, client: F
 async def serve_frame(
     listener: BinaryListener, frame_type: int, body: bytes, client: ForwardedClient
 ) -> bytes:
-    """Serve a frame that another broker forwards, and return the frame of the response."""
+    """Serve a frame from another broker, and return the frame of the response."""
     access = listener.security.access(client.principal, client.host)
     own = replace(listener, access=access)
     try:

@@ -1,4 +1,6 @@
-"""What a client of the binary listener must be allowed to do, per message. One without a row is refused.
+"""What a client of the binary listener must be allowed to do, per message.
+
+One without a row is refused.
 
 Whether something exists is never looked at before the right. METADATA and FETCH of
 several topics are refused topic by topic, in their handlers. AUTHENTICATE needs no right.
@@ -45,7 +47,7 @@ class Guard:
 
 
 def check_produce(listener: BinaryListener, access: Access, topic: str) -> None:
-    """Check the right to write to ``topic``, and to create it if that is what the write would do."""
+    """Check the right to write to ``topic``, and to create it where that is needed."""
     access.require(WRITE_TOPIC, topic)
     broker = listener.broker
     if not broker.has_topic(topic) and broker.settings.auto_create_topics_enable:

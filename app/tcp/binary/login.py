@@ -1,4 +1,4 @@
-"""The login of one connection of the binary protocol (ADR-0033): which requests may begin, and AUTHENTICATE.
+"""The login of a binary connection: AUTHENTICATE, and what may begin (ADR-0033).
 
 ::
 
@@ -83,7 +83,10 @@ class BinaryLogin:
         return self._is_required and self.principal.is_anonymous
 
     def refusal(self, now_ms: Callable[[], int]) -> str | None:
-        """Return why a request other than AUTHENTICATE ends the connection, None if it may begin."""
+        """Return why a request other than AUTHENTICATE ends the connection.
+
+        None if it may begin.
+        """
         if self.must_login:
             return LOGIN_REQUIRED
         if self._expires_ms is not None and now_ms() >= self._expires_ms:

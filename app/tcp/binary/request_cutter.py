@@ -78,7 +78,7 @@ class BinaryRequestCutter:
         return None
 
     def take_values(self, topic: bytes, *, bytes_max: int, overhead_bytes: int) -> list[bytes]:
-        """Take the values of the PRODUCE frames that follow, for the topic of the frame before.
+        """Take the values of the PRODUCE frames that follow for the same topic.
 
         ``topic`` is the topic with its length, as in the body of that frame. A frame
         ends the run if it differs in any way, is not whole, or if its value with

@@ -1,4 +1,7 @@
-"""An API of the Kafka protocol: its key, the versions that are served, its two messages."""
+"""An API of the Kafka protocol.
+
+Its key, the versions that are served, its two messages.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A connection of the Kafka protocol: requests in order, responses in the same order.
+"""A connection of the Kafka protocol.
+
+Requests in order, responses in the same order.
 
 A request begins when the one before it has begun. Beginning decides the order: it
 appends, joins or looks at the log. The request then waits in the background for a
@@ -22,6 +24,7 @@ from stele.wire.schema import MalformedMessage
 from ...broker.produce import PendingProduce
 from ...broker.quotas.machine import QuotaClient
 from ...errors import SteleError
+from ...security.acl import WRITE_TOPIC
 from ...security.authorizer import Access
 from ...security.principal import Principal
 from ...settings import Settings
@@ -51,7 +54,10 @@ PLAIN_REQUEST_BYTES_MAX = 4 * 1024 * 1024
 
 
 def _guarded(served: Served, guard: Guard) -> Served:
-    """Return ``served`` with its guard before the handler, so that what checks is timed and charged with it."""
+    """Return ``served`` with its guard before the handler.
+
+    So the checks are timed and charged with the request.
+    """
     handle, check = served.handle, guard.check
 
     def checked(context: Context, request: Any) -> Answer:
@@ -112,7 +118,10 @@ class KafkaConnection(Connection[memoryview]):
         self._asked_for: Principal | None = None
 
     def unreadable(self, reason: str) -> None:
-        """End the connection after the responses to earlier requests: no later one can be answered."""
+        """End the connection after the responses to earlier requests.
+
+        No later one can be answered.
+        """
         logger.warning("kafka: %s is closed: %s", self.peer, reason)
         self.discard_requests()
         self.close_after_answers()
@@ -206,11 +215,11 @@ class KafkaConnection(Connection[memoryview]):
             self._begin_login(None, SERVED[SASL_AUTHENTICATE], sasl, bytes(request))
             return
         frame, head = request, read_head(request)
-        if head.api_key == PRODUCE_KEY and self._produce_directly(frame, head):
-            return
         if sasl is not None and (refusal := sasl.refusal(head.api_key, self._now_ms())) is not None:
             # Nothing of it is parsed.
             self.unreadable(refusal)
+            return
+        if head.api_key == PRODUCE_KEY and self._produce_directly(frame, head):
             return
         served = SERVED.get(head.api_key)
         if served is None or not served.api.serves(head.version):
@@ -271,16 +280,12 @@ class KafkaConnection(Connection[memoryview]):
             self._answer_later(head, served, message, cast("Coroutine[Any, Any, Any]", answer))
 
     def _produce_directly(self, frame: memoryview, head: RequestHead) -> bool:
-        """Handle a Produce in the short way (``direct_produce``); False if it must take the generic one."""
-        listener = self._listener
-        broker, security = listener.broker, listener.security
-        if (
-            self._sasl is not None
-            or self._tracers
-            or security.authorizer is not None
-            or broker.quotas.is_active
-            or broker.is_produce_queue_full
-        ):
+        """Handle a Produce in the short way (``direct_produce``).
+
+        False if it must take the generic one.
+        """
+        broker = self._listener.broker
+        if self._tracers or broker.quotas.is_active or broker.is_produce_queue_full:
             return False
         if self._routes is None:
             self._routes = Routes()
@@ -295,6 +300,9 @@ class KafkaConnection(Connection[memoryview]):
                 return False
             name = topic.name
         elif not broker.has_topic(name):
+            return False
+        access = self._access_now()
+        if access is not None and not access.was_allowed(WRITE_TOPIC, name):
             return False
         if route.client_id:
             self.client_id = route.client_id

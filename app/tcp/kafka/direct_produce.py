@@ -1,4 +1,6 @@
-"""The short way of the commonest request: a Produce of one batch for one partition, without a transaction.
+"""The short way of the commonest request.
+
+A Produce of one batch for one partition, without a transaction.
 
 A client sends the same request again and again: all bytes before the records are the same, except the correlation
 id. The first such request is decoded, and those bytes are kept with its meaning (a *route*) and with the bytes of its
@@ -46,7 +48,10 @@ _MARKED = (0x1A2B3C4D5E6F7081, 0x1A2B3C4D5E6F7082, 0x1A2B3C4D5E6F7083)
 
 @dataclass(slots=True)
 class Route:
-    """What the bytes before the records say, and the response to them without its numbers."""
+    """The meaning of the bytes before the records, and a template of the response.
+
+    The template lacks its numbers.
+    """
 
     version: int
     topic: str
@@ -66,7 +71,10 @@ class Route:
         return self.version >= _FIRST_WITH_TOPIC_IDS
 
     def response(self, correlation_id: int, placed: tuple[int, int, int]) -> bytes:
-        """Return the response to a produce without an error; ``placed`` is as ``PendingProduce.placed`` returns it."""
+        """Return the response to a produce without an error.
+
+        ``placed`` is as ``PendingProduce.placed`` returns it.
+        """
         frame = bytearray(self.template)
         _SIZE.pack_into(frame, 4, correlation_id)
         _OFFSETS.pack_into(frame, self.position, *placed)
@@ -88,7 +96,7 @@ class Routes:
         return len(self._by_prefix)
 
     def match(self, frame: memoryview, request_timeout_ms: int) -> tuple[Route, memoryview] | None:
-        """Return the route of a request and its records, None if it must go the generic way."""
+        """Return a request's route and its records, or None for the generic way."""
         length = self._length
         route = None
         if length and length < len(frame):
@@ -112,7 +120,10 @@ def _prefix(frame: memoryview, length: int) -> bytes:
 
 
 def _learn(frame: memoryview, request_timeout_ms: int) -> tuple[Route, int] | None:
-    """Decode a request in the generic way; return its route and the bytes before the length of the records."""
+    """Decode a request in the generic way.
+
+    Return its route and the bytes before the length of the records.
+    """
     version = int.from_bytes(frame[2:4], "big", signed=True)
     if not FIRST_VERSION <= version <= API.versions[1]:
         return None
@@ -158,7 +169,7 @@ def _learn(frame: memoryview, request_timeout_ms: int) -> tuple[Route, int] | No
 def _template(
     name: str, topic_id: bytes, partition: int, version: int, *, flexible: bool
 ) -> tuple[bytes, int]:
-    """Return the response to a produce with offsets that mark their position, and that position."""
+    """Return a response with marked offsets, and the position of the marks."""
     base_offset, log_append_time_ms, log_start_offset = _MARKED
     response = ProduceResponse(
         responses=[
@@ -185,7 +196,10 @@ def _template(
 
 
 def _records(frame: memoryview, length: int, *, flexible: bool) -> memoryview | None:
-    """Return the records after the first ``length`` bytes of ``frame``; None if the generic way must look at them."""
+    """Return the records after the first ``length`` bytes of ``frame``.
+
+    None if the generic way must look at them.
+    """
     end = len(frame)
     try:
         if flexible:

@@ -169,7 +169,10 @@ def _answer_api_versions(context: Context, request: ApiVersionsRequest) -> ApiVe
 
 
 def unsupported_api_versions() -> ApiVersionsResponse:
-    """Return the response to a version of ApiVersions that is not served; it is encoded as v0."""
+    """Return the response to a version of ApiVersions that is not served.
+
+    It is encoded as v0.
+    """
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[row for row in _ADVERTISED if row.api_key == API_VERSIONS_KEY],

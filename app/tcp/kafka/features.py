@@ -1,4 +1,6 @@
-"""The table of features that ApiVersions finalizes: one row per feature (ADR-0021).
+"""The table of features that ApiVersions finalizes.
+
+One row per feature (ADR-0021).
 
 Clients choose protocols by what is finalized, so a feature has a row exactly if its APIs
 are served. All levels are fixed, and UpdateFeatures refuses to change them.

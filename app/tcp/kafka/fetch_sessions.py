@@ -42,7 +42,10 @@ PartitionKey = tuple[str | bytes, int]
 
 
 def next_epoch(epoch: int) -> int:
-    """Return the epoch after ``epoch``; 1 after the largest, because 0 begins a session."""
+    """Return the epoch after ``epoch``.
+
+    1 after the largest, because 0 begins a session.
+    """
     return 1 if epoch == _EPOCH_MAX else epoch + 1
 
 
@@ -64,7 +67,7 @@ class Watch(Protocol):
 
 @dataclass(slots=True, eq=False)
 class FetchedPartition:
-    """One partition of a request or a session, and what the session last answered for it.
+    """A partition of a request or session, and the session's last answer for it.
 
     ``topic`` is empty while no topic has this id. With ``is_by_id`` the request named
     the topic by its id, which may be all zeros.
@@ -143,7 +146,7 @@ class FetchSession:
     def update(
         self, requested: Mapping[PartitionKey, FetchedPartition], forgotten: Iterable[PartitionKey]
     ) -> None:
-        """Add and change the partitions in ``requested``, then remove those in ``forgotten``."""
+        """Add and change the ``requested`` partitions, then remove the ``forgotten`` ones."""
         for key, partition in requested.items():
             known = self._partitions.get(key)
             if known is None:
@@ -175,7 +178,7 @@ class FetchSession:
         self._watch((partition.topic_id, partition.index), partition)
 
     def candidates(self) -> list[FetchedPartition]:
-        """Return the partitions that may have something new, in the order in which to read them."""
+        """Return the partitions that may have news, in the order in which to read them."""
         for name in self.watch.take():
             key = self._keys.get(name)
             if key is not None:
@@ -219,7 +222,9 @@ def _turn(partition: FetchedPartition) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What to do with a request: refuse it, fetch for ``session``, or fetch without a session.
+    """What to do with a request.
+
+    Refuse it, fetch for ``session``, or fetch without a session.
 
     In the last case the request may begin a session if ``may_begin``.
     """
@@ -310,7 +315,10 @@ class FetchSessionCache:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> int:
-        """Begin a session whose first response is made; return its id, or 0 if there is no room."""
+        """Begin a session whose first response is made.
+
+        Return its id, or 0 if there is no room.
+        """
         if not self._make_room(len(partitions), is_privileged=is_privileged, now_ms=now_ms):
             return NO_SESSION_ID
         session_id = self._random_id()

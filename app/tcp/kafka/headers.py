@@ -37,7 +37,10 @@ class RequestHead(NamedTuple):
 
 
 def read_head(frame: memoryview) -> RequestHead:
-    """Read the fixed part of the header of a ``frame`` of at least ``REQUEST_BYTES_MIN`` bytes."""
+    """Read the fixed part of the header of a ``frame``.
+
+    The frame has at least ``REQUEST_BYTES_MIN`` bytes.
+    """
     return RequestHead(*_FIXED.unpack_from(frame))
 
 
@@ -59,7 +62,10 @@ def read_client_id(frame: memoryview, *, flexible: bool) -> tuple[str, int]:
 
 
 def response_head(correlation_id: int, *, flexible: bool) -> bytearray:
-    """Return the size, still zero, and the header of a response; the caller appends the body."""
+    """Return the size, still zero, and the header of a response.
+
+    The caller appends the body.
+    """
     head = bytearray(9 if flexible else 8)
     SIZE.pack_into(head, 4, correlation_id)
     return head

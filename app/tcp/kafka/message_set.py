@@ -1,4 +1,4 @@
-"""Message sets: Kafka's formats before record batches (magic 0 and 1), to and from batches.
+"""Convert Kafka's message sets (magic 0 and 1) to and from record batches.
 
 Numbers are big-endian. A set is a sequence of messages without a count::
 

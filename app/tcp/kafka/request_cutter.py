@@ -23,7 +23,10 @@ class KafkaRequestCutter:
         self._position = 0
 
     def limit(self, frame_bytes_max: int, *, frame_bytes_min: int = REQUEST_BYTES_MIN) -> None:
-        """Change the bounds of the frames from the next one on; bare SASL tokens may be empty."""
+        """Change the bounds of the frames from the next one on.
+
+        Bare SASL tokens may be empty.
+        """
         self._frame_bytes_max = frame_bytes_max
         self._frame_bytes_min = frame_bytes_min
 

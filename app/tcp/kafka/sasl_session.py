@@ -1,4 +1,6 @@
-"""SASL on one connection of the Kafka protocol: when a client logs in, again (KIP-368), and when it may not.
+"""SASL on one connection of the Kafka protocol.
+
+When a client logs in, again (KIP-368), and when it may not.
 
 Which requests may begin follows Apache Kafka's SaslServerAuthenticator::
 
@@ -36,7 +38,10 @@ _NO_HANDSHAKE = "SaslAuthenticate was sent without a SaslHandshake before it"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What to send; ``raw`` are the bytes for a client that sends bare tokens, None for no answer."""
+    """What to send.
+
+    ``raw`` are the bytes for a client that sends bare tokens, None for no answer.
+    """
 
     response: SaslAuthenticateResponse
     raw: bytes | None
@@ -88,7 +93,10 @@ class SaslSession:
         return None
 
     def handshake(self, mechanism: str, version: int, now_ms: int) -> tuple[SaslHandshakeResponse, bool]:
-        """Choose the mechanism. Returns the response, and whether the connection ends with it."""
+        """Choose the mechanism.
+
+        Returns the response, and whether the connection ends with it.
+        """
         offered = self._authenticator.mechanisms
 
         def answer(code: ErrorCode, *, is_last: bool = False) -> tuple[SaslHandshakeResponse, bool]:

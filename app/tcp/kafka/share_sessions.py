@@ -1,4 +1,4 @@
-"""Share sessions (KIP-932): the broker remembers what a member of a share group reads.
+"""Share sessions, which remember what a share group's member reads (KIP-932).
 
 This is a state machine without I/O. A session belongs to a member and to a connection: a request with
 epoch 0 begins it, those with 1, 2, … name only what changed, and -1 ends it. When the connection ends,
@@ -28,7 +28,10 @@ class SharedPartition(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ShareSession:
-    """What one member reads. ``epoch`` is that of its next request; ``connection`` the number of its connection."""
+    """What one member reads.
+
+    ``epoch`` is that of its next request; ``connection`` the number of its connection.
+    """
 
     group: str
     member_id: str
@@ -64,7 +67,7 @@ class ShareSessions:
         return len(self._sessions)
 
     def begin(self, group: str, member_id: str, connection: int) -> ShareSession | ErrorCode:
-        """Begin a session for a request with epoch 0, in place of the one that the member had."""
+        """Begin a session for epoch 0, which replaces the member's earlier one."""
         self._drop(self._sessions.get((group, member_id)))
         if len(self._sessions) >= self._sessions_max:
             return ErrorCode.SHARE_SESSION_LIMIT_REACHED

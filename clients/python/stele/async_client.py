@@ -1,4 +1,6 @@
-"""The asyncio client for single calls, the base of ``AsyncProducer`` and ``AsyncConsumer``.
+"""The asyncio client for single calls.
+
+It is the base of ``AsyncProducer`` and ``AsyncConsumer``.
 
 One class holds every call that a program may make, because that is how it is used and looked up; a
 method is a signature, its documentation, and a line or two over ``operations``.
@@ -261,7 +263,9 @@ class AsyncClient:
         partition: int | None = None,
         timeout_s: float | None = None,
     ) -> Record[bytes] | None:
-        """Return the newest record of ``key`` in a compacted topic; None if there is none, or it was deleted.
+        """Return the newest record of ``key`` in a compacted topic.
+
+        None if there is none, or it was deleted.
 
         Without ``partition`` all partitions are looked at. If several have records of the
         key, the record with the newest timestamp counts.
@@ -296,7 +300,9 @@ class AsyncClient:
         value: Deserializer[Any] | None = None,
         **settings: Unpack[TableSettings],
     ) -> AsyncTable[Any, Any]:
-        """Open a compacted topic as a mapping that follows its changes; see ``AsyncTable`` and ``TableOptions``.
+        """Open a compacted topic as a mapping that follows its changes.
+
+        See ``AsyncTable`` and ``TableOptions``.
 
         ``key`` and ``value`` are deserializers; without them, keys and values are bytes.
         """
@@ -446,7 +452,7 @@ class AsyncClient:
         return AsyncGroup(own, group, *topics, **options)
 
     def queue(self, group: str, *topics: str, **options: Unpack[QueueSettings]) -> AsyncQueue:
-        """Take single records of ``topics`` as one of the readers of the share group ``group``.
+        """Take single records of ``topics`` as a reader of the share group ``group``.
 
         See ``AsyncQueue`` and ``QueueOptions``. Over HTTP only.
         """
@@ -482,7 +488,10 @@ class AsyncClient:
         await self.call(groups.LeaveGroup(group=group, member_id=member.member_id))
 
     async def claim(self, group: str, member: Membership, partition: TopicPartition) -> None:
-        """Become the owner of a partition that is assigned to ``member``. Raises GroupError."""
+        """Become the owner of a partition that is assigned to ``member``.
+
+        Raises GroupError.
+        """
         operation = groups.Claim(
             group=group, member_id=member.member_id, generation=member.generation, partition=partition
         )
@@ -522,7 +531,7 @@ class AsyncClient:
     # ── the broker ──
 
     async def flush(self, topic: str | None = None) -> None:
-        """Wait until everything appended before the call is on disk, in ``topic`` or in all."""
+        """Wait until everything appended before is on disk, in ``topic`` or in all."""
         await self.call(topics.Flush(topic=topic))
 
     async def metadata(self) -> ClusterMetadata:
@@ -549,5 +558,8 @@ class AsyncClient:
     async def simple_consume(
         self, topic: str, offset: int, batch_size: int = 100
     ) -> tuple[list[tuple[int, bytes]], int]:
-        """Read up to ``batch_size`` messages of partition 0: ``([(offset, data)…], next offset)``."""
+        """Read up to ``batch_size`` messages of partition 0.
+
+        The result is ``([(offset, data)…], next offset)``.
+        """
         return await self.call(SimpleConsume(topic=topic, offset=offset, batch_size=batch_size))

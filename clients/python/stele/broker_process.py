@@ -46,7 +46,10 @@ class BrokerStartError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerTls:
-    """The TLS of all listeners of a broker, and the CA that its clients trust; files in PEM."""
+    """The TLS of all listeners of a broker, and the CA that its clients trust.
+
+    Files in PEM.
+    """
 
     certificate_file: Path
     key_file: Path
@@ -65,7 +68,10 @@ class BrokerTls:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLogin:
-    """A user of a broker all of whose listeners require logins; access rules do not hold for it."""
+    """A user of a broker all of whose listeners require logins.
+
+    Access rules do not hold for it.
+    """
 
     user: str = "test"
     password: str = field(default="a-password-for-tests", repr=False)
@@ -112,7 +118,10 @@ class BrokerProcess:
 
     @property
     def http_url(self) -> str:
-        """``https://`` if the broker has TLS; without the options of a URL, so that paths can be added."""
+        """``https://`` if the broker has TLS.
+
+        Without the options of a URL, so that paths can be added.
+        """
         return f"{'http' if self.tls is None else 'https'}://{self._userinfo}{self.host}:{self.http_port}"
 
     @property

@@ -257,7 +257,9 @@ class Client:
         partition: int | None = None,
         timeout_s: float | None = None,
     ) -> Record[bytes] | None:
-        """Return the newest record of ``key`` in a compacted topic; None if there is none, or it was deleted.
+        """Return the newest record of ``key`` in a compacted topic.
+
+        None if there is none, or it was deleted.
 
         Without ``partition`` all partitions are looked at. If several have records of the
         key, the record with the newest timestamp counts.
@@ -292,7 +294,9 @@ class Client:
         value: Deserializer[Any] | None = None,
         **settings: Unpack[TableSettings],
     ) -> Table[Any, Any]:
-        """Open a compacted topic as a mapping that follows its changes; see ``Table`` and ``TableOptions``.
+        """Open a compacted topic as a mapping that follows its changes.
+
+        See ``Table`` and ``TableOptions``.
 
         ``key`` and ``value`` are deserializers; without them, keys and values are bytes.
         """
@@ -428,7 +432,7 @@ class Client:
         return Group(own, group, *topics, **options)
 
     def queue(self, group: str, *topics: str, **options: Unpack[QueueSettings]) -> Queue:
-        """Take single records of ``topics`` as one of the readers of the share group ``group``.
+        """Take single records of ``topics`` as a reader of the share group ``group``.
 
         See ``Queue`` and ``QueueOptions``. Over HTTP only.
         """
@@ -464,7 +468,10 @@ class Client:
         self.call(groups.LeaveGroup(group=group, member_id=member.member_id))
 
     def claim(self, group: str, member: Membership, partition: TopicPartition) -> None:
-        """Become the owner of a partition that is assigned to ``member``. Raises GroupError."""
+        """Become the owner of a partition that is assigned to ``member``.
+
+        Raises GroupError.
+        """
         operation = groups.Claim(
             group=group, member_id=member.member_id, generation=member.generation, partition=partition
         )
@@ -504,7 +511,7 @@ class Client:
     # ── the broker ──
 
     def flush(self, topic: str | None = None) -> None:
-        """Wait until everything appended before the call is on disk, in ``topic`` or in all."""
+        """Wait until everything appended before is on disk, in ``topic`` or in all."""
         self.call(topics.Flush(topic=topic))
 
     def metadata(self) -> ClusterMetadata:
@@ -537,5 +544,8 @@ class Client:
     def simple_consume(
         self, topic: str, offset: int, batch_size: int = 100
     ) -> tuple[list[tuple[int, bytes]], int]:
-        """Read up to ``batch_size`` messages of partition 0: ``([(offset, data)…], next offset)``."""
+        """Read up to ``batch_size`` messages of partition 0.
+
+        The result is ``([(offset, data)…], next offset)``.
+        """
         return self.call(SimpleConsume(topic=topic, offset=offset, batch_size=batch_size))

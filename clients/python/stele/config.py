@@ -1,4 +1,7 @@
-"""The broker's URL, the login, the TLS files and the timeouts of a client, from arguments or the environment."""
+"""URL, login, TLS files and timeouts of a client.
+
+They come from arguments or the environment.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ class TlsFiles:
         )
 
     def or_else(self, other: TlsFiles) -> TlsFiles:
-        """Return these files, and those of ``other`` where none is named. A certificate brings its key."""
+        """Return these files, and those of ``other`` where none is named.
+
+        A certificate brings its key.
+        """
         pair = self if self.certificate_file else other
         return TlsFiles(
             ca_file=self.ca_file or other.ca_file,
@@ -87,7 +93,9 @@ class ClientConfig:
 
     @property
     def endpoint(self) -> Endpoint:
-        """The parsed URL, with the login and the TLS files of arguments, URL and environment.
+        """The parsed URL, with login and TLS files.
+
+        They come from arguments, URL and environment.
 
         Raises:
             ValueError: a password is missing, or a file with a secret cannot be used.
@@ -106,7 +114,9 @@ _USE_TLS = "write stele+tls://HOST:PORT or https://HOST:PORT"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A parsed URL; ``http_url`` is the base URL if the transport is HTTP, ``tls`` is None without TLS.
+    """A parsed URL.
+
+    ``http_url`` is the base URL if the transport is HTTP, ``tls`` is None without TLS.
 
     ``others`` are the further brokers of a URL that names several.
     """
@@ -126,7 +136,10 @@ class Endpoint:
 
     @classmethod
     def parse(cls, url: str) -> Endpoint:
-        """Parse a URL of the schemes ``stele``, ``stele+tls``, ``http`` and ``https``. Raises ValueError for others."""
+        """Parse a URL of the schemes ``stele``, ``stele+tls``, ``http`` and ``https``.
+
+        Raises ValueError for others.
+        """
         try:
             parts = urlsplit(url)
         except ValueError as error:
@@ -165,13 +178,19 @@ class Endpoint:
 
 
 def shown_url(url: str) -> str:
-    """Return ``url`` without user and password, for messages; a malformed one may lose more."""
+    """Return ``url`` without user and password, for messages.
+
+    A malformed one may lose more.
+    """
     scheme, slashes, rest = url.partition("://")
     return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
 
 
 def has_password(url: str) -> bool:
-    """Return whether ``url`` holds a password, which does not belong on a command line."""
+    """Return whether ``url`` holds a password, which must not be an argument.
+
+    Arguments are visible to other users of the machine.
+    """
     try:
         return urlsplit(url).password is not None
     except ValueError:

@@ -1,4 +1,6 @@
-"""Who a client is: a user and password, an API key, or a token, from arguments, the URL or the environment.
+"""Who a client is.
+
+A user and password, an API key, or a token, from arguments, the URL or the environment.
 
 No secret is in a ``repr``, an error message or a log line.
 """
@@ -54,7 +56,9 @@ NO_CREDENTIALS = Credentials()
 
 
 class LoginOptions(TypedDict, total=False):
-    """The arguments of a client that log in: a user with one of the passwords, a key, or a token.
+    """The arguments of a client that log in.
+
+    A user with one of the passwords, a key, or a token.
 
     ``user`` may stand in the URL (``stele://user@host``) or in STELE_USER. Without
     ``password`` and ``password_file``, the password is in STELE_PASSWORD, or in the file that
@@ -86,7 +90,9 @@ def given_credentials(options: LoginOptions) -> Credentials:
 
 
 def resolve(given: Credentials, of_url: Credentials, environment: Mapping[str, str]) -> Credentials:
-    """Return what to log in with: arguments come first, then the URL, then the environment.
+    """Return what to log in with.
+
+    Arguments come first, then the URL, then the environment.
 
     A user takes its password from wherever there is one, in the same order.
 

@@ -63,7 +63,10 @@ class SteleClientError(Exception):
         self.code = self.default_code if code is None else code
 
     def twin(self) -> Self:
-        """Return a copy for another caller, because raising adds a traceback to the instance."""
+        """Return a copy for another caller.
+
+        Raising adds a traceback to the instance.
+        """
         return _rebuild(type(self), self.args, self.__dict__)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -130,7 +133,7 @@ class InvalidRequestError(SteleClientError):
 
 
 class OffsetOutOfRangeError(SteleClientError):
-    """``log_start_offset`` and ``high_watermark`` are -1 if the broker did not send them."""
+    """``log_start_offset`` and ``high_watermark`` are -1 if not sent."""
 
     default_code = ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -216,7 +219,7 @@ class TransactionError(ProducerStateError):
 
 
 class TransactionFencedError(TransactionError):
-    """Another producer began with this transactional id, or the transaction took too long.
+    """Another producer has the transactional id, or the transaction took too long.
 
     Nothing of the transaction was or will be committed.
     """
@@ -256,7 +259,9 @@ class SerializationError(SteleClientError):
 
 
 class DeserializationError(SteleClientError):
-    """A deserializer rejected the value of ``record``; its bytes are in ``record.value``.
+    """A deserializer rejected the value of ``record``.
+
+    Its bytes are in ``record.value``.
 
     The consumer's position is past the record: continue to skip it.
     """

@@ -112,7 +112,9 @@ def consumer_for(
 
 @asynccontextmanager
 async def stele_lifespan(app: FastAPI) -> AsyncGenerator[None]:
-    """Flush and close what the dependencies opened: ``FastAPI(lifespan=stele_lifespan)``.
+    """Flush and close what the dependencies opened.
+
+    Use it as ``FastAPI(lifespan=stele_lifespan)``.
 
     In your own lifespan, call ``stele.shared.close_shared`` at the end.
     """
@@ -123,7 +125,10 @@ async def stele_lifespan(app: FastAPI) -> AsyncGenerator[None]:
 
 
 def add_error_handler(app: FastAPI) -> None:
-    """Answer SteleClientErrors with a problem document: 503 if retriable, otherwise 500."""
+    """Answer SteleClientErrors with a problem document.
+
+    503 if retriable, otherwise 500.
+    """
     app.add_exception_handler(SteleClientError, _problem)
 
 

@@ -99,7 +99,7 @@ class RecordMetadata:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionCompaction:
-    """How much of a compacted partition is new since its last pass, and what the cleaner does about it.
+    """The dirty part of a compacted partition, and what the cleaner does about it.
 
     ``dirty_ratio`` is 0 to 1. ``cleaner`` is ``off``, ``running``, ``failed``, ``due`` or ``idle``.
     """
@@ -184,7 +184,10 @@ class LeasedPartition:
 
 @dataclass(slots=True, kw_only=True)
 class SkippedRecords:
-    """The records ``[offset, next_offset)`` that retention deleted before the group read them."""
+    """Records ``[offset, next_offset)`` that were deleted before the group read them.
+
+    Retention deleted them.
+    """
 
     topic: str
     partition: int
@@ -208,7 +211,9 @@ class Polled:
 
 @dataclass(slots=True, kw_only=True)
 class SharePolled:
-    """Records of a share group under a lock, each with the number of its deliveries, this one included.
+    """Records of a share group under a lock, with their delivery counts.
+
+    The count includes this delivery.
 
     ``lock`` is None if no record came in time. Times in ms.
     """
@@ -220,7 +225,10 @@ class SharePolled:
 
 @dataclass(slots=True, kw_only=True)
 class Redriven:
-    """How many dead letters were redriven, how many had lost their record, and whether there are more."""
+    """Counts of redriven and of lost dead letters, and whether there are more.
+
+    A letter is lost if its record is gone.
+    """
 
     redriven: int
     lost: int
@@ -229,7 +237,10 @@ class Redriven:
 
 @dataclass(slots=True, kw_only=True)
 class GroupMember:
-    """``epoch`` is None unless the broker assigns the partitions of the group (type ``consumer``)."""
+    """``epoch`` is None unless the group has type ``consumer``.
+
+    The broker assigns the partitions of such a group.
+    """
 
     member_id: str
     client_id: str

@@ -21,7 +21,10 @@ _producers: dict[tuple[_Key, object], AsyncProducer[Any]] = {}
 
 
 def shared_client(url: str | None = None) -> AsyncClient:
-    """Return the shared client for ``url``, or the environment's; it connects on first use."""
+    """Return the shared client for ``url``, or the environment's.
+
+    It connects on first use.
+    """
     key = _key(url)
     client = _clients.get(key)
     if client is None:
@@ -44,7 +47,9 @@ def _forget_closed_loops() -> None:
 def shared_producer(
     owner: object, make: Callable[[AsyncClient], AsyncProducer[V]], url: str | None = None
 ) -> AsyncProducer[V]:
-    """Return the shared producer of ``owner``, created with ``make`` over the shared client.
+    """Return ``owner``'s shared producer, created with ``make`` if needed.
+
+    It uses the shared client.
 
     ``close_shared`` flushes it before it closes the client.
     """

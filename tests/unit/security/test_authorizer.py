@@ -70,6 +70,18 @@ async def test_a_change_counts_at_once_for_accesses_that_exist() -> None:
     await authorizer.acls.close()
 
 
+async def test_what_was_allowed_is_so_until_a_rule_changes() -> None:
+    authorizer = await authorizer_over([rule()])
+    access = authorizer.access("kafka", ALICE, HOST)
+    assert not access.was_allowed(READ_TOPIC, "orders"), "nobody has asked"
+    assert access.allows(READ_TOPIC, "orders")
+    assert access.was_allowed(READ_TOPIC, "orders")
+    assert not access.allows(WRITE_TOPIC, "orders")
+    assert not access.was_allowed(WRITE_TOPIC, "orders")
+    await authorizer.acls.add([rule(permission=Permission.DENY)])
+    assert not access.was_allowed(READ_TOPIC, "orders")
+
+
 async def test_the_rules_that_are_left_decide_as_if_there_had_been_no_others() -> None:
     """Kafka lost denials when another rule of the same resource was removed (CVE-2024-27309)."""
     rng = random.Random("changes of rules")

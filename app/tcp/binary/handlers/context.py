@@ -21,7 +21,10 @@ class GroupForwarding(Protocol):
     """Forwards frames about a group to the broker that coordinates it."""
 
     def target(self, group: str) -> Member | None:
-        """Return the other broker that coordinates a group, None if this one does or none is known to."""
+        """Return the other broker that coordinates a group.
+
+        None if this one does, or none is known to.
+        """
         ...
 
     def send(
@@ -33,7 +36,9 @@ class GroupForwarding(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryListener:
-    """What all connections share: the broker, the groups, the transactions, and where clients reach this listener.
+    """What all connections share.
+
+    The broker, the groups, the transactions, and where clients reach this listener.
 
     With access rules, each connection has a copy with the ``access`` of its client.
     """

@@ -1,4 +1,6 @@
-"""What a client of the Kafka listener must be allowed to do, per API. Reading order:
+"""What a client of the Kafka listener must be allowed to do, per API.
+
+Reading order:
 
 - ``refusals``       responses that refuse, and changes of responses that come later
 - ``rights``         guards that many APIs share: one right, or one per topic

@@ -83,7 +83,7 @@ LIST_GROUPS = Guard((DESCRIBE_GROUP, DESCRIBE_CLUSTER), _check_list_groups)
 
 
 def on_described_groups(response: type, field: str) -> Guard:
-    """Return the guard of an API that describes the groups whose names are in ``field``."""
+    """Return the guard of an API that describes the groups named in ``field``."""
     group = item_type(response, "groups")
 
     def check(context: Context, request: Any, handle: Handle) -> Answer:
@@ -111,7 +111,10 @@ def on_described_groups(response: type, field: str) -> Guard:
 
 
 def _on_heartbeat(response: type) -> Guard:
-    """Topics that are named must all be visible; of a regular expression the handler filters them."""
+    """Topics that are named must all be visible.
+
+    Of a regular expression the handler filters them.
+    """
 
     def check(context: Context, request: Any, handle: Handle) -> Answer:
         access = access_of(context)
@@ -129,7 +132,7 @@ SHARE_HEARTBEAT = _on_heartbeat(ShareGroupHeartbeatResponse)
 
 
 def _on_description(response: type) -> Guard:
-    """A group is described only to clients that may see all of its topics, as in Kafka."""
+    """A group is described to clients that may see all its topics, as in Kafka."""
     described = on_described_groups(response, "group_ids")
     group = item_type(response, "groups")
 
@@ -198,7 +201,7 @@ _FETCHED = replace(COMMITTED, partitions="partition_indexes", index="")
 
 
 def refuse_all(response: type, parts: Parts, topics: Iterable[Any], action: Action) -> Any:
-    """Return a response that refuses every partition, for a right on something else than the topics."""
+    """Return a response that refuses every partition for a right beside the topics."""
     return response(topics=[parts.refuse(response, topic, code_of(action)) for topic in topics])
 
 
@@ -222,7 +225,10 @@ def _on_read_topics(context: Context, request: Any, handle: Handle, response: ty
 
 
 def done_failed(response: Any) -> bool:
-    """Return whether the request failed as a whole, so that its parts have no errors of their own."""
+    """Return whether the request failed as a whole.
+
+    Then its parts have no errors of their own.
+    """
     return bool(getattr(response, "error_code", 0))
 
 

@@ -1,4 +1,4 @@
-"""Responses that refuse a request or a part of it, and changes of responses that come later."""
+"""Responses that refuse a request or a part of it, and changes of late responses."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def refusal(kind: type, **known: Any) -> Any:
 
 
 def refused(kind: type, action: Action, **known: Any) -> Any:
-    """Return a message of ``kind`` with the error of a client that may not do ``action``."""
+    """Return a message of ``kind`` with the error for a denied ``action``."""
     return with_code(kind, code_of(action), **known)
 
 

@@ -16,7 +16,10 @@ Check = Callable[[Context, Any, Handle], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The rights that an API needs, and the check of them. ``rights`` is empty for APIs that need none."""
+    """The rights that an API needs, and the check of them.
+
+    ``rights`` is empty for APIs that need none.
+    """
 
     rights: tuple[Action, ...]
     check: Check
@@ -43,7 +46,7 @@ def on_cluster(action: Action, response: type, refuse: Callable[[Any], Any] | No
 
 
 def on_name(action: Action, field: str, response: type, **known: Any) -> Guard:
-    """Return the guard of an API that needs one right on what ``field`` of the request names."""
+    """Return the guard of an API that needs one right on what ``field`` names."""
 
     def check(context: Context, request: Any, handle: Handle) -> Answer:
         if access_of(context).allows(action, getattr(request, field) or ""):
@@ -95,7 +98,10 @@ class Parts:
 
 
 def name_of(context: Context, part: Any, field: str) -> str | None:
-    """Return the name of a topic that is named or has an id; None if nothing has the id."""
+    """Return the name of a topic that is named or has an id.
+
+    None if nothing has the id.
+    """
     name: str | None = getattr(part, field) if field else part
     if name or not any(getattr(part, "topic_id", b"")):
         return name
@@ -117,7 +123,7 @@ def split(
 
 
 def on_each(action: Action, response: type, parts: Parts) -> Guard:
-    """Return the guard of an API that needs a right on each of the resources in a list."""
+    """Return the guard of an API that needs a right on each resource of a list."""
 
     def check(context: Context, request: Any, handle: Handle) -> Answer:
         access = access_of(context)

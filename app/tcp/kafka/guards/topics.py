@@ -1,4 +1,7 @@
-"""Guards of APIs that list, create and delete topics, and that write and read records."""
+"""Guards of APIs for topics and records.
+
+They list, create and delete topics, and write and read records.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +92,10 @@ def _check_produce(context: Context, request: ProduceRequest, handle: Handle) ->
 
 
 def _may_produce_to_all(context: Context, access: Access, request: ProduceRequest) -> bool:
-    """Return whether nothing is refused; for requests with one topic, as most are, the shortest way."""
+    """Return whether nothing is refused.
+
+    For requests with one topic, as most are, the shortest way.
+    """
     has_topic = context.broker.has_topic
     for topic in request.topic_data:
         name = topic.name or name_of(context, topic, "name")
@@ -122,7 +128,10 @@ PRODUCE = Guard((WRITE_TOPIC, WRITE_TRANSACTIONAL_ID, CREATE_TOPIC, CREATE_CLUST
 
 
 def _check_fetch(context: Context, request: Any, handle: Handle) -> Answer:
-    """Check again when the records are there: a fetch waits for them. The handler has checked before."""
+    """Check again when the records are there: a fetch waits for them.
+
+    The handler has checked before.
+    """
     access = access_of(context)
     if request.max_wait_ms <= 0:
         return handle(context, request)

@@ -79,7 +79,10 @@ INIT_PRODUCER_ID = Guard(
 def _refusal(
     access: Access, transactional_id: str, topics: Sequence[AddPartitionsToTxnTopic]
 ) -> AddPartitionsToTxnResult | None:
-    """Return why no partition is added; None if all may be. As in Kafka, all are added or none."""
+    """Return why no partition is added; None if all may be.
+
+    As in Kafka, all are added or none.
+    """
     if not access.allows(WRITE_TRANSACTIONAL_ID, transactional_id):
         codes = [code_of(WRITE_TRANSACTIONAL_ID)] * len(topics)
     else:

@@ -1,4 +1,6 @@
-"""Authorized operations (KIP-430) without access rules: all that a resource supports, one bit each.
+"""Authorized operations (KIP-430) without access rules.
+
+All that a resource supports, one bit each.
 
 With access rules, the guards replace them by those of the client.
 """

@@ -132,7 +132,10 @@ def _elect(context: Context, topic: str, partition: int) -> PartitionResult:
 async def alter_partition_reassignments(
     context: Context, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Accept assignments to this broker, which has all partitions already; there is no other."""
+    """Accept assignments to this broker, which has all partitions already.
+
+    There is no other.
+    """
     budget = WorkBudget()
     responses: list[ReassignableTopicResponse] = []
     for topic in request.topics:

@@ -1,4 +1,6 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, for all of Kafka's resource types.
+"""Describe and alter configurations of all of Kafka's resource types.
+
+DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
 
 Topics, the broker (this one, or "" for all), groups, client metrics subscriptions, and
 the levels of the broker's loggers.
@@ -291,7 +293,10 @@ def _topic_type(name: str) -> ConfigType | None:
 async def _each_once(
     resources: Sequence[_Resource], change: Callable[[_Resource], Awaitable[None]]
 ) -> list[tuple[int, str, ErrorCode, str | None]]:
-    """Call ``change`` for each resource; a resource that is named twice is refused each time."""
+    """Call ``change`` for each resource.
+
+    A resource that is named twice is refused each time.
+    """
     times = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     answers: list[tuple[int, str, ErrorCode, str | None]] = []
     budget = WorkBudget()

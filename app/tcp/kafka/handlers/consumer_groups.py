@@ -1,4 +1,7 @@
-"""ConsumerGroupHeartbeat, ConsumerGroupDescribe: groups whose partitions the broker assigns (KIP-848)."""
+"""ConsumerGroupHeartbeat, ConsumerGroupDescribe.
+
+Groups whose partitions the broker assigns (KIP-848).
+"""
 
 from __future__ import annotations
 

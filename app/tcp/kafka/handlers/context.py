@@ -30,7 +30,10 @@ _MESSAGE_CHARACTERS_MAX = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaListener:
-    """What all connections share: the broker and its coordinators, the sessions, the advertised address."""
+    """What all connections share.
+
+    The broker and its coordinators, the sessions, the advertised address.
+    """
 
     broker: Broker
     groups: GroupServices
@@ -44,7 +47,10 @@ class KafkaListener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The listener, the version and the client of one request. ``connection`` is the number of its connection."""
+    """The listener, the version and the client of one request.
+
+    ``connection`` is the number of its connection.
+    """
 
     listener: KafkaListener
     version: int
@@ -59,7 +65,10 @@ class Context:
 
     @property
     def may_carry_secrets(self) -> bool:
-        """Whether the request may set a password: nobody else could read it, or a setting allows it."""
+        """Whether the request may set a password.
+
+        Nobody else could read it, or a setting allows it.
+        """
         return self.listener.security.may_carry_secrets(self.client_host, is_encrypted=self.is_encrypted)
 
     @property
@@ -74,7 +83,10 @@ class Context:
         return quotas.wait_ms(QuotaKey.CONSUME, QuotaClient(self.principal.name, self.client_id))
 
     def coordinator(self, group: str) -> GroupCoordinator:
-        """Return the coordinator of a group. Its calls raise ``NotCoordinator`` if another broker has the group."""
+        """Return the coordinator of a group.
+
+        Its calls raise ``NotCoordinator`` if another broker has the group.
+        """
         return self.listener.groups.of(group).coordinator
 
     @property

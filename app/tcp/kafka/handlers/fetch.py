@@ -1,4 +1,4 @@
-"""Fetch: batches as they are on disk, with a long poll that ends when records are appended.
+"""Fetch: batches as on disk, with a long poll that ends with an append.
 
 A request without a session names all its partitions, and the response has all of
 them. In a fetch session (KIP-227, ``fetch_sessions``) the handler looks only at
@@ -90,7 +90,10 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
 
 
 def _requested(context: Context, request: FetchRequest) -> dict[PartitionKey, FetchedPartition]:
-    """Return the partitions of a request; of one named twice the last counts, as in Kafka."""
+    """Return the partitions of a request.
+
+    Of one named twice the last counts, as in Kafka.
+    """
     requested: dict[PartitionKey, FetchedPartition] = {}
     uses_topic_ids = context.version >= _FIRST_WITH_TOPIC_IDS
     for topic in request.topics:
@@ -121,7 +124,10 @@ def _forgotten(request: FetchRequest, *, uses_topic_ids: bool) -> list[Partition
 
 
 def _is_from_follower(context: Context, request: FetchRequest) -> bool:
-    """Return whether the session comes before those of clients; with access rules, not every client may say so."""
+    """Return whether the session comes before those of clients.
+
+    With access rules, not every client may say so.
+    """
     if context.access is not None and not context.access.sees(CLUSTER_ACTION_CLUSTER):
         return False
     if context.version >= _FIRST_WITH_REPLICA_STATE:
@@ -236,7 +242,7 @@ class _Look:
         return answers + self.refused
 
     def pass_over(self, fetched: Sequence[Fetched], answers: Sequence[_Answer]) -> bool:
-        """Want what follows batches that have no message for an old client, such as markers.
+        """Want what follows batches without a message for an old client, as markers.
 
         The client would ask for them again for ever, because only a message moves it on. False if there
         are none. ``answers`` are those for ``fetched``, converted, and others.
@@ -257,7 +263,10 @@ async def _look_at(
     *,
     missing: set[FetchedPartition],
 ) -> _Look:
-    """Check ``partitions``; those that do not exist are urgent unless they are in ``missing``."""
+    """Check ``partitions``.
+
+    Those that do not exist are urgent unless they are in ``missing``.
+    """
     look, broker = _Look(), context.broker
     budget = WorkBudget()
     for partition in partitions:
@@ -338,7 +347,10 @@ async def _fetch_all(
 
 
 async def _fetch_changes(context: Context, request: FetchRequest, session: FetchSession) -> FetchResponse:
-    """Answer with the partitions of ``session`` that changed; wait for some as any fetch does."""
+    """Answer with the partitions of ``session`` that changed.
+
+    Wait for some as any fetch does.
+    """
     broker, epoch = context.broker, session.epoch
     session.watch.isolation = _isolation(request)
     min_bytes = _min_bytes(broker, request)
@@ -388,7 +400,10 @@ async def _fetch_changes(context: Context, request: FetchRequest, session: Fetch
 
 
 def _resolved(broker: Broker, session: FetchSession) -> list[FetchedPartition]:
-    """Return the candidates of ``session``; topics that were created since then get their names."""
+    """Return the candidates of ``session``.
+
+    Topics that were created since then get their names.
+    """
     partitions = session.candidates()
     for partition in partitions:
         if not partition.topic and (topic := broker.topic_by_id(partition.topic_id)) is not None:
@@ -407,7 +422,10 @@ async def _missing(context: Context, partitions: Iterable[FetchedPartition]) -> 
 
 
 def _isolation(request: FetchRequest) -> IsolationLevel:
-    """Return the isolation level; of an unknown one, and of versions without it, the one that shows everything."""
+    """Return the isolation level.
+
+    Of an unknown one, and of versions without it, the one that shows everything.
+    """
     is_committed = request.isolation_level == IsolationLevel.READ_COMMITTED
     return IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
 
@@ -417,7 +435,7 @@ def _min_bytes(broker: Broker, request: FetchRequest) -> int:
 
 
 async def _make_message_set(context: Context, answer: _Answer) -> None:
-    """Convert the batches of an answer to message sets for old clients, or to an error."""
+    """Convert the batches of an answer to message sets or an error, for old clients."""
     records = answer.data.records
     if not records:
         return

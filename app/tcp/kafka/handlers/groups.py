@@ -140,7 +140,10 @@ async def described_by(
     *,
     with_operations: bool,
 ) -> list[G]:
-    """Describe groups whose members have epochs, each with ``describe``; ``refused`` makes those with an error."""
+    """Describe groups whose members have epochs, each with ``describe``.
+
+    ``refused`` makes those with an error.
+    """
     groups: list[G] = []
     budget = WorkBudget()
     # Once per group, because a name is short and the description of a group is not.

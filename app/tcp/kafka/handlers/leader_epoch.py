@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch, and the fencing of requests by the epoch they know (KIP-320)."""
+"""OffsetForLeaderEpoch, and the fencing by known epochs (KIP-320)."""
 
 from __future__ import annotations
 

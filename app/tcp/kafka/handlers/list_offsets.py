@@ -125,7 +125,7 @@ async def _list_segments(
 async def _offsets_before(
     context: Context, topic: str, partition: int, at: int, *, limit: int
 ) -> Sequence[int]:
-    """Return the first offsets of segments without records after ``at``, and the log's end.
+    """Return first offsets of segments without records after ``at``, and the end.
 
     The newest stands first. A segment whose records have no timestamps counts with the
     time of its creation. A log in memory counts as one segment.

@@ -1,4 +1,6 @@
-"""FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup: membership of groups.
+"""FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup.
+
+Membership of groups.
 
 Joins and syncs take effect in the order of the requests. Their responses are due when
 the other members have joined, or when the leader has sent the assignment.

@@ -1,4 +1,6 @@
-"""Metadata, DescribeCluster, DescribeTopicPartitions: the live brokers, and the leader of every partition.
+"""Metadata, DescribeCluster, DescribeTopicPartitions.
+
+The live brokers, and the leader of every partition.
 
 The handlers pause among topics and partitions. Each topic is described as it was at
 one moment; topics that are deleted in a pause are left out.
@@ -51,7 +53,10 @@ _NAME_CHARACTERS_MAX = 1000
 
 
 def may_create_topics(broker: Broker, request: MetadataRequest) -> bool:
-    """Return whether the request may create topics, before which no later request may begin."""
+    """Return whether the request may create topics.
+
+    No later request may begin before it.
+    """
     return request.allow_auto_topic_creation and any(
         topic.name and topic.name not in INTERNAL_TOPICS and not broker.has_topic(topic.name)
         for topic in request.topics or ()
@@ -124,7 +129,10 @@ async def _requested(
 
 
 async def _find_or_create(context: Context, topic: MetadataRequestTopic, *, may_create: bool) -> Topic:
-    """Raises whatever ``find_topic`` and ``Broker.ensure_topic`` raise, and ``InvalidRequest``."""
+    """Raises the errors of finding and creating a topic, and ``InvalidRequest``.
+
+    See ``find_topic`` and ``Broker.ensure_topic``.
+    """
     if context.version < _FIRST_WITH_TOPIC_IDS and (topic.name is None or any(topic.topic_id)):
         raise InvalidRequest(
             f"topics are asked for by id from version {_FIRST_WITH_TOPIC_IDS} of Metadata on"

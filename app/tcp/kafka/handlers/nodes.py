@@ -1,4 +1,4 @@
-"""The brokers that Kafka clients are shown, and the one they are sent to for a partition.
+"""The brokers that Kafka clients are shown, and their broker per partition.
 
 A broker on its own is shown with the address of the listener that was asked. Every broker of a cluster serves
 every partition; clients of one partition are sent to one of them (``app.cluster.leaders``).
@@ -44,7 +44,10 @@ def broker_ids(context: Context) -> Sequence[int]:
 
 
 def controller_id(context: Context) -> int:
-    """Return the broker for requests that change the cluster. Any can; one saves conflicts."""
+    """Return the broker for requests that change the cluster.
+
+    Any can; one saves conflicts.
+    """
     return broker_ids(context)[0]
 
 

@@ -1,4 +1,4 @@
-"""Produce: batches are appended in the order of the requests and answered when durable.
+"""Produce: batches are appended in request order, answered when durable.
 
 Batches are slices of what was received. The broker writes them unchanged unless the
 topic's configuration asks for more. Message sets of the old formats (v0–2)
@@ -144,7 +144,10 @@ async def _prepare_and_produce(
 
 
 async def _convert(request: ProduceRequest) -> dict[tuple[int, int], InvalidBatch]:
-    """Replace message sets by batches; return the errors of those that are invalid, by position."""
+    """Replace message sets by batches.
+
+    Return the errors of those that are invalid, by position.
+    """
     failures: dict[tuple[int, int], InvalidBatch] = {}
     for number, topic in enumerate(request.topic_data):
         for position, data in enumerate(topic.partition_data):

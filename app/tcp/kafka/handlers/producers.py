@@ -22,7 +22,10 @@ _NONE = -1
 
 
 async def init_producer_id(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    """Return a new id each time; a transactional producer keeps its id and gets a new epoch."""
+    """Return a new id each time.
+
+    A transactional producer keeps its id and gets a new epoch.
+    """
     try:
         producer = await _producer(context, request)
     except SteleError as error:

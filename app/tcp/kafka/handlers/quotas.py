@@ -1,4 +1,4 @@
-"""Quotas of clients, users and addresses (KIP-546, KIP-612): described, set and removed."""
+"""Describe, set and remove quotas of clients, users and hosts (KIP-546, KIP-612)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ _ANONYMOUS = "log in to change quotas; otherwise any client could remove its own
 def describe_client_quotas(
     context: Context, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
-    """Return the quotas of the entities that the filter finds; its checks are in Kafka's order."""
+    """Return the quotas of the entities that the filter finds.
+
+    Its checks are in Kafka's order.
+    """
     try:
         wanted = _filter(request.components, is_strict=request.strict)
     except SteleError as error:
@@ -93,7 +96,10 @@ def _filter(components: Sequence[ComponentData], *, is_strict: bool) -> EntityFi
 async def alter_client_quotas(
     context: Context, request: AlterClientQuotasRequest
 ) -> AlterClientQuotasResponse:
-    """Change the quotas of each entity; an error in one of them leaves that entity as it was."""
+    """Change the quotas of each entity.
+
+    An error in one of them leaves that entity as it was.
+    """
     return AlterClientQuotasResponse(
         entries=[await _alter(context, entry, request.validate_only) for entry in request.entries]
     )

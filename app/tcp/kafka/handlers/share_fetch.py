@@ -1,4 +1,6 @@
-"""ShareFetch and ShareAcknowledge: records for members of share groups, and what became of them (KIP-932).
+"""ShareFetch and ShareAcknowledge.
+
+Records for members of share groups, and what became of them (KIP-932).
 
 A request names what changed in its share session. Acknowledgements are taken in when the request begins,
 and answered when they are durable. Then the fetch reads the partitions of the session, in turn, until it has
@@ -147,7 +149,9 @@ def _session_of_fetch(context: Context, request: ShareFetchRequest) -> ShareSess
 async def _update(
     context: Context, session: ShareSession, request: ShareFetchRequest
 ) -> dict[SharedPartition, _Outcome]:
-    """Take into the session what the request changes; return the partitions that do not exist.
+    """Take into the session what the request changes.
+
+    Return the partitions that do not exist.
 
     Only partitions that exist are in a session, so that they bound its memory.
     """
@@ -172,7 +176,10 @@ async def _update(
 async def _places(
     context: Context, session: ShareSession, refused: dict[SharedPartition, _Outcome]
 ) -> dict[TopicPartition, SharedPartition]:
-    """Return where the partitions of a session are, in turn; add to ``refused`` what cannot be read."""
+    """Return where the partitions of a session are, in turn.
+
+    Add to ``refused`` what cannot be read.
+    """
     budget = WorkBudget()
     places: dict[TopicPartition, SharedPartition] = {}
     for partition in session.in_turn():

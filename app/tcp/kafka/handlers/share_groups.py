@@ -51,7 +51,10 @@ _LEADER_EPOCH = 0
 async def share_group_heartbeat(
     context: Context, request: ShareGroupHeartbeatRequest
 ) -> ShareGroupHeartbeatResponse:
-    """Join, stay or leave; the answer to a join is due when the partitions have a state."""
+    """Join, stay or leave.
+
+    The answer to a join is due when the partitions have a state.
+    """
     names = request.subscribed_topic_names
     try:
         answer = await context.coordinator(request.group_id).shares.heartbeat(

@@ -1,4 +1,7 @@
-"""DescribeTransactions, ListTransactions, WriteTxnMarkers: what administrators see and abort (KIP-664)."""
+"""DescribeTransactions, ListTransactions, WriteTxnMarkers.
+
+What administrators see and abort (KIP-664).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a produce request says about a transaction, and what refuses the whole request."""
+"""What a produce request says of a transaction, and what refuses the request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Refusal:
 
 
 def transaction_of(request: ProduceRequest, version: int) -> TransactionalProduce | None:
-    """Return the transaction that the request names, as its version understands it (KIP-890)."""
+    """Return the request's transaction, as its version understands it (KIP-890)."""
     if request.transactional_id is None:
         return None
     return TransactionalProduce(
@@ -42,7 +42,7 @@ def transaction_of(request: ProduceRequest, version: int) -> TransactionalProduc
 
 
 def refusal_of(request: ProduceRequest) -> Refusal | None:
-    """Refuse transactional batches without a transactional id, or of several producers.
+    """Refuse transactional batches without an id, or of several producers.
 
     Only the first batch of a partition is looked at: the broker refuses further ones of a producer.
     """

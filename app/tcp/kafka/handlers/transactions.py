@@ -1,4 +1,6 @@
-"""AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn: the course of a transaction.
+"""AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn.
+
+The course of a transaction.
 
 The versions of a request decide which rules hold, and not a feature of the cluster (KIP-890): EndTxn
 since v5 raises the epoch of the producer, TxnOffsetCommit since v5 adds the group, Produce since v12
@@ -68,7 +70,10 @@ def _check_id(transactional_id: str) -> None:
 async def add_partitions_to_txn(
     context: Context, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    """Add partitions to one transaction, since v4 to several, or verify that they are in them."""
+    """Add partitions to a transaction, or verify that they are in it.
+
+    Since v4, a request may name several transactions.
+    """
     if context.version < _FIRST_WITH_TRANSACTIONS:
         transaction = AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
@@ -113,7 +118,7 @@ async def _add(
 def _verify(
     context: Context, transaction: AddPartitionsToTxnTransaction, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, SteleError | None]:
-    """Return for each partition whether it is in the ongoing transaction of the producer."""
+    """Return per partition whether it is in the producer's ongoing transaction."""
     transactional_id, producer_id = transaction.transactional_id, transaction.producer_id
     try:
         known = context.transactions.describe(transactional_id)

@@ -1,4 +1,7 @@
-"""SCRAM credentials of users (KIP-554): described without secrets, stored and deleted."""
+"""Describe, store and delete SCRAM credentials of users (KIP-554).
+
+Descriptions contain no secrets.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def _is_kept_from_users(context: Context) -> bool:
 def describe_user_scram_credentials(
     context: Context, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
-    """Return mechanisms and iterations of the named users, or of all if none are named."""
+    """Return mechanisms and iterations of the named users, or of all."""
     if _is_kept_from_users(context):
         return DescribeUserScramCredentialsResponse(
             error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=_ANONYMOUS, results=[]
@@ -88,7 +91,10 @@ def describe_user_scram_credentials(
 async def alter_user_scram_credentials(
     context: Context, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
-    """Store and delete credentials; the first error of a user leaves all of that user's as they were."""
+    """Store and delete credentials.
+
+    The first error of a user leaves all of that user's as they were.
+    """
     credentials = context.listener.security.credentials
     errors: dict[str, tuple[ErrorCode, str | None]] = {}
     changes: dict[str, list[_Change]] = {}

@@ -1,4 +1,7 @@
-"""AddOffsetsToTxn (api key 25): adds the offsets of a group to a transaction (KIP-98)."""
+"""AddOffsetsToTxn (api key 25): adds a group's offsets to a transaction.
+
+KIP-98.
+"""
 
 from __future__ import annotations
 

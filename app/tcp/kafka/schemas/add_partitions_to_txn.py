@@ -1,4 +1,7 @@
-"""AddPartitionsToTxn (api key 24): adds partitions to a transaction; since v4 to several (KIP-890)."""
+"""AddPartitionsToTxn (api key 24): adds partitions to a transaction.
+
+Since v4 to several (KIP-890).
+"""
 
 from __future__ import annotations
 

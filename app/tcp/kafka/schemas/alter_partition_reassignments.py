@@ -1,4 +1,7 @@
-"""AlterPartitionReassignments (api key 45): moves partitions between brokers, or cancels that (KIP-455)."""
+"""AlterPartitionReassignments (api key 45): moves partitions between brokers.
+
+It also cancels moves (KIP-455).
+"""
 
 from __future__ import annotations
 

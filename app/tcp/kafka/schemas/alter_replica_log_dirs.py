@@ -1,4 +1,7 @@
-"""AlterReplicaLogDirs (api key 34): moves replicas between the data directories of a broker."""
+"""AlterReplicaLogDirs (api key 34): moves replicas between data directories.
+
+The directories are of one broker.
+"""
 
 from __future__ import annotations
 

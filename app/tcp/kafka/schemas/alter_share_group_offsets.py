@@ -1,4 +1,7 @@
-"""AlterShareGroupOffsets (api key 91): sets the start offsets of a share group (KIP-932)."""
+"""AlterShareGroupOffsets (api key 91): sets start offsets of a share group.
+
+KIP-932.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ConsumerGroupDescribe (api key 69): describes groups of the protocol *consumer* (KIP-848)."""
+"""ConsumerGroupDescribe (api key 69): describes consumer groups (KIP-848).
+
+They are groups of the protocol *consumer*.
+"""
 
 from __future__ import annotations
 

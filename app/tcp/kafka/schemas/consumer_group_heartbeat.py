@@ -1,4 +1,7 @@
-"""ConsumerGroupHeartbeat (api key 68): joins, stays in and leaves a group of the protocol *consumer* (KIP-848)."""
+"""ConsumerGroupHeartbeat (api key 68): keeps a member in its group (KIP-848).
+
+It also joins and leaves a group of the protocol *consumer*.
+"""
 
 from __future__ import annotations
 

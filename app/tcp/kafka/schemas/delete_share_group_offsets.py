@@ -1,4 +1,7 @@
-"""DeleteShareGroupOffsets (api key 92): deletes the start offsets of a share group (KIP-932)."""
+"""DeleteShareGroupOffsets (api key 92): deletes a share group's start offsets.
+
+KIP-932.
+"""
 
 from __future__ import annotations
 

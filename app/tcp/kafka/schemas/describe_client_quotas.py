@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (api key 48): lists the quotas of clients and users (KIP-546)."""
+"""DescribeClientQuotas (api key 48): lists quotas of clients and users (KIP-546)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""DescribeProducers (api key 61): lists the producers that partitions remember (KIP-664)."""
+"""DescribeProducers (api key 61): lists the producers of partitions (KIP-664).
+
+They are those that the partitions remember.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""DescribeShareGroupOffsets (api key 90): lists the start offsets of share groups (KIP-932)."""
+"""DescribeShareGroupOffsets (api key 90): lists share groups' start offsets.
+
+KIP-932.
+"""
 
 from __future__ import annotations
 

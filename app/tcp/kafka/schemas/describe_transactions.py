@@ -1,4 +1,7 @@
-"""DescribeTransactions (api key 65): returns the state of transactions by transactional id (KIP-664)."""
+"""DescribeTransactions (api key 65): returns states of transactions (KIP-664).
+
+They are by transactional id.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ElectLeaders (api key 43): elects the preferred, or any live, leader of partitions."""
+"""ElectLeaders (api key 43): elects the leaders of partitions.
+
+The leader is the preferred replica, or any that lives.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ExpireDelegationToken (api key 40): shortens the life of a delegation token (KIP-48)."""
+"""ExpireDelegationToken (api key 40): shortens a delegation token's life.
+
+KIP-48.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeat (api key 12): keeps a member in its group, and reports a rebalance to it."""
+"""Heartbeat (api key 12): keeps a member in its group, and reports rebalances."""
 
 from __future__ import annotations
 

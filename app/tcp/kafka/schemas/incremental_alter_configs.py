@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (api key 44): changes single configurations of resources (KIP-339)."""
+"""IncrementalAlterConfigs (api key 44): changes single configurations (KIP-339)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ListConfigResources (api key 74): lists the resources that have configurations (KIP-714, KIP-1142)."""
+"""ListConfigResources (api key 74): lists resources with configurations.
+
+KIP-714, KIP-1142.
+"""
 
 from __future__ import annotations
 

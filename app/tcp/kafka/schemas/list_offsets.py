@@ -1,4 +1,4 @@
-"""ListOffsets (api key 2): finds the first offset, the next offset, and offsets by time."""
+"""ListOffsets (api key 2): finds first, next and timestamped offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ListPartitionReassignments (api key 46): lists partitions that are moving between brokers (KIP-455)."""
+"""ListPartitionReassignments (api key 46): lists moving partitions (KIP-455).
+
+They move between brokers.
+"""
 
 from __future__ import annotations
 

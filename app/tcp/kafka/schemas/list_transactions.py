@@ -1,4 +1,4 @@
-"""ListTransactions (api key 66): lists transactional ids and their states (KIP-664)."""
+"""ListTransactions (api key 66): lists transactional ids and states (KIP-664)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Metadata (api key 3): returns brokers, topics, partitions and leaders; may create topics."""
+"""Metadata (api key 3): returns brokers, topics, partitions and leaders.
+
+May create topics.
+"""
 
 from __future__ import annotations
 

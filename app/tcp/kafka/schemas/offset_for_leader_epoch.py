@@ -1,4 +1,7 @@
-"""OffsetForLeaderEpoch (api key 23): returns the end offset of a leader epoch (KIP-101, KIP-320)."""
+"""OffsetForLeaderEpoch (api key 23): returns the end of a leader epoch.
+
+KIP-101, KIP-320.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (api key 36): carries the bytes of the SASL mechanism (KIP-152)."""
+"""SaslAuthenticate (api key 36): carries the bytes of a SASL mechanism (KIP-152)."""
 
 from __future__ import annotations
 

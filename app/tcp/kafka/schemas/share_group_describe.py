@@ -1,4 +1,4 @@
-"""ShareGroupDescribe (api key 77): describes share groups and their members (KIP-932)."""
+"""ShareGroupDescribe (api key 77): describes share groups and members (KIP-932)."""
 
 from __future__ import annotations
 

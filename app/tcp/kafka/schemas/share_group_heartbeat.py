@@ -1,4 +1,7 @@
-"""ShareGroupHeartbeat (api key 76): joins, stays in and leaves a share group (KIP-932)."""
+"""ShareGroupHeartbeat (api key 76): keeps a member in a share group (KIP-932).
+
+It also joins and leaves the group.
+"""
 
 from __future__ import annotations
 

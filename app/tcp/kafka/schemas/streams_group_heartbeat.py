@@ -1,4 +1,7 @@
-"""StreamsGroupHeartbeat (api key 88): joins, stays in and leaves a group of Kafka Streams (KIP-1071)."""
+"""StreamsGroupHeartbeat (api key 88): keeps a Kafka Streams member (KIP-1071).
+
+It also joins and leaves its group.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""TxnOffsetCommit (api key 28): commits a group's offsets with a transaction (KIP-98, KIP-447)."""
+"""TxnOffsetCommit (api key 28): commits offsets with a transaction.
+
+They are those of a group (KIP-98, KIP-447).
+"""
 
 from __future__ import annotations
 

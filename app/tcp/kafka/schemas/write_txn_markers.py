@@ -1,4 +1,7 @@
-"""WriteTxnMarkers (api key 27): ends transactions in partitions; administrators abort hanging ones (KIP-664)."""
+"""WriteTxnMarkers (api key 27): ends transactions in partitions.
+
+Administrators abort hanging ones (KIP-664).
+"""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def connect(dsn: str, *, replication: bool = False) -> Connection:
 
 
 def break_connections() -> None:
-    """Shut down all connections, so that calls waiting for PostgreSQL fail in any thread."""
+    """Shut down all connections, so that calls to PostgreSQL fail in all threads."""
     for connection in list(_LIVE):
         with suppress(psycopg2.Error, OSError):
             number: int = connection.fileno()

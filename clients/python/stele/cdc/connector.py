@@ -32,7 +32,7 @@ _GRACE_S = 5.0
 
 
 class _Timeouts:
-    """Counts how often in a row the log's transaction timed out with nothing confirmed in between."""
+    """Counts consecutive transaction timeouts with nothing confirmed in between."""
 
     def __init__(self) -> None:
         self._count = 0

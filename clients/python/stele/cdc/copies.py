@@ -92,7 +92,7 @@ class Copies:
         self._copied_lsn = {name: self._state.tables[name].lsn for name in self._wanted}
 
     def _leave(self, names: set[str]) -> None:
-        """Record that tables are no longer followed, so that they are copied if they return."""
+        """Record that tables are not followed, so that they are copied if they return."""
         for name in sorted(names):
             if self._state.tables[name].copy != "left":
                 self._note(name, "left", self._state.tables[name].lsn)
@@ -152,7 +152,7 @@ class Copies:
         return name in self._wanted and commit_lsn >= self._copied_lsn.get(name, 0)
 
     def check(self) -> None:
-        """Raise CdcError for a table that no longer exists, whose changes would be missing."""
+        """Raise CdcError for a table that is gone: its changes would be missing."""
         now = self._postgres.table_ids()
         for name, table_id in self._table_ids.items():
             if now.get(name) != table_id:

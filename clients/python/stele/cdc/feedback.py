@@ -52,7 +52,7 @@ class Feedback:
             self._confirmed_s = now_s
 
     def keep_alive(self) -> None:
-        """Confirm the last position again if the last confirmation is ``keep_alive_s`` old."""
+        """Confirm the last position again if that is ``keep_alive_s`` ago."""
         now_s = time.monotonic()
         if self.stream is not None and now_s - self._confirmed_s >= self.keep_alive_s:
             self.stream.confirm(self._status.confirmed_lsn)

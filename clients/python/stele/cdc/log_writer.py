@@ -156,7 +156,7 @@ class LogWriter:
     def open(
         self, topic: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create ``topic`` if it does not exist, with its own partitions and configuration."""
+        """Create ``topic`` with its own partitions and configuration, if missing."""
         if topic not in self._topics:
             self._topics[topic] = self._open(topic, partitions or self._wanted_partitions, configs)
 

@@ -112,7 +112,10 @@ class CdcOptions:
         return self.storage == "disk" and self.broker.startswith("stele")
 
     def is_transactional(self, *, is_new: bool, was_transactional: bool | None) -> bool:
-        """Return whether to write transactions; ``was_transactional`` is what the last run did."""
+        """Return whether to write transactions.
+
+        ``was_transactional`` is what the last run did.
+        """
         if self.transactions != "auto":
             return self.transactions == "on"
         return self.can_be_transactional and (is_new or bool(was_transactional))

@@ -62,7 +62,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column; ``is_key`` if in the replica identity. ``type_id`` is an OID of pg_type."""
+    """A column; ``is_key`` if in the replica identity.
+
+    ``type_id`` is an OID of pg_type.
+    """
 
     name: str
     type_id: int

@@ -49,7 +49,10 @@ class Run:
         wake: int,
         again: set[str],
     ) -> None:
-        """``wake``: a file descriptor, readable once ``stopping`` is set. Raises as ``go``."""
+        """``wake``: a file descriptor, readable once ``stopping`` is set.
+
+        Raises as ``go``.
+        """
         self._options = options
         self._status = status
         self._postgres = postgres
@@ -116,7 +119,7 @@ class Run:
             ) from error
 
     def _pause(self, seconds: float) -> None:
-        """Wait before a retry while the broker is down, and keep the stream alive meanwhile."""
+        """Wait before a retry while the broker is down, and keep the stream alive."""
         if self._stopping.wait(seconds):
             raise Stopped
         self._feedback.repeat()
@@ -152,7 +155,10 @@ class Run:
             self._abandon()
 
     def _abandon(self) -> None:
-        """Abort a transaction that is not whole; if that fails, the next run or the broker does it."""
+        """Abort a transaction that is not whole.
+
+        If that fails, the next run or the broker does it.
+        """
         try:
             self._writer.close()
         except SteleClientError as error:

@@ -1,4 +1,4 @@
-"""Conversion of a relation, of catalog or stream, to a ``Table`` that makes events."""
+"""Convert a relation of catalog or stream to a ``Table`` that makes events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from .postgres import Postgres
 
 
 def shape_of(relation: Relation, *, keys: tuple[str, ...], context: RunContext) -> Table:
-    """Return the table of a relation; ``keys`` are the columns of its identity in order.
+    """Return the table of a relation.
+
+    ``keys`` are the columns of its identity in order.
 
     Raises:
         CdcError, Interrupted

@@ -1,4 +1,7 @@
-"""``stele acls``: access rules of a running broker, or with ``--data-dir`` of one that does not run."""
+"""``stele acls``: access rules of a broker.
+
+It is a running one, or one that does not run with ``--data-dir``.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,10 @@ _USER, _PASSWORD_FILE = "stele.user", "stele.password_file"
 
 
 def login_options(command: F) -> F:
-    """Add ``--user`` and ``--password-file``, which ``config_of`` reads. A password is never an argument."""
+    """Add ``--user`` and ``--password-file``, which ``config_of`` reads.
+
+    A password is never an argument.
+    """
     return user_option(
         click.option(
             "--password-file",
@@ -54,7 +57,7 @@ def _remember(key: str) -> Callable[[click.Context, click.Parameter, str | None]
 
 
 def config_of(url: str) -> ClientConfig:
-    """Return the configuration of a client with the login of the options and the environment.
+    """Return a client's configuration with the login of options and environment.
 
     Raises:
         click.UsageError: they contradict each other, or a file with a secret cannot be used.
@@ -79,7 +82,7 @@ def refuse_password(url: str | None) -> None:
 
 
 def url_option(command: F) -> F:
-    """Add ``--url`` for either listener of the client library, and the options of a login."""
+    """Add ``--url`` for either listener, and the options of a login."""
     command = login_options(command)
     return click.option(
         "--url",
@@ -91,7 +94,10 @@ def url_option(command: F) -> F:
 
 
 def http_url_option(command: F) -> F:
-    """Add ``--url`` for commands that need the HTTP listener, and the options of a login; see ``http_url``."""
+    """Add ``--url`` for the HTTP listener, and the options of a login.
+
+    See ``http_url``.
+    """
     command = login_options(command)
     return click.option(
         "--url",
@@ -101,7 +107,10 @@ def http_url_option(command: F) -> F:
 
 
 def http_url(url: str | None) -> str:
-    """Return the URL from ``--url``, else from STELE_URL, else the default HTTP listener."""
+    """Return the URL from ``--url``, otherwise from STELE_URL, or the default.
+
+    The default is the HTTP listener of this machine.
+    """
     refuse_password(url)
     return url or os.environ.get("STELE_URL") or DEFAULT_HTTP_URL
 

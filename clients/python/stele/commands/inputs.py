@@ -19,7 +19,7 @@ class Input(NamedTuple):
 
 
 def lines(source: Iterable[bytes], key_separator: str | None) -> Iterator[Input]:
-    """Yield a record per line, as ``value``, or ``key<separator>value`` with a separator."""
+    """Yield a record per line: ``value``, or ``key<separator>value``."""
     separator = key_separator.encode() if key_separator else None
     for number, line in enumerate(source, 1):
         value = line.rstrip(b"\r\n")

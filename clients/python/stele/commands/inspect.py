@@ -15,7 +15,10 @@ from .server import server_module
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--hex", "show_hex", is_flag=True, help="Also print the bytes of every batch.")
 def dump(file: Path, show_hex: bool) -> None:
-    """Print the contents of a segment or index FILE (.log, .index, .timeindex, .keyindex)."""
+    """Print the contents of a segment or index FILE.
+
+    The suffix is .log, .index, .timeindex or .keyindex.
+    """
     try:
         server_module("storage.inspect").dump(file, show_hex=show_hex, out=sys.stdout)
     except (OSError, ValueError) as error:

@@ -55,7 +55,10 @@ def writer_of(form: str, shown: Shown) -> Writer:
 
 
 def text_writer(shown: Shown) -> Writer:
-    """Return a writer of one line per record: the chosen fields and the value, tab-separated."""
+    """Return a writer of one line per record.
+
+    The chosen fields and the value, tab-separated.
+    """
 
     def write(record: Record[bytes]) -> bytes:
         fields: list[bytes] = []
@@ -97,7 +100,10 @@ class JsonArray:
 
 
 class CsvRows:
-    """Formats records as CSV with a header row; bytes that are not UTF-8 become ``\\xNN``."""
+    """Formats records as CSV with a header row.
+
+    Bytes that are not UTF-8 become ``\\xNN``.
+    """
 
     def __init__(self) -> None:
         self._is_begun = False
@@ -133,7 +139,10 @@ def hex_dump(record: Record[bytes]) -> bytes:
 
 
 def iso(timestamp_ms: int) -> str:
-    """Format a timestamp as RFC 3339 in UTC; as a number if it is outside the calendar."""
+    """Format a timestamp as RFC 3339 in UTC.
+
+    As a number if it is outside the calendar.
+    """
     try:
         moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
     except (ValueError, OverflowError, OSError):

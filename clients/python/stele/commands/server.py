@@ -14,7 +14,9 @@ _PACKAGES = ("stele.server", "app")
 
 
 def server_module(name: str) -> ModuleType:
-    """Import a module of the server: ``stele.server.NAME``, or ``app.NAME`` in a checkout.
+    """Import a module of the server.
+
+    It is ``stele.server.NAME``, or ``app.NAME`` in a checkout.
 
     Raises:
         click.ClickException: this installation has no server.
@@ -31,7 +33,7 @@ def server_module(name: str) -> ModuleType:
 
 @contextmanager
 def offline_security() -> Generator[Any]:
-    """Yield the server's functions for users, keys and access rules of a broker that does not run.
+    """Yield the server's functions for users, keys and rules of a stopped broker.
 
     Their errors end the command with a message.
     """

@@ -136,7 +136,9 @@ _FAILURES = (httpx.HTTPError, msgspec.DecodeError)
 )
 @click.option("--once", is_flag=True, help="Print once and exit. Implied when the output is not a terminal.")
 def top(url: str | None, interval: float, once: bool) -> None:
-    """Show live rates, connections, syncs and group lag of a broker, and the rates of all brokers of its cluster.
+    """Show live rates, connections, syncs and group lag of a broker.
+
+    The rates of all brokers of its cluster are shown, too.
 
     Press ctrl-c to exit.
     """
@@ -171,7 +173,10 @@ def top(url: str | None, interval: float, once: bool) -> None:
 
 
 class _Source:
-    """The brokers of a URL. A report comes from one of them: the last one that answered, or the next that does."""
+    """The brokers of a URL.
+
+    A report comes from one of them: the last one that answered, or the next that does.
+    """
 
     def __init__(self, http: httpx.Client, urls: list[str]) -> None:
         self._http = http

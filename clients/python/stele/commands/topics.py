@@ -55,7 +55,10 @@ def create(
 @click.argument("topic")
 @url_option
 def describe(topic: str, url: str | None) -> None:
-    """Show the partitions, offsets and configuration of TOPIC, over HTTP also its compaction."""
+    """Show partitions, offsets and configuration of TOPIC.
+
+    Over HTTP, its compaction is shown, too.
+    """
     with connected(url) as client:
         description = client.describe_topic(topic)
         _show(description)

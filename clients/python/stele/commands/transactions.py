@@ -1,4 +1,7 @@
-"""``stele transactions``: list, describe and abort transactions, find those that hang."""
+"""``stele transactions``.
+
+List, describe and abort transactions, find those that hang.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,10 @@ def transactions() -> None:
 def list_transactions(
     is_open: bool, states: tuple[str, ...], seconds: float | None, pattern: str, limit: int, url: str | None
 ) -> None:
-    """List transactional ids with their states, the transaction that has been open for longest first."""
+    """List transactional ids with their states.
+
+    The transaction that has been open longest is first.
+    """
     operation = operations.ListTransactions(
         states=states + (_OPEN if is_open else ()),
         min_duration_ms=-1 if seconds is None else int(seconds * 1000),
@@ -67,7 +73,7 @@ def list_transactions(
 @click.argument("transactional_id")
 @http_url_option
 def describe(transactional_id: str, url: str | None) -> None:
-    """Show the producer and the partitions of the open transaction of TRANSACTIONAL_ID."""
+    """Show the producer and partitions of TRANSACTIONAL_ID's open transaction."""
     with connected(http_url(url)) as client:
         described = client.call(operations.DescribeTransaction(transactional_id=transactional_id))
     opened = "" if described.open_ms is None else f", open for {_age(described.open_ms)}"

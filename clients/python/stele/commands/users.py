@@ -1,4 +1,6 @@
-"""``stele user`` and ``stele key``: users and API keys of a running broker, or of a data directory without one.
+"""``stele user`` and ``stele key``.
+
+Users and API keys of a running broker, or of a data directory without one.
 
 With ``--url`` they call the HTTP API; otherwise they open the data directory. A password never comes from the command line, where every user of the machine can read it.
 """
@@ -78,7 +80,10 @@ def add_user(name: str, password_file: Path | None, data_dir: Path, url: str | N
 @_password_file
 @_store_options
 def set_password(name: str, password_file: Path | None, data_dir: Path, url: str | None) -> None:
-    """Replace the password of the user NAME; it comes from the same places as for `add`."""
+    """Replace the password of the user NAME.
+
+    It comes from the same places as for `add`.
+    """
     password = _password(password_file, is_online=url is not None)
     with _store(url, data_dir) as store:
         store.set_password(name, password)

@@ -86,7 +86,9 @@ class AsyncConsumer(Generic[V]):
         return self
 
     async def __anext__(self) -> Record[V]:
-        """Return the next record; iterating again after an error is safe and loses no record.
+        """Return the next record.
+
+        Iterating again after an error is safe and loses no record.
 
         Raises:
             DeserializationError: the position is past the record in ``error.record``.
@@ -168,7 +170,10 @@ class AsyncConsumer(Generic[V]):
         return self._core.position(partition)
 
     def lag(self, partition: int) -> int | None:
-        """Return the lag of the position at the last fetch, in offsets; None before a fetch."""
+        """Return the lag of the position at the last fetch, in offsets.
+
+        None before a fetch.
+        """
         return self._core.lag(partition)
 
     @property

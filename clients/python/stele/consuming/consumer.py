@@ -88,7 +88,9 @@ class Consumer(Generic[V]):
         return self
 
     def __next__(self) -> Record[V]:
-        """Return the next record; iterating again after an error is safe and loses no record.
+        """Return the next record.
+
+        Iterating again after an error is safe and loses no record.
 
         Raises:
             DeserializationError: the position is past the record in ``error.record``.
@@ -100,7 +102,9 @@ class Consumer(Generic[V]):
         return self._core.next_record()
 
     def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[V]]:
-        """Return up to ``max_records``; an empty list if none came within about ``timeout_s``.
+        """Return up to ``max_records``.
+
+        An empty list if none came within about ``timeout_s``.
 
         Raises:
             DeserializationError: the deserializer rejected the next value. Records before
@@ -172,7 +176,10 @@ class Consumer(Generic[V]):
         return self._core.position(partition)
 
     def lag(self, partition: int) -> int | None:
-        """Return the lag of the position at the last fetch, in offsets; None before a fetch."""
+        """Return the lag of the position at the last fetch, in offsets.
+
+        None before a fetch.
+        """
         return self._core.lag(partition)
 
     @property

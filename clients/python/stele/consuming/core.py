@@ -143,7 +143,7 @@ class ConsumerCore(Generic[V]):
         return None if state.high_watermark < 0 else max(state.high_watermark - state.position, 0)
 
     def seek(self, partition: int, offset: int) -> None:
-        """Move the position, and drop what was fetched or is being fetched of the partition."""
+        """Move the position, and drop what was or is being fetched of the partition."""
         state = self._partitions[partition]
         state.fetch_offset = state.position = offset
         state.buffered = 0
@@ -174,7 +174,9 @@ class ConsumerCore(Generic[V]):
         )
 
     def accept(self, fetch: Fetch, outcomes: Sequence[FetchOutcome]) -> list[int]:
-        """Buffer the result of a fetch; return the partitions whose position must be reset.
+        """Buffer the result of a fetch.
+
+        Return the partitions whose position must be reset.
 
         Errors are kept until the application has taken the buffered records
         (``take_error``).
@@ -252,7 +254,9 @@ class ConsumerCore(Generic[V]):
         return self._deserialized(record)
 
     def next_records(self, max_records: int) -> list[Record[V]]:
-        """Take up to ``max_records`` records from the buffer; an empty list if it is empty.
+        """Take up to ``max_records`` records from the buffer.
+
+        An empty list if it is empty.
 
         The list ends before a record whose value the deserializer rejects, and that
         record stays in the buffer: the next call raises its error.

@@ -1,4 +1,6 @@
-"""Groups that read without being members: under leases, and single records of share groups.
+"""Groups that read without being members.
+
+Under leases, and single records of share groups.
 
 - ``core``                    options, leases and failed batches; no I/O
 - ``async_group``, ``group``  the groups for asyncio and for threads

@@ -183,7 +183,10 @@ class AsyncGroup(GroupCore):
         await self._client.call(Extend(group=self.group, lease=lease, lease_ms=self.options.lease_ms))
 
     async def _until_done(self, operation: Ack) -> None:
-        """Retry while the broker is down; acks are idempotent, and fail once the lease expired."""
+        """Retry while the broker is down.
+
+        Acks are idempotent, and fail once the lease expired.
+        """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self.options.lease_s
         failures = 0
@@ -197,7 +200,10 @@ class AsyncGroup(GroupCore):
             await asyncio.sleep(retry_pause_s(failures))
 
     async def failed(self, batch: AsyncBatch, error: BaseException) -> bool:
-        """Dead-letter or return a batch that failed with ``error``; True suppresses the error."""
+        """Dead-letter or return a batch that failed with ``error``.
+
+        True suppresses the error.
+        """
         letters = self.dead_letters(batch, error)
         if letters is not None:
             await self._client.produce_many(*letters)

@@ -16,7 +16,9 @@ from .queue_core import QueueCore, QueuedRecordCore, QueueSettings
 
 
 class AsyncQueueRecord(QueuedRecordCore):
-    """A record that a queue holds. A async with block acknowledges it, or releases it after an exception.
+    """A record that a queue holds.
+
+    A async with block acknowledges it, or releases it after an exception.
 
     ::
 
@@ -47,7 +49,9 @@ class AsyncQueueRecord(QueuedRecordCore):
 
 
 class AsyncQueue(QueueCore):
-    """Takes single records of topics, as one of the readers of a share group; created by ``AsyncClient.queue``.
+    """Takes single records of topics, as one of the readers of a share group.
+
+    Created by ``AsyncClient.queue``.
 
     ::
 
@@ -83,7 +87,7 @@ class AsyncQueue(QueueCore):
         await self.close()
 
     async def close(self) -> None:
-        """Release the records that were taken and not handed out, and close the connection."""
+        """Release records that were not handed out, and close the connection."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -121,7 +125,9 @@ class AsyncQueue(QueueCore):
         ]
 
     async def ack(self, *records: QueuedRecordCore) -> None:
-        """Finish records: the group never delivers them again. Durable when the call returns.
+        """Finish records: the group never delivers them again.
+
+        Durable when the call returns.
 
         Raises:
             GroupError: a lock ended before; its records are delivered again, and none of it was finished.
@@ -129,7 +135,10 @@ class AsyncQueue(QueueCore):
         await self._settle("ack", records)
 
     async def release(self, *records: QueuedRecordCore) -> None:
-        """Let records be delivered again at once, unless it was their last delivery. Raises ``GroupError``."""
+        """Let records be delivered again at once, unless it was their last delivery.
+
+        Raises ``GroupError``.
+        """
         await self._settle("release", records)
 
     async def reject(self, *records: QueuedRecordCore) -> None:
@@ -141,7 +150,7 @@ class AsyncQueue(QueueCore):
         await self._settle("renew", records)
 
     async def redrive(self, max_records: int = 1000) -> Redriven:
-        """Append the records of dead letters of the group to the partitions that they came from.
+        """Append the records of the group's dead letters where they came from.
 
         Raises:
             InvalidRequestError: the group has no dead-letter topic (``errors.deadletterqueue.topic.name``).

@@ -135,7 +135,7 @@ class LeaseTimes:
         self._handling_ends_s = now_s + options.handling_s_max
 
     def overdue(self, now_s: float) -> LeaseLostError | None:
-        """Return an error if the batch was not handled within ``handling_s_max``, else None."""
+        """Return an error if handling the batch took over ``handling_s_max``, else None."""
         if now_s <= self._handling_ends_s:
             return None
         return LeaseLostError(
@@ -147,7 +147,10 @@ class LeaseTimes:
         self._lease_ends_s = now_s + self._options.lease_s
 
     def not_extended(self, error: SteleClientError, now_s: float) -> LeaseLostError | None:
-        """Return the error of a lost lease; None while a retry may still extend it in time."""
+        """Return the error of a lost lease.
+
+        None while a retry may still extend it in time.
+        """
         if isinstance(error, GroupError) or not error.retriable or now_s > self._lease_ends_s:
             return LeaseLostError(f"the lease is lost: {error}")
         return None
@@ -180,7 +183,10 @@ class GroupCore:
         return isinstance(error, Exception) and self.options.on_error == "redeliver"
 
     def dead_letters(self, batch: BatchCore, error: BaseException) -> tuple[str, Iterator[NewRecord]] | None:
-        """Return the dead-letter topic and its records; None if the batch is to be redelivered."""
+        """Return the dead-letter topic and its records.
+
+        None if the batch is to be redelivered.
+        """
         topic = self.options.dead_letter_topic
         if not self._redelivers(error) or topic is None or batch.deliveries < self.options.max_deliveries:
             return None
@@ -203,7 +209,10 @@ class GroupCore:
 
 
 def dead_letters(group: str, records: Sequence[Record[bytes]], error: BaseException) -> Iterator[NewRecord]:
-    """Yield dead letters: the records unchanged, with headers for their origin and error."""
+    """Yield dead letters.
+
+    The records unchanged, with headers for their origin and error.
+    """
     reason = f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS_MAX]
     for record in records:
         origin = (record.topic, str(record.partition), str(record.offset), group)

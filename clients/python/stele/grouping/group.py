@@ -182,7 +182,10 @@ class Group(GroupCore):
         self._client.call(Extend(group=self.group, lease=lease, lease_ms=self.options.lease_ms))
 
     def _until_done(self, operation: Ack) -> None:
-        """Retry while the broker is down; acks are idempotent, and fail once the lease expired."""
+        """Retry while the broker is down.
+
+        Acks are idempotent, and fail once the lease expired.
+        """
         deadline_s = time.monotonic() + self.options.lease_s
         failures = 0
         while True:
@@ -195,7 +198,10 @@ class Group(GroupCore):
             time.sleep(retry_pause_s(failures))
 
     def failed(self, batch: Batch, error: BaseException) -> bool:
-        """Dead-letter or return a batch that failed with ``error``; True suppresses the error."""
+        """Dead-letter or return a batch that failed with ``error``.
+
+        True suppresses the error.
+        """
         letters = self.dead_letters(batch, error)
         if letters is not None:
             self._client.produce_many(*letters)

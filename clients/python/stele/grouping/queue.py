@@ -16,7 +16,9 @@ from .queue_core import QueueCore, QueuedRecordCore, QueueSettings
 
 
 class QueueRecord(QueuedRecordCore):
-    """A record that a queue holds. A with block acknowledges it, or releases it after an exception.
+    """A record that a queue holds.
+
+    A with block acknowledges it, or releases it after an exception.
 
     ::
 
@@ -47,7 +49,9 @@ class QueueRecord(QueuedRecordCore):
 
 
 class Queue(QueueCore):
-    """Takes single records of topics, as one of the readers of a share group; created by ``Client.queue``.
+    """Takes single records of topics, as one of the readers of a share group.
+
+    Created by ``Client.queue``.
 
     ::
 
@@ -81,7 +85,7 @@ class Queue(QueueCore):
         self.close()
 
     def close(self) -> None:
-        """Release the records that were taken and not handed out, and close the connection."""
+        """Release records that were not handed out, and close the connection."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -119,7 +123,9 @@ class Queue(QueueCore):
         ]
 
     def ack(self, *records: QueuedRecordCore) -> None:
-        """Finish records: the group never delivers them again. Durable when the call returns.
+        """Finish records: the group never delivers them again.
+
+        Durable when the call returns.
 
         Raises:
             GroupError: a lock ended before; its records are delivered again, and none of it was finished.
@@ -127,7 +133,10 @@ class Queue(QueueCore):
         self._settle("ack", records)
 
     def release(self, *records: QueuedRecordCore) -> None:
-        """Let records be delivered again at once, unless it was their last delivery. Raises ``GroupError``."""
+        """Let records be delivered again at once, unless it was their last delivery.
+
+        Raises ``GroupError``.
+        """
         self._settle("release", records)
 
     def reject(self, *records: QueuedRecordCore) -> None:
@@ -139,7 +148,7 @@ class Queue(QueueCore):
         self._settle("renew", records)
 
     def redrive(self, max_records: int = 1000) -> Redriven:
-        """Append the records of dead letters of the group to the partitions that they came from.
+        """Append the records of the group's dead letters where they came from.
 
         Raises:
             InvalidRequestError: the group has no dead-letter topic (``errors.deadletterqueue.topic.name``).

@@ -1,4 +1,7 @@
-"""Options of both queues, and what they know of the records that they hold; without I/O."""
+"""Options of both queues, and what they know of the records that they hold.
+
+Without I/O.
+"""
 
 from __future__ import annotations
 
@@ -130,5 +133,8 @@ class QueueCore:
         ]
 
     def must_renew(self, now_s: float) -> bool:
-        """Return whether the records of the last poll that are left should be renewed first."""
+        """Return whether the remaining records should be renewed first.
+
+        They are those of the last poll.
+        """
         return now_s >= self._renew_at_s

@@ -185,7 +185,9 @@ def records_of(topic: str, partition: int, offset: int, batches: bytes) -> list[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListOffset(Operation[int | None]):
-    """Look up an offset by ``EARLIEST_TIMESTAMP``, ``LATEST_TIMESTAMP`` or a time in ms.
+    """Look up an offset by a time in ms or a special value.
+
+    Special values are ``EARLIEST_TIMESTAMP`` and ``LATEST_TIMESTAMP``.
 
     For a time, it is the offset of the first record at or after it, or None. The latest offset
     is the last stable offset, or the high watermark with READ_UNCOMMITTED.
@@ -237,7 +239,10 @@ def _at(timestamp_ms: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimpleConsume(Operation[tuple[list[tuple[int, bytes]], int]]):
-    """ADR-0009 CONSUME of partition 0; the result is ``([(offset, data)…], next offset)``."""
+    """ADR-0009 CONSUME of partition 0.
+
+    The result is ``([(offset, data)…], next offset)``.
+    """
 
     is_repeatable = True
     topic: str

@@ -1,4 +1,7 @@
-"""Operations of a member of a consumer group: membership, ownership and commits (ADR-0017)."""
+"""Operations of a member of a consumer group.
+
+Membership, ownership and commits (ADR-0017).
+"""
 
 from __future__ import annotations
 

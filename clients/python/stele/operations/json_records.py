@@ -90,7 +90,10 @@ def record_as_json(record: Record[bytes]) -> dict[str, Any]:
 
 
 def record_from_json(topic: str, document: Mapping[str, Any]) -> Record[bytes]:
-    """Return the record of an HTTP response. Raises KeyError, TypeError or ValueError if it is none."""
+    """Return the record of an HTTP response.
+
+    Raises KeyError, TypeError or ValueError if it is none.
+    """
     return Record(
         topic,
         int(document["partition"]),

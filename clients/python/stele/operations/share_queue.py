@@ -16,7 +16,10 @@ Settlement: TypeAlias = Literal["ack", "release", "reject", "renew"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharePoll(Operation[SharePolled]):
-    """Take records under a lock; repeatable, because the same lock returns the same records."""
+    """Take records under a lock.
+
+    Repeatable, because the same lock returns the same records.
+    """
 
     is_repeatable = True
     group: str
@@ -56,7 +59,9 @@ class SharePoll(Operation[SharePolled]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settle(Operation[int]):
-    """Acknowledge, release, reject or renew records of a lock. Returns for how long they are locked, in ms.
+    """Acknowledge, release, reject or renew records of a lock.
+
+    Returns for how long they are locked, in ms.
 
     Not repeatable: a lock does not tell whether it held a record before.
     """

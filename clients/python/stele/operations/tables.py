@@ -150,7 +150,10 @@ class RawTablePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawTableFetch(Operation[RawTablePage]):
-    """A page of the table of a partition without decoding; over the binary protocol only."""
+    """A page of the table of a partition without decoding.
+
+    Over the binary protocol only.
+    """
 
     is_repeatable = True
     topic: str

@@ -25,7 +25,10 @@ class ListedTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionPartition:
-    """``first_offset`` is None if nothing was written yet. ``holds_back``: readers wait for this transaction."""
+    """``first_offset`` is None if nothing was written yet.
+
+    ``holds_back``: readers wait for this transaction.
+    """
 
     partition: TopicPartition
     first_offset: int | None
@@ -126,7 +129,10 @@ class DescribeTransaction(Operation[DescribedTransaction]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortTransaction(NoResult):
-    """Abort the open transaction of an id, and fence its producer; without one, nothing changes."""
+    """Abort the open transaction of an id, and fence its producer.
+
+    Without one, nothing changes.
+    """
 
     is_repeatable = True
     transactional_id: str

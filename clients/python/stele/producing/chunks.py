@@ -1,4 +1,4 @@
-"""Idempotent batches numbered by the caller, sent in order and retried until stored."""
+"""Idempotent batches that the caller numbers, in order, retried until stored."""
 
 from __future__ import annotations
 
@@ -126,7 +126,10 @@ class ChunkSender:
         self._ready: list[ProduceChunk] = []
 
     def put(self, chunk: ProduceChunk) -> None:
-        """Add a chunk; send all once ``CHUNKS_AHEAD`` are waiting. Raises as ``send`` does."""
+        """Add a chunk; send all once ``CHUNKS_AHEAD`` are waiting.
+
+        Raises as ``send`` does.
+        """
         self.add(chunk)
         if self.is_full:
             self.send()

@@ -40,7 +40,10 @@ REPORTED_FAILURES_MAX = 1000
 
 
 class ProducerCore(Generic[V]):
-    """Turns records into produce operations; the caller does I/O and serialises access."""
+    """Turns records into produce operations.
+
+    The caller does I/O and serialises access.
+    """
 
     def __init__(
         self, topic: str, serializer: Serializer[V], options: ProducerOptions, *, keeps_order: bool
@@ -101,7 +104,10 @@ class ProducerCore(Generic[V]):
         return record, size
 
     def reserve(self, size: int) -> bool:
-        """Reserve buffer space for ``append``; ``release`` returns it. False if it is full."""
+        """Reserve buffer space for ``append``; ``release`` returns it.
+
+        False if it is full.
+        """
         if self.buffered_bytes + size > self.options.buffer_bytes_max:
             return False
         self.buffered_bytes += size
@@ -172,7 +178,7 @@ class ProducerCore(Generic[V]):
         self.settle_failed(lost, deliver)
 
     def _outcomes_of_repeated(self, partition: int, batch: Batch) -> list[RecordOutcome]:
-        """Return receipts without offsets, for a repeated batch that the broker has forgotten."""
+        """Return receipts without offsets, for a repeated and forgotten batch."""
         durability = Durability.APPENDED if self.options.acks else Durability.NONE
         return [RecordMetadata(self.topic, partition, -1, r.timestamp, durability) for r in batch.records]
 
@@ -224,7 +230,10 @@ class ProducerCore(Generic[V]):
             self._failures[index] = error
 
     def raise_failures(self) -> None:
-        """Raise ProduceError for failures since the last call; indexes count enqueue calls."""
+        """Raise ProduceError for failures since the last call.
+
+        Indexes count enqueue calls.
+        """
         failures, total = self._failures, self._enqueued_count
         self._failures, self._failure_count, self._enqueued_count = {}, 0, 0
         if failures:

@@ -161,7 +161,10 @@ class Lane:
     # ── batches out ──
 
     def take(self, now_s: float) -> Batch | None:
-        """Return the next batch to send, with its sequences assigned; None if there is none."""
+        """Return the next batch to send, with its sequences assigned.
+
+        None if there is none.
+        """
         batch = self._next(now_s)
         if batch is None:
             return None
@@ -211,7 +214,10 @@ class Lane:
         return error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER and batch.is_outcome_unknown
 
     def acked(self, batch: Batch, now_s: float, *, retry_pause_s: float = 0.0) -> list[Batch]:
-        """Note that ``batch`` is stored; return batches that failed for good after a drain."""
+        """Note that ``batch`` is stored.
+
+        Return batches that failed for good after a drain.
+        """
         batch.state = BatchState.ACKED
         self._under_way.remove(batch)
         self._failures_in_a_row = 0
@@ -220,7 +226,9 @@ class Lane:
     def failed(
         self, batch: Batch, error: SteleClientError, now_s: float, *, retry_pause_s: float
     ) -> list[Batch]:
-        """Note a failed attempt; return the batches that failed for good, with ``error`` set.
+        """Note a failed attempt.
+
+        Return the batches that failed for good, with ``error`` set.
 
         ``retry_pause_s``: the pause before the next attempt.
         """

@@ -1,4 +1,7 @@
-"""Finds the last committed record of a topic, in which a writer of transactions keeps its progress."""
+"""Finds the last committed record of a topic.
+
+A writer of transactions keeps its progress there.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ _FIRST_STEP = 16
 
 
 def last_committed_value(client: Client, topic: str) -> bytes | None:
-    """Return the value of the last committed record in partition 0; None if there is none, or no topic.
+    """Return the value of the last committed record in partition 0.
+
+    None if there is none, or no topic.
 
     Open transactions hide what was committed after they began, so those of other writers of the topic
     must have ended, or be fenced. Raises SteleClientError.

@@ -111,7 +111,10 @@ class Broker:
     def offsets_at(
         self, names: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int | None]:
-        """Return offsets by a time in ms, ``EARLIEST`` or ``LATEST``; None if none is that late."""
+        """Return offsets by a time in ms, ``EARLIEST`` or ``LATEST``.
+
+        None if none is that late.
+        """
         names = list(names)
         operations = [
             ListOffset(
@@ -205,7 +208,7 @@ class Broker:
 
 
 def report_loss(topic: str, partition: int, start: int, end: int, *, fail: bool) -> None:
-    """Report the loss of records with ``start`` <= offset < ``end``, or raise DataLossError."""
+    """Report lost records with ``start`` <= offset < ``end``, or raise DataLossError."""
     what = (
         f"{end - start} records of {topic}-{partition} are lost to this query: offsets {start} to {end - 1} are "
         "no longer in the log. Retention deleted them, or the topic was deleted or truncated"
@@ -219,7 +222,7 @@ def report_loss(topic: str, partition: int, start: int, end: int, *, fail: bool)
 
 
 def report_cut(topic: str, partition: int, offset: int, latest: int | None, *, fail: bool) -> None:
-    """Report a log that is gone, or ends at ``latest`` before the ``offset`` of the query."""
+    """Report a log that is gone or ends at ``latest``, before the query's ``offset``."""
     state = "no longer exists" if latest is None else f"ends at offset {latest} now"
     what = (
         f"{topic}-{partition} {state}, but this query had read it up to offset {offset}: the topic was deleted "

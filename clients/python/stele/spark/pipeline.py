@@ -39,7 +39,10 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The options of a run; ``out`` is a directory, or a URI that Spark and Arrow support."""
+    """The options of a run.
+
+    ``out`` is a directory, or a URI that Spark and Arrow support.
+    """
 
     url: str
     topic: str
@@ -231,7 +234,10 @@ def read_stream(spark: SparkSession, run: Run) -> DataFrame:
 
 
 def trigger_of(text: str) -> dict[str, Any]:
-    """Return the arguments of ``DataStreamWriter.trigger``. Raises ``click.UsageError``."""
+    """Return the arguments of ``DataStreamWriter.trigger``.
+
+    Raises ``click.UsageError``.
+    """
     if text == "available-now":
         return {"availableNow": True}
     match = _PERIOD.fullmatch(text.strip())

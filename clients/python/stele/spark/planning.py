@@ -45,7 +45,10 @@ def start_offsets(broker: Broker, options: ReadOptions, names: Iterable[TopicPar
 
 
 def end_offsets(broker: Broker, options: ReadOptions, names: Iterable[TopicPartition]) -> Offsets:
-    """Return the end offset of each partition; the log end for a time after the last record."""
+    """Return the end offset of each partition.
+
+    The log end for a time after the last record.
+    """
     ends = _resolve(broker, options.end, list(names), "end")
     return {
         name: (broker.offset_at(name, LATEST) or 0) if offset is None else offset

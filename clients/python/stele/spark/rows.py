@@ -1,4 +1,4 @@
-"""Rows of a sink from Arrow, with the columns of spark-sql-kafka and ``timestamp``."""
+"""Rows of a sink from Arrow, with spark-sql-kafka's columns and ``timestamp``."""
 
 from __future__ import annotations
 

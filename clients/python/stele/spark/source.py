@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class SteleDataSource(DataSource):
-    """``format("stele")`` for ``spark.read``, ``readStream``, ``write`` and ``writeStream``."""
+    """``format("stele")`` for batch and streaming reads and writes.
+
+    That is ``spark.read``, ``readStream``, ``write`` and ``writeStream``.
+    """
 
     @classmethod
     def name(cls) -> str:

@@ -120,7 +120,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return task_partitions([r for r in map(self._still_there, planned) if r.size > 0], self._options)
 
     def _still_there(self, planned: OffsetRange) -> OffsetRange:
-        """Return ``planned`` without deleted records; reported here once, not in every task."""
+        """Return ``planned`` without deleted records.
+
+        Reported here once, not in every task.
+        """
         earliest = self._broker.log_start(planned.topic, planned.partition)
         if earliest is None or earliest <= planned.start:
             return planned

@@ -1,4 +1,6 @@
-"""The transactions of a write: one per task, committed as one by the driver (ADR-0037).
+"""The transactions of a write.
+
+One per task, committed as one by the driver (ADR-0037).
 
 ::
 
@@ -49,7 +51,10 @@ _RECORD_KEY = b"commit"
 
 
 class CommitError(RuntimeError):
-    """A micro-batch, or a batch write, cannot be committed; none of its rows are visible."""
+    """A micro-batch, or a batch write, cannot be committed.
+
+    None of its rows are visible.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +106,10 @@ class WriteUnit:
         return self.check(self.last_committed(broker))
 
     def last_committed(self, broker: Broker) -> tuple[int, str] | None:
-        """Return number and query id of the unit that was committed last. Raises SteleClientError."""
+        """Return number and query id of the unit that was committed last.
+
+        Raises SteleClientError.
+        """
         value = broker.patiently(lambda: last_committed_value(broker.client, self.topic))
         if value is None:
             return None
@@ -149,7 +157,9 @@ class TaskResult:
 def commit_unit(
     options: WriteOptions, unit: WriteUnit, results: Sequence[TaskResult], *, partitions: int
 ) -> bool:
-    """Commit what the tasks have written, unless the unit is committed already; return whether it was not.
+    """Commit what the tasks have written, unless the unit is committed already.
+
+    Return whether it was not.
 
     ``partitions`` is the number of tasks, also of those that had no rows.
 
@@ -212,7 +222,10 @@ def _commit(
 
 
 def abort_results(options: WriteOptions, results: Sequence[TaskResult]) -> None:
-    """Abort what tasks have written for a unit that failed; if that fails, the broker does after the timeout."""
+    """Abort what tasks have written for a unit that failed.
+
+    If that fails, the broker does after the timeout.
+    """
     with Broker(options.connection) as broker:
         _abort(broker, results)
 
@@ -240,7 +253,9 @@ def abort_transaction(call: Callable[[EndTransaction], object], written: Written
 def _check_never_begun_without(
     broker: Broker, unit: WriteUnit, results: Sequence[TaskResult], *, partitions: int
 ) -> None:
-    """Check that no rows of the unit were written without transactions, by an earlier run of the query.
+    """Check that no rows of the unit were written without transactions.
+
+    An earlier run of the query may have done that.
 
     Raises CommitError, SteleClientError.
     """

@@ -23,7 +23,10 @@ R = TypeVar("R")
 
 
 class Caller(Protocol):
-    """The part of ``AsyncClient`` that a table uses; a protocol, because it imports this module."""
+    """The part of ``AsyncClient`` that a table uses.
+
+    A protocol, because it imports this module.
+    """
 
     @property
     def config(self) -> ClientConfig: ...
@@ -195,7 +198,10 @@ class AsyncTable(TableCore[K, V]):
             await self._advance(group, lambda wanted=wanted: self.is_at(wanted), wait_ms=self.options.wait_ms)
 
     async def refresh(self) -> None:
-        """Wait until the table has all changes before the end of the log now. See ``wait_until``."""
+        """Wait until the table has all changes before the end of the log now.
+
+        See ``wait_until``.
+        """
         await self.wait_until()
 
     async def _ends(self) -> Mapping[int, int]:

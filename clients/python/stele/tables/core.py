@@ -82,7 +82,10 @@ class Change(Generic[K, V]):
 
 
 class PendingChanges(Generic[K, V]):
-    """Changes that one iterator has not taken: the newest per key, in the order of their last change."""
+    """Changes that one iterator has not taken.
+
+    The newest per key, in the order of their last change.
+    """
 
     def __init__(self) -> None:
         self._by_key: dict[K, Change[K, V] | DeserializationError] = {}
@@ -118,7 +121,10 @@ class PendingChanges(Generic[K, V]):
 
 @dataclass(slots=True)
 class _Loading:
-    """A load under way. ``kept``: the keys found so far; None if nothing was there before."""
+    """A load under way.
+
+    ``kept``: the keys found so far; None if nothing was there before.
+    """
 
     offset: int = 0
     end_offset: int = m.CURRENT_END
@@ -212,7 +218,9 @@ class TableCore(Mapping[K, V]):
         return [_readable(held) for held in list(self._records.values())]
 
     def record(self, key: K) -> Record[V] | None:
-        """Return the record of ``key`` with its offset, timestamp and headers; None if there is none.
+        """Return the record of ``key`` with its offset, timestamp and headers.
+
+        None if there is none.
 
         Raises:
             DeserializationError: the deserializer rejected the value.
@@ -238,7 +246,10 @@ class TableCore(Mapping[K, V]):
     # ── partitions ──
 
     def assign(self, partitions: Iterable[int], *, delete_retention_ms: int = 0) -> None:
-        """Begin to load ``partitions``, of a topic that keeps tombstones for ``delete_retention_ms``."""
+        """Begin to load ``partitions`` of a topic.
+
+        It keeps tombstones for ``delete_retention_ms``.
+        """
         self._tombstones_s = max(delete_retention_ms / 1000, TOMBSTONES_LEAST_S)
         self._records.clear()
         self._partitions = {partition: _Partition(loading=_Loading()) for partition in partitions}
@@ -253,7 +264,7 @@ class TableCore(Mapping[K, V]):
         return all(self._partitions[partition].loading is None for partition in group)
 
     def is_at(self, target: Mapping[int, int]) -> bool:
-        """Return whether the partitions are loaded and their positions have reached ``target``."""
+        """Return whether the partitions are loaded and have reached ``target``."""
         return all(
             self._partitions[partition].loading is None and self._partitions[partition].position >= offset
             for partition, offset in target.items()
@@ -366,7 +377,9 @@ class TableCore(Mapping[K, V]):
     def pause_s_after(
         self, operation: TableFetch | Fetch, error: SteleClientError, now_s: float | None
     ) -> float:
-        """Return how long to pause after a failed request; ``now_s`` None retries for ever.
+        """Return how long to pause after a failed request.
+
+        ``now_s`` None retries for ever.
 
         Raises:
             SteleClientError: ``error``, if it is not retriable or the outage has lasted

@@ -26,7 +26,10 @@ _JOIN_S = 0.5
 
 
 class Caller(Protocol):
-    """The part of ``Client`` that a table uses; a protocol, because ``client`` imports this module."""
+    """The part of ``Client`` that a table uses.
+
+    A protocol, because ``client`` imports this module.
+    """
 
     @property
     def config(self) -> ClientConfig: ...
@@ -221,7 +224,10 @@ class Table(TableCore[K, V]):
             raise _timed_out(self.topic)
 
     def refresh(self) -> None:
-        """Wait until the table has all changes before the end of the log now. See ``wait_until``."""
+        """Wait until the table has all changes before the end of the log now.
+
+        See ``wait_until``.
+        """
         self.wait_until()
 
     def _ends(self) -> Mapping[int, int]:

@@ -1,4 +1,4 @@
-"""Transactions: records and settled leases that become visible together, over HTTP.
+"""Transactions over HTTP: records and settled leases become visible together.
 
 - ``core``                                what both halves decide; no I/O
 - ``async_transaction``, ``transaction``  the transactions for asyncio and for threads

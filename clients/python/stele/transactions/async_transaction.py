@@ -34,7 +34,9 @@ class AsyncCaller(Protocol):
 
 
 class AsyncTransaction(TransactionCore):
-    """Records, leases and offsets that are committed together; created by ``AsyncClient.transaction``.
+    """Records, leases and offsets that are committed together.
+
+    Created by ``AsyncClient.transaction``.
 
     Leaving the block commits; an exception aborts, and a lease that was acknowledged in the block is
     given back. After an error of a call inside the block nothing more is accepted: leave the block
@@ -95,7 +97,9 @@ class AsyncTransaction(TransactionCore):
         return [] if operation is None else await self._step(operation)
 
     async def ack(self, batch: AsyncBatch) -> None:
-        """Acknowledge a batch when the transaction commits; if it aborts, the records are redelivered.
+        """Acknowledge a batch when the transaction commits.
+
+        If it aborts, the records are redelivered.
 
         The lease does not expire until then, and a ``with`` block of the batch does not acknowledge it.
 
@@ -110,7 +114,7 @@ class AsyncTransaction(TransactionCore):
             raise
 
     async def commit_offset(self, group: str, partition: TopicPartition, offset: int) -> None:
-        """Commit the offset of the next record to read for a group, when the transaction commits."""
+        """Commit a group's next offset when the transaction commits."""
         await self._step(self._commit_offset(group, partition, offset))
 
     async def commit(self) -> None:

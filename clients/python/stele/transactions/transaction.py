@@ -34,7 +34,9 @@ class Caller(Protocol):
 
 
 class Transaction(TransactionCore):
-    """Records, leases and offsets that are committed together; created by ``Client.transaction``.
+    """Records, leases and offsets that are committed together.
+
+    Created by ``Client.transaction``.
 
     Leaving the block commits; an exception aborts, and a lease that was acknowledged in the block is
     given back. After an error of a call inside the block nothing more is accepted: leave the block
@@ -93,7 +95,9 @@ class Transaction(TransactionCore):
         return [] if operation is None else self._step(operation)
 
     def ack(self, batch: Batch) -> None:
-        """Acknowledge a batch when the transaction commits; if it aborts, the records are redelivered.
+        """Acknowledge a batch when the transaction commits.
+
+        If it aborts, the records are redelivered.
 
         The lease does not expire until then, and a ``with`` block of the batch does not acknowledge it.
 
@@ -108,7 +112,7 @@ class Transaction(TransactionCore):
             raise
 
     def commit_offset(self, group: str, partition: TopicPartition, offset: int) -> None:
-        """Commit the offset of the next record to read for a group, when the transaction commits."""
+        """Commit a group's next offset when the transaction commits."""
         self._step(self._commit_offset(group, partition, offset))
 
     def commit(self) -> None:

@@ -90,7 +90,9 @@ class BlockingTransport(Protocol):
 
 
 class Endpoints:
-    """The brokers of a URL, and the one to connect to: after a failure it is the next one, for all who share this.
+    """The brokers of a URL, and the one to connect to.
+
+    After a failure it is the next one, for all who share this.
 
     Each client begins at a random one, so that many clients with one URL spread over the brokers.
     """
@@ -104,7 +106,10 @@ class Endpoints:
         return self.all[self._index]
 
     def move_on(self, failed: Endpoint) -> bool:
-        """Go on with the broker after ``failed``; return whether all have been tried, so that a pause is due."""
+        """Go on with the broker after ``failed``.
+
+        Return whether all have been tried, so that a pause is due.
+        """
         if self.current is failed:
             self._index = (self._index + 1) % len(self.all)
         return self._index == self._first

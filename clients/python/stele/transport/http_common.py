@@ -1,4 +1,4 @@
-"""Requests of operations and translation of httpx's errors, for both HTTP transports."""
+"""Requests of operations and httpx's errors, for both HTTP transports."""
 
 from __future__ import annotations
 
@@ -27,13 +27,19 @@ CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=CALLS
 
 
 def login_header(endpoint: Endpoint) -> dict[str, str]:
-    """Return the header with which every request logs in, if there is a login that does not change."""
+    """Return the header for the login of every request.
+
+    None if there is no login, or if it changes.
+    """
     authorization = endpoint.credentials.authorization
     return {"Authorization": authorization} if authorization else {}
 
 
 class TokenAuth(httpx.Auth):
-    """Logs in with the token of a callback, which is called again when a token was refused."""
+    """Logs in with the token of a callback.
+
+    It is called again after a token was refused.
+    """
 
     def __init__(self, source: TokenSource) -> None:
         self._source = source
@@ -103,7 +109,10 @@ def is_not_connected(error: httpx.HTTPError) -> bool:
 
 
 def refused_by_tls(error: httpx.HTTPError) -> ssl.SSLError | None:
-    """Return the cause if another attempt would fail as well; httpx wraps it twice, or more."""
+    """Return the cause if another attempt would fail as well.
+
+    Httpx wraps it twice, or more.
+    """
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError) and not isinstance(

@@ -1,4 +1,6 @@
-"""Log a connection of the binary protocol in: AUTHENTICATE, without I/O (ADR-0033).
+"""Log a connection of the binary protocol in.
+
+AUTHENTICATE, without I/O (ADR-0033).
 
 ::
 
@@ -53,7 +55,10 @@ _NONCE_BYTES = 24
 
 @dataclass(slots=True, eq=False)
 class Login:
-    """How the connections of one transport log in; ``endpoints`` are those that they may be to."""
+    """How the connections of one transport log in.
+
+    ``endpoints`` are those that they may be to.
+    """
 
     credentials: Credentials
     endpoints: Sequence[Endpoint]
@@ -104,7 +109,10 @@ class Login:
         self._mechanism = index
 
     def forget(self) -> None:
-        """Begin with the first mechanism again: the settings of the broker may have changed."""
+        """Begin with the first mechanism again.
+
+        The settings of the broker may have changed.
+        """
         self._mechanism = 0
 
     def _salt(self, hash_name: str, password: str, salted_with: bytes, iterations: int) -> bytes:
@@ -128,7 +136,10 @@ def _hears_nobody_else(endpoint: Endpoint) -> bool:
 
 
 class Attempt:
-    """One login of one connection. ``receive`` may take some 10 ms the first time, for a password."""
+    """One login of one connection.
+
+    ``receive`` may take some 10 ms the first time, for a password.
+    """
 
     def __init__(self, login: Login, endpoint: Endpoint) -> None:
         self._login = login
@@ -209,14 +220,20 @@ class Attempt:
 
 
 def login_error(response: ErrorResponse) -> SteleClientError:
-    """Return the error of a login that the broker refused; another attempt would fail as well."""
+    """Return the error of a login that the broker refused.
+
+    Another attempt would fail as well.
+    """
     if response.code == ErrorCode.SECURITY_DISABLED:
         return AuthenticationError(response.message, code=response.code)
     return error_for(response.code, response.message)
 
 
 def fresh_token(source: TokenSource) -> str:
-    """Call ``source``. Raises AuthenticationError if it fails, or returns what is no token."""
+    """Call ``source``.
+
+    Raises AuthenticationError if it fails, or returns what is no token.
+    """
     try:
         token = source()
     except Exception as error:  # the caller's code, called from a task of the client

@@ -1,4 +1,7 @@
-"""The client's half of SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677). Pure, and slow: ``salt``."""
+"""The client's half of SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677).
+
+Pure, and slow: ``salt``.
+"""
 
 from __future__ import annotations
 

@@ -73,7 +73,10 @@ class AsyncTcpTransport:
         )
 
     def _long_poll(self) -> Pipeline:
-        """Return a connection for one long poll, an idle one if its session lasts for a while."""
+        """Return a connection for one long poll.
+
+        It is an idle one if its session lasts for a while.
+        """
         while self._idle_long_polls:
             pipeline = self._idle_long_polls.pop()
             if not pipeline.must_renew:

@@ -133,7 +133,10 @@ class BlockingTcpTransport:
         return connection
 
     def _renew(self, connection: _Connection, deadline_s: float) -> bool:
-        """Log in again if the session ends soon; return whether the connection can be used."""
+        """Log in again if the session ends soon.
+
+        Return whether the connection can be used.
+        """
         if connection.renew_at_s is None or time.monotonic() < connection.renew_at_s:
             return True
         try:
@@ -203,7 +206,10 @@ class _Connection:
         self.renew_at_s: float | None = None
 
     def log_in(self, login: Login, deadline_s: float) -> None:
-        """Log in, for the first time or again. Raises AuthenticationError and as ``receive`` does."""
+        """Log in, for the first time or again.
+
+        Raises AuthenticationError and as ``receive`` does.
+        """
         begun_s = time.monotonic()
         timeout_s = deadline_s - begun_s
         attempt = login.begin(self.endpoint)

@@ -43,7 +43,10 @@ def client_context(endpoint: Endpoint) -> ssl.SSLContext | None:
 
 
 def refused(endpoint: Endpoint, error: ssl.SSLError) -> BrokerUnavailableError:
-    """Return the error for a handshake that failed; another attempt would fail as well."""
+    """Return the error for a handshake that failed.
+
+    Another attempt would fail as well.
+    """
     where = f"{endpoint.host}:{endpoint.port}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return BrokerUnavailableError(
@@ -63,7 +66,10 @@ def refused(endpoint: Endpoint, error: ssl.SSLError) -> BrokerUnavailableError:
 
 
 def is_about_own_certificate(error: BaseException | None) -> bool:
-    """Return True for the alert of a broker that refuses the client: with TLS 1.3, it may follow the handshake."""
+    """Return True for the alert of a broker that refuses the client.
+
+    With TLS 1.3, it may follow the handshake.
+    """
     reason = error.reason or "" if isinstance(error, ssl.SSLError) else ""
     return "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason)
 

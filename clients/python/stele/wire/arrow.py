@@ -1,4 +1,6 @@
-"""Decode stored batches into Arrow RecordBatches with the columns of spark-sql-kafka.
+"""Decode stored batches into Arrow RecordBatches.
+
+The columns are those of spark-sql-kafka.
 
 Needs the extra ``arrow``. The CRC of each batch is checked, and aiokafka's compiled codec
 decodes its records, in about 0.3 µs each. numpy and Arrow do whatever can be done for

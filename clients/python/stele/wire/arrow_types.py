@@ -1,4 +1,4 @@
-"""Arrow and numpy as ``Any``, because pyarrow's types are too incomplete for strict mode."""
+"""Arrow and numpy as ``Any``: their types are too incomplete for strict mode."""
 
 from __future__ import annotations
 

@@ -25,6 +25,8 @@ touching the records.
 
 aiokafka's compiled codec decodes records. It is imported with the first record that is
 decoded or built, so a process that only moves bytes never loads it.
+
+It is one file, because it is one format: header, records and the checks of both.
 """
 
 from __future__ import annotations
@@ -73,7 +75,10 @@ _RECORDS_PER_SLICE = 1000
 
 
 class CorruptBatchError(ValueError):
-    """The bytes are not a valid batch; ``position`` counts from the start of the buffer."""
+    """The bytes are not a valid batch.
+
+    ``position`` counts from the start of the buffer.
+    """
 
     def __init__(self, reason: str, *, position: int = 0) -> None:
         super().__init__(f"{reason} (at byte {position})")
@@ -90,7 +95,10 @@ class CrcMismatchError(CorruptBatchError):
 
 
 class RecordView(Protocol):
-    """A decoded record. ``timestamp`` is in ms since the epoch; ``value`` None is a tombstone."""
+    """A decoded record.
+
+    ``timestamp`` is in ms since the epoch; ``value`` None is a tombstone.
+    """
 
     @property
     def offset(self) -> int: ...
@@ -181,7 +189,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Read the header of a batch, and check that it is complete and its CRC-32C matches.
+    """Read a batch header; check that the batch is complete and its CRC-32C.
 
     Raises:
         TruncatedBatchError: the buffer ends inside the batch.
@@ -237,7 +245,9 @@ def check_produced(buffer: Buffer) -> list[BatchHeader]:
 
 
 def _single_sound_batch(buffer: Buffer) -> list[BatchHeader]:
-    """Return the header of the one batch that fills ``buffer``; nothing if it is anything else, or unsound.
+    """Return the header of the one batch that fills ``buffer``.
+
+    Nothing if it is anything else, or unsound.
 
     It is what nearly every request has: all conditions of ``check_produced`` in one pass, without an error.
     """
@@ -304,7 +314,9 @@ def _set_times(
 
 
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[BatchHeader]:
-    """Yield the headers of complete batches from ``position``; skip a truncated last one.
+    """Yield the headers of complete batches from ``position``.
+
+    Skip a truncated last one.
 
     Raises:
         CorruptBatchError: a header is invalid.
@@ -366,7 +378,10 @@ class BatchBuilder:
         headers: Headers = (),
         offset_delta: int | None = None,
     ) -> None:
-        """Append a record; ``offset_delta`` is for compacted batches, whose offsets have gaps."""
+        """Append a record.
+
+        ``offset_delta`` is for compacted batches, whose offsets have gaps.
+        """
         delta = self.count if offset_delta is None else offset_delta
         self._append(delta, timestamp_ms, key, value, headers if type(headers) is list else list(headers))
         self.count += 1

@@ -7,18 +7,22 @@ import socket
 import struct
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression
+from stele.wire.error_codes import ErrorCode
 
 from app.broker.placement import Placement
 from app.network.admission import Admission
+from app.security.acl import Acl, AclFilter, Operation, ResourceType
+from app.security.policy import ListenerSecurity
+from app.security.principal import ANONYMOUS
 from app.settings import Settings
 from app.storage.topic_partition import TopicPartition
 from app.tcp.kafka import connection as kafka_connection
@@ -29,6 +33,7 @@ from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
 from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from app.tcp.kafka.trace import RequestTracer
 from app.tcp.server import TcpServer
+from tests.support.acls import authorizer_over
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import request_frame
 
@@ -266,6 +271,43 @@ async def _usual(listener: KafkaListener, frames: Sequence[bytes]) -> list[bytes
         return responses
     finally:
         await server.stop(1000)
+
+
+async def test_the_short_way_is_open_as_long_as_the_rules_allow_the_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generic: list[str] = []
+    write = Acl(
+        resource_type=ResourceType.TOPIC,
+        resource_name="orders",
+        principal=str(ANONYMOUS),
+        operation=Operation.WRITE,
+    )
+
+    async def send(count: int) -> list[int]:
+        frames = [_frame(listener, usual, number) for number in range(count)]
+        # Correlation id, tagged fields, one topic with its name, one partition with its number; then the error code.
+        position = 4 + 4 + 2 + len("orders") + 4 + 4
+        return [int.from_bytes(response[position:][:2]) for response in await _usual(listener, frames)]
+
+    authorizer = await authorizer_over([write])
+    usual = Produce(7, "orders", 0, 1, batch(), "a client")
+    async with kafka_listener(tmp_path) as listener:
+        await listener.broker.create_topic("orders", placement=Placement(partitions=1))
+        listener = replace(listener, security=ListenerSecurity(listener="kafka", authorizer=authorizer))
+        decode = kafka_connection.read_client_id
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            generic.append("decoded")
+            return decode(*arguments, **options)
+
+        monkeypatch.setattr(kafka_connection, "read_client_id", counted)
+        assert await send(5) == [ErrorCode.NONE] * 5
+        assert len(generic) == 1, "the first request asks and logs, the others rely on it"
+        await authorizer.acls.remove(AclFilter())
+        assert await send(3) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 3
+        assert len(generic) == 4
+        assert listener.broker.log_state("orders", 0).log_end_offset == 5
 
 
 def test_a_connection_remembers_a_bounded_number_of_requests() -> None:

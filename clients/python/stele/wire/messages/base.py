@@ -77,7 +77,7 @@ class _Writers(dict[type[Message], Callable[[Message], Any]]):
 
 
 class _Readers(dict[int, Callable[[bytes, int], Message]]):
-    """The functions of ``decode_request`` and ``decode_response``, compiled at first use."""
+    """``decode_request`` and ``decode_response``, compiled at first use."""
 
     def __missing__(self, frame_type: int) -> Callable[[bytes, int], Message]:
         cls = REQUESTS[frame_type] if frame_type in REQUESTS else RESPONSES[frame_type]

@@ -47,7 +47,10 @@ from ..schema.compiler import Fixed
 
 
 class MessageError(ValueError):
-    """The body of a frame does not have the layout of its message; the stream is intact."""
+    """The body of a frame does not have the layout of its message.
+
+    The stream is intact.
+    """
 
 
 # ── errors ──
@@ -83,7 +86,10 @@ def is_trailed(left: int) -> MessageError:
 
 
 def label_of(declared: Field) -> str:
-    """Return the name of a field in errors: its label, or its own name without unit and plural."""
+    """Return the name of a field in errors.
+
+    Its label, or its own name without unit and plural.
+    """
     if declared.label is not None:
         return declared.label
     words = declared.name.removesuffix("_ms").replace("_", " ")
@@ -197,7 +203,10 @@ class _FrameWriter(Writer):
             self.emit("parts = []")
 
     def add(self, line: str) -> None:
-        """Add a line; pending expressions use variables that stay valid until the block ends."""
+        """Add a line.
+
+        Pending expressions use variables that stay valid until the block ends.
+        """
         if line.endswith(":"):
             self.flush()
             self._spill()
@@ -305,7 +314,9 @@ def _has_records(kind: Type) -> bool:
 
 @functools.cache
 def frame_writer(cls: type, *prefix: int, is_joined: bool = True) -> Callable[[Any], Any]:
-    """Compile ``write(message) -> frame``: length, bytes of ``prefix``, fields of ``cls``.
+    """Compile ``write(message) -> frame``.
+
+    A frame is the length, the bytes of ``prefix`` and the fields of ``cls``.
 
     Without ``is_joined`` the function returns the parts of the frame, with records as
     separate parts that are not copied. It raises ``struct.error`` for a number that does

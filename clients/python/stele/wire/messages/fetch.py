@@ -41,7 +41,9 @@ class FetchRequest(Request):
 
 @frozen_message
 class FetchedPartition:
-    """The batches of a partition, or an error ``code`` other than 0 with its ``message``.
+    """The batches of a partition, or an error ``code`` with its ``message``.
+
+    The code is 0 without an error.
 
     ``high_watermark`` is the end of what the isolation level lets the request read: the last
     stable offset with READ_COMMITTED. Batches without records stand for those that it hides.
@@ -65,7 +67,9 @@ class FetchResponse(Response):
 
 @message(MessageType.LIST_OFFSETS_REQUEST)
 class ListOffsetsRequest(Request):
-    """Look up an offset; ``timestamp_ms`` is ms since the epoch, -1 latest or -2 earliest.
+    """Look up an offset.
+
+    ``timestamp_ms`` is ms since the epoch, -1 latest or -2 earliest.
 
     The isolation level is READ_COMMITTED: latest is the last stable offset.
     """

@@ -1,4 +1,4 @@
-"""Membership of a group, ownership of its partitions, and committed offsets (ADR-0017)."""
+"""Group membership, partition ownership, and committed offsets (ADR-0017)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ class _Membership(Response):
 
 @message(MessageType.JOIN_GROUP_REQUEST)
 class JoinGroupRequest(Request):
-    """Join a group with an empty ``member_id``; otherwise change the topics of a member."""
+    """Join a group with an empty ``member_id``.
+
+    Otherwise change the topics of a member.
+    """
 
     group: str
     member_id: str = ""

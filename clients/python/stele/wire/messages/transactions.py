@@ -1,4 +1,7 @@
-"""Messages of transactions: begin with a transactional id, write, end (ADR-0035), commit several (ADR-0037)."""
+"""Messages of transactions.
+
+Begin with a transactional id, write, end (ADR-0035), commit several (ADR-0037).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from .produce import ProduceBatchRequest, ProduceBatchResponse
 
 @message(MessageType.INIT_TRANSACTIONS_REQUEST)
 class InitTransactionsRequest(Request):
-    """Begin with a transactional id: fence earlier producers with it, abort what they left open.
+    """Begin with a transactional id.
+
+    Fence earlier producers with it, abort what they left open.
 
     A transaction that is open for longer than ``timeout_ms`` is aborted.
     """
@@ -29,7 +34,10 @@ class InitTransactionsResponse(Response):
 
 @message(MessageType.TRANSACTIONAL_PRODUCE_REQUEST)
 class TransactionalProduceRequest(ProduceBatchRequest):
-    """Append transactional batches; the first begins the transaction, and each adds its partition."""
+    """Append transactional batches.
+
+    The first begins the transaction, and each adds its partition.
+    """
 
     transactional_id: str
 
@@ -41,7 +49,10 @@ class TransactionalProduceResponse(ProduceBatchResponse):
 
 @message(MessageType.END_TRANSACTION_REQUEST)
 class EndTransactionRequest(Request):
-    """Commit or abort the transaction. A repetition has the same effect as one request."""
+    """Commit or abort the transaction.
+
+    A repetition has the same effect as one request.
+    """
 
     transactional_id: str
     producer_id: Int64

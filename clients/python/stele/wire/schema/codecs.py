@@ -15,7 +15,9 @@ _T = TypeVar("_T")
 
 @functools.cache
 def reader(cls: type[_T], version: int, flexible: bool) -> Callable[[Buffer, int], tuple[_T, int]]:
-    """Compile ``read(buffer, position) -> (message, position after it)`` for one version.
+    """Compile ``read(buffer, position)`` for one version.
+
+    It returns ``(message, position after it)``.
 
     The function raises ``MalformedMessage``, ``IndexError``, ``struct.error`` or
     ``UnicodeDecodeError`` for a malformed message; see ``read_message``.
@@ -32,7 +34,9 @@ def reader(cls: type[_T], version: int, flexible: bool) -> Callable[[Buffer, int
 def gathering_writer(
     cls: type[_T], version: int, flexible: bool
 ) -> Callable[[_T, bytearray, list[bytes | bytearray]], None]:
-    """Compile ``write(message, head, parts)``, which appends to ``head``, then ``parts``.
+    """Compile ``write(message, head, parts)``.
+
+    It appends to ``head``, then to ``parts``.
 
     Records are separate items of ``parts`` and are not copied.
     """

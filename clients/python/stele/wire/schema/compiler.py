@@ -146,7 +146,10 @@ class Reader(Code):
         self.emit(f"p += {layout.size}")
 
     def open_sized(self, kind: Type, name: str, what: str, *, nullable: bool) -> None:
-        """Read the length of a string or bytes and set ``e`` to its end, in a block that stays open."""
+        """Read the length of a string or bytes, and set ``e`` to its end.
+
+        The block stays open.
+        """
         size = self.length(what, self.string_length if kind.kind == "string" else "i")
         self._null_or(size, name, what, nullable)
         if kind.kind == "string" and self.flexible:
@@ -160,7 +163,10 @@ class Reader(Code):
         self.add(f"{name} = str(b[p:e], 'utf-8')")
 
     def open_array(self, item: Type, name: str, what: str, *, nullable: bool) -> str:
-        """Read and bound the count of an array, in a block that stays open; returns its variable."""
+        """Read and bound the count of an array, in a block that stays open.
+
+        Returns its variable.
+        """
         count = self.length(what, "i")
         self._null_or(count, name, what, nullable)
         self.add(f"if {count} * {self.least_bytes(item)} > end - p: raise short({what!r})")
