@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import struct
 import tempfile
@@ -216,7 +217,8 @@ async def _outcome(
 
 
 def _without_append_time(response: bytes) -> bytes:
-    """Replace the times of stamped topics, which are those of the clock."""
+    """Replace the times of stamped topics and of refusals, which are those of the clock."""
+    response = re.sub(rb"later than \d+", b"later than now", response)
     stamp = response.find(b"\x00\x00\x01", 20)
     while stamp >= 0:
         (time_ms,) = struct.unpack_from(">q", response[: stamp + 8].ljust(stamp + 8, b"\0"), stamp)
