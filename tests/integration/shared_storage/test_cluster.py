@@ -120,11 +120,11 @@ def test_top_shows_every_broker_and_their_sum_and_goes_on_without_one(brokers: B
 
 
 def survey_of(brokers: Brokers, number: int, *, records_bytes: int) -> dict[str, Any]:
-    """Wait until a broker knows of records, and what every broker reports; it may have a survey from before."""
+    """Wait until a broker knows of records and what every live broker reports; it may have an earlier survey."""
     while True:
         survey = brokers.cluster(number)["survey"]
         if survey["merge_backlog"]["bytes"] >= records_bytes and all(
-            one["rates"] for one in survey["brokers"]
+            one["rates"] and one["status"] == "live" for one in survey["brokers"]
         ):
             return survey
 
