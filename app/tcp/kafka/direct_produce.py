@@ -35,6 +35,10 @@ FIRST_VERSION = 7
 _FIRST_WITH_TOPIC_IDS = 13
 # A connection that produces to more partitions than these in turn forgets all routes, and decodes again.
 ROUTES_MAX = 256
+# Names of topics and clients that are longer than usual take the generic way, so a connection keeps little.
+PREFIX_BYTES_MAX = 1024
+# After requests that gave no route, so many are not decoded for one, because most clients keep to one layout.
+SKIPPED_MAX = 256
 # In a batch: magic, the low byte of the attributes.
 _MAGIC_POSITION, _MAGIC_V2 = 16, 2
 _ATTRIBUTES_POSITION, _TRANSACTIONAL = 22, 0x10
@@ -84,12 +88,14 @@ class Route:
 class Routes:
     """The routes of one connection."""
 
-    __slots__ = ("_by_prefix", "_length")
+    __slots__ = ("_by_prefix", "_length", "_skipped", "_to_skip")
 
     def __init__(self) -> None:
         self._by_prefix: dict[bytes, Route] = {}
         # Bytes before the records in the last request: most likely those of the next, too.
         self._length = 0
+        # How many requests without a route are not decoded for one, and how many of them have come.
+        self._to_skip = self._skipped = 0
 
     @property
     def remembered(self) -> int:
@@ -102,9 +108,15 @@ class Routes:
         if length and length < len(frame):
             route = self._by_prefix.get(_prefix(frame, length))
         if route is None:
-            found = _learn(frame, request_timeout_ms)
-            if found is None:
+            if self._skipped < self._to_skip:
+                self._skipped += 1
                 return None
+            found = _learn(frame, request_timeout_ms)
+            self._skipped = 0
+            if found is None:
+                self._to_skip = min(2 * self._to_skip + 1, SKIPPED_MAX)
+                return None
+            self._to_skip = 0
             route, length = found
             if len(self._by_prefix) >= ROUTES_MAX:
                 self._by_prefix.clear()
@@ -150,6 +162,9 @@ def _learn(frame: memoryview, request_timeout_ms: int) -> tuple[Route, int] | No
     if bytes(frame[start : start + len(body)]) != bytes(body):
         # The client writes its numbers in another way, so the position of the records is not known.
         return None
+    length = start + len(body)
+    if length > PREFIX_BYTES_MAX:
+        return None
     template, position = _template(topic.name, topic.topic_id, data.index, version, flexible=flexible)
     route = Route(
         version=version,
@@ -163,7 +178,7 @@ def _learn(frame: memoryview, request_timeout_ms: int) -> tuple[Route, int] | No
         template=template,
         position=position,
     )
-    return route, start + len(body)
+    return route, length
 
 
 def _template(

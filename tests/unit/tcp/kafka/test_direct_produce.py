@@ -27,8 +27,9 @@ from app.security.principal import ANONYMOUS
 from app.settings import Settings
 from app.storage.topic_partition import TopicPartition
 from app.tcp.kafka import connection as kafka_connection
+from app.tcp.kafka import direct_produce
 from app.tcp.kafka.connection import KafkaConnection
-from app.tcp.kafka.direct_produce import ROUTES_MAX, Routes
+from app.tcp.kafka.direct_produce import PREFIX_BYTES_MAX, ROUTES_MAX, SKIPPED_MAX, Routes
 from app.tcp.kafka.handlers.context import KafkaListener
 from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
 from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -312,21 +313,42 @@ async def test_the_short_way_is_open_as_long_as_the_rules_allow_the_write(
         assert listener.broker.log_state("orders", 0).log_end_offset == 5
 
 
+def _named(*names: str) -> memoryview:
+    """Return a produce of one batch for each of ``names``."""
+    partition = PartitionProduceData(index=0, records=batch())
+    topics = [TopicProduceData(name=name, partition_data=[partition]) for name in names]
+    request = ProduceRequest(acks=1, timeout_ms=1000, topic_data=topics)
+    return memoryview(bytearray(request_frame(request, 9)))[4:]
+
+
 def test_a_connection_remembers_a_bounded_number_of_requests() -> None:
     routes = Routes()
     for number in range(ROUTES_MAX * 2):
-        request = ProduceRequest(
-            acks=1,
-            timeout_ms=1000,
-            topic_data=[
-                TopicProduceData(
-                    name=f"t-{number}", partition_data=[PartitionProduceData(index=0, records=batch())]
-                )
-            ],
-        )
-        frame = memoryview(bytearray(request_frame(request, 9)))[4:]
-        matched = routes.match(frame, 1000)
+        matched = routes.match(_named(f"t-{number}"), 1000)
         assert matched is not None
         assert matched[0].topic == f"t-{number}"
         assert bytes(matched[1]) == batch()
         assert routes.remembered <= ROUTES_MAX
+
+
+def test_a_connection_does_not_remember_long_names() -> None:
+    routes = Routes()
+    assert routes.match(_named("x" * PREFIX_BYTES_MAX), 1000) is None
+    assert routes.remembered == 0
+
+
+def test_a_client_with_another_layout_is_rarely_decoded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    learned: list[memoryview] = []
+    learn = direct_produce._learn
+
+    def counted(frame: memoryview, request_timeout_ms: int) -> Any:
+        learned.append(frame)
+        return learn(frame, request_timeout_ms)
+
+    monkeypatch.setattr(direct_produce, "_learn", counted)
+    routes = Routes()
+    for _ in range(10_000):
+        assert routes.match(_named("a", "b"), 1000) is None
+    assert len(learned) < 60
+    usual = [routes.match(_named("a"), 1000) for _ in range(SKIPPED_MAX + 2)]
+    assert usual[-1] is not None, "it comes back to the usual layout"
