@@ -10,6 +10,9 @@ Rules are separated by commas, and the first that matches decides::
 matches the whole name; ``$1`` stands for its first group. ``L`` or ``U`` after the last
 slash puts the result into lower or upper case. ``\\/`` is a slash. Patterns have the syntax
 of Python's ``re``, which is Java's but for rarely used constructs.
+
+Patterns see a comma or a plus sign within a value as ``\\2C`` and ``\\2B``. Otherwise
+``[^,]+,OU=Service`` would match a common name that holds ``,OU=Service``.
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ ANONYMOUS = "User:ANONYMOUS"
 NAME_CHARACTERS_MAX = 1024
 
 _DEFAULT, _RULE = "DEFAULT", "RULE:"
+_ESCAPE, _HIDDEN = re.compile(r"\\(.)", re.DOTALL), re.compile(r"\\(2C|2B|.)", re.DOTALL)
+_HEXADECIMAL = {",": "2C", "+": "2B"}
+_CHARACTER = {hexadecimal: character for character, hexadecimal in _HEXADECIMAL.items()}
 _BACK_REFERENCE = re.compile(r"\\(.)|\$(\d+)")
 
 
@@ -46,9 +52,14 @@ class _Rule:
         if match is None:
             return None
         text = "".join(
-            part if isinstance(part, str) else match.group(part) or "" for part in self.replacement
+            part if isinstance(part, str) else _shown(match.group(part) or "") for part in self.replacement
         )
         return text.lower() if self.case == "L" else text.upper() if self.case == "U" else text
+
+
+def _shown(text: str) -> str:
+    """Return a part of a name as RFC 4514 and Apache Kafka write it."""
+    return _HIDDEN.sub(lambda match: "\\" + _CHARACTER.get(match[1], match[1]), text)
 
 
 class PrincipalMapping:
@@ -66,8 +77,9 @@ class PrincipalMapping:
         """
         if len(name) > NAME_CHARACTERS_MAX:
             raise NoPrincipal(f"the name of the certificate has {len(name)} characters")
+        hidden = _ESCAPE.sub(lambda match: "\\" + _HEXADECIMAL.get(match[1], match[1]), name)
         for rule in self._rules:
-            mapped = name if rule is None else rule.apply(name)
+            mapped = name if rule is None else rule.apply(hidden)
             if mapped:
                 return f"User:{mapped}"
             if mapped is not None:

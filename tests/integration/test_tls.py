@@ -221,6 +221,32 @@ def test_connections_have_the_principal_of_their_certificate(
     assert ("http", "User:CN=reports,OU=Analytics,O=Example", "TLSv1.3") in seen
 
 
+@pytest.mark.parametrize(
+    ("common_name", "unit"),
+    [
+        ("orders,OU=Service", "Analytics"),
+        ("orders,OU=Service,O=Example", "Analytics"),
+        ("orders+OU=Service", "Analytics"),
+        ("x+CN=orders,OU=Service", "Analytics"),
+        ("orders", "Service,O=Example"),
+        ("orders", "Service\\"),
+        ("orders\nOU=Service", "Analytics"),
+    ],
+)
+def test_a_value_in_a_certificate_is_no_further_attribute(
+    broker: BrokerProcess, authority: Authority, common_name: str, unit: str
+) -> None:
+    """NATS took parts of a name for the name (CVE-2026-33248)."""
+    forged = authority.issue("forged", "x.example", common_name=common_name, organization="O", unit=unit)
+    with https(broker, authority, forged) as http:
+        (principal,) = {
+            connection["principal"]
+            for connection in http.get("/v1/connections").json()["connections"]
+            if connection["principal"] != "User:ANONYMOUS" and connection["protocol"] == "http"
+        }
+    assert principal.startswith("User:CN="), principal
+
+
 def test_a_client_without_a_certificate_is_refused_where_one_is_required(
     broker: BrokerProcess, authority: Authority
 ) -> None:

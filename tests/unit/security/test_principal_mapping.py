@@ -36,6 +36,8 @@ def test_the_first_rule_that_matches_decides(name: str, principal: str) -> None:
         ("RULE:CN=a\\/b/x\\/y/", "CN=a/b", "User:x/y"),
         ("RULE:CN=(a)(b)?/$1-$2/", "CN=a", "User:a-"),
         ("  RULE:CN=x/y/ , DEFAULT ", "CN=a", "User:CN=a"),
+        ("RULE:^CN=([^,+]+),.*$/$1/", r"CN=Doe\, John\+Jane\\2C,O=b", r"User:Doe\, John\+Jane\\2C"),
+        ("DEFAULT", r"CN=Doe\, John,O=b", r"User:CN=Doe\, John,O=b"),
     ],
 )
 def test_syntax(rules: str, name: str, principal: str) -> None:
@@ -47,6 +49,10 @@ def test_syntax(rules: str, name: str, principal: str) -> None:
     [
         ("RULE:^CN=a$/b/", "CN=aa"),
         ("RULE:CN=a/b/", "CN=a,OU=x"),
+        # What looks like an attribute is in the common name.
+        ("RULE:^CN=([^,]+),OU=Service,.*$/$1/", r"CN=orders\,OU=Service,OU=Analytics,O=b"),
+        ("RULE:^.*[,+]OU=([^,]+),O=b$/$1/", r"CN=x\,OU=admin\,O=b"),
+        ("RULE:^.*[,+]OU=admin.*$/admin/", r"CN=x\+OU=admin,OU=y"),
         ("RULE:CN=(.*),.*/$1/,DEFAULT", "CN=,O=x"),
         ("DEFAULT", ""),
         ("DEFAULT", "CN=" + "x" * 1024),
