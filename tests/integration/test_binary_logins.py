@@ -23,7 +23,16 @@ from stele.wire.error_codes import ErrorCode
 from app.tcp.binary.login import LOGIN_FAILURES_MAX, LOGIN_FRAME_BYTES_MAX, LOGIN_FRAMES_MAX
 from tests.integration import test_kafka_logins
 from tests.integration.test_kafka_logins import AUDIENCE, ISSUER, PASSWORD, USER, add_user, token
-from tests.support.binary_peer import FLUSH, FLUSHED, Peer, consume_frame, error_text, framed, produce_frame
+from tests.support.binary_peer import (
+    FLUSH,
+    FLUSHED,
+    Peer,
+    consume_frame,
+    decode,
+    error_text,
+    framed,
+    produce_frame,
+)
 
 SESSION_MS = 1500
 
@@ -134,6 +143,19 @@ def test_requests_that_were_pipelined_behind_a_failed_login_are_refused(peer: Pe
     failed, produced = peer.frames(2)
     assert failed[4:6] == b"\x3c\x00"
     assert "requires a login" in error_text(produced, 0x04)
+
+
+def test_a_failed_login_is_never_anonymous() -> None:
+    """The client believes that it acts as its user, where logins are optional, too."""
+    with run_broker(environment={"STELE_BINARY_AUTHENTICATION": "optional"}) as broker:
+        with Peer(broker) as peer:
+            assert peer.ask(FLUSH) == FLUSHED
+            peer.send(plain("wrong-password").encode(), produce_frame("t", b"x"), FLUSH)
+            assert refused(decode(peer.frame())) == ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert "has failed" in error_text(peer.frame(), 4)
+            assert peer.rest() == b""
+        with httpx.Client(base_url=broker.http_url) as http:
+            assert http.get("/v1/topics").json()["topics"] == []
 
 
 def test_a_failed_login_leaves_the_connection_open_for_a_few_more(peer: Peer) -> None:

@@ -4,6 +4,7 @@
 
     not logged in      AUTHENTICATE, on a listener that requires logins
     logged in          everything; AUTHENTICATE logs in again
+    login failed       AUTHENTICATE, also on a listener where logins are optional
     session expired    AUTHENTICATE
 
 An exchange that fails does not end the connection, so that a client can try another
@@ -34,6 +35,7 @@ LOGIN_REQUIRED = (
     "STELE_PASSWORD, or with STELE_API_KEY; or connect over TLS with a client certificate"
 )
 NO_LOGINS = "this listener has no logins; connect without a user and without an API key"
+_NO_LOGIN = "the login of this connection has failed; log in with AUTHENTICATE before other requests"
 _EXPIRED = "the session has expired, and the client did not log in again in time; connect again"
 _FAILED = "authentication failed: the user and password, the key or the token is not valid"
 _TOO_MANY = "this connection has tried to log in too often; connect again"
@@ -89,6 +91,9 @@ class BinaryLogin:
         """
         if self.must_login:
             return LOGIN_REQUIRED
+        if self._failures:
+            # Where logins are optional, too: the client does not expect to be served as anybody else.
+            return _NO_LOGIN
         if self._expires_ms is not None and now_ms() >= self._expires_ms:
             return _EXPIRED
         return None
