@@ -17,6 +17,7 @@ from typing import TypeVar, cast
 
 from ..cluster.credentials import ApiKeyRecord, CredentialStore, ScramRecord
 from ..errors import DuplicateUser, InvalidCredential, TooManyCredentials, UnknownCredential
+from .acl import WILDCARD
 from .principal import ANONYMOUS, BROKER, Login, Principal
 from .scram import (
     SALT_BYTES,
@@ -59,6 +60,8 @@ def check_user_name(user: str) -> None:
         raise InvalidCredential(user, f"a name has 1 to {_NAME_CHARACTERS_MAX} printable characters")
     if user == ANONYMOUS.name:
         raise InvalidCredential(user, "this name stands for clients without a login")
+    if user == WILDCARD:
+        raise InvalidCredential(user, "this name stands for everybody in access rules")
 
 
 def check_password(user: str, password: str) -> None:

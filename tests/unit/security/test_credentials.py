@@ -103,7 +103,7 @@ async def test_what_does_not_exist_or_cannot_be_is_refused(tmp_path: Path) -> No
         await credentials.add_user("alice", PASSWORD)
         with pytest.raises(DuplicateUser):
             await credentials.add_user("alice", PASSWORD)
-        for name in ("", "ANONYMOUS", "a\nb", "x" * 256):
+        for name in ("", "ANONYMOUS", "*", "a\nb", "x" * 256):
             with pytest.raises(InvalidCredential):
                 await credentials.add_user(name, PASSWORD)
             with pytest.raises(InvalidCredential):
