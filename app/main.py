@@ -296,6 +296,9 @@ async def run(settings: Settings) -> None:
     if certificates:
         loop.add_signal_handler(signal.SIGHUP, reload.reload_soon)
         reload.start()
+    if shared is not None and cdc.is_wanted:
+        cdc.run_by_lease(partial(shared.cluster.is_held, cdc.lease))
+        shared.cluster.hold(cdc.lease, cdc)
     if shared is not None and http.listening.is_set():
         # Clients are sent to this broker from now on.
         await shared.join(broker.endpoints)
@@ -307,7 +310,8 @@ async def run(settings: Settings) -> None:
         )
         url = f"http://{_join((_reachable(http_address[0]), http_address[1]))}/"
         logger.info("%s is the console, %sdocs the HTTP API; ctrl-c stops the broker", url, url)
-        cdc.start()
+        if shared is None:
+            cdc.start()
     waiting = asyncio.create_task(stopping.wait())
     await asyncio.wait((waiting, http_task), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

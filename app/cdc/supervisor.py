@@ -1,5 +1,7 @@
 """Runs ``stele cdc`` beside the broker, and restarts it whenever it ends.
 
+One of several brokers runs it while it has the lease of the connector.
+
 The connector is a process of its own (ADR-0016), because decoding the changes of a busy
 database takes a core, and the broker's event loop has none to spare. It writes through the
 binary listener like any other producer, and reports its status on standard output, one JSON
@@ -14,6 +16,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -26,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 _PAUSE_FIRST_S = 1.0
 _PAUSE_MAX_S = 30.0
+# A connector that runs by lease hears so often that this broker has it, and ends after so long a silence.
+_BEAT_S = 1.0
+_SILENCE_S = 5.0
 # A status line takes some hundred bytes per table.
 _LINE_BYTES_MAX = 1024 * 1024
 # Settings that are options of ``stele cdc``, which reads them from the same variables.
@@ -40,7 +46,6 @@ _OPTIONS = (
     "storage",
     "key_column",
     "snapshot",
-    "transactions",
     "transaction_timeout",
 )
 # Logins of commands in the same shell; the connector has its own.
@@ -54,7 +59,10 @@ _LOGIN_VARIABLES = (
 
 
 class CdcSupervisor:
-    """Supervises one connector, if the settings have a DSN."""
+    """Supervises one connector, if the settings have a DSN.
+
+    ``start`` runs it until ``close``. With several brokers it implements ``LeaseWork`` instead.
+    """
 
     def __init__(self, settings: Settings, broker_url: str, api_key: str = "") -> None:
         """``api_key`` logs the connector in to the broker; empty without logins."""
@@ -62,15 +70,27 @@ class CdcSupervisor:
         self._settings = settings
         self._dsn = "" if settings.cdc_dsn is None else settings.cdc_dsn.get_secret_value()
         self._url = broker_url
+        # Shared storage has no transactions.
+        self._transactions = (
+            "off"
+            if settings.storage == "shared" and settings.cdc_transactions == "auto"
+            else settings.cdc_transactions
+        )
         self._status: dict[str, Any] = {"slot": settings.cdc_slot, "state": "starting"}
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
         self._restarts = 0
         self._is_closing = False
+        self._is_held: Callable[[], bool] | None = None
 
     @property
     def is_wanted(self) -> bool:
         return bool(self._dsn)
+
+    @property
+    def lease(self) -> str:
+        """The lease of this connector; it is the same one at every broker."""
+        return f"cdc.{self._settings.cdc_prefix}.{self._settings.cdc_slot}"
 
     @property
     def collector(self) -> Collector:
@@ -80,6 +100,35 @@ class CdcSupervisor:
         """Start the connector; call this once the listeners are open."""
         if self.is_wanted:
             self._task = asyncio.create_task(self._run())
+
+    def run_by_lease(self, is_held: Callable[[], bool]) -> None:
+        """Run the connector between ``begin`` and ``end``, not from ``start`` on.
+
+        ``is_held`` says whether this broker certainly has the lease.
+        """
+        self._is_held = is_held
+        self._stand_by()
+
+    def _stand_by(self) -> None:
+        self._status = {"slot": self._settings.cdc_slot, "state": "standby"}
+
+    async def begin(self, epoch: int) -> None:
+        """Start the connector, because this broker has the lease."""
+        logger.info("running the CDC connector, epoch %d of the lease %s", epoch, self.lease)
+        self._status = {"slot": self._settings.cdc_slot, "state": "starting"}
+        self._task = asyncio.create_task(self._run())
+
+    async def end(self) -> None:
+        """Kill the connector, because the lease is lost or about to be given back.
+
+        Another broker may have the lease in half a second, so it gets no time to finish. What it has stored
+        and not confirmed, PostgreSQL sends again, and the next connector recognizes it.
+        """
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._stand_by()
 
     async def close(self) -> None:
         """Let the connector store and confirm what it has read; kill it after a timeout."""
@@ -136,6 +185,8 @@ class CdcSupervisor:
             start_new_session=True,
         )
         assert process.stdout is not None
+        assert process.stdin is not None
+        beats = asyncio.create_task(self._beat(process.stdin))
         had_streamed = False
         try:
             async for line in process.stdout:
@@ -153,14 +204,25 @@ class CdcSupervisor:
                 }
             return code, had_streamed
         finally:
+            beats.cancel()
             if process.returncode is None:
                 process.kill()
                 await process.wait()
             self._process = None
 
+    async def _beat(self, stdin: asyncio.StreamWriter) -> None:
+        """Tell the connector that it may go on, unless this process is paused."""
+        while self._is_held is not None and not stdin.is_closing():
+            if self._is_held():
+                stdin.write(b"\n")
+            await asyncio.sleep(_BEAT_S)
+
     def _environment(self) -> dict[str, str]:
         settings = self._settings
         given = {f"STELE_CDC_{name.upper()}": str(getattr(settings, f"cdc_{name}")) for name in _OPTIONS}
+        given["STELE_CDC_TRANSACTIONS"] = self._transactions
+        if self._is_held is not None:
+            given["STELE_CDC_SILENCE"] = str(_SILENCE_S)
         given["STELE_CDC_TOMBSTONES"] = "1" if settings.cdc_tombstones else "0"
         # Not an argument, because every user of the machine can see those.
         given["STELE_CDC_DSN"] = self._dsn

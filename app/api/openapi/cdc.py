@@ -21,6 +21,7 @@ CDC: Operation = {
                                 "database": {"type": "string"},
                                 "state": {
                                     "enum": [
+                                        "standby",
                                         "starting",
                                         "connecting",
                                         "copying",

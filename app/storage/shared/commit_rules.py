@@ -73,6 +73,7 @@ class _Log:
 
     row: LogRow
     next_offset: int
+    named_epochs: Mapping[int, int]
     added_bytes: int = 0
     known: dict[int, ProducerSequences] = field(default_factory=dict[int, ProducerSequences])
     changed: set[int] = field(default_factory=set[int])
@@ -83,7 +84,7 @@ class _Log:
         if header.has_producer_id:
             known = self.known.get(header.producer_id)
             try:
-                stored = check_batch(header, known)
+                stored = check_batch(header, known, newest_epoch=self.named_epochs.get(header.producer_id))
             except SteleError as error:
                 return BatchPlace(-1, error=error)
             if stored is not None:
@@ -106,13 +107,17 @@ class _Log:
 
 
 def decide_commit(
-    objects: Sequence[ObjectWrite], logs: Mapping[int, LogRow], producers: Mapping[ProducerKey, ProducerRow]
+    objects: Sequence[ObjectWrite],
+    logs: Mapping[int, LogRow],
+    producers: Mapping[ProducerKey, ProducerRow],
+    named_epochs: Mapping[int, int] | None = None,
 ) -> Decision:
     """Place all batches of ``objects`` in order.
 
-    ``logs`` lacks those that were deleted.
+    ``logs`` lacks those that were deleted. ``named_epochs`` has the newest epochs of named producers, by id.
     """
-    open_logs = {log_id: _Log(row, row.next_offset) for log_id, row in logs.items()}
+    epochs: Mapping[int, int] = {} if named_epochs is None else named_epochs
+    open_logs = {log_id: _Log(row, row.next_offset, epochs) for log_id, row in logs.items()}
     for key, row in producers.items():
         if key.log_id in open_logs:
             open_logs[key.log_id].known[key.producer_id] = sequences_of(row)

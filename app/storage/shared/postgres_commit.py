@@ -53,6 +53,11 @@ _READ_PRODUCERS = """
     FROM unnest(%s::bigint[], %s::bigint[]) AS k (log_id, producer_id)
     JOIN producer_state p USING (log_id, producer_id)
 """
+# A new version of a named producer waits for the commits of the one before, and fences those that come after it.
+_READ_NAMED = """
+    SELECT producer_id, epoch FROM named_producers WHERE producer_id = ANY (%s::bigint[])
+    ORDER BY producer_id FOR SHARE
+"""
 _STORE = """
     WITH moved AS (
         UPDATE logs l
@@ -85,19 +90,19 @@ def commit_objects(
 
     Raises also ``psycopg.Error``, which means that nothing was committed.
     """
-    inserted, logs, producers = _first_trip(connection, objects)
+    inserted, logs, producers, named_epochs = _first_trip(connection, objects)
     if len(inserted) < len(objects):
         states = dict(connection.execute(_STATES, ([written.key for written in objects],)).fetchall())
         connection.execute("ROLLBACK", prepare=False)
         return _answer_of_earlier(objects, set(inserted), states, computed)
-    decision = decide_commit(objects, logs, producers)
+    decision = decide_commit(objects, logs, producers, named_epochs)
     _second_trip(connection, objects, inserted, decision)
     return decision.answer
 
 
 def _first_trip(
     connection: Connection, objects: Sequence[ObjectWrite]
-) -> tuple[dict[str, int], dict[int, LogRow], dict[ProducerKey, ProducerRow]]:
+) -> tuple[dict[str, int], dict[int, LogRow], dict[ProducerKey, ProducerRow], dict[int, int]]:
     keys = producer_keys(objects)
     with connection.pipeline():
         connection.execute("BEGIN", prepare=False)
@@ -113,7 +118,7 @@ def _first_trip(
             binary=True,
         )
         logs = connection.execute(_LOCK_LOGS, (log_ids(objects),), prepare=True, binary=True)
-        producers = None
+        producers = named = None
         if keys:
             producers = connection.execute(
                 _READ_PRODUCERS,
@@ -121,10 +126,14 @@ def _first_trip(
                 prepare=True,
                 binary=True,
             )
+            named = connection.execute(
+                _READ_NAMED, (sorted({key.producer_id for key in keys}),), prepare=True, binary=True
+            )
         return (
             dict(inserted.fetchall()),
             {row[0]: log_row(row) for row in logs},
             {} if producers is None else dict(_producer(row) for row in producers),
+            {} if named is None else dict(named.fetchall()),
         )
 
 

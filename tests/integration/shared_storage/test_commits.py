@@ -11,7 +11,10 @@ from uuid import UUID
 
 import pytest
 
+from app.cluster.postgres import PostgresCatalog
+from app.errors import ProducerFenced
 from app.postgres.pool import Connection, PostgresPool
+from app.postgres.session import PostgresSession
 from app.storage.shared.meta import (
     CommitUnknown,
     LogRow,
@@ -68,6 +71,61 @@ async def test_a_commit_whose_answer_is_lost_happens_once(
     # Once more, as after a second lost answer.
     assert await meta.commit_objects(objects, computed=answer) is answer
     assert (await meta.log_rows([log.log_id]))[log.log_id].next_offset == 6
+
+
+async def test_batches_of_an_earlier_version_of_a_named_producer_are_refused_wherever_they_are_late(
+    server: PostgresServer, schema: str, meta: PostgresMeta
+) -> None:
+    """Another broker has begun the new version, and the log has not seen a batch of it."""
+    session = PostgresSession(server.dsn, schema=schema)
+    try:
+        catalog = PostgresCatalog(session)
+        log = await _log(meta)
+        old = catalog.begin_producer_version("cdc", 1, fresh_id=7, now_ms=0)
+        first = batch(1, producer_id=7, producer_epoch=old.epoch, base_sequence=0)
+        await meta.commit_objects([written_object("w/1", [(log.log_id, [first])])])
+        new = catalog.begin_producer_version("cdc", 2, fresh_id=8, now_ms=0)
+    finally:
+        session.close()
+    assert (new.producer_id, new.epoch) == (7, old.epoch + 1)
+    late = batch(1, producer_id=7, producer_epoch=old.epoch, base_sequence=1)
+    other = batch(1, producer_id=9, producer_epoch=0, base_sequence=0)
+    current = batch(1, producer_id=7, producer_epoch=new.epoch, base_sequence=0)
+    answer = await meta.commit_objects([written_object("w/2", [(log.log_id, [late, other, current])])])
+    places = answer[0][0].places
+    assert isinstance(places[0].error, ProducerFenced)
+    assert [place.base_offset for place in places[1:]] == [1, 2]
+
+
+async def test_a_new_version_of_a_named_producer_waits_for_commits_of_the_one_before(
+    server: PostgresServer, schema: str, meta: PostgresMeta
+) -> None:
+    """So whoever begins it sees them all, and none comes after."""
+    session = PostgresSession(server.dsn, schema=schema)
+    with PostgresProxy(server.port) as proxy:
+        pool = _proxied(server, proxy, schema)
+        try:
+            catalog = PostgresCatalog(session)
+            log = await _log(meta)
+            catalog.begin_producer_version("cdc", 1, fresh_id=7, now_ms=0)
+            await pool.run(lambda connection: connection.execute("SELECT 1"))
+            proxy.at_commit = AtCommit.HOLD
+            header = batch(1, producer_id=7, producer_epoch=0, base_sequence=0)
+            with pytest.raises(CommitUnknown):
+                await PostgresMeta(pool).commit_objects([written_object("w/1", [(log.log_id, [header])])])
+            begun = asyncio.ensure_future(
+                asyncio.to_thread(catalog.begin_producer_version, "cdc", 2, fresh_id=8, now_ms=0)
+            )
+            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            while not begun.done() and await asyncio.to_thread(server.run, waiting) == [(0,)]:
+                continue
+            assert not begun.done()
+            proxy.release.set()
+            assert (await begun).epoch == 1
+        finally:
+            await pool.close()
+            session.close()
+    assert (await meta.log_rows([log.log_id]))[log.log_id].next_offset == 1
 
 
 async def test_a_repeated_commit_waits_for_the_first_one_that_is_still_at_work(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -84,6 +86,7 @@ _LOG_S = 10.0
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
               help="Lowest level that is logged.")  # fmt: skip
 @click.option("--supervised", is_flag=True, hidden=True)
+@click.option("--silence", envvar="STELE_CDC_SILENCE", type=float, default=None, hidden=True)
 def cdc(
     dsn: str,
     tables: str,
@@ -91,6 +94,7 @@ def cdc(
     metrics_port: int | None,
     log_level: str,
     supervised: bool,
+    silence: float | None,
     **given: Any,
 ) -> None:
     """Stream changes of PostgreSQL tables into topics.
@@ -137,7 +141,7 @@ def cdc(
     if metrics_port is not None:
         _serve_metrics(status, metrics_port)
     if supervised:
-        threading.Thread(target=_end_with_parent, args=(connector.stop,), daemon=True).start()
+        threading.Thread(target=_end_with_parent, args=(connector.stop, silence), daemon=True).start()
     ended = threading.Event()
     reporter = threading.Thread(target=_report, args=(status, ended, supervised), daemon=True)
     reporter.start()
@@ -172,14 +176,18 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _end_with_parent(stop: Any) -> None:
+def _end_with_parent(stop: Callable[[], None], silence_s: float | None) -> None:
     """Call ``stop`` when standard input closes.
 
-    That is when the broker that started this process ends.
+    That is when the broker that started this process ends. One of several brokers writes to it while it has the
+    lease of the connector. If that stops for ``silence_s``, because the broker is paused or has ended, another
+    one is about to go on: this process ends at once, because it holds the lock of the slot.
     """
     # Not sys.stdin: the interpreter cannot exit while a thread holds the lock of its buffer.
-    while os.read(0, 4096):
+    while select.select([0], [], [], silence_s)[0] and os.read(0, 4096):
         pass
+    if silence_s is not None:
+        os._exit(1)
     stop()
 
 
