@@ -12,6 +12,7 @@
 - ``segment_indexes``, ``segment``   one ``.log`` with its two indexes: state, append, sealing
 - ``segment_loader``   loading a segment at a start, or from its log alone
 - ``segment_reader``   how a fetch finds a batch, by offset and by time
+- ``single_read``      the same for most reads, with one read of the file
 - ``age``              how old records are, whatever timestamps producers choose
 - ``open_segments``    how many sealed segments stay open for readers
 - ``scan``             walking the batches of a file, past corrupt ranges

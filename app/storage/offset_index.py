@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 ENTRY_BYTES = 8
 RELATIVE_OFFSET_MAX = 2**31 - 1
@@ -48,6 +48,16 @@ class OffsetIndex:
         """Return a position at or before the batch with ``relative_offset``."""
         count = bisect_right(self._entries, relative_offset << 32 | _LOW)
         return self._entries[count - 1] & _LOW if count else 0
+
+    def positions_around(self, relative_offset: int) -> tuple[int, int]:
+        """Return the positions of two adjacent entries.
+
+        The batch with ``relative_offset`` begins at one of the two or between them. 0 stands for a first entry that
+        is not there, -1 for a second one.
+        """
+        count = bisect_left(self._entries, relative_offset << 32)
+        after = self._entries[count] & _LOW if count < len(self._entries) else -1
+        return self._entries[count - 1] & _LOW if count else 0, after
 
     def position_before(self, position: int) -> int:
         """The greatest indexed position at or below ``position``; 0 if there is none."""

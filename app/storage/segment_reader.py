@@ -50,6 +50,7 @@ from .config_types import INT64_MAX
 from .scan import follows
 from .segment import Segment
 from .segment_loader import examine
+from .single_read import read_at_once
 
 _T = TypeVar("_T")
 
@@ -73,17 +74,20 @@ class _MisfitError(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Not frozen, because there is one per read, and a frozen instance takes twice as long to make.
+@dataclass(slots=True, kw_only=True)
 class Extent:
     """Whole batches: ``size`` bytes from ``position`` of a segment's log.
 
-    ``has_records`` is False if the first of them has none; then none of them has any.
+    ``has_records`` is False if the first of them has none; then none of them has any. ``data`` are the bytes, if
+    the search has read them.
     """
 
     segment: Segment
     position: int
     size: int
     has_records: bool = True
+    data: bytes | bytearray | None = None
 
     @property
     def path(self) -> Path:
@@ -91,6 +95,8 @@ class Extent:
 
     def read_nowait(self) -> bytes | bytearray | None:
         """Return the bytes if they are in memory; for the event loop."""
+        if self.data is not None:
+            return self.data
         return self.segment.file().read_at_nowait(self.position, self.size)
 
     def read(self) -> bytes:
@@ -137,6 +143,9 @@ def extent_from(
         CorruptLog: ``offset`` cannot be read.
         WouldBlockError: see the class.
     """
+    if nowait and (found := read_at_once(segment, offset, max_bytes, end_offset=end_offset)) is not None:
+        position, data = found
+        return Extent(segment=segment, position=position, size=len(data), data=data)
 
     def look() -> Extent | None:
         first = _locate(segment, offset, nowait=nowait)
