@@ -465,6 +465,13 @@ class Broker:
             with_internal=with_internal,
         )
 
+    def fetch_now(self, request: PartitionFetch, *, max_bytes: int, min_bytes: int) -> PartitionRead | None:
+        """Fetch from one stored partition, if batches are there without a wait.
+
+        The result is that of ``fetch``. None if not, and for every error. The bytes are not counted as read.
+        """
+        return self._reader.fetch_now(request, max_bytes=max_bytes, min_bytes=min_bytes)
+
     async def newest_record(
         self, topic: str, key: bytes, *, partition: int | None = None
     ) -> KeyedRecord | None:

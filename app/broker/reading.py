@@ -112,6 +112,15 @@ class PartitionReader:
             }
             await self._wait(positions, min_bytes - have, left_ms, isolation)
 
+    def fetch_now(self, request: PartitionFetch, *, max_bytes: int, min_bytes: int) -> PartitionRead | None:
+        topic = self._topics.get(request.topic)
+        if topic is None or not 0 <= request.partition < topic.partitions or request.topic in self._virtual:
+            return None
+        bytes_max = min(max_bytes, self._settings.fetch_bytes_max)
+        request.max_bytes = min(request.max_bytes, bytes_max)
+        read = self._engine.read_now(request)
+        return None if read is None or len(read.batches) < min(min_bytes, bytes_max) else read
+
     async def _read(
         self, requests: Sequence[PartitionFetch], max_bytes: int, *, with_internal: bool
     ) -> list[PartitionRead]:

@@ -358,6 +358,9 @@ class EmbeddedEngine:
     async def read(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead]:
         return await self._reader.read(requests, max_bytes)
 
+    def read_now(self, request: PartitionFetch) -> PartitionRead | None:
+        return self._reader.read_now(request)
+
     async def wait(
         self,
         positions: Mapping[TopicPartition, int],

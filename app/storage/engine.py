@@ -211,7 +211,9 @@ class CompactionCounts:
     last_duration_ms: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Neither this nor ``PartitionRead`` is frozen, because there is one per partition and read, and a frozen instance takes
+# twice as long to make.
+@dataclass(slots=True, kw_only=True)
 class PartitionFetch:
     """Ask one partition for batches from ``offset`` on, at most ``max_bytes`` of them.
 
@@ -253,7 +255,7 @@ class AbortedTransaction(NamedTuple):
     last_offset: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PartitionRead:
     """What one partition returns to a read; ``error`` stands instead of the batches.
 
@@ -418,6 +420,13 @@ class LogEngine(Protocol):
 
         A read at the known end does not ask whether it has moved (``refresh``); one past it does, before
         it is out of range.
+        """
+        ...
+
+    def read_now(self, request: PartitionFetch) -> PartitionRead | None:
+        """Read one partition, if it has batches that are in memory.
+
+        The result is that of ``read``. None otherwise; then ``read`` waits for them, or says what is wrong.
         """
         ...
 

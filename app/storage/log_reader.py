@@ -58,6 +58,11 @@ class LogReader:
         for request in requests:
             await budget.visit()
             log = self._logs.find(request.topic_partition)
+            limit = min(request.max_bytes, left)
+            if log is not None and (read := self._read_now(log, request, limit, at_least_one=is_empty)):
+                is_empty, left = False, max(0, left - len(read.batches))
+                reads.append(read)
+                continue
             if log is None:
                 # Dropped since the request was checked.
                 reads.append(
@@ -78,7 +83,7 @@ class LogReader:
                     span, aborted_search = await self._find_span(
                         log,
                         request.offset,
-                        min(request.max_bytes, left),
+                        limit,
                         at_least_one=is_empty,
                         end_offset=end_offset,
                     )
@@ -106,6 +111,53 @@ class LogReader:
                 )
             )
         return reads
+
+    def read_now(self, request: PartitionFetch) -> PartitionRead | None:
+        """See ``LogEngine.read_now``."""
+        log = self._logs.find(request.topic_partition)
+        return None if log is None else self._read_now(log, request, request.max_bytes, at_least_one=True)
+
+    def _read_now(
+        self, log: PartitionLog, request: PartitionFetch, max_bytes: int, *, at_least_one: bool
+    ) -> PartitionRead | None:
+        """Read batches that are in memory.
+
+        None if there are none: they must be waited for, the log ends, or an error is to be reported.
+        """
+        is_committed = request.isolation is IsolationLevel.READ_COMMITTED
+        last_stable_offset, high_watermark = log.readable_ends
+        end_offset = last_stable_offset if is_committed else high_watermark
+        offset = request.offset
+        if not log.log_start_offset <= offset < end_offset:
+            return None
+        aborted: Sequence[AbortedTransaction] | None = () if is_committed else None
+        try:
+            search = log.plan(offset, max_bytes, at_least_one=at_least_one, end_offset=end_offset)
+            span = None if search is None else search(True)
+            batches = None if span is None else span.read_nowait()
+        except (WouldBlockError, SteleError, OSError):
+            # ``read`` repeats it where it may wait, and reports what is wrong then.
+            return None
+        if not batches:
+            return None
+        extent = span if isinstance(span, Extent) else None
+        if extent is not None:
+            if len(batches) != extent.size:
+                return None
+            self.open_segments.touch(extent.segment)
+        if is_committed and (aborted_search := log.aborted_search(offset)) is not None:
+            aborted = _aborted(aborted_search, batches, end_offset)
+        return PartitionRead(
+            topic=request.topic,
+            partition=request.partition,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted=aborted,
+            batches=batches,
+            holes_until=log.holes_until,
+            origin=extent,
+        )
 
     async def _find_span(
         self, log: PartitionLog, offset: int, max_bytes: int, *, at_least_one: bool, end_offset: int

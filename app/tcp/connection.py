@@ -230,17 +230,21 @@ class Connection(asyncio.Protocol, Generic[Request]):
         first, data = begin_now(work)
         if data is not None:
             # It waited for nothing, as most reads do: neither a task nor a turn of the loop is needed.
-            self.answer(data)
-            if size_of(data) > _HELD_BYTES_MAX:
-                # What it cost is much already: the next one begins in a turn of its own.
-                self._flow.block(Block.READ)
-                self._loop.call_soon(self._unblock, Block.READ)
+            self.answer_read(data)
             return
         self._flow.reading_bytes += bytes_max
         self._flow.block(Block.READ)
         self.answer_later(self._read(go_on(work, first), bytes_max))
         # This runs after the first step of the task, which was scheduled before it.
         self._loop.call_soon(self._unblock, Block.READ)
+
+    def answer_read(self, data: Buffers) -> None:
+        """``answer`` for a read that waited for nothing."""
+        self.answer(data)
+        if size_of(data) > _HELD_BYTES_MAX:
+            # What it cost is much already: the next one begins in a turn of its own.
+            self._flow.block(Block.READ)
+            self._loop.call_soon(self._unblock, Block.READ)
 
     def pause_requests(self) -> None:
         """Begin nothing more until ``resume_requests``."""

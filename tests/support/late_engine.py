@@ -168,6 +168,9 @@ class LateEngine(EmbeddedEngine):
             last_stable_offset=min(end, state.last_stable_offset),
         )
 
+    def read_now(self, request: PartitionFetch) -> None:
+        """Every read takes the way that may ask for the end."""
+
     async def read(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead]:
         ends = self._known_ends
         unknown = [name for r in requests if (name := r.topic_partition) in ends and r.offset != ends[name]]

@@ -346,6 +346,10 @@ class SharedEngine:
     async def read(self, requests: Sequence[PartitionFetch], max_bytes: int) -> list[PartitionRead]:
         return await self._reader.read(requests, max_bytes)
 
+    def read_now(self, request: PartitionFetch) -> PartitionRead | None:
+        """Return None: every read asks for what is cached and what is not."""
+        return None
+
     async def _load(self, ref: ObjectRef, start: int, end: int) -> bytes:
         (data,) = await self._stores[ref.store].get_ranges(ref.key, [ByteRange(start, end)])
         return data

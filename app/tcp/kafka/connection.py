@@ -33,6 +33,8 @@ from ..connection_owner import ConnectionRegistry
 from ..deferred_response import DeferredResponse
 from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers
+from . import direct_fetch
+from .direct_fetch import fetch_directly
 from .direct_produce import Route, Routes
 from .dispatch import API_VERSIONS_KEY, SERVED, Served, unsupported_api_versions
 from .guards.rights import Guard
@@ -42,6 +44,7 @@ from .handlers.context import Answer, Context, KafkaListener, NoResponse
 from .headers import SIZE, RequestHead, read_client_id, read_head, response_head
 from .request_cutter import KafkaRequestCutter
 from .sasl_session import LOGIN_REQUEST_BYTES_MAX, SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession
+from .schemas.fetch import API as FETCH
 from .schemas.produce import API as PRODUCE
 from .schemas.produce import ProduceResponse
 from .throttling import ThrottledRequest
@@ -71,6 +74,7 @@ _GUARDED = {key: _guarded(served, GUARDS[key]) for key, served in SERVED.items()
 
 
 PRODUCE_KEY = PRODUCE.key
+FETCH_KEY = FETCH.key
 
 _numbers = count(1)
 
@@ -82,6 +86,7 @@ class KafkaConnection(Connection[memoryview]):
         "_access",
         "_asked_for",
         "_delays",
+        "_fetch_routes",
         "_frame_bytes_max",
         "_frames",
         "_listener",
@@ -114,6 +119,8 @@ class KafkaConnection(Connection[memoryview]):
         self._access: Access | None = None
         # None until it produces.
         self._routes: Routes | None = None
+        # None until it fetches.
+        self._fetch_routes: direct_fetch.Routes | None = None
         # The principal whose access this is.
         self._asked_for: Principal | None = None
 
@@ -220,6 +227,8 @@ class KafkaConnection(Connection[memoryview]):
             self.unreadable(refusal)
             return
         if head.api_key == PRODUCE_KEY and self._produce_directly(frame, head):
+            return
+        if head.api_key == FETCH_KEY and self._fetch_directly(frame, head):
             return
         served = SERVED.get(head.api_key)
         if served is None or not served.api.serves(head.version):
@@ -333,6 +342,29 @@ class KafkaConnection(Connection[memoryview]):
         return produce.response_of_one(
             route.topic, route.topic_id, route.partition, outcome, route.timeout_ms, route.version
         )
+
+    def _fetch_directly(self, frame: memoryview, head: RequestHead) -> bool:
+        """Handle a Fetch in the short way (``direct_fetch``).
+
+        False if it must take the generic one.
+        """
+        broker = self._listener.broker
+        if self._tracers or broker.quotas.is_active:
+            return False
+        if self._fetch_routes is None:
+            self._fetch_routes = direct_fetch.Routes()
+        matched = self._fetch_routes.match(frame)
+        if matched is None:
+            return False
+        route, layout = matched
+        sessions = self._listener.fetch_sessions
+        data = fetch_directly(broker, sessions, route, layout, frame, head, self._access_now())
+        if data is None:
+            return False
+        if route.client_id:
+            self.client_id = route.client_id
+        self.answer_read(data)
+        return True
 
     def _access_now(self) -> Access | None:
         """Return what the client may do, by its last login; None if that is not checked."""

@@ -185,6 +185,15 @@ class FetchSession:
                 self._unsettled[key] = self._partitions[key]
         return sorted(self._unsettled.values(), key=_turn)
 
+    def partition(self, key: PartitionKey) -> FetchedPartition:
+        """Return a partition of the session."""
+        return self._partitions[key]
+
+    def has_news_only_of(self, key: PartitionKey, topic: str) -> bool:
+        """Return whether the partition with ``key`` is here, and no other is a candidate."""
+        known = self._partitions.get(key)
+        return known is not None and known.topic == topic and self.candidates() in ([], [known])
+
     def settle(
         self,
         partition: FetchedPartition,
@@ -268,6 +277,21 @@ class FetchSessionCache:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def is_over_full(self) -> bool:
+        """Whether a session that is used now ends, because sessions have grown."""
+        return self.partitions > self._partitions_max
+
+    def find(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession | None:
+        """Return the session that would ``take`` a request.
+
+        None if there is none, or it would refuse it.
+        """
+        session = self._sessions.get(session_id)
+        if session is None or session.epoch != epoch or session.uses_topic_ids != uses_topic_ids:
+            return None
+        return session
+
     def take(
         self,
         *,
@@ -300,7 +324,7 @@ class FetchSessionCache:
             self._remove(session_id)
             return Round()
         self._touch(session, now_ms)
-        if self.partitions > self._partitions_max:
+        if self.is_over_full:
             # The client sends a full request next, which gets a session if there is room.
             self._remove(session_id)
             return Round(error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

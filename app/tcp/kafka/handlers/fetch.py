@@ -321,7 +321,7 @@ async def _fetch_all(
     context: Context, request: FetchRequest, partitions: Sequence[FetchedPartition]
 ) -> list[_Answer]:
     look, broker = (
-        await _look_at(context, partitions, _isolation(request), missing=set(partitions)),
+        await _look_at(context, partitions, isolation_of(request), missing=set(partitions)),
         context.broker,
     )
     may_wait = bool(look.wanted) and not look.is_urgent
@@ -352,14 +352,14 @@ async def _fetch_changes(context: Context, request: FetchRequest, session: Fetch
     Wait for some as any fetch does.
     """
     broker, epoch = context.broker, session.epoch
-    session.watch.isolation = _isolation(request)
+    session.watch.isolation = isolation_of(request)
     min_bytes = _min_bytes(broker, request)
     wait_ms = min(max(0, request.max_wait_ms), broker.settings.fetch_wait_ms_max)
     deadline_ms = broker.monotonic_ms() + wait_ms
     partitions = _resolved(broker, session)
     missing = await _missing(context, partitions)
     while True:
-        look = await _look_at(context, partitions, _isolation(request), missing=missing)
+        look = await _look_at(context, partitions, isolation_of(request), missing=missing)
         fetched = await broker.fetch(
             look.wanted,
             max_bytes=max(0, request.max_bytes),
@@ -421,7 +421,7 @@ async def _missing(context: Context, partitions: Iterable[FetchedPartition]) -> 
     return missing
 
 
-def _isolation(request: FetchRequest) -> IsolationLevel:
+def isolation_of(request: FetchRequest) -> IsolationLevel:
     """Return the isolation level.
 
     Of an unknown one, and of versions without it, the one that shows everything.

@@ -1,0 +1,520 @@
+"""The short way of a fetch gives the same bytes and the same sessions as the generic one."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, cast
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stele.wire import record_batch as rb
+from stele.wire.error_codes import ErrorCode
+
+from app.broker.placement import Placement
+from app.broker.produce import Acks
+from app.clock import SystemClock
+from app.network.admission import Admission
+from app.security.acl import Acl, AclFilter, Operation, ResourceType
+from app.security.policy import ListenerSecurity
+from app.security.principal import ANONYMOUS
+from app.settings import Settings
+from app.tcp.kafka import connection as kafka_connection
+from app.tcp.kafka import direct_fetch
+from app.tcp.kafka.connection import KafkaConnection
+from app.tcp.kafka.direct_fetch import REQUEST_BYTES_MAX, ROUTES_MAX, SKIPPED_MAX, Routes
+from app.tcp.kafka.fetch_sessions import FetchSessionCache
+from app.tcp.kafka.handlers.context import KafkaListener
+from app.tcp.kafka.schemas.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from app.tcp.kafka.schemas.end_txn import EndTxnRequest
+from app.tcp.kafka.schemas.fetch import API, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from app.tcp.kafka.schemas.init_producer_id import API as INIT_PRODUCER_ID
+from app.tcp.kafka.schemas.init_producer_id import InitProducerIdRequest
+from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from app.tcp.kafka.trace import RequestTracer
+from app.tcp.server import TcpServer
+from tests.support.acls import authorizer_over
+from tests.support.kafka_application import kafka_listener
+from tests.support.kafka_peer import read_response, request_frame
+
+TOPICS = {"orders": 2, "a-topic-with-a-longer-name": 1, "aborted": 1, "memory": 1}
+CONFIGS = {"memory": {"stele.storage": "memory"}}
+NOT_CREATED = "missing"
+NOW_MS = 1_790_000_000_000
+LENGTH = 40
+
+Session = Literal["none", "begin", "next", "stale", "unknown", "end"]
+Send = Callable[[bytes], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """One batch."""
+
+    topic: str
+    partition: int
+    count: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Move the log start offset."""
+
+    topic: str
+    partition: int
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """One request, for one partition or for all of its topic."""
+
+    version: int
+    topic: str
+    partition: int
+    offset: int
+    session: Session = "none"
+    all_partitions: bool = False
+    forgets: bool = False
+    partition_bytes: int = 1 << 20
+    bytes_max: int = 1 << 20
+    bytes_min: int = 1
+    wait_ms: int = 0
+    isolation: int = 0
+    epoch_ahead: int | None = None
+    client_id: str | None = "a"
+    rack_id: str = ""
+    trailing: bytes = b""
+
+
+def fetches(versions: st.SearchStrategy[int]) -> st.SearchStrategy[Fetch]:
+    return st.builds(
+        Fetch,
+        version=versions,
+        topic=st.sampled_from(["orders", "orders", *TOPICS, NOT_CREATED]),
+        partition=st.sampled_from([0, 0, 0, 0, 1, 5, -1]),
+        offset=st.one_of(st.integers(0, LENGTH), st.integers(-1, LENGTH + 5)),
+        session=st.sampled_from(["none", "none", "begin", "next", "next", "next", "next", "stale", "unknown", "end"]),
+        all_partitions=st.sampled_from([False, False, False, True]),
+        forgets=st.sampled_from([False, False, False, False, True]),
+        partition_bytes=st.sampled_from([1 << 20, 1 << 20, 500, 0, -1]),
+        bytes_max=st.sampled_from([1 << 20, 1 << 20, 300, 0, -1]),
+        bytes_min=st.sampled_from([1, 1, 1, 0, -1, 200, 1 << 20]),
+        wait_ms=st.sampled_from([0, 0, 1, -1]),
+        isolation=st.sampled_from([0, 0, 1, 1, 7]),
+        epoch_ahead=st.sampled_from([None, None, 0, 0, 1, -1]),
+        client_id=st.sampled_from(["a", "a", "another client", "", None]),
+        rack_id=st.sampled_from(["", "", "rack"]),
+        trailing=st.sampled_from([b"", b"", b"", b"", b"\0"]),
+    )  # fmt: skip
+
+
+changes = st.one_of(
+    st.builds(
+        Append,
+        topic=st.sampled_from(list(TOPICS)),
+        partition=st.just(0),
+        count=st.integers(1, 4),
+        size=st.sampled_from([1, 100, 5000]),
+    ),
+    st.builds(
+        Delete, topic=st.sampled_from(list(TOPICS)), partition=st.just(0), before=st.integers(0, LENGTH)
+    ),
+)
+# Most clients speak one version and read on; the others are there, too.
+histories = st.integers(3, 18).flatmap(
+    lambda version: st.lists(
+        st.one_of(
+            fetches(st.just(version)),
+            st.builds(
+                Fetch,
+                version=st.just(version),
+                topic=st.just("orders"),
+                partition=st.just(0),
+                offset=st.integers(0, LENGTH),
+                session=st.sampled_from(["next", "next", "begin", "none"]),
+            ),
+            fetches(st.integers(3, 18)),
+            changes,
+        ),
+        min_size=1,
+        max_size=25,
+    )
+)
+
+
+class _Silent:
+    """A tracer that does nothing: where there is one, requests take the generic way."""
+
+    def request(self, *_: object) -> None: ...
+    def response(self, *_: object) -> None: ...
+    def unanswered(self, *_: object) -> None: ...
+    def closed(self, *_: object) -> None: ...
+
+
+@dataclass(slots=True)
+class _Client:
+    """What a client knows of its session."""
+
+    session_id: int = 0
+    epoch: int = 0
+    correlation: int = field(default=0)
+
+    def frame(self, listener: KafkaListener, fetch: Fetch) -> bytes:
+        topic_id = b"\0" * 16
+        partitions = [fetch.partition]
+        epoch = -1
+        if fetch.topic != NOT_CREATED:
+            topic_id = listener.broker.topic(fetch.topic).topic_id.bytes
+            partitions = list(range(TOPICS[fetch.topic])) if fetch.all_partitions else partitions
+            if fetch.epoch_ahead is not None:
+                epoch = listener.broker.leader_epoch(fetch.topic, 0) + fetch.epoch_ahead
+        session_id, session_epoch = {
+            "none": (0, -1),
+            "begin": (self.session_id, 0),
+            "next": (self.session_id, self.epoch),
+            "stale": (self.session_id, self.epoch + 5),
+            "unknown": (4711, 3),
+            "end": (self.session_id, -1),
+        }[fetch.session]
+        request = FetchRequest(
+            max_wait_ms=fetch.wait_ms,
+            min_bytes=fetch.bytes_min,
+            max_bytes=fetch.bytes_max,
+            isolation_level=fetch.isolation,
+            session_id=session_id,
+            session_epoch=session_epoch,
+            topics=[
+                FetchTopic(
+                    topic=fetch.topic,
+                    topic_id=topic_id,
+                    partitions=[
+                        FetchPartition(
+                            partition=partition,
+                            current_leader_epoch=epoch,
+                            fetch_offset=fetch.offset,
+                            partition_max_bytes=fetch.partition_bytes,
+                        )
+                        for partition in partitions
+                    ],
+                )
+            ],
+            forgotten_topics_data=(
+                [ForgottenTopic(topic=fetch.topic, topic_id=topic_id, partitions=[1])]
+                if fetch.forgets
+                else []
+            ),
+            rack_id=fetch.rack_id,
+        )
+        self.correlation += 1
+        frame = request_frame(request, fetch.version, correlation=self.correlation, client_id=fetch.client_id)
+        return struct.pack(">i", len(frame) - 4 + len(fetch.trailing)) + frame[4:] + fetch.trailing
+
+    def note(self, fetch: Fetch, response: bytes) -> None:
+        if fetch.version < 7 or response == b"closed":
+            return
+        _, answer = read_response(response, API, fetch.version)
+        if fetch.session == "begin" and not answer.error_code:
+            self.session_id, self.epoch = answer.session_id, 1
+        elif fetch.session == "next" and not answer.error_code:
+            self.epoch += 1
+
+
+@asynccontextmanager
+async def connected(listener: KafkaListener, *, is_generic: bool = False) -> AsyncGenerator[Send]:
+    """Yield a function that sends a frame and returns the response, ``closed`` if there is none."""
+    server = TcpServer(
+        "kafka",
+        lambda registry: KafkaConnection(
+            listener=listener,
+            settings=Settings(),
+            registry=registry,
+            tracers=(cast("RequestTracer", _Silent()),) if is_generic else (),
+        ),
+        admission=Admission("kafka", connections_max=10, open_files_max=1 << 20),
+    )
+    listening = socket.create_server(("127.0.0.1", 0))
+    server.start(listening)
+    streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def send(frame: bytes) -> bytes:
+        if not streams:
+            streams.append(await asyncio.open_connection(*listening.getsockname()))
+        reader, writer = streams[-1]
+        writer.write(frame)
+        try:
+            return await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+            streams.clear()
+            return b"closed"
+
+    try:
+        yield send
+        for _, writer in streams:
+            writer.close()
+    finally:
+        await server.stop(1000)
+
+
+async def _fill(listener: KafkaListener) -> None:
+    """Make the topics, with batches of several sizes, and in one of them aborted and open transactions."""
+    broker = listener.broker
+    for name, partitions in TOPICS.items():
+        await broker.create_topic(
+            name, placement=Placement(partitions=partitions), configs=CONFIGS.get(name, {})
+        )
+        for number in range(15 if name != "aborted" else 0):
+            _append(listener, Append(name, 0, 1 + number % 4, (10, 700, 4000)[number % 3]))
+    async with connected(listener) as send:
+        version = INIT_PRODUCER_ID.versions[1]
+        init = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=600_000)
+        _, producer = read_response(await send(request_frame(init, version)), INIT_PRODUCER_ID, version)
+        sequence = 0
+        for ending in (True, False, None):
+            _append(listener, Append("aborted", 0, 2, 50))
+            await send(
+                request_frame(
+                    AddPartitionsToTxnRequest(
+                        v3_and_below_transactional_id="t",
+                        v3_and_below_producer_id=producer.producer_id,
+                        v3_and_below_producer_epoch=producer.producer_epoch,
+                        v3_and_below_topics=[AddPartitionsToTxnTopic(name="aborted", partitions=[0])],
+                    ),
+                    3,
+                )
+            )
+            rows: list[rb.Row] = [(NOW_MS, None, b"v" * 20, [])] * 3
+            records = bytes(
+                rb.build_rows(
+                    rows,
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.producer_epoch,
+                    base_sequence=sequence,
+                    is_transactional=True,
+                )
+            )
+            sequence += 3
+            data = PartitionProduceData(index=0, records=records)
+            await send(
+                request_frame(
+                    ProduceRequest(
+                        transactional_id="t",
+                        acks=-1,
+                        timeout_ms=30_000,
+                        topic_data=[TopicProduceData(name="aborted", partition_data=[data])],
+                    ),
+                    9,
+                )
+            )
+            if ending is not None:
+                end = EndTxnRequest(
+                    transactional_id="t",
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.producer_epoch,
+                    committed=ending,
+                )
+                await send(request_frame(end, 3))
+        _append(listener, Append("aborted", 0, 3, 50))
+    state = broker.log_state("aborted", 0)
+    assert state.last_stable_offset < state.high_watermark, "a transaction is open"
+    assert len(await broker.producers("aborted", 0)) == 1
+
+
+def _append(listener: KafkaListener, append: Append) -> None:
+    rows: list[rb.Row] = [(NOW_MS, b"k", b"v" * append.size, [])] * append.count
+    listener.broker.produce(append.topic, append.partition, bytearray(rb.build_rows(rows)), acks=Acks.LEADER)
+
+
+def _sessions(listener: KafkaListener) -> list[object]:
+    """Return all that a fetch changes."""
+    cache = listener.fetch_sessions
+    state: list[object] = [listener.broker.counts, len(cache), cache.partitions]
+    for session in cache._sessions.values():
+        partitions = [
+            (key[1], one.topic, one.offset, one.max_bytes, one.leader_epoch, one.high_watermark, one.turn)
+            for key, one in session._partitions.items()
+        ]
+        unsettled = sorted((one.topic, one.index) for one in session.candidates())
+        state.append((session.id, session.epoch, session.watch.isolation, partitions, unsettled))
+    return state
+
+
+async def _outcome(
+    path: Path, steps: Sequence[Append | Delete | Fetch], *, is_generic: bool
+) -> tuple[list[bytes], list[object]]:
+    """Return the responses, with the ids of the topics made equal, and the sessions after all of them."""
+    responses: list[bytes] = []
+    async with kafka_listener(path) as plain:
+        ids = count(1)
+        sessions = FetchSessionCache(
+            slots=3, partitions_max=10, random_id=lambda: next(ids), make_watch=plain.broker.watch
+        )
+        listener = replace(plain, fetch_sessions=sessions)
+        await _fill(listener)
+        client = _Client()
+        async with connected(listener, is_generic=is_generic) as send:
+            for step in steps:
+                if isinstance(step, Append):
+                    _append(listener, step)
+                elif isinstance(step, Delete):
+                    end = listener.broker.log_state(step.topic, step.partition).high_watermark
+                    await listener.broker.delete_records(step.topic, step.partition, min(step.before, end))
+                else:
+                    response = await send(client.frame(listener, step))
+                    client.note(step, response)
+                    for number, name in enumerate(TOPICS):
+                        topic_id = listener.broker.topic(name).topic_id.bytes
+                        response = response.replace(topic_id, bytes((number,)) * 16)
+                    responses.append(response)
+        return responses, _sessions(listener)
+
+
+@settings(max_examples=20)
+@given(steps=histories)
+def test_both_ways_give_the_same_responses_and_the_same_sessions(
+    steps: list[Append | Delete | Fetch],
+) -> None:
+    with (
+        tempfile.TemporaryDirectory() as direct,
+        tempfile.TemporaryDirectory() as generic,
+        # Markers have the time of the clock.
+        mock.patch.object(SystemClock, "now_ms", return_value=NOW_MS),
+    ):
+        ours = asyncio.run(_outcome(Path(direct), steps, is_generic=False))
+        theirs = asyncio.run(_outcome(Path(generic), steps, is_generic=True))
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+@pytest.mark.parametrize("isolation", [0, 1])
+async def test_the_usual_fetch_takes_the_short_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, isolation: int
+) -> None:
+    async with kafka_listener(tmp_path) as listener:
+        await listener.broker.create_topic("orders", placement=Placement(partitions=1))
+        for _ in range(10):
+            _append(listener, Append("orders", 0, 2, 500))
+        client = _Client()
+        usual = Fetch(version, "orders", 0, 0, isolation=isolation, wait_ms=500)
+        async with connected(listener) as send:
+            if version >= 7:
+                # The first of a session has no state yet; the next one says which isolation level it wants.
+                for first in (replace(usual, session="begin"), replace(usual, session="next")):
+                    client.note(first, await send(client.frame(listener, first)))
+            _refuse_the_generic_way(monkeypatch)
+            for number in range(10):
+                wanted = replace(usual, offset=2 * number, session="next" if version >= 7 else "none")
+                response = await send(client.frame(listener, wanted))
+                assert int.from_bytes(response[:4]) == client.correlation
+                _, answer = read_response(response, API, version)
+                client.note(wanted, response)
+                records = answer.responses[0].partitions[0].records
+                assert rb.read_header(records).base_offset == 2 * number
+                assert answer.responses[0].partitions[0].high_watermark == 20
+        assert listener.fetch_sessions.partitions == (version >= 7)
+
+
+def _refuse_the_generic_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("encoded in the generic way")
+
+    monkeypatch.setattr(kafka_connection.Served, "write", refuse)
+
+
+async def test_the_short_way_is_open_as_long_as_the_rules_allow_the_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[str] = []
+    read = Acl(
+        resource_type=ResourceType.TOPIC,
+        resource_name="orders",
+        principal=str(ANONYMOUS),
+        operation=Operation.READ,
+    )
+    authorizer = await authorizer_over([read])
+    async with kafka_listener(tmp_path) as listener:
+        await listener.broker.create_topic("orders", placement=Placement(partitions=1))
+        _append(listener, Append("orders", 0, 2, 500))
+        listener = replace(listener, security=ListenerSecurity(listener="kafka", authorizer=authorizer))
+        decode = kafka_connection.read_client_id
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            decoded.append("decoded")
+            return decode(*arguments, **options)
+
+        monkeypatch.setattr(kafka_connection, "read_client_id", counted)
+        client, usual = _Client(), Fetch(11, "orders", 0, 0)
+        async with connected(listener) as send:
+
+            async def codes(number: int) -> list[int]:
+                answers = [
+                    read_response(await send(client.frame(listener, usual)), API, 11)[1]
+                    for _ in range(number)
+                ]
+                return [answer.responses[0].partitions[0].error_code for answer in answers]
+
+            assert await codes(5) == [ErrorCode.NONE] * 5
+            assert len(decoded) == 1, "the first request asks and logs, the others rely on it"
+            await authorizer.acls.remove(AclFilter())
+            assert await codes(3) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 3
+            assert len(decoded) == 4
+
+
+def _named(*names: str, client_id: str = "a peer") -> memoryview:
+    """Return a fetch of one partition of each of ``names``."""
+    partition = FetchPartition(partition=0, fetch_offset=3, partition_max_bytes=1)
+    topics = [FetchTopic(topic=name, partitions=[partition]) for name in names]
+    request = FetchRequest(max_wait_ms=1, min_bytes=1, topics=topics)
+    return memoryview(bytearray(request_frame(request, 11, client_id=client_id)))[4:]
+
+
+def test_a_connection_remembers_a_bounded_number_of_requests() -> None:
+    routes = Routes()
+    for number in range(ROUTES_MAX * 2):
+        matched = routes.match(_named(f"t-{number}"))
+        assert matched is not None
+        assert matched[0].topic == f"t-{number}"
+        assert routes.remembered <= ROUTES_MAX
+
+
+def test_requests_of_one_length_with_their_numbers_elsewhere_are_told_apart() -> None:
+    routes = Routes()
+    for _ in range(3):
+        for name, client_id in (("ab", "c"), ("a", "bc"), ("abc", "")):
+            matched = routes.match(_named(name, client_id=client_id))
+            assert matched is not None
+            assert (matched[0].topic, matched[0].client_id) == (name, client_id)
+
+
+def test_a_connection_does_not_remember_long_names() -> None:
+    routes = Routes()
+    assert routes.match(_named("x" * REQUEST_BYTES_MAX)) is None
+    assert routes.remembered == 0
+
+
+def test_a_client_with_another_layout_is_rarely_decoded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    learned: list[memoryview] = []
+    learn = direct_fetch._learn
+
+    def counted(frame: memoryview) -> Any:
+        learned.append(frame)
+        return learn(frame)
+
+    monkeypatch.setattr(direct_fetch, "_learn", counted)
+    routes = Routes()
+    for _ in range(10_000):
+        assert routes.match(_named("a", "b")) is None
+    assert len(learned) < 60
+    usual = [routes.match(_named("a")) for _ in range(SKIPPED_MAX + 2)]
+    assert usual[-1] is not None, "it comes back to the usual layout"
