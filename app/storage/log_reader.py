@@ -59,10 +59,6 @@ class LogReader:
             await budget.visit()
             log = self._logs.find(request.topic_partition)
             limit = min(request.max_bytes, left)
-            if log is not None and (read := self._read_now(log, request, limit, at_least_one=is_empty)):
-                is_empty, left = False, max(0, left - len(read.batches))
-                reads.append(read)
-                continue
             if log is None:
                 # Dropped since the request was checked.
                 reads.append(
@@ -74,11 +70,18 @@ class LogReader:
             batches: bytes | bytearray = b""
             span: Span | None = None
             error: SteleError | None = None
+            try:
+                if (read := self._read_now(log, request, limit, at_least_one=is_empty)) is not None:
+                    is_empty, left = False, max(0, left - len(read.batches))
+                    reads.append(read)
+                    continue
+            except LogDirFailed as refused:
+                error = refused
             is_committed = request.isolation is IsolationLevel.READ_COMMITTED
             aborted: Sequence[AbortedTransaction] | None = () if is_committed else None
             end_offset = log.last_stable_offset if is_committed else log.high_watermark
             # Nothing is at the end of the log, where most partitions of a wide reader are.
-            if request.offset < end_offset or request.offset > log.log_end_offset:
+            if error is None and (request.offset < end_offset or request.offset > log.log_end_offset):
                 try:
                     span, aborted_search = await self._find_span(
                         log,
@@ -115,7 +118,11 @@ class LogReader:
     def read_now(self, request: PartitionFetch) -> PartitionRead | None:
         """See ``LogEngine.read_now``."""
         log = self._logs.find(request.topic_partition)
-        return None if log is None else self._read_now(log, request, request.max_bytes, at_least_one=True)
+        try:
+            return None if log is None else self._read_now(log, request, request.max_bytes, at_least_one=True)
+        except LogDirFailed:
+            # ``read`` reports it, if it is still so.
+            return None
 
     def _read_now(
         self, log: PartitionLog, request: PartitionFetch, max_bytes: int, *, at_least_one: bool
@@ -123,6 +130,8 @@ class LogReader:
         """Read batches that are in memory.
 
         None if there are none: they must be waited for, the log ends, or an error is to be reported.
+
+        Raises ``LogDirFailed``: the disk does not allow it.
         """
         is_committed = request.isolation is IsolationLevel.READ_COMMITTED
         last_stable_offset, high_watermark = log.readable_ends
@@ -135,9 +144,11 @@ class LogReader:
             search = log.plan(offset, max_bytes, at_least_one=at_least_one, end_offset=end_offset)
             span = None if search is None else search(True)
             batches = None if span is None else span.read_nowait()
-        except (WouldBlockError, SteleError, OSError):
+        except (WouldBlockError, FileNotFoundError, SteleError):
             # ``read`` repeats it where it may wait, and reports what is wrong then.
             return None
+        except OSError as refused:
+            raise LogDirFailed(self._log_dir.path, refused.strerror or str(refused)) from refused
         if not batches:
             return None
         extent = span if isinstance(span, Extent) else None
