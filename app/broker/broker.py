@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 from stele.wire.isolation_level import IsolationLevel
 
@@ -215,15 +215,26 @@ class Broker:
         """Return whether a topic exists, or an internal one of this name is served."""
         return self._topics.get(name) is not None or name in self._virtual
 
-    async def find_topics(self, names: Iterable[str]) -> None:
-        """Ask the other brokers if this one does not know all topics.
+    async def find_topics(self, names: Iterable[str] = (), *, ids: Iterable[bytes] = ()) -> None:
+        """Look at what other brokers have created, unless all topics are known here.
 
-        ``topic`` has the answer.
+        ``topic`` and ``topic_by_id`` have the answer. However often clients ask for topics that do not exist,
+        there is a bounded number of looks; who comes too early waits for the next one.
 
         Raises ``StorageUnavailable``.
         """
-        if self.cluster.is_shared and not all(self.has_topic(name) for name in names):
-            await self.cluster.refresh()
+        if self.cluster.is_shared and not (
+            all(self.has_topic(name) for name in names) and all(self.topic_by_id(one) for one in ids)
+        ):
+            await self.cluster.find()
+
+    async def try_to_find_topics(self, names: Iterable[str] = (), *, ids: Iterable[bytes] = ()) -> None:
+        """As ``find_topics``, without an error.
+
+        Without an answer, what this broker knows is as good as it gets.
+        """
+        with suppress(StorageError):
+            await self.find_topics(names, ids=ids)
 
     def was_deleted(self, name: str) -> bool:
         """Return whether this topic was deleted in this run and not created again."""

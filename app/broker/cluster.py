@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 _POLL_INTERVAL_MS = 250
+# Clients may ask for unknown topics all the time.
+_FIND_INTERVAL_MS = 50
 # A broker that was killed a moment ago and starts again is registered until it counts as dead.
 _REGISTER_MS = 2 * DEAD_MS
 
@@ -91,6 +93,13 @@ class Cluster(Protocol):
         """
         ...
 
+    async def find(self) -> None:
+        """As ``refresh``, at a bounded rate: a call may wait for the next one.
+
+        Raises ``StorageUnavailable``.
+        """
+        ...
+
     def observe(self, kind: str, observer: Callable[[], Awaitable[None]]) -> None:
         """Call ``observer`` when something of ``kind`` changed, until it succeeds."""
         ...
@@ -115,6 +124,9 @@ class SoloCluster:
         """Do nothing: no other broker wants to know."""
 
     async def refresh(self) -> None:
+        """Return: no other broker changes anything."""
+
+    async def find(self) -> None:
         """Return: no other broker changes anything."""
 
     def observe(self, kind: str, observer: Callable[[], Awaitable[None]]) -> None:
@@ -149,6 +161,8 @@ class SharedCluster:
         self._next: asyncio.Future[None] | None = None
         self._moved: asyncio.Future[None] | None = None
         self._look: asyncio.Task[None] | None = None
+        self._find: asyncio.Task[None] | None = None
+        self._found_ms: int | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._keeper = LeaseKeeper(
             membership, self._run, clock=clock, known=self.lease, members=lambda: self.members
@@ -207,6 +221,21 @@ class SharedCluster:
         if self._look is None:
             self._look = asyncio.create_task(self._answer())
         await asyncio.shield(answer)
+
+    async def find(self) -> None:
+        if self._find is None:
+            self._find = asyncio.create_task(self._find_next())
+            # Those who asked may have given up.
+            self._find.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(self._find)
+
+    async def _find_next(self) -> None:
+        if self._found_ms is not None:
+            left_ms = self._found_ms + _FIND_INTERVAL_MS - self._clock.monotonic_ms()
+            await asyncio.sleep(max(0, left_ms) / 1000)
+        # Who asks from now on needs the look after this one.
+        self._find, self._found_ms = None, self._clock.monotonic_ms()
+        await self.refresh()
 
     async def _answer(self) -> None:
         """Look at the cluster until nobody waits for a look that begins later."""
@@ -317,6 +346,8 @@ class SharedCluster:
     async def close(self) -> None:
         """Leave, and close the connection."""
         await self.leave()
+        if self._find is not None:
+            self._find.cancel()
         if self._look is not None:
             await asyncio.gather(self._look, return_exceptions=True)
         if self.surveys is not None:

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from app.broker.cluster import SharedCluster
-from app.cluster.membership import LEASE_RENEW_INTERVAL_MS, Member, MemberEndpoint
+from app.cluster.membership import LEASE_RENEW_INTERVAL_MS, ClusterState, Member, MemberEndpoint
 from tests.support.one_lease import HandClock, OneLease
 
 
@@ -73,6 +73,30 @@ async def test_a_lease_that_another_broker_has_taken_ends_the_work() -> None:
     clock.ms += LEASE_RENEW_INTERVAL_MS
     assert await work.calls.get() == "end"
     assert not cluster.is_held("work")
+    await cluster.close()
+
+
+class CountingLease(OneLease):
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    def look(self) -> ClusterState:
+        self.looks += 1
+        return super().look()
+
+
+async def test_clients_that_ask_for_unknown_topics_share_a_bounded_number_of_looks() -> None:
+    membership = CountingLease()
+    cluster = SharedCluster(membership, clock=HandClock(), displaced=lambda: None)
+    await cluster.find()
+    assert membership.looks == 1
+    # They come sooner than the next look may begin, so they wait for it, together.
+    await asyncio.gather(*(cluster.find() for _ in range(100)))
+    assert membership.looks == 2
+    # The answer of that one is too old for who comes now.
+    await cluster.find()
+    assert membership.looks == 3
     await cluster.close()
 
 

@@ -23,6 +23,7 @@ async def fetch(listener: BinaryListener, request: m.FetchRequest) -> Buffers:
             wanted for wanted in wanted_partitions if access.allows(READ_TOPIC, wanted.topic)
         ]
     isolation = _isolation_of(request)
+    await listener.broker.try_to_find_topics(wanted.topic for wanted in wanted_partitions)
     reads = await listener.broker.fetch(
         [
             PartitionFetch(
@@ -76,6 +77,7 @@ async def list_offsets(listener: BinaryListener, request: m.ListOffsetsRequest) 
         raise InvalidRequest(
             f"timestamp is {request.timestamp_ms}; use ms since the epoch, -1 latest or -2 earliest"
         )
+    await listener.broker.try_to_find_topics((request.topic,))
     offset, timestamp_ms, epoch = await listener.broker.list_offset(
         request.topic, request.partition, request.timestamp_ms, isolation=_isolation_of(request)
     )

@@ -10,7 +10,7 @@ from ....errors import InvalidRequest, SteleError
 from ....security.acl import DESCRIBE_CONFIGS_TOPIC, DESCRIBE_TOPIC
 from ...errors import error_code_of
 from ...response_queue import Buffers
-from .context import Answer, BinaryListener
+from .context import BinaryListener
 
 METADATA_TOPICS_MAX = 10_000
 
@@ -29,6 +29,7 @@ async def metadata(listener: BinaryListener, request: m.MetadataRequest) -> Buff
             f"{len(request.topics)} topics asked for at once; the limit is {METADATA_TOPICS_MAX}"
         )
     else:
+        await broker.try_to_find_topics(request.topics)
         for name in request.topics:
             try:
                 if access is not None:
@@ -75,7 +76,8 @@ async def delete_topic(listener: BinaryListener, request: m.DeleteTopicRequest) 
     return m.DeleteTopicResponse().encode()
 
 
-def describe_topic(listener: BinaryListener, request: m.DescribeTopicRequest) -> Answer:
+async def describe_topic(listener: BinaryListener, request: m.DescribeTopicRequest) -> Buffers:
+    await listener.broker.try_to_find_topics((request.topic,))
     topic = listener.broker.topic(request.topic)
     return m.DescribeTopicResponse(
         topic_id=topic.topic_id.bytes,

@@ -53,8 +53,12 @@ def answer_bytes_max(broker: Broker, request: FetchRequest) -> int:
 
 
 async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
-    requested = _requested(context, request)
     uses_topic_ids = context.version >= _FIRST_WITH_TOPIC_IDS
+    if uses_topic_ids:
+        await context.broker.try_to_find_topics(ids=(topic.topic_id for topic in request.topics))
+    else:
+        await context.broker.try_to_find_topics(topic.topic for topic in request.topics)
+    requested = _requested(context, request)
     taken = context.listener.fetch_sessions.take(
         session_id=request.session_id,
         epoch=request.session_epoch,

@@ -9,14 +9,13 @@ one moment; topics that are deleted in a pause are left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 
 from stele.wire.error_codes import ErrorCode
 from stele.wire.schema import NO_UUID
 
 from ....broker.broker import Broker
 from ....broker.topics import INTERNAL_TOPICS, Topic
-from ....errors import InvalidRequest, SteleError, StorageError, UnknownTopic
+from ....errors import InvalidRequest, SteleError, UnknownTopic
 from ....work_budget import WorkBudget
 from ...errors import error_code_of
 from ..schemas.describe_cluster import (
@@ -74,9 +73,10 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
         # a name, its id is ignored.
         requested = {topic.topic_id if topic.name is None else topic.name: topic for topic in request.topics}
         topics = []
-        with suppress(StorageError):
-            # Without an answer, what this broker knows is as good as it gets.
-            await broker.find_topics(name for name in requested if isinstance(name, str))
+        await broker.try_to_find_topics(
+            [topic.name for topic in requested.values() if topic.name is not None],
+            ids=[topic.topic_id for topic in requested.values() if topic.name is None],
+        )
         for topic in requested.values():
             topics.append(await _requested(context, topic, budget, may_create=may_create))
             await budget.visit()

@@ -1,0 +1,80 @@
+"""A topic that one broker has just created is known at the other, whatever a client asks first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+from stele.wire import messages as m
+from stele.wire.error_codes import ErrorCode
+
+from app.tcp.kafka.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from load.postgres_server import PostgresServer
+from tests.support.binary_peer import Peer
+from tests.support.brokers import Brokers, run_brokers
+from tests.support.kafka_peer import KafkaPeer, create_topic, fetch, only_partition
+
+# A broker learns of new topics four times a second by itself, which a test that asks once may just meet.
+_TIMES = 5
+_names = count()
+
+
+@pytest.fixture(scope="module")
+def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    with run_brokers(tmp_path_factory.mktemp("brokers"), server.dsn, 2) as running:
+        yield running
+
+
+def fetch_by_name(peer: KafkaPeer, name: str, topic_id: bytes) -> int:
+    return only_partition(peer.call(fetch(name, 0), 11)).error_code
+
+
+def fetch_by_id(peer: KafkaPeer, name: str, topic_id: bytes) -> int:
+    return only_partition(peer.call(fetch(topic_id, 0), 16)).error_code
+
+
+def list_offsets(peer: KafkaPeer, name: str, topic_id: bytes) -> int:
+    partition = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=name, partitions=[partition])])
+    (topic,) = peer.call(request, 5).topics
+    return topic.partitions[0].error_code
+
+
+@pytest.mark.parametrize("ask", [fetch_by_name, fetch_by_id, list_offsets])
+def test_kafka_clients_find_it(brokers: Brokers, ask: Callable[[KafkaPeer, str, bytes], int]) -> None:
+    with KafkaPeer(brokers[1]) as first, KafkaPeer(brokers[2]) as second:
+        for _ in range(_TIMES):
+            name = f"new-{next(_names)}"
+            assert ask(second, name, create_topic(first, name)) == ErrorCode.NONE
+
+
+def binary_requests(name: str) -> list[m.Request]:
+    return [
+        m.FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=1000,
+            partitions=[m.FetchPartition(topic=name, partition=0, offset=0, max_bytes=1000)],
+        ),
+        m.ListOffsetsRequest(topic=name, partition=0, timestamp_ms=-1),
+        m.ConsumeRequest(topic=name, offset=0, batch_size=1),
+        m.DescribeTopicRequest(topic=name),
+        m.MetadataRequest(topics=[name], auto_create=False),
+        m.FlushTopicRequest(topic=name),
+        m.ProducerStateRequest(topic=name, partition=0, producer_id=1),
+    ]
+
+
+@pytest.mark.parametrize("kind", range(len(binary_requests(""))))
+def test_binary_clients_find_it(brokers: Brokers, kind: int) -> None:
+    with KafkaPeer(brokers[1]) as first, Peer(brokers[2]) as second:
+        for _ in range(_TIMES):
+            name = f"new-{next(_names)}"
+            create_topic(first, name)
+            answer = second.call(binary_requests(name)[kind])
+            assert not isinstance(answer, m.ErrorResponse), answer
+            if isinstance(answer, m.FetchResponse):
+                assert [part.code for part in answer.partitions] == [m.ErrorCode.NONE]
+            if isinstance(answer, m.MetadataResponse):
+                assert [topic.code for topic in answer.topics] == [m.ErrorCode.NONE]
