@@ -6,7 +6,7 @@ Against a running broker::
     LOAD_BINARY_URL=stele://127.0.0.1:9009 locust -f load/locustfile.py --host http://127.0.0.1:8080
 
 If the broker requires logins, set STELE_USER and STELE_PASSWORD, or STELE_API_KEY, as for
-all clients.
+all clients. A login that the broker refuses ends the run before it begins.
 
 Users wait for each answer before they go on, as programs do; the delay between
 two requests is zero, so the number of users is what is under way at once.
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import stele
-from locust import FastHttpUser, User, constant, task
+from locust import FastHttpUser, User, constant, events, task
 from locust.env import Environment
 from stele.config import ClientConfig
 from stele.wire.messages import Durability
@@ -32,6 +32,19 @@ PARTITIONS = 6
 VALUE = b"x" * 100
 RECORDS = 100
 NDJSON = b"".join(b'{"key":"k%d","value":"%s"}\n' % (number, VALUE) for number in range(RECORDS))
+
+
+@events.init.add_listener
+def check_login(environment: Environment, **_: Any) -> None:
+    """End the run if a broker refuses the login: each request of each user would fail, and slow down others."""
+    for url in (environment.host, BINARY_URL):
+        if url is None:  # it is entered in the browser later
+            continue
+        try:
+            with stele.Client(url) as client:
+                client.topics()
+        except stele.SteleClientError as error:
+            raise SystemExit(f"{url}: {error}") from error
 
 
 class HttpUser(FastHttpUser):
