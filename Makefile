@@ -25,17 +25,20 @@ CLIENTS ?= all
 TEST_PROCESSES ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 # The same for make long: one per core: Spark and many brokers at once compute more than they wait.
 LONG_PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
+# The suites that do not mind at which broker a listener is.
+CLUSTER_SUITES = tests/integration/test_interoperability.py tests/conformance tests/integration/spark \
+	tests/integration/cdc
 FUZZ_SECONDS ?= 60
 LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
 export LOAD_SECONDS LOAD_USERS
 
-.PHONY: help setup run test long conformance lint format bench load demo cluster fuzz mutants torture clean
+.PHONY: help setup run test long test-cluster conformance lint format bench load demo cluster fuzz mutants torture clean
 
 help: ## list the targets
 	@echo "Stele, a log broker. Targets:"
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | \
-		while IFS=$$'\t' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
+		while IFS=$$'\t' read -r name text; do printf '  make %-12s %s\n' "$$name" "$$text"; done
 
 setup: $(DEVELOPMENT) ## install everything needed to work on Stele into .venv
 	@echo "ready: $(BIN)/stele, and make run, test, lint, bench, load, demo"
@@ -50,6 +53,10 @@ test: $(DEVELOPMENT) ## run all tests except the long and the unbounded ones, in
 
 long: $(DEVELOPMENT) ## run the tests that take minutes: pipelines with kills, Spark clusters, very many seeds
 	$(BIN)/python -m pytest -n $(LONG_PROCESSES) --dist loadfile --no-loadscope-reorder -m "long and not torture" $(ARGS)
+
+test-cluster: $(DEVELOPMENT) ## run what a broker serves against three brokers with shared storage
+	STELE_TEST_BROKERS=3 $(BIN)/python -m pytest -n $(LONG_PROCESSES) --dist loadfile --no-loadscope-reorder \
+		-m "not torture and not long and not one_broker" $(CLUSTER_SUITES) $(ARGS)
 
 conformance: $(DEVELOPMENT) ## test the Kafka listener with CLIENTS (default all), write the table of docs/conformance.md
 	@echo "running the conformance tests; what is downloaded and built for them goes to .conformance"

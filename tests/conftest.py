@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 import hypothesis
@@ -41,10 +42,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put stories back into their order, long files first, and mix files that compute with files that wait.
+    """Skip torture tests, put stories back into their order and long files first.
 
-    Everything else stays shuffled.
+    Files that compute are mixed with files that wait; everything else stays shuffled.
     """
+    if "STELE_TORTURE" not in os.environ:
+        for item in items:
+            if item.get_closest_marker("torture"):
+                item.add_marker(
+                    pytest.mark.skip(reason="runs for hours, in `make torture` or with STELE_TORTURE=1")
+                )
     stories: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("in_written_order"):

@@ -2,6 +2,7 @@
 
 ``STELE_CONFORMANCE_CLIENTS`` (a comma list, or ``all``) chooses the clients,
 ``STELE_CONFORMANCE_BOOTSTRAP`` a broker that runs already,
+``STELE_TEST_BROKERS`` how many of our own are started,
 ``STELE_CONFORMANCE_TABLE`` the page whose table is written.
 """
 
@@ -12,12 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stele.testing import BrokerProcess, run_broker
+from stele.testing import BrokerProcess
 
 from tests.conformance.clients import INSTALL_TIMEOUT_S, REFERENCE, Client, Missing, selected
 from tests.conformance.driver import Driver
 from tests.conformance.support import MakeTopic, StartDriver, StartLocked, a_name
 from tests.conformance.table import NOT_OFFERED, Outcomes
+from tests.support.brokers import BROKERS, run_broker_or_cluster
 from tests.support.time_limit import LIMIT_S
 from tests.support.waiting import eventually
 
@@ -35,8 +37,8 @@ BROKER_SETTINGS = {
 
 def pytest_configure(config: pytest.Config) -> None:
     page = os.environ.get("STELE_CONFORMANCE_TABLE")
-    # The page is about Stele.
-    if page and not BOOTSTRAP:
+    # The page is about one broker of Stele.
+    if page and not BOOTSTRAP and BROKERS == 1:
         if config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
             raise pytest.UsageError("one process writes the table of STELE_CONFORMANCE_TABLE: leave -n out")
         config.pluginmanager.register(Outcomes(Path(page)), "conformance-table")
@@ -65,9 +67,10 @@ def _capability(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def stele_broker() -> Iterator[BrokerProcess]:
-    """Our own broker with all its listeners."""
-    with run_broker(environment=BROKER_SETTINGS) as broker:
+def stele_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Our own broker with all its listeners, or what stands for several with shared storage."""
+    path = tmp_path_factory.mktemp("brokers")
+    with run_broker_or_cluster(path, environment=BROKER_SETTINGS) as broker:
         yield broker
 
 

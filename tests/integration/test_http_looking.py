@@ -351,8 +351,15 @@ def test_unread_searches_hold_their_slots_until_their_clients_leave(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read in /proc")
-@pytest.mark.parametrize("order", ["oldest", "newest"])
-@pytest.mark.parametrize("where", ["value", "headers"])
+@pytest.mark.parametrize(
+    ("order", "where"),
+    [
+        ("oldest", "value"),
+        ("newest", "headers"),
+        pytest.param("newest", "value", marks=pytest.mark.long),
+        pytest.param("oldest", "headers", marks=pytest.mark.long),
+    ],
+)
 def test_a_search_holds_little_of_what_large_records_unpack_to(order: str, where: str) -> None:
     with run_broker() as broker, httpx.Client(base_url=broker.http_url, timeout=60) as http:
         producer = Producer(

@@ -19,12 +19,13 @@ import confluent_kafka
 import httpx
 import pytest
 from stele import AsyncClient, Client, NewRecord
-from stele.testing import BrokerProcess, run_broker
+from stele.testing import BrokerProcess
 from stele.wire.compression import Compression
 from stele.wire.error_codes import ErrorCode
 from stele.wire.messages import FetchPartition, FetchRequest
 
 from tests.support import kafka_peer
+from tests.support.brokers import run_broker_or_cluster
 
 pytestmark = pytest.mark.in_written_order
 
@@ -34,8 +35,8 @@ JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as running:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with run_broker_or_cluster(tmp_path_factory.mktemp("brokers")) as running:
         yield running
 
 

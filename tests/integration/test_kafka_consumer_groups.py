@@ -577,6 +577,7 @@ def _read_until(
                 read.add((message.partition() or 0, message.value() or b""))
 
 
+@pytest.mark.long
 def test_java_consumes_and_its_tools_show_the_group(
     broker: BrokerProcess, peer: KafkaPeer, group: str, topic: str
 ) -> None:

@@ -172,7 +172,7 @@ def test_kafka_python_reads_a_wide_topic_in_a_session(broker: BrokerProcess, wid
     assert_all_are_read(values)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_java_consumer_reads_a_wide_topic_in_a_session(broker: BrokerProcess, wide_topic: str) -> None:
     with kafka_or_skip():
         done = run_tool(

@@ -461,6 +461,7 @@ def java_tools() -> None:
         libs()
 
 
+@pytest.mark.long
 def test_java_consumes_and_its_tool_shows_and_resets_the_group(
     java_tools: None, broker: BrokerProcess, peer: KafkaPeer, group: str, topic: str
 ) -> None:

@@ -249,6 +249,7 @@ def transactions(broker: BrokerProcess, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_kafka_transactions_finds_and_aborts_what_hangs(
     java_tools: None, broker: BrokerProcess, peer: KafkaPeer, topic: str, topic_id: bytes
 ) -> None:

@@ -1,7 +1,13 @@
-"""Several brokers with shared storage on this machine."""
+"""Several brokers with shared storage on this machine.
+
+With ``STELE_TEST_BROKERS=3`` suites about what a broker serves run against three of them: a suite whose broker
+comes from ``run_broker_or_cluster`` then has its HTTP listener at one broker, the binary one at another and the
+Kafka listener at a third.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +20,10 @@ from stele.testing import BrokerProcess, run_broker
 from app.cluster.group_shards import lease_of_group
 from app.cluster.leaders import ranked
 from app.cluster.membership import Member
+from load.postgres_server import PostgresServer
+from tests.support.postgres import postgres_bin
+
+BROKERS = int(os.environ.get("STELE_TEST_BROKERS", "1"))
 
 
 class Brokers:
@@ -79,3 +89,30 @@ def run_brokers(
                 for number in range(1, count + 1)
             }
         )
+
+
+@contextmanager
+def run_broker_or_cluster(
+    path: Path, *, environment: Mapping[str, str] | None = None
+) -> Generator[BrokerProcess]:
+    """Start one broker in ``path``, or ``STELE_TEST_BROKERS`` of them and their PostgreSQL server.
+
+    What stands for the cluster has the URLs of a broker, and no process that could be stopped or killed.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    if BROKERS == 1:
+        with run_broker(path / "broker", environment=environment) as broker:
+            yield broker
+        return
+    with (
+        PostgresServer(postgres_bin(), fsync="off", wal_level="replica") as server,
+        run_brokers(path, server.dsn, BROKERS, environment=environment) as brokers,
+    ):
+        for number in brokers.processes:
+            while len(brokers.cluster(number)["brokers"]) < BROKERS:
+                pass
+        stands_for_all = BrokerProcess(path / "cluster")
+        stands_for_all.http_port = brokers[1].http_port
+        stands_for_all.binary_port = brokers[2].binary_port
+        stands_for_all.kafka_port = brokers[BROKERS].kafka_port
+        yield stands_for_all

@@ -34,7 +34,11 @@ FEW = 3
 
 
 def docstring(path: Path) -> str:
-    return ast.get_docstring(ast.parse(path.read_text())) or ""
+    return docstring_of(path.read_text())
+
+
+def docstring_of(text: str) -> str:
+    return ast.get_docstring(ast.parse(text)) or ""
 
 
 def modules(package: Path) -> set[str]:
@@ -141,7 +145,8 @@ DRAWN = sorted(
     path
     for folder in ("app", "clients/python")
     for path in (ROOT / folder).rglob("*.py")
-    if "├── " in docstring(path)
+    # To parse every file would take a second of each process that collects tests.
+    if "├── " in (text := path.read_text()) and "├── " in docstring_of(text)
 )
 
 

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from stele.testing import BrokerProcess
 
 from load.postgres_server import PostgresServer
+from tests.support.brokers import run_broker_or_cluster
 from tests.support.postgres import drop_slot, postgres_bin
 
 HERE = Path(__file__).parent
@@ -40,6 +42,12 @@ def pg(server: PostgresServer) -> Iterator[PostgresServer]:
         drop_slot(server, name)
     for (name,) in server.run("SELECT pubname FROM pg_publication"):
         server.run(f"DROP PUBLICATION {name}")
+
+
+@pytest.fixture
+def stele_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with run_broker_or_cluster(tmp_path / "brokers") as running:
+        yield running
 
 
 @pytest.fixture

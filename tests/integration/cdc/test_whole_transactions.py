@@ -72,6 +72,7 @@ def kill_in_turn(
         assert reader.rounds > rounds
 
 
+@pytest.mark.long
 def test_no_reader_sees_half_a_transaction_through_kills_of_connector_broker_and_postgresql(
     tmp_path: Path,
 ) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 import httpx
+import pytest
 from stele import Client
 
 from load.seaweedfs import WEED
@@ -100,6 +101,7 @@ def processes_of(data: Path) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_a_killed_broker_is_replaced_and_ctrl_c_leaves_nothing() -> None:
     with running_cluster() as cluster:
         assert sorted(cluster.brokers) == [1, 2, 3]

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from stele import Client
-from stele.broker_process import BrokerProcess, run_broker
+from stele.broker_process import BrokerProcess
 from stele.spark.java import SparkMissingError, require_spark
+
+from tests.support.brokers import run_broker_or_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,8 +79,8 @@ def spark(request: pytest.FixtureRequest, spark_is_there: None) -> Iterator[Spar
 
 
 @pytest.fixture(scope="module")
-def broker(spark_is_there: None) -> Iterator[BrokerProcess]:
-    with run_broker() as running:
+def broker(spark_is_there: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with run_broker_or_cluster(tmp_path_factory.mktemp("brokers")) as running:
         yield running
 
 

@@ -16,7 +16,9 @@ from tests.support.simulated_time import run_simulated
 SEEDS = 60
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, 20))
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(20, SEEDS, 20))]
+)
 def test_members_of_both_protocols_share_a_group_through_crashes(first: int) -> None:
     seen = {kind for seed in range(first, first + 20) for kind in _run(seed)}
     # A history without a conversion shows nothing.

@@ -16,7 +16,9 @@ SEEDS = 60
 TORTURE_SEEDS = 100_000
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, 20))
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(20, SEEDS, 20))]
+)
 def test_records_are_settled_once_through_crashes(first: int) -> None:
     histories = [run(seed) for seed in range(first, first + 20)]
     delivered = [one for history in histories for one in history.ledger.records.values()]

@@ -4,7 +4,7 @@ The error names the failing seed. To replay it::
 
     STELE_COMPACTION_SEED=4711 python -m pytest tests/unit/storage/test_compaction_crashes.py -k replayed
 
-``make test`` runs the first 400 of 2,000 seeds, ``make long`` the others. ``STELE_TORTURE_SEEDS`` sets how many
+``make test`` runs 200 of 2,000 seeds, ``make long`` the others. ``STELE_TORTURE_SEEDS`` sets how many
 seeds ``make torture`` runs (100,000).
 """
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("without_logs")
 
 SEEDS = 2_000
 # Parts that `make test` runs; `make long` runs the others.
-_SHORT_PARTS = 2
+_SHORT_PARTS = 1
 MUTANT_SEEDS_MAX = 200
 
 

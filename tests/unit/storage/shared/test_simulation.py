@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import count
@@ -77,7 +76,6 @@ def test_no_promise_is_broken_in_compacted_topics(part: int) -> None:
 
 
 @pytest.mark.torture
-@pytest.mark.skipif("STELE_TORTURE" not in os.environ, reason="runs in `make torture`")
 def test_no_promise_is_broken_in_very_many_runs() -> None:
     for seed in range(SEEDS, TORTURE_SEEDS):
         run(seed)
