@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import httpx
+from stele.broker_process import STOP_TIMEOUT_S
 from stele.testing import BrokerProcess, run_broker
 
 from app.cluster.group_shards import lease_of_group
@@ -91,14 +92,47 @@ def run_brokers(
         )
 
 
+class ClusterAsBroker(BrokerProcess):
+    """All brokers behind the URLs of a single one: each listener is another broker's."""
+
+    def __init__(self, path: Path, brokers: Brokers) -> None:
+        super().__init__(path)
+        self._brokers = brokers
+        self._take_ports()
+
+    def _take_ports(self) -> None:
+        self.http_port = self._brokers[1].http_port
+        self.binary_port = self._brokers[2].binary_port
+        self.kafka_port = self._brokers[len(self._brokers.processes)].kafka_port
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._brokers.running())
+
+    def start(self) -> None:
+        """Start all brokers that do not run, and wait until each knows all the others."""
+        for process in self._brokers.processes.values():
+            if not process.is_running:
+                process.start()
+        for number in self._brokers.processes:
+            while len(self._brokers.cluster(number)["brokers"]) < len(self._brokers.processes):
+                pass
+        self._take_ports()
+
+    def kill(self) -> None:
+        for process in self._brokers.processes.values():
+            process.kill()
+
+    def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Stop all brokers; return the largest exit code."""
+        return max(process.stop(timeout_s=timeout_s) for process in self._brokers.processes.values())
+
+
 @contextmanager
 def run_broker_or_cluster(
     path: Path, *, environment: Mapping[str, str] | None = None
 ) -> Generator[BrokerProcess]:
-    """Start one broker in ``path``, or ``STELE_TEST_BROKERS`` of them and their PostgreSQL server.
-
-    What stands for the cluster has the URLs of a broker, and no process that could be stopped or killed.
-    """
+    """Start one broker in ``path``, or ``STELE_TEST_BROKERS`` of them and their PostgreSQL server."""
     path.mkdir(parents=True, exist_ok=True)
     if BROKERS == 1:
         with run_broker(path / "broker", environment=environment) as broker:
@@ -108,11 +142,6 @@ def run_broker_or_cluster(
         PostgresServer(postgres_bin(), fsync="off", wal_level="replica") as server,
         run_brokers(path, server.dsn, BROKERS, environment=environment) as brokers,
     ):
-        for number in brokers.processes:
-            while len(brokers.cluster(number)["brokers"]) < BROKERS:
-                pass
-        stands_for_all = BrokerProcess(path / "cluster")
-        stands_for_all.http_port = brokers[1].http_port
-        stands_for_all.binary_port = brokers[2].binary_port
-        stands_for_all.kafka_port = brokers[BROKERS].kafka_port
-        yield stands_for_all
+        cluster = ClusterAsBroker(path / "cluster", brokers)
+        cluster.start()
+        yield cluster
