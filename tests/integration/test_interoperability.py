@@ -303,8 +303,9 @@ async def test_9_the_batches_themselves_are_the_same_bytes_through_all_protocols
 
     async def over_kafka(offset: int) -> bytes:
         with kafka_peer.KafkaPeer(broker) as peer:
-            answer = peer.call(kafka_peer.fetch(ROSETTA, offset), 12)
-        return bytes(kafka_peer.only_partition(answer).records or b"")
+            answer = kafka_peer.only_partition(peer.call(kafka_peer.fetch(ROSETTA, offset), 12))
+        assert answer.error_code == ErrorCode.NONE
+        return bytes(answer.records or b"")
 
     whole = await read_to_end(over_http)
     assert len(whole) > 0

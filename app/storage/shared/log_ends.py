@@ -52,7 +52,7 @@ class LogEnds:
         self._poll_interval_ms = poll_interval_ms
         self._idle_poll_interval_ms = idle_poll_interval_ms
         self._asked: set[SharedLog] = set()
-        self._next: asyncio.Future[frozenset[SharedLog]] | None = None
+        self._next: asyncio.Future[None] | None = None
         self._query: asyncio.Task[None] | None = None
         self._poll: asyncio.Task[None] | None = None
         self._is_reachable = True
@@ -82,8 +82,10 @@ class LogEnds:
         answer = self._next
         if self._query is None:
             self._query = asyncio.create_task(self._answer())
-        moved = await asyncio.shield(answer)
-        return not moved.isdisjoint(logs)
+        known = [log.next_offset for log in logs]
+        await asyncio.shield(answer)
+        # A poll may have been the first to learn of the new end.
+        return any(log.next_offset != offset for log, offset in zip(logs, known, strict=True))
 
     async def _answer(self) -> None:
         """Ask for what is wanted, until nothing is."""
@@ -93,19 +95,18 @@ class LogEnds:
                 logs, answer = self._asked, self._next
                 self._asked, self._next = set(), None
                 try:
-                    moved = await self._ask(logs)
+                    await self._ask(logs)
                 except MetaUnavailable as error:
                     answer.set_exception(StorageUnavailable("finding out the end of a log", str(error)))
                     # Those who asked may have given up.
                     answer.exception()
                 else:
-                    answer.set_result(moved)
+                    answer.set_result(None)
         finally:
             self._query = None
 
-    async def _ask(self, logs: Collection[SharedLog]) -> frozenset[SharedLog]:
-        """Bring logs up to date; return those whose end moved."""
-        moved: set[SharedLog] = set()
+    async def _ask(self, logs: Collection[SharedLog]) -> None:
+        """Bring logs up to date."""
         ordered = sorted(logs, key=lambda log: log.log_id)
         for first in range(0, len(ordered), _LOGS_PER_QUERY):
             part = ordered[first : first + _LOGS_PER_QUERY]
@@ -116,11 +117,9 @@ class LogEnds:
                     continue
                 start, size = log.log_start_offset, log.size_bytes
                 if log.update(row):
-                    moved.add(log)
                     self._on_grown(log, max(log.size_bytes - size, 1))
                 if log.log_start_offset != start:
                     self._on_start_moved(log)
-        return frozenset(moved)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
