@@ -9,7 +9,10 @@ import pytest
 from tests.conformance.driver import Driver, Record, Refused
 from tests.conformance.support import MakeTopic, a_name, contents, numbered
 
-pytestmark = pytest.mark.capability("transactions")
+pytestmark = [
+    pytest.mark.capability("transactions"),
+    pytest.mark.one_broker("shared storage has no transactions yet"),
+]
 
 BATCH = 20
 

@@ -10,7 +10,7 @@ from app.storage.shared.engine import SharedEngine
 from app.storage.shared.meta import LogRow, StoreKind
 from app.storage.shared.options import SharedOptions
 from app.storage.shared.upkeep import UpkeepOptions
-from tests.support.batches import ORDERS, batch_of, spec_of
+from tests.support.batches import ORDERS, spec_of
 from tests.support.engines import append_synced
 from tests.support.model_meta import ModelMeta
 from tests.support.simulated_time import SimulatedClock, simulated
@@ -47,7 +47,7 @@ async def open_engine(meta: ModelMeta, store: ModelStore, number: int) -> Shared
 async def test_a_refresh_tells_of_an_end_that_a_poll_was_the_first_to_notice() -> None:
     meta, store = MetaWithALateAnswer(SimulatedClock().now_ms), ModelStore()
     writer, reader = [await open_engine(meta, store, number) for number in (1, 2)]
-    await append_synced(writer, batch_of([b"a"]))
+    await append_synced(writer, b"a")
     assert reader.state(ORDERS).high_watermark == 0
     meta.is_next_late = True
     assert await reader.refresh([ORDERS])
