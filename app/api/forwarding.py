@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlencode
@@ -217,25 +217,36 @@ def _group_of(scope: Scope) -> str | None:
     return unquote(path.removeprefix(f"{_GROUPS_PATH}/").partition("/")[0]) or None
 
 
-async def groups_elsewhere(request: Request) -> tuple[list[dict[str, Any]], int]:
-    """Return the groups that other brokers list, and the shards that none listed.
+@dataclass(frozen=True, slots=True)
+class GroupsElsewhere:
+    """The first groups that other brokers list, and how many they have.
 
-    The shards are a number.
+    ``missing``: how many shards none listed.
+    """
+
+    groups: Sequence[dict[str, Any]] = ()
+    total: int = 0
+    missing: int = 0
+
+
+async def groups_elsewhere(request: Request, count: int) -> GroupsElsewhere:
+    """Return the first ``count`` groups of each other broker.
 
     There are none if another broker asks, or there is no other.
     """
     forwarding: Forwarding | None = request.scope.get("stele.forwarding")
     if forwarding is None or "stele.forwarded" in request.scope:
-        return [], 0
+        return GroupsElsewhere()
     forwarder = forwarding.forwarder
     client = ForwardedClient(request.scope["stele.principal"], peer_of(request.scope).host)
     filters = {name: value for name, value in request.query_params.items() if name in _LIST_FILTERS}
 
-    async def listed(member: Member, lease: str) -> list[dict[str, Any]] | None:
+    async def listed(member: Member, lease: str) -> tuple[list[dict[str, Any]], int] | None:
         groups: list[dict[str, Any]] = []
-        after = filters.get("after", "")
+        total, after = 0, filters.get("after", "")
         while True:
-            query = urlencode({**filters, "after": after, "limit": _LIST_PAGE})
+            limit = min(_LIST_PAGE, count - len(groups))
+            query = urlencode({**filters, "after": after, "limit": limit})
             signed = SignedRequest(method="GET", target=f"{_GROUPS_PATH}?{query}", body=b"")
             signature = sign(forwarding.key, client, signed, forwarding.clock.now_ms())
             asked = ForwardedRequest(
@@ -248,14 +259,20 @@ async def groups_elsewhere(request: Request) -> tuple[list[dict[str, Any]], int]
             if response.status != 200:
                 return None
             page = json.loads(response.body)
+            # Of the first page: the later ones count what comes after it.
+            total = total if groups else page["total"]
             groups += page["groups"]
             after = page["next_after"]
-            if after is None:
-                return groups
+            if after is None or len(groups) >= count:
+                return groups, total
 
     lists = await asyncio.gather(*(listed(*there) for there in forwarder.shards_elsewhere()))
-    missing = forwarder.shards_without_broker() + sum(one is None for one in lists)
-    return [group for groups in lists if groups is not None for group in groups], missing
+    answered = [one for one in lists if one is not None]
+    return GroupsElsewhere(
+        groups=[group for groups, _ in answered for group in groups],
+        total=sum(total for _, total in answered),
+        missing=forwarder.shards_without_broker() + len(lists) - len(answered),
+    )
 
 
 async def _read(receive: Receive) -> bytes | None:

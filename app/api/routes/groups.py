@@ -5,7 +5,7 @@ List, describe, lag, resets, deletion (ADR-0017).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import APIRouter
@@ -15,8 +15,9 @@ from starlette.responses import Response
 from ...errors import InvalidRequest
 from ...groups.coordinator import GroupCoordinator
 from ...groups.lag import Target, fresh_group_lag, reset_offsets, topics_read
-from ...groups.messages import GroupDescription
+from ...groups.messages import GroupDescription, GroupListing
 from ...groups.services import list_groups as list_coordinated
+from ...monitor.group_sampler import GroupLag
 from ...query.positions import parse_time
 from ...security.acl import CLUSTER_NAME, DESCRIBE_CLUSTER, DESCRIBE_GROUP, DESCRIBE_TOPIC, READ_TOPIC
 from ..bodies import ResetBody
@@ -32,6 +33,8 @@ from ..state import api_state, broker_of, group_of
 router = APIRouter(tags=["groups"], route_class=EncodedSlashRoute)
 
 _PAGE_DEFAULT, _PAGE_MAX = 1000, 10_000
+# How many groups of each other broker a page by number may take. Without a bound, one request reads them all.
+_MERGED_MAX = 100_000
 _UNFINISHED_MAX = 200
 
 
@@ -54,7 +57,8 @@ async def list_groups(request: Request) -> Response:
     some of them.
 
     With several brokers, the list has the groups of all of them. `is_complete` is false while some groups have no
-    coordinator, or the broker that coordinates them does not answer; those are missing.
+    coordinator, or the broker that coordinates them does not answer; those are missing. Pages by number reach the
+    first 100,000 groups; `after` reaches all.
     """
     state = api_state(request)
     limit = integer_parameter(request, "limit", _PAGE_DEFAULT, minimum=1, maximum=_PAGE_MAX)
@@ -62,37 +66,51 @@ async def list_groups(request: Request) -> Response:
     prefix, after = request.query_params.get("prefix", ""), request.query_params.get("after", "")
     wanted = request.query_params.get("search", "").lower()
     is_listed = _lists(request)
-    sampled = state.sampler.groups.lags
-    matching = [
-        {
-            "group": group.group,
-            "state": group.state.value,
-            "type": group.type,
-            "protocol_type": group.protocol_type,
-            "members": sampled[group.group].members if group.group in sampled else None,
-            "lag": sampled[group.group].lag if group.group in sampled else None,
-        }
+    begin, end = (number - 1) * limit, number * limit
+    if state.broker.cluster.is_shared and end > _MERGED_MAX:
+        raise InvalidRequest(
+            f"page {number} ends after {_MERGED_MAX:,} groups, which several brokers do not sort by pages; "
+            "continue after the last name of a page (after=NAME)"
+        )
+    own = [
+        group
         for group in list_coordinated(state.groups)
         if group.group.startswith(prefix)
         and group.group > after
         and wanted in group.group.lower()
         and is_listed(group.group)
     ]
-    elsewhere, missing = await groups_elsewhere(request)
-    if elsewhere:
-        # A group that has just moved may be in two lists.
-        merged = {group["group"]: group for group in (*elsewhere, *matching)}
-        matching = [group for _, group in sorted(merged.items())]
-    begin = (number - 1) * limit
-    page = matching[begin : begin + limit]
+    elsewhere = await groups_elsewhere(request, end)
+    first = own[:end]
+    # A group that has just moved may be in two lists.
+    nearest: dict[str, GroupListing | dict[str, Any]] = {one["group"]: one for one in elsewhere.groups}
+    nearest |= {one.group: one for one in first}
+    total = len(own) + elsewhere.total - (len(elsewhere.groups) + len(first) - len(nearest))
+    sampled = state.sampler.groups.lags
+    page = [_listed(nearest[name], sampled) for name in sorted(nearest)[begin:end]]
     return json_answer(
         {
             "groups": page,
-            "next_after": page[-1]["group"] if len(matching) > begin + limit else None,
-            "total": len(matching),
-            "is_complete": missing == 0,
+            "next_after": page[-1]["group"] if page and total > end else None,
+            "total": total,
+            "is_complete": elsewhere.missing == 0,
         }
     )
+
+
+def _listed(group: GroupListing | dict[str, Any], sampled: Mapping[str, GroupLag]) -> dict[str, Any]:
+    """Return a group as the list has it; another broker has made it already."""
+    if isinstance(group, dict):
+        return group
+    sample = sampled.get(group.group)
+    return {
+        "group": group.group,
+        "state": group.state.value,
+        "type": group.type,
+        "protocol_type": group.protocol_type,
+        "members": None if sample is None else sample.members,
+        "lag": None if sample is None else sample.lag,
+    }
 
 
 @router.get(

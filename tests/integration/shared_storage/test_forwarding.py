@@ -69,6 +69,41 @@ def test_a_lease_is_taken_at_one_broker_and_acknowledged_at_another(brokers: Bro
     assert (answer.status_code, answer.json()["group"]) == (200, "a/b é"), answer.text
 
 
+def test_pages_of_the_list_have_the_groups_of_all_brokers(brokers: Brokers) -> None:
+    brokers.coordinator("any")
+    names = [f"paged-{number}" for number in range(12)]
+    with Client(brokers[1].binary_url) as client:
+        client.create_topic("paged")
+    for name in names:
+        brokers.coordinator(name)
+        answer = httpx.put(
+            f"{brokers[1].http_url}/v1/groups/{name}/offsets", json={"to": "earliest", "topics": ["paged"]}
+        )
+        assert answer.status_code == 200, answer.text
+    assert {brokers.coordinator(name) for name in names} == {1, 2}
+    for number in (1, 2):
+        url, expected = f"{brokers[number].http_url}/v1/groups", sorted(names)
+        pages = [
+            httpx.get(url, params={"prefix": "paged-", "limit": 5, "page": page}).json()
+            for page in (1, 2, 3, 4)
+        ]
+        assert [[group["group"] for group in page["groups"]] for page in pages] == [
+            expected[:5],
+            expected[5:10],
+            expected[10:],
+            [],
+        ]
+        assert [page["total"] for page in pages] == [12] * 4
+        assert [page["next_after"] for page in pages] == [expected[4], expected[9], None, None]
+        assert all(page["is_complete"] for page in pages)
+        rest = httpx.get(url, params={"prefix": "paged-", "limit": 5, "after": expected[4]}).json()
+        assert [group["group"] for group in rest["groups"]] == expected[5:10]
+        assert rest["total"] == 7
+        deep = httpx.get(url, params={"limit": 10_000, "page": 11})
+        assert deep.status_code == 400
+        assert "after=NAME" in deep.json()["detail"]
+
+
 def test_binary_clients_use_groups_at_any_broker(brokers: Brokers) -> None:
     coordinator = brokers.coordinator("binary readers")
     other = other_than(brokers, coordinator)
