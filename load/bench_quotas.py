@@ -1,4 +1,4 @@
-"""Measure what quotas cost that are set and never exceeded, and how exactly a producer is held to its rate.
+"""Measure what unexceeded quotas cost, and how exactly a rate is held.
 
 ``python -m load.bench_quotas`` prints microseconds of CPU time of the whole broker process per request, of a broker
 with quotas beside one without, in turn. The second figure is the rate of a Kafka producer that sends as fast as it may,

@@ -36,7 +36,10 @@ NDJSON = b"".join(b'{"key":"k%d","value":"%s"}\n' % (number, VALUE) for number i
 
 @events.init.add_listener
 def check_login(environment: Environment, **_: Any) -> None:
-    """End the run if a broker refuses the login: each request of each user would fail, and slow down others."""
+    """End the run if a broker refuses the login.
+
+    Each request of each user would fail, and slow down the logins of others.
+    """
     for url in (environment.host, BINARY_URL):
         if url is None:  # it is entered in the browser later
             continue
