@@ -10,6 +10,7 @@ import pytest
 
 from tests.conformance.driver import Driver, Record, Refused
 from tests.conformance.support import MakeTopic, a_name, contents, numbered, offsets, places_of
+from tests.support.brokers import BROKERS
 from tests.support.waiting import eventually
 
 HOUR_MS, DAY_MS = "3600000", "86400000"
@@ -84,6 +85,7 @@ def test_a_configuration_is_changed(driver: Driver, reference: Driver, make_topi
 
 
 @pytest.mark.capability("add partitions")
+@pytest.mark.one_broker("another broker hears of new partitions a moment later")
 def test_partitions_are_added_and_can_be_written_at_once(
     driver: Driver, reference: Driver, make_topic: MakeTopic
 ) -> None:
@@ -140,6 +142,9 @@ def test_a_topic_that_is_not_there_cannot_be_deleted(driver: Driver) -> None:
 @pytest.mark.capability("list")
 def test_all_topics_are_listed(driver: Driver, make_topic: MakeTopic) -> None:
     made = {make_topic() for _ in range(3)}
+    if BROKERS > 1:
+        # A list is what its broker knows; of the changes of others it hears a moment later.
+        eventually(lambda: made <= set(driver.list_topics()), "the topics are listed")
     assert made <= set(driver.list_topics())
 
 

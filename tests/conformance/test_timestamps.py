@@ -118,6 +118,7 @@ def test_a_record_without_a_time_is_not_found_by_one(driver: Driver, reference: 
 
 
 @pytest.mark.capability("timestamps")
+@pytest.mark.one_broker("it is about segments, which shared storage does not have")
 def test_retention_keeps_a_new_record_that_has_no_time(
     driver: Driver, reference: Driver, make_topic: MakeTopic
 ) -> None:
