@@ -33,14 +33,16 @@ class SharedStores:
     def __init__(self, url: str, pool: PostgresPool, *, incarnation: UUID) -> None:
         # Commits of offsets and heartbeats must not wait for changes of topics, or for each other.
         self.traffic = traffic = pool.traffic
-        self._session = PostgresSession(url, traffic=traffic)
+        self._session = PostgresSession(url, traffic=traffic, incarnation=incarnation)
         self.catalog = PostgresCatalog(self._session)
         self.credentials = PostgresCredentialStore(self._session)
         self.acls = PostgresAclStore(self._session)
-        self.membership = PostgresMembership(PostgresSession(url, traffic=traffic))
+        self.membership = PostgresMembership(PostgresSession(url, traffic=traffic, incarnation=incarnation))
         self.surveyor = PostgresSurveyor(pool)
         # Shards that share a connection also share the thread that uses it.
-        self._group_sessions = [PostgresSession(url, traffic=traffic) for _ in range(_GROUP_CONNECTIONS)]
+        self._group_sessions = [
+            PostgresSession(url, traffic=traffic, incarnation=incarnation) for _ in range(_GROUP_CONNECTIONS)
+        ]
         self._group_threads = [
             ThreadPoolExecutor(1, thread_name_prefix="stele-groups") for _ in range(_GROUP_CONNECTIONS)
         ]

@@ -7,16 +7,19 @@ brokers register again. Leases are, because an epoch that is given twice would f
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 from uuid import UUID
 
 from ..errors import StorageUnavailable
-from ..postgres.pool import Connection, PostgresUnavailable
+from ..postgres.pool import BROKER_SESSION, Connection, PostgresUnavailable
 from ..postgres.session import PostgresSession
 from .membership import DEAD_MS, LEASE_MS, ClusterState, Displaced, Lease, Member, MemberEndpoint
 from .postgres import read_versions
+
+logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
@@ -58,6 +61,14 @@ _ACQUIRE = f"""
 _RENEW = f"""
     UPDATE leases SET expires = now() + {_LEASE} WHERE name = ANY(%s) AND incarnation = %s RETURNING name, epoch
 """  # noqa: S608 - a number from above
+# A broker that was paused in the middle of a pipeline keeps row locks until it goes on, whatever its session
+# says about idle transactions. When it goes on, it settles a commit with an unknown outcome as after any broken connection.
+_END_STUCK = f"""
+    SELECT pg_terminate_backend(a.pid)
+    FROM brokers b JOIN pg_stat_activity a ON a.application_name = '{BROKER_SESSION}' || b.incarnation
+    WHERE b.seen <= now() - {_DEAD} AND a.xact_start < clock_timestamp() - interval '2 seconds'
+        AND a.datname = current_database() AND a.usename = current_user
+"""  # noqa: S608 - constants
 
 
 class PostgresMembership:
@@ -89,6 +100,8 @@ class PostgresMembership:
                 "WHERE broker_id = %s AND incarnation = %s",
                 (report, member.broker_id, member.incarnation),
             )
+            if connection.execute(_END_STUCK).fetchone() is not None:
+                logger.warning("the transaction that a dead broker had left open was ended")
             return updated.rowcount == 1
 
         if not self._run("a heartbeat", work) and not self.register(member):

@@ -2,6 +2,8 @@
 
 A session has settings that bound how long it can hold locks: a broker that is paused inside a transaction
 keeps its row locks for ``idle_in_transaction_session_timeout``, then the server ends the session.
+That time does not begin in the middle of a pipeline. The name of a session therefore says which broker it
+belongs to, and other brokers end the sessions of a dead one (``app.cluster.postgres_membership``).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
+from uuid import UUID
 
 import psycopg
 from psycopg import conninfo
@@ -35,6 +38,8 @@ _SESSION = {
     "default_transaction_isolation": "read committed",
     "timezone": "UTC",
 }
+# ``application_name`` of the sessions of a broker, before its incarnation.
+BROKER_SESSION = "stele "
 _CONNECTION = {
     "application_name": "stele",
     "connect_timeout": _CONNECT_TIMEOUT_S,
@@ -56,8 +61,10 @@ class PostgresUnavailable(Exception):
     """
 
 
-def connection_string(dsn: str, schema: str) -> str:
+def connection_string(dsn: str, schema: str, incarnation: UUID | None = None) -> str:
     """Return ``dsn`` with the settings of a session; those that it sets itself stay.
+
+    ``incarnation`` is that of the broker that the session belongs to.
 
     Raises:
         ValueError: it is not a connection string.
@@ -69,7 +76,8 @@ def connection_string(dsn: str, schema: str) -> str:
     settings = {**_SESSION, "search_path": f'"{schema}"'}
     options = " ".join(f"-c {name}={value.replace(' ', chr(92) + ' ')}" for name, value in settings.items())
     # The last one counts, so an operator's own options come last.
-    merged = {**_CONNECTION, **given, "options": f"{options} {given.get('options') or ''}".strip()}
+    name = {} if incarnation is None else {"application_name": f"{BROKER_SESSION}{incarnation}"}
+    merged = {**_CONNECTION, **name, **given, "options": f"{options} {given.get('options') or ''}".strip()}
     return conninfo.make_conninfo("", **merged)
 
 
@@ -79,10 +87,17 @@ class PostgresPool:
     ``schema`` is where the tables are. Use it between ``open`` and ``close``.
     """
 
-    def __init__(self, dsn: str, *, schema: str = "stele", connections_max: int = CONNECTIONS_MAX) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = "stele",
+        connections_max: int = CONNECTIONS_MAX,
+        incarnation: UUID | None = None,
+    ) -> None:
         self.traffic = PostgresTraffic()
         self._schema = schema
-        self._conninfo = connection_string(dsn, schema)
+        self._conninfo = connection_string(dsn, schema, incarnation)
         self._threads = ThreadPoolExecutor(connections_max, thread_name_prefix="postgres")
         self._own = threading.local()
         self._lock = threading.Lock()

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
+from uuid import UUID
 
 import psycopg
 
@@ -33,10 +34,11 @@ class PostgresSession:
         schema: str = "stele",
         retry_s: float = _RETRY_S,
         traffic: PostgresTraffic | None = None,
+        incarnation: UUID | None = None,
     ) -> None:
         """Raises ``ValueError`` if ``dsn`` is no connection string."""
         self.traffic = traffic or PostgresTraffic()
-        self._conninfo = connection_string(dsn, schema)
+        self._conninfo = connection_string(dsn, schema, incarnation)
         self._schema = schema
         self._retry_s = retry_s
         self._lock = threading.Lock()

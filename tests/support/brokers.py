@@ -18,7 +18,7 @@ import httpx
 from stele.broker_process import STOP_TIMEOUT_S
 from stele.testing import BrokerProcess, run_broker
 
-from app.cluster.group_shards import lease_of_group
+from app.cluster.group_shards import SHARD_LEASES, lease_of_group
 from app.cluster.leaders import ranked
 from app.cluster.membership import Member
 from load.postgres_server import PostgresServer
@@ -65,6 +65,11 @@ class Brokers:
             named = {self.cluster(number)["leases"].get(lease, {}).get("broker_id") for number in running}
             if named == {preferred}:
                 return preferred
+
+    def settle(self) -> None:
+        """Wait until every shard of groups is where it stays until a broker comes or goes."""
+        for lease in SHARD_LEASES:
+            self.coordinator_of(lease)
 
 
 @contextmanager

@@ -72,7 +72,7 @@ class PostgresEngine(SharedEngine):
         self._store_url = storage.object_store
         self._own_incarnation = incarnation
         # Surveys of the cluster use it, too.
-        self.pool = self._pool = PostgresPool(storage.postgres_url)
+        self.pool = self._pool = PostgresPool(storage.postgres_url, incarnation=incarnation)
         stores: dict[StoreKind, ObjectStore] = {StoreKind.INLINE: PostgresInlineStore(self._pool)}
         linger_ms, object_bytes = _LINGER_MS, options.object_bytes
         if storage.object_store == INLINE:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 
 from app.cluster.acls import AclRecord
@@ -46,8 +48,10 @@ from app.cluster.sqlite_acls import SqliteAclStore
 from app.cluster.sqlite_credentials import SqliteCredentialStore
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.errors import CoordinatorFenced, InvalidRequest, StorageUnavailable
+from app.postgres.pool import connection_string
 from app.postgres.session import PostgresSession
 from load.postgres_server import PostgresServer
+from tests.support.waiting import eventually
 from tests.unit.cluster.test_named_producers import begin
 from tests.unit.cluster.test_sqlite_consumer_groups import MEMBER as CONSUMER_MEMBER
 from tests.unit.cluster.test_sqlite_consumer_groups import RECORD as CONSUMER_GROUP
@@ -412,6 +416,35 @@ def _unsupported() -> StoreChange:
 
 
 # ── membership ──
+
+
+def test_a_dead_broker_keeps_no_locks_even_if_it_was_paused_within_a_pipeline(
+    server: PostgresServer, session: PostgresSession, schema: str
+) -> None:
+    membership, dead, live = PostgresMembership(session), member_of(1), member_of(2)
+    assert membership.register(dead)
+    assert membership.register(live)
+    server.run(f"UPDATE {schema}.brokers SET seen = now() - interval '10 s' WHERE broker_id = 1")
+    paused, busy = [
+        psycopg.connect(connection_string(server.dsn, schema, member.incarnation), autocommit=True)
+        for member in (dead, live)
+    ]
+    # Without a Sync message, PostgreSQL does not call the session idle in a transaction.
+    with busy, busy.pipeline():
+        busy.execute("BEGIN")
+        assert busy.execute("SELECT pg_advisory_xact_lock(2)").fetchone()
+        with paused, suppress(psycopg.OperationalError), paused.pipeline():
+            paused.execute("BEGIN")
+            assert paused.execute("SELECT pg_advisory_xact_lock(1)").fetchone()
+
+            def is_free() -> bool:
+                membership.heartbeat(live)
+                return not server.run("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 1")
+
+            eventually(is_free, "the lock of the dead broker is free")
+            with pytest.raises(psycopg.OperationalError):
+                paused.execute("SELECT 1").fetchone()
+        assert busy.execute("SELECT 1").fetchone() == (1,), "the transaction of a live broker goes on"
 
 
 def test_a_broker_id_belongs_to_one_live_broker(

@@ -394,7 +394,7 @@ class World:
         """End the sessions of brokers, each with the probability ``share``; return how many."""
         rows = self.postgres.run(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-            " WHERE application_name = 'stele' AND random() < %s",
+            " WHERE application_name LIKE 'stele%%' AND random() < %s",
             (share,),
         )
         return rows[0][0]
