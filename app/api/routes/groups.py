@@ -280,6 +280,7 @@ async def put_offsets(request: Request) -> Response:
             'give either "to" or "offsets"; each of "offsets" has a topic, a partition and an offset'
         )
     is_dry = dry_run not in ("false", "0")
+    await broker.try_to_find_topics([*(body.topics or ()), *(one.topic for one in body.offsets or ())])
     targets = _targets(request, name, body)
     resets = await reset_offsets(broker, groups.coordinator, groups.leases, name, targets, dry_run=is_dry)
     return json_answer(
