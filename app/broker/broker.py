@@ -479,7 +479,8 @@ class Broker:
     def fetch_now(self, request: PartitionFetch, *, max_bytes: int, min_bytes: int) -> PartitionRead | None:
         """Fetch from one stored partition, if batches are there without a wait.
 
-        The result is that of ``fetch``. None if not, and for every error. The bytes are not counted as read.
+        The result is that of ``fetch``. None if not, and for every error. The bytes are not counted as read, and
+        ``request.max_bytes`` is lowered to the limits.
         """
         return self._reader.fetch_now(request, max_bytes=max_bytes, min_bytes=min_bytes)
 

@@ -62,7 +62,7 @@ _RENEW = f"""
     UPDATE leases SET expires = now() + {_LEASE} WHERE name = ANY(%s) AND incarnation = %s RETURNING name, epoch
 """  # noqa: S608 - a number from above
 # A broker that was paused in the middle of a pipeline keeps row locks until it goes on, whatever its session
-# says about idle transactions. When it goes on, it settles a commit with an unknown outcome as after any broken connection.
+# says about idle transactions. Then it settles a commit of unknown outcome as after any broken connection.
 _END_STUCK = f"""
     SELECT pg_terminate_backend(a.pid)
     FROM brokers b JOIN pg_stat_activity a ON a.application_name = '{BROKER_SESSION}' || b.incarnation

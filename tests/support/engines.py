@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from uuid import UUID
 
 from stele.wire import record_batch as rb
 
@@ -12,11 +13,16 @@ from app.storage.cleaner import CleanerOptions
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import AppendTicket, LogEngine, PartitionFetch, PartitionSpec
 from app.storage.files import Files
+from app.storage.shared.engine import SharedEngine
+from app.storage.shared.meta import StoreKind
+from app.storage.shared.options import SharedOptions
 from app.storage.topic_partition import TopicPartition
 
-from .batches import ORDERS, batch_of
+from .batches import ORDERS, batch_of, spec_of
+from .model_meta import ModelMeta
 from .simulated_files import SimulatedFiles
 from .simulated_time import SimulatedClock
+from .storage_faults import ModelStore
 
 DATA = Path("/data")
 # So long that nothing happens in the background unless a test asks for it.
@@ -30,6 +36,20 @@ QUIET = EngineOptions(
 
 def segment_path(base_offset: int, suffix: str = ".log", name: TopicPartition = ORDERS) -> Path:
     return DATA / str(name) / f"{base_offset:020d}{suffix}"
+
+
+async def open_shared_engine(
+    meta: ModelMeta, store: ModelStore, number: int, options: SharedOptions
+) -> SharedEngine:
+    """Return the engine of broker ``number`` on models, with ``ORDERS``."""
+    clock = SimulatedClock()
+    engine = SharedEngine(
+        meta, {StoreKind.OBJECTS: store}, incarnation=UUID(int=number), clock=clock, options=options
+    )
+    await engine.open()
+    await engine.create([spec_of(ORDERS, clock=clock)])
+    await engine.start()
+    return engine
 
 
 async def open_engine(

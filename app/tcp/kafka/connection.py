@@ -349,7 +349,8 @@ class KafkaConnection(Connection[memoryview]):
         False if it must take the generic one.
         """
         broker = self._listener.broker
-        if self._tracers or broker.quotas.is_active:
+        # With shared storage no read is certain to need no wait.
+        if self._tracers or broker.quotas.is_active or broker.cluster.is_shared:
             return False
         if self._fetch_routes is None:
             self._fetch_routes = direct_fetch.Routes()

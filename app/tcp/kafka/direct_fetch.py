@@ -39,6 +39,7 @@ from .fetch_sessions import (
 from .handlers.fetch import isolation_of
 from .handlers.leader_epoch import check_leader_epoch
 from .headers import REQUEST_BYTES_MIN, SIZE, RequestHead, read_client_id, response_head
+from .route_learning import RouteLearning
 from .schemas.fetch import (
     API,
     FetchableTopicResponse,
@@ -56,8 +57,6 @@ _FIRST_WITH_TOPIC_IDS = 13
 ROUTES_MAX = 256
 # Names of topics and clients that are longer than usual take the generic way, so a connection keeps little.
 REQUEST_BYTES_MAX = 1024
-# After requests that gave no route, so many are not decoded for one, because most clients keep to one layout.
-SKIPPED_MAX = 256
 _SESSION = struct.Struct(">ii")
 _OFFSET = struct.Struct(">q")
 _OFFSETS = {2: struct.Struct(">qq"), 3: struct.Struct(">qqq")}
@@ -140,13 +139,12 @@ class Route:
 class Routes:
     """The routes of one connection."""
 
-    __slots__ = ("_by_key", "_layouts", "_skipped", "_to_skip")
+    __slots__ = ("_by_key", "_layouts", "_learning")
 
     def __init__(self) -> None:
         self._by_key: dict[bytes, Route] = {}
         self._layouts: dict[int, Layout] = {}
-        # How many requests without a route are not decoded for one, and how many of them have come.
-        self._to_skip = self._skipped = 0
+        self._learning = RouteLearning()
 
     @property
     def remembered(self) -> int:
@@ -159,15 +157,12 @@ class Routes:
             route = self._by_key.get(layout.key(frame))
             if route is not None:
                 return route, layout
-        if self._skipped < self._to_skip:
-            self._skipped += 1
+        if not self._learning.is_due():
             return None
         found = _learn(frame)
-        self._skipped = 0
+        self._learning.note(has_route=found is not None)
         if found is None:
-            self._to_skip = min(2 * self._to_skip + 1, SKIPPED_MAX)
             return None
-        self._to_skip = 0
         if len(self._by_key) >= ROUTES_MAX or (layout is not None and layout != found[1]):
             # A key means nothing without its layout.
             self._by_key.clear()

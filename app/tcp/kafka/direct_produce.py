@@ -22,6 +22,7 @@ from stele.wire.schema.varints import read_varint
 
 from ...broker.produce import Acks
 from .headers import REQUEST_BYTES_MIN, read_client_id, response_head
+from .route_learning import RouteLearning
 from .schemas.produce import (
     API,
     PartitionProduceResponse,
@@ -37,8 +38,6 @@ _FIRST_WITH_TOPIC_IDS = 13
 ROUTES_MAX = 256
 # Names of topics and clients that are longer than usual take the generic way, so a connection keeps little.
 PREFIX_BYTES_MAX = 1024
-# After requests that gave no route, so many are not decoded for one, because most clients keep to one layout.
-SKIPPED_MAX = 256
 # In a batch: magic, the low byte of the attributes.
 _MAGIC_POSITION, _MAGIC_V2 = 16, 2
 _ATTRIBUTES_POSITION, _TRANSACTIONAL = 22, 0x10
@@ -88,14 +87,13 @@ class Route:
 class Routes:
     """The routes of one connection."""
 
-    __slots__ = ("_by_prefix", "_length", "_skipped", "_to_skip")
+    __slots__ = ("_by_prefix", "_learning", "_length")
 
     def __init__(self) -> None:
         self._by_prefix: dict[bytes, Route] = {}
         # Bytes before the records in the last request: most likely those of the next, too.
         self._length = 0
-        # How many requests without a route are not decoded for one, and how many of them have come.
-        self._to_skip = self._skipped = 0
+        self._learning = RouteLearning()
 
     @property
     def remembered(self) -> int:
@@ -108,15 +106,12 @@ class Routes:
         if length and length < len(frame):
             route = self._by_prefix.get(_prefix(frame, length))
         if route is None:
-            if self._skipped < self._to_skip:
-                self._skipped += 1
+            if not self._learning.is_due():
                 return None
             found = _learn(frame, request_timeout_ms)
-            self._skipped = 0
+            self._learning.note(has_route=found is not None)
             if found is None:
-                self._to_skip = min(2 * self._to_skip + 1, SKIPPED_MAX)
                 return None
-            self._to_skip = 0
             route, length = found
             if len(self._by_prefix) >= ROUTES_MAX:
                 self._by_prefix.clear()

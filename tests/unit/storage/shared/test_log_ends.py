@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from uuid import UUID
 
-from app.storage.shared.engine import SharedEngine
-from app.storage.shared.meta import LogRow, StoreKind
+from app.storage.shared.meta import LogRow
 from app.storage.shared.options import SharedOptions
 from app.storage.shared.upkeep import UpkeepOptions
-from tests.support.batches import ORDERS, spec_of
-from tests.support.engines import append_synced
+from tests.support.batches import ORDERS
+from tests.support.engines import append_synced, open_shared_engine
 from tests.support.model_meta import ModelMeta
 from tests.support.simulated_time import SimulatedClock, simulated
 from tests.support.storage_faults import ModelStore
@@ -32,21 +30,10 @@ class MetaWithALateAnswer(ModelMeta):
         return rows
 
 
-async def open_engine(meta: ModelMeta, store: ModelStore, number: int) -> SharedEngine:
-    clock = SimulatedClock()
-    engine = SharedEngine(
-        meta, {StoreKind.OBJECTS: store}, incarnation=UUID(int=number), clock=clock, options=OPTIONS
-    )
-    await engine.open()
-    await engine.create([spec_of(ORDERS, clock=clock)])
-    await engine.start()
-    return engine
-
-
 @simulated
 async def test_a_refresh_tells_of_an_end_that_a_poll_was_the_first_to_notice() -> None:
     meta, store = MetaWithALateAnswer(SimulatedClock().now_ms), ModelStore()
-    writer, reader = [await open_engine(meta, store, number) for number in (1, 2)]
+    writer, reader = [await open_shared_engine(meta, store, number, OPTIONS) for number in (1, 2)]
     await append_synced(writer, b"a")
     assert reader.state(ORDERS).high_watermark == 0
     meta.is_next_late = True

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from random import Random
-from uuid import UUID
 
 import pytest
 
 from app.errors import CorruptLog
-from app.storage.shared.engine import SharedEngine
-from app.storage.shared.meta import StoreKind
 from app.storage.shared.options import SharedOptions
 from app.storage.shared.sparse_index import INTERVAL_BYTES, SparseIndexBuilder, find
 from app.storage.shared.upkeep import UpkeepOptions
-from tests.support.batches import ORDERS, spec_of
-from tests.support.engines import append, append_synced, read_batches, read_from, read_one
+from tests.support.batches import ORDERS
+from tests.support.engines import append, append_synced, open_shared_engine, read_batches, read_from, read_one
 from tests.support.model_meta import ModelMeta
 from tests.support.simulated_time import SimulatedClock, simulated
 from tests.support.storage_faults import ModelStore
@@ -24,17 +21,6 @@ OPTIONS = SharedOptions(
     object_bytes=50_000,
     upkeep=UpkeepOptions(is_enabled=False, merge_min_bytes=1, merge_min_age_ms=0),
 )
-
-
-async def open_engine(meta: ModelMeta, store: ModelStore, number: int) -> SharedEngine:
-    clock = SimulatedClock()
-    engine = SharedEngine(
-        meta, {StoreKind.OBJECTS: store}, incarnation=UUID(int=number), clock=clock, options=OPTIONS
-    )
-    await engine.open()
-    await engine.create([spec_of(ORDERS, clock=clock)])
-    await engine.start()
-    return engine
 
 
 def test_the_sparse_index_finds_the_last_entry_at_or_before_an_offset() -> None:
@@ -54,7 +40,7 @@ def test_the_sparse_index_finds_the_last_entry_at_or_before_an_offset() -> None:
 @simulated
 async def test_a_merged_run_is_read_from_each_offset_within_each_limit() -> None:
     meta, store = ModelMeta(SimulatedClock().now_ms), ModelStore()
-    engine = await open_engine(meta, store, 1)
+    engine = await open_shared_engine(meta, store, 1, OPTIONS)
     random = Random(1)
     values = [random.randbytes(random.choice((10, 1_000, 5_000))) for _ in range(300)]
     for value in values:
@@ -66,7 +52,7 @@ async def test_a_merged_run_is_read_from_each_offset_within_each_limit() -> None
     (run,) = meta.runs_of[1]
     assert run.is_merged
     assert len(run.sparse_index) > 8
-    other = await open_engine(meta, store, 2)
+    other = await open_shared_engine(meta, store, 2, OPTIONS)
     for _ in range(100):
         offset, limit = random.randrange(300), random.choice((1, 3_000, 100_000, 1 << 20))
         raw = await read_batches(other, offset, max_bytes=limit)
@@ -80,14 +66,14 @@ async def test_a_merged_run_is_read_from_each_offset_within_each_limit() -> None
 @simulated
 async def test_a_flipped_bit_in_an_object_is_an_error_that_names_the_object() -> None:
     meta, store = ModelMeta(SimulatedClock().now_ms), ModelStore()
-    engine = await open_engine(meta, store, 1)
+    engine = await open_shared_engine(meta, store, 1, OPTIONS)
     await append_synced(engine, b"x" * 100)
     await append_synced(engine, b"y")
     key = min(store.objects)
     damaged = bytearray(store.objects[key])
     damaged[100] ^= 1
     store.objects[key] = bytes(damaged)
-    other = await open_engine(meta, store, 2)
+    other = await open_shared_engine(meta, store, 2, OPTIONS)
     with pytest.raises(CorruptLog) as error:
         await read_batches(other, 0)
     assert key in str(error.value)
@@ -101,11 +87,11 @@ async def test_a_flipped_bit_in_an_object_is_an_error_that_names_the_object() ->
 @simulated
 async def test_a_reader_whose_object_is_gone_plans_again() -> None:
     meta, store = ModelMeta(SimulatedClock().now_ms), ModelStore()
-    engine = await open_engine(meta, store, 1)
+    engine = await open_shared_engine(meta, store, 1, OPTIONS)
     for value in (b"a", b"b"):
         await append_synced(engine, value)
     old = set(store.objects)
-    other = await open_engine(meta, store, 2)
+    other = await open_shared_engine(meta, store, 2, OPTIONS)
     await other.refresh([ORDERS])
     # What is left of a plan that is older than the merge.
     for run in meta.runs_of[1]:

@@ -31,9 +31,10 @@ from app.settings import Settings
 from app.tcp.kafka import connection as kafka_connection
 from app.tcp.kafka import direct_fetch
 from app.tcp.kafka.connection import KafkaConnection
-from app.tcp.kafka.direct_fetch import REQUEST_BYTES_MAX, ROUTES_MAX, SKIPPED_MAX, Routes
+from app.tcp.kafka.direct_fetch import REQUEST_BYTES_MAX, ROUTES_MAX, Routes
 from app.tcp.kafka.fetch_sessions import FetchSessionCache
 from app.tcp.kafka.handlers.context import KafkaListener
+from app.tcp.kafka.route_learning import SKIPPED_MAX
 from app.tcp.kafka.schemas.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from app.tcp.kafka.schemas.end_txn import EndTxnRequest
 from app.tcp.kafka.schemas.fetch import API, FetchPartition, FetchRequest, FetchTopic, ForgottenTopic

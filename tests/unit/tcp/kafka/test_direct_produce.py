@@ -29,8 +29,9 @@ from app.storage.topic_partition import TopicPartition
 from app.tcp.kafka import connection as kafka_connection
 from app.tcp.kafka import direct_produce
 from app.tcp.kafka.connection import KafkaConnection
-from app.tcp.kafka.direct_produce import PREFIX_BYTES_MAX, ROUTES_MAX, SKIPPED_MAX, Routes
+from app.tcp.kafka.direct_produce import PREFIX_BYTES_MAX, ROUTES_MAX, Routes
 from app.tcp.kafka.handlers.context import KafkaListener
+from app.tcp.kafka.route_learning import SKIPPED_MAX
 from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
 from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from app.tcp.kafka.trace import RequestTracer
