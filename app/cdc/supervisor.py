@@ -46,6 +46,7 @@ _OPTIONS = (
     "storage",
     "key_column",
     "snapshot",
+    "transactions",
     "transaction_timeout",
 )
 # Logins of commands in the same shell; the connector has its own.
@@ -70,12 +71,6 @@ class CdcSupervisor:
         self._settings = settings
         self._dsn = "" if settings.cdc_dsn is None else settings.cdc_dsn.get_secret_value()
         self._url = broker_url
-        # Shared storage has no transactions.
-        self._transactions = (
-            "off"
-            if settings.storage == "shared" and settings.cdc_transactions == "auto"
-            else settings.cdc_transactions
-        )
         self._status: dict[str, Any] = {"slot": settings.cdc_slot, "state": "starting"}
         self._process: asyncio.subprocess.Process | None = None
         self._task: asyncio.Task[None] | None = None
@@ -220,7 +215,6 @@ class CdcSupervisor:
     def _environment(self) -> dict[str, str]:
         settings = self._settings
         given = {f"STELE_CDC_{name.upper()}": str(getattr(settings, f"cdc_{name}")) for name in _OPTIONS}
-        given["STELE_CDC_TRANSACTIONS"] = self._transactions
         if self._is_held is not None:
             given["STELE_CDC_SILENCE"] = str(_SILENCE_S)
         given["STELE_CDC_TOMBSTONES"] = "1" if settings.cdc_tombstones else "0"

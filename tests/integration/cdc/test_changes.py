@@ -268,6 +268,7 @@ def test_the_key_is_the_identity_of_the_row_else_a_column_else_the_table(
 # ── NOTIFY ──
 
 
+@pytest.mark.one_broker("shared storage has no topics in memory")
 def test_a_channel_becomes_a_topic_with_its_first_notification(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:
