@@ -167,6 +167,7 @@ async def list_topics(request: Request) -> Response:
     prefix, after = request.query_params.get("prefix", ""), request.query_params.get("after", "")
     wanted = request.query_params.get("search", "").lower()
     is_listed = is_seen(request, DESCRIBE_TOPIC)
+    await broker.try_to_find_all_topics()
     matching = [
         topic
         for topic in broker.topics()

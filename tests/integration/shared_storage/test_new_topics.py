@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 
+import httpx
 import pytest
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 
 from app.tcp.kafka.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from app.tcp.kafka.schemas.metadata import MetadataRequest
 from load.postgres_server import PostgresServer
 from tests.support.binary_peer import Peer
 from tests.support.brokers import Brokers, run_brokers
@@ -78,3 +80,29 @@ def test_binary_clients_find_it(brokers: Brokers, kind: int) -> None:
                 assert [part.code for part in answer.partitions] == [m.ErrorCode.NONE]
             if isinstance(answer, m.MetadataResponse):
                 assert [topic.code for topic in answer.topics] == [m.ErrorCode.NONE]
+
+
+def listed_over_http(brokers: Brokers) -> set[str]:
+    answer = httpx.get(f"{brokers[2].http_url}/v1/topics", params={"prefix": "new-"})
+    return {topic["name"] for topic in answer.json()["topics"]}
+
+
+def listed_over_binary(brokers: Brokers) -> set[str]:
+    with Peer(brokers[2]) as peer:
+        answer = peer.call(m.MetadataRequest(topics=None, auto_create=False))
+    assert isinstance(answer, m.MetadataResponse)
+    return {topic.topic for topic in answer.topics}
+
+
+def listed_over_kafka(brokers: Brokers) -> set[str | None]:
+    with KafkaPeer(brokers[2]) as peer:
+        return {topic.name for topic in peer.call(MetadataRequest(topics=None), 12).topics}
+
+
+@pytest.mark.parametrize("listed", [listed_over_http, listed_over_binary, listed_over_kafka])
+def test_lists_have_it(brokers: Brokers, listed: Callable[[Brokers], set[str]]) -> None:
+    with KafkaPeer(brokers[1]) as first:
+        for _ in range(_TIMES):
+            name = f"new-{next(_names)}"
+            create_topic(first, name)
+            assert name in listed(brokers)

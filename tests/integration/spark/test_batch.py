@@ -168,6 +168,7 @@ def test_a_schema_prunes_columns(
     ]
 
 
+@pytest.mark.one_broker("shared storage has no topics in memory")
 def test_what_is_lost_fails_a_batch_or_is_left_out(
     spark: SparkSession, url: str, client: Client, topic: str, fill: Fill
 ) -> None:

@@ -130,6 +130,7 @@ def test_rows_that_do_not_come_again_are_counted(options: WriteOptions, client: 
     assert attempt(options, Identity(name=topic, version=1), given[:7]).strays == 3
 
 
+@pytest.mark.one_broker("shared storage has no topics in memory")
 def test_stored_rows_that_were_deleted_since_are_an_error(
     options: WriteOptions, client: Client, topic: str
 ) -> None:

@@ -106,6 +106,7 @@ def test_the_same_micro_batch_is_split_in_the_same_way_and_an_empty_one_has_no_t
     assert reader.partitions(end, end) == []
 
 
+@pytest.mark.one_broker("shared storage has no topics in memory")
 def test_lost_records_are_reported_where_the_query_continues(
     client: Client, topic: str, fill: Fill, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -124,6 +125,7 @@ def test_lost_records_are_reported_where_the_query_continues(
     ]
 
 
+@pytest.mark.one_broker("shared storage has no topics in memory")
 def test_what_is_lost_while_a_task_reads_is_stepped_over_too(
     client: Client, topic: str, fill: Fill, make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:

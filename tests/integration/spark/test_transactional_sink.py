@@ -24,6 +24,8 @@ from stele.spark.transactions import (
     commit_unit,
 )
 
+pytestmark = pytest.mark.one_broker("shared storage has no transactions yet")
+
 NOW_MS = 1_795_000_000_000
 PARTITIONS = 2
 TASKS = 3

@@ -19,6 +19,7 @@ async def metadata(listener: BinaryListener, request: m.MetadataRequest) -> Buff
     broker, access = listener.broker, listener.access
     topics: list[m.TopicMetadata] = []
     if request.topics is None:
+        await broker.try_to_find_all_topics()
         topics = [
             _topic_metadata(broker, topic)
             for topic in broker.topics()

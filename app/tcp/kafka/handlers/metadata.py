@@ -102,6 +102,7 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
 async def _all_known(context: Context, budget: WorkBudget) -> list[MetadataResponseTopic]:
     broker = context.broker
     topics: list[MetadataResponseTopic] = []
+    await broker.try_to_find_all_topics()
     for name in [topic.name for topic in broker.readable_topics()]:
         if broker.has_topic(name):
             topics.append(await _known(context, broker.readable_topic(name), budget))
