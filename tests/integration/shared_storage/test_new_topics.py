@@ -10,6 +10,13 @@ import pytest
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 
+from app.tcp.kafka.schemas.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from app.tcp.kafka.schemas.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from app.tcp.kafka.schemas.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from app.tcp.kafka.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from app.tcp.kafka.schemas.metadata import MetadataRequest
 from load.postgres_server import PostgresServer
@@ -43,7 +50,28 @@ def list_offsets(peer: KafkaPeer, name: str, topic_id: bytes) -> int:
     return topic.partitions[0].error_code
 
 
-@pytest.mark.parametrize("ask", [fetch_by_name, fetch_by_id, list_offsets])
+def describe_configs(peer: KafkaPeer, name: str, topic_id: bytes) -> int:
+    resource = DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=None)
+    return peer.call(DescribeConfigsRequest(resources=[resource]), 4).results[0].error_code
+
+
+def describe_partitions(peer: KafkaPeer, name: str, topic_id: bytes) -> int:
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name)])
+    return peer.call(request, 0).topics[0].error_code
+
+
+def delete_records(peer: KafkaPeer, name: str, topic_id: bytes) -> int:
+    partition = DeleteRecordsPartition(partition_index=0, offset=0)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=name, partitions=[partition])], timeout_ms=9000
+    )
+    return peer.call(request, 2).topics[0].partitions[0].error_code
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [fetch_by_name, fetch_by_id, list_offsets, describe_configs, describe_partitions, delete_records],
+)
 def test_kafka_clients_find_it(brokers: Brokers, ask: Callable[[KafkaPeer, str, bytes], int]) -> None:
     with KafkaPeer(brokers[1]) as first, KafkaPeer(brokers[2]) as second:
         for _ in range(_TIMES):

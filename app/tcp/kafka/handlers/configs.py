@@ -86,6 +86,7 @@ async def describe_configs(context: Context, request: DescribeConfigsRequest) ->
     # Once per resource, because a name is short and the description of a resource is not.
     resources = {(resource.resource_type, resource.resource_name): resource for resource in request.resources}
     results: list[DescribeConfigsResult] = []
+    await context.broker.try_to_find_topics(name for kind, name in resources if kind == ResourceType.TOPIC)
     entities = 0
     budget = WorkBudget()
     for resource in resources.values():

@@ -212,9 +212,12 @@ async def describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """Describe topics by name, from the cursor on, up to the limit of partitions."""
     broker = context.broker
-    names: Iterable[str] = {topic.name for topic in request.topics} or (
-        topic.name for topic in broker.readable_topics()
-    )
+    names: Iterable[str] = {topic.name for topic in request.topics}
+    if names:
+        await broker.try_to_find_topics(names)
+    else:
+        await broker.try_to_find_all_topics()
+        names = [topic.name for topic in broker.readable_topics()]
     first = request.cursor
     left = max(1, request.response_partition_limit)
     topics: list[DescribeTopicPartitionsResponseTopic] = []
