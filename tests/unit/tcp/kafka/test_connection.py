@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 import threading
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -37,8 +38,14 @@ def request_for(resources: int) -> bytes:
 
 
 async def ask(frame: bytes) -> bytes:
-    """The response to ``frame`` from a connection whose broker is asked for nothing."""
-    broker = SimpleNamespace(configs=None, quotas=SimpleNamespace(is_active=False))
+    """The response to ``frame`` from a connection whose broker is asked for nothing but unknown topics."""
+
+    async def find_none(names: Iterable[str]) -> None:
+        assert list(names) == []
+
+    broker = SimpleNamespace(
+        configs=None, quotas=SimpleNamespace(is_active=False), try_to_find_topics=find_none
+    )
     listener = cast(
         "KafkaListener", SimpleNamespace(broker=broker, security=ListenerSecurity(listener="kafka"))
     )
