@@ -3,7 +3,7 @@
 It stands in front of the application, because routing and the layers around a route cost several times as much as
 the append. Only a request that is plain in every respect is answered here, and only if its record is accepted: all
 others, and every error, are the application's (``routes.produce``), which gets the request unchanged. Both give the
-same response, count the same bytes and requests, and store the same batch.
+same response, count the same bytes and requests, charge the same to quotas (``throttling``), and store the same batch.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from stele.wire.record_batch import HEADER_BYTES, build_rows
 
 from ..broker.produce import Acks, PendingProduce
+from ..broker.quotas.limits import QuotaKey
+from ..broker.quotas.machine import QuotaClient
+from ..broker.quotas.timed import HeldTime
 from ..errors import SteleError
 from ..security.acl import WRITE_TOPIC
 from ..security.authorizer import Access
@@ -25,6 +28,7 @@ from .metrics import RequestCounts
 from .ndjson_upload import all_refused
 from .record_json import decode_produce_body, decode_record
 from .state import ApiState
+from .throttling import DOOR, client_of
 from .upload import Chunk, record_bytes_max
 
 _PREFIX, _SUFFIX = b"/v1/topics/", b"/records"
@@ -54,6 +58,7 @@ class DirectProduce:
     ) -> None:
         self._app = app
         self._broker = state.broker
+        self._quotas = state.broker.quotas
         self._traffic = traffic
         self._counts = counts
         self._note = counts.noting("POST", _ROUTE, 200)
@@ -66,6 +71,35 @@ class DirectProduce:
         if topic is None or acks is None or not self._is_plain(scope, topic):
             await self._app(scope, receive, send)
             return
+        if not self._quotas.is_active:
+            await self._produce(scope, receive, send, topic, acks, None)
+            return
+        client = client_of(scope)
+        if self._must_wait(client):
+            await self._app(scope, receive, send)
+        elif not self._quotas.times_requests:
+            await self._produce(scope, receive, send, topic, acks, client)
+        else:
+            held = HeldTime(self._quotas.clock_s)
+            if await held.run(self._produce(scope, receive, send, topic, acks, client)):
+                self._quotas.charge_time(DOOR, client, held.seconds)
+
+    def _must_wait(self, client: QuotaClient) -> bool:
+        return any(self._quotas.wait_ms(key, client) for key in (QuotaKey.PRODUCE, QuotaKey.REQUEST))
+
+    async def _produce(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        topic: str,
+        acks: Acks,
+        client: QuotaClient | None,
+    ) -> bool:
+        """Produce and answer, or leave the request to the application.
+
+        Return whether it was answered here. ``client``: whose quotas it counts for; None without quotas.
+        """
         begin_s = time.perf_counter()
         message = await receive()
         body: bytes = message.get("body", b"")
@@ -74,7 +108,9 @@ class DirectProduce:
             appended = self._append(topic, body, acks)
         if appended is None:
             await self._app(scope, _after(message, receive), send)
-            return
+            return False
+        if client is not None:
+            self._quotas.charge(DOOR, QuotaKey.PRODUCE, client, len(body))
         pending, timestamp_ms = appended
         try:
             produced = pending.result() if pending.done else await pending.wait(self._timeout_ms)
@@ -83,7 +119,7 @@ class DirectProduce:
             await response(scope, receive, send)
             self._traffic.note(scope, len(body), len(response.body))
             self._counts.note("POST", _ROUTE, response.status_code, time.perf_counter() - begin_s)
-            return
+            return True
         if produced.log_append_time_ms >= 0:
             timestamp_ms = produced.log_append_time_ms
         content = b'{"records":[{"partition":%d,"offset":%d,"timestamp":%d}],"durability":"%s"}' % (
@@ -97,6 +133,7 @@ class DirectProduce:
         await send({"type": "http.response.start", "status": 200, "headers": head})
         await send({"type": "http.response.body", "body": content})
         self._note(time.perf_counter() - begin_s)
+        return True
 
     def _topic_of(self, scope: Scope) -> str | None:
         """Return the topic of a path that is the route's and needs no decoding, else None."""
@@ -107,12 +144,12 @@ class DirectProduce:
         return None if b"/" in name or b"%" in name else name.decode("latin-1")
 
     def _is_plain(self, scope: Scope, topic: str) -> bool:
-        """Return whether only the body decides.
+        """Return whether only quotas and the body decide.
 
-        There is no quota, and any right was used before.
+        Any right was used before.
         """
         access: Access | None = scope.get("stele.access")
-        if self._broker.quotas.is_active or not (access is None or access.was_allowed(WRITE_TOPIC, topic)):
+        if not (access is None or access.was_allowed(WRITE_TOPIC, topic)):
             return False
         for name, value in scope["headers"]:
             if name == b"content-type":

@@ -62,9 +62,11 @@ class QuotaDelays:
 
         Return ``delay_ms``.
         """
+        if not delay_ms or self._is_closed:
+            return delay_ms
         ends_s = self._loop.time() + min(delay_ms / 1000, _DELAY_S_MAX)
         timer = self._timer
-        if not delay_ms or self._is_closed or (timer is not None and timer.when() >= ends_s):
+        if timer is not None and timer.when() >= ends_s:
             return delay_ms
         if timer is None:
             self._connection.pause_for_quota()

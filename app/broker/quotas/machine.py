@@ -19,6 +19,8 @@ from .rate import SampledRate, Window
 
 # Clients remembered.
 USES_MAX = 10_000
+# Clients whose quotas are known without a search; more begin anew.
+_CLIENTS_MAX = 10_000
 # What a response can carry.
 _DELAY_MS_MAX = 2**31 - 1
 
@@ -53,7 +55,10 @@ class QuotaMachine:
 
     def __init__(self, window: Window) -> None:
         self.window = window
+        self._full_ms = window.full_ms
         self._limits = limits_by_key({})
+        # What ``of_client`` returned since the quotas changed.
+        self._found: dict[tuple[QuotaKey, QuotaClient], Limit | None] = {}
         # The use that was charged last is last.
         self._uses: OrderedDict[tuple[QuotaKey, tuple[str | None, str | None]], _Use] = OrderedDict()
 
@@ -64,6 +69,7 @@ class QuotaMachine:
     def set_quotas(self, quotas: Mapping[QuotaEntity, Mapping[QuotaKey, float]]) -> None:
         """Replace all quotas. Amounts used still count; waits that were ordered end."""
         self._limits = limits_by_key(quotas)
+        self._found.clear()
         for use in self._uses.values():
             use.until_ms = 0
 
@@ -78,12 +84,15 @@ class QuotaMachine:
 
         ``amount`` is in bytes, and for ``REQUEST`` the percentage of a second that a request took.
         """
-        limit = self._limits[key].of_client(*client)
+        limit = self._limit(key, client)
         if limit is None:
             return 0
         use = self._use(key, limit, now_ms)
         use.rate.record(amount, now_ms)
-        delay_ms = self._delay_ms(use, limit, now_ms)
+        above_ms = use.rate.delay_ms(limit.value, now_ms)
+        if not above_ms:
+            return 0
+        delay_ms = _delay_ms(above_ms)
         if key is QuotaKey.REQUEST:
             delay_ms = min(delay_ms, self.window.sample_ms)
         use.until_ms = max(use.until_ms, now_ms + delay_ms)
@@ -91,14 +100,25 @@ class QuotaMachine:
 
     def wait_ms(self, key: QuotaKey, client: QuotaClient, now_ms: int) -> int:
         """Return how long the last wait that was ordered still lasts."""
-        limit = self._limits[key].of_client(*client)
+        limit = self._limit(key, client)
         use = None if limit is None else self._uses.get((key, limit.scope))
         return 0 if use is None else max(0, use.until_ms - now_ms)
 
     def at_once_max(self, key: QuotaKey, client: QuotaClient) -> int | None:
         """Return how much one request should use at most; None without a quota."""
-        limit = self._limits[key].of_client(*client)
-        return None if limit is None else max(1, int(limit.value * self.window.full_ms / 1000))
+        limit = self._limit(key, client)
+        return None if limit is None else max(1, int(limit.value * self._full_ms / 1000))
+
+    def _limit(self, key: QuotaKey, client: QuotaClient) -> Limit | None:
+        """Return the quota that holds for ``client``: a look-up, unless it is new."""
+        found = self._found
+        name = key, client
+        if name in found:
+            return found[name]
+        if len(found) >= _CLIENTS_MAX:
+            found.clear()
+        limit = found[name] = self._limits[key].of_client(*client)
+        return limit
 
     # ── connections ──
 
@@ -109,7 +129,7 @@ class QuotaMachine:
             return 0
         use = self._use(QuotaKey.CONNECTION, limit, now_ms)
         use.rate.record(1, now_ms)
-        delay_ms = self._delay_ms(use, limit, now_ms)
+        delay_ms = _delay_ms(use.rate.delay_ms(limit.value, now_ms))
         if delay_ms:
             use.rate.record(-1, now_ms)
         return min(delay_ms, self.window.sample_ms)
@@ -136,5 +156,6 @@ class QuotaMachine:
                 return
             del self._uses[name]
 
-    def _delay_ms(self, use: _Use, limit: Limit, now_ms: int) -> int:
-        return min(_DELAY_MS_MAX, round(use.rate.delay_ms(limit.value, now_ms)))
+
+def _delay_ms(above_ms: float) -> int:
+    return min(_DELAY_MS_MAX, round(above_ms))

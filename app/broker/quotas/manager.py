@@ -147,6 +147,8 @@ class Quotas:
     def charge(self, door: str, key: QuotaKey, client: QuotaClient, amount: float) -> int:
         """Count ``amount``, and return how long the client has to wait, in ms."""
         delay_ms = self._machine.charge(key, client, amount, self._now_ms())
+        if not delay_ms:
+            return 0
         self._note(door, key, delay_ms)
         return 0 if self._is_closing else delay_ms
 

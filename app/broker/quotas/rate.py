@@ -36,23 +36,30 @@ class Window:
 class SampledRate:
     """The amounts of the last samples."""
 
-    __slots__ = ("_samples", "_window")
+    __slots__ = ("_earlier", "_full_ms", "_sample_ms", "_samples", "_total_ms", "_window")
 
     def __init__(self, window: Window) -> None:
         self._window = window
+        self._full_ms, self._sample_ms, self._total_ms = window.full_ms, window.sample_ms, window.total_ms
         # [begun at ms, amount]
         self._samples: deque[list[float]] = deque()
+        # The sum of all samples but the last, which change with a sample and not with a request.
+        self._earlier = 0.0
 
     def record(self, amount: float, now_ms: int) -> None:
-        self._forget(now_ms)
         samples = self._samples
-        if not samples or now_ms - samples[-1][0] >= self._window.sample_ms:
+        if samples and now_ms - samples[0][0] >= self._total_ms:
+            self._forget(now_ms)
+        if not samples or now_ms - samples[-1][0] >= self._sample_ms:
             samples.append([now_ms, 0.0])
+            self._add_up()
         samples[-1][1] += amount
 
     def per_s(self, now_ms: int) -> float:
         self._forget(now_ms)
-        return sum(amount for _, amount in self._samples) * 1000 / self.elapsed_ms(now_ms)
+        samples = self._samples
+        total = self._earlier + samples[-1][1] if samples else 0.0
+        return total * 1000 / self.elapsed_ms(now_ms)
 
     def elapsed_ms(self, now_ms: int) -> float:
         """Return the time that the rate is taken over."""
@@ -67,10 +74,22 @@ class SampledRate:
 
         0.0 if it is not above it.
         """
+        samples = self._samples
+        if not samples:
+            return 0.0
+        # No rate is taken over less time than the full samples, so most are within their limit by this alone.
+        if (self._earlier + samples[-1][1]) * 1000 <= limit_per_s * self._full_ms:
+            return 0.0
         above = self.per_s(now_ms) - limit_per_s
         return above / limit_per_s * self.elapsed_ms(now_ms) if above > 0 else 0.0
 
     def _forget(self, now_ms: int) -> None:
         samples = self._samples
-        while samples and now_ms - samples[0][0] >= self._window.total_ms:
+        if not samples or now_ms - samples[0][0] < self._total_ms:
+            return
+        while samples and now_ms - samples[0][0] >= self._total_ms:
             samples.popleft()
+        self._add_up()
+
+    def _add_up(self) -> None:
+        self._earlier = sum(amount for _, amount in list(self._samples)[:-1])

@@ -9,6 +9,7 @@
 - ``guards``                        what a client must be allowed to do, per API
 - ``direct_produce``                the short way of the commonest produce, with the same result as its handler
 - ``direct_fetch``                  the same for a fetch
+- ``direct_charge``                 charges requests of both short ways to quotas
 - ``route_learning``                when a request is decoded for the short ways
 - ``handlers``                      one handler per API, over the broker
 - ``throttling``                    charges a request to quotas

@@ -22,7 +22,6 @@ from typing import Any, cast
 from stele.wire.schema import MalformedMessage
 
 from ...broker.produce import PendingProduce
-from ...broker.quotas.machine import QuotaClient
 from ...errors import SteleError
 from ...security.acl import WRITE_TOPIC
 from ...security.authorizer import Access
@@ -34,6 +33,7 @@ from ..deferred_response import DeferredResponse
 from ..quota_delays import QuotaDelays
 from ..response_queue import Buffers
 from . import direct_fetch
+from .direct_charge import DirectCharge
 from .direct_fetch import fetch_directly
 from .direct_produce import Route, Routes
 from .dispatch import API_VERSIONS_KEY, SERVED, Served, unsupported_api_versions
@@ -46,7 +46,6 @@ from .request_cutter import KafkaRequestCutter
 from .sasl_session import LOGIN_REQUEST_BYTES_MAX, SASL_AUTHENTICATE, SASL_HANDSHAKE, SaslSession
 from .schemas.fetch import API as FETCH
 from .schemas.produce import API as PRODUCE
-from .schemas.produce import ProduceResponse
 from .throttling import ThrottledRequest
 from .trace import RequestTracer
 
@@ -294,7 +293,7 @@ class KafkaConnection(Connection[memoryview]):
         False if it must take the generic one.
         """
         broker = self._listener.broker
-        if self._tracers or broker.quotas.is_active or broker.is_produce_queue_full:
+        if self._tracers or broker.is_produce_queue_full:
             return False
         if self._routes is None:
             self._routes = Routes()
@@ -315,33 +314,44 @@ class KafkaConnection(Connection[memoryview]):
             return False
         if route.client_id:
             self.client_id = route.client_id
+        charge = self._charge_of(route.client_id)
+        outcome: PendingProduce | SteleError
         try:
-            pending = broker.produce(name, route.partition, records, acks=route.acks)
+            outcome = broker.produce(name, route.partition, records, acks=route.acks)
         except SteleError as error:
-            self._answer_message(head, SERVED[PRODUCE_KEY], self._produced_generically(route, error))
+            outcome = error
+        if charge is not None:
+            charge.produced(len(frame))
+        if isinstance(outcome, SteleError) or outcome.done:
+            self.answer(self._produced(head, route, outcome, charge))
             return True
-        if pending.done:
-            self.answer(self._produced(head, route, pending))
-            return True
-        future = pending.future
+        future = outcome.future
         assert future is not None
-        self.answer_when(future, route.timeout_ms, lambda _has_ended: self._produced(head, route, pending))
+        self.answer_when(
+            future, route.timeout_ms, lambda _has_ended: self._produced(head, route, outcome, charge)
+        )
         return True
 
-    def _produced(self, head: RequestHead, route: Route, pending: PendingProduce) -> Buffers:
-        """Encode the response to a produce that is done, or whose time is up."""
-        if pending.done:
+    def _produced(
+        self,
+        head: RequestHead,
+        route: Route,
+        outcome: PendingProduce | SteleError,
+        charge: DirectCharge | None,
+    ) -> Buffers:
+        """Encode the response to a produce that is done or refused, or whose time is up."""
+        delay_ms = 0 if charge is None else charge.finished()
+        if isinstance(outcome, PendingProduce) and outcome.done:
             try:
-                return route.response(head.correlation_id, pending.placed())
+                return route.response(head.correlation_id, outcome.placed(), delay_ms)
             except SteleError:
                 # The generic way describes it.
                 pass
-        return self._encode(head, SERVED[PRODUCE_KEY], self._produced_generically(route, pending))
-
-    def _produced_generically(self, route: Route, outcome: PendingProduce | SteleError) -> ProduceResponse:
-        return produce.response_of_one(
+        response = produce.response_of_one(
             route.topic, route.topic_id, route.partition, outcome, route.timeout_ms, route.version
         )
+        response.throttle_time_ms = delay_ms
+        return self._encode(head, SERVED[PRODUCE_KEY], response)
 
     def _fetch_directly(self, frame: memoryview, head: RequestHead) -> bool:
         """Handle a Fetch in the short way (``direct_fetch``).
@@ -350,7 +360,7 @@ class KafkaConnection(Connection[memoryview]):
         """
         broker = self._listener.broker
         # With shared storage no read is certain to need no wait.
-        if self._tracers or broker.quotas.is_active or broker.cluster.is_shared:
+        if self._tracers or broker.cluster.is_shared:
             return False
         if self._fetch_routes is None:
             self._fetch_routes = direct_fetch.Routes()
@@ -359,7 +369,8 @@ class KafkaConnection(Connection[memoryview]):
             return False
         route, layout = matched
         sessions = self._listener.fetch_sessions
-        data = fetch_directly(broker, sessions, route, layout, frame, head, self._access_now())
+        charge = self._charge_of(route.client_id)
+        data = fetch_directly(broker, sessions, route, layout, frame, head, self._access_now(), charge)
         if data is None:
             return False
         if route.client_id:
@@ -377,11 +388,21 @@ class KafkaConnection(Connection[memoryview]):
             self._access = security.access(self.principal, self.peer_host)
         return self._access
 
-    def _begin_under_quotas(self, served: Served, context: Context, message: Any, frame_bytes: int) -> Answer:
+    def _quota_delays(self) -> QuotaDelays:
         if self._delays is None:
             self._delays = QuotaDelays("kafka", self._listener.broker.quotas, self)
-        client = QuotaClient(self.principal.name, context.client_id)
-        return ThrottledRequest(self._delays, client).handle(served, context, message, frame_bytes)
+        return self._delays
+
+    def _charge_of(self, client_id: str) -> DirectCharge | None:
+        """Return what charges a request of a short way that begins now; None without quotas."""
+        is_active = self._listener.broker.quotas.is_active
+        return DirectCharge(self._quota_delays(), client_id) if is_active else None
+
+    def _begin_under_quotas(self, served: Served, context: Context, message: Any, frame_bytes: int) -> Answer:
+        delays = self._quota_delays()
+        return ThrottledRequest(delays, delays.client(context.client_id)).handle(
+            served, context, message, frame_bytes
+        )
 
     def _answer_later(
         self, head: RequestHead, served: Served, request: Any, answer: Coroutine[Any, Any, Any]

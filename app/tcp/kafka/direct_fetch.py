@@ -28,6 +28,7 @@ from ...broker.fetch import Fetched, PartitionFetch
 from ...security.acl import READ_TOPIC
 from ...security.authorizer import Access
 from ..response_queue import Buffers
+from .direct_charge import DirectCharge
 from .fetch_sessions import (
     FINAL_EPOCH,
     NEW_SESSION_EPOCH,
@@ -65,7 +66,7 @@ _MARKED = (0x1A2B3C4D5E6F7081, 0x1A2B3C4D5E6F7082, 0x1A2B3C4D5E6F7083)
 _MARKED_SESSION = (0x1A2B3C4D, 0x1A2B3C4E)
 # After the records of a flexible version: the empty tagged fields of partition, topic and response.
 _NO_TAGS = b"\0\0\0"
-# Correlation id; error and throttle time stand before the session id.
+# Correlation id; throttle time and error stand before the session id.
 _CORRELATION_POSITION, _SESSION_AFTER_HEAD = 4, 6
 
 
@@ -108,8 +109,10 @@ class Route:
     bytes_min: int
     isolation: IsolationLevel
     is_flexible: bool
-    # The frame of a response before the size of its records; -1 where it has no session.
+    # The frame of a response before the size of its records; the position of ``throttle_time_ms``, and that of the
+    # session, -1 where it has none.
     template: bytes
+    wait_position: int
     session_position: int
     offsets: struct.Struct
     offsets_position: int
@@ -118,11 +121,18 @@ class Route:
     def key(self) -> PartitionKey:
         return (self.topic_id if self.is_by_id else self.topic), self.partition
 
-    def response(self, correlation_id: int, session_id: int, read: Fetched) -> list[bytes | bytearray]:
-        """Return the whole frame of the response with the batches of ``read``."""
+    def response(
+        self, correlation_id: int, session_id: int, read: Fetched, wait_ms: int = 0
+    ) -> list[bytes | bytearray]:
+        """Return the whole frame of the response with the batches of ``read``.
+
+        ``wait_ms``: how long the client has to wait.
+        """
         batches = read.batches
         head = bytearray(self.template)
         SIZE.pack_into(head, _CORRELATION_POSITION, correlation_id)
+        if wait_ms:
+            SIZE.pack_into(head, self.wait_position, wait_ms)
         if self.session_position >= 0:
             SIZE.pack_into(head, self.session_position, session_id)
         numbers = read.high_watermark, read.last_stable_offset, read.log_start_offset
@@ -180,11 +190,17 @@ def fetch_directly(
     frame: memoryview,
     head: RequestHead,
     access: Access | None,
+    charge: DirectCharge | None = None,
 ) -> Buffers | None:
     """Return the response to a request of this route.
 
     None if it must take the generic way.
     """
+    bytes_max = route.bytes_max
+    if charge is not None:
+        if charge.must_wait:
+            return None
+        bytes_max = charge.fetch_bytes_max(bytes_max)
     session_id, epoch = NO_SESSION_ID, FINAL_EPOCH
     if layout.session != layout.session_end:
         session_id, epoch = _SESSION.unpack_from(frame, layout.session)
@@ -214,13 +230,14 @@ def fetch_directly(
         max_bytes=route.partition_bytes_max,
         isolation=route.isolation,
     )
-    read = broker.fetch_now(request, max_bytes=route.bytes_max, min_bytes=route.bytes_min)
+    read = broker.fetch_now(request, max_bytes=bytes_max, min_bytes=route.bytes_min)
     if read is None or read.aborted:
         return None
     if epoch != FINAL_EPOCH and not _note(broker, sessions, route, session_id, epoch, offset, read):
         return None
     broker.counts.fetched_bytes += len(read.batches)
-    return route.response(head.correlation_id, session_id, read)
+    wait_ms = 0 if charge is None else charge.fetched(len(read.batches))
+    return route.response(head.correlation_id, session_id, read, wait_ms)
 
 
 def _note(
@@ -308,6 +325,7 @@ def _learn(frame: memoryview) -> tuple[Route, Layout] | None:
         isolation=isolation,
         is_flexible=flexible,
         template=template,
+        wait_position=head_bytes,
         session_position=-1 if version < _FIRST_WITH_SESSIONS else head_bytes + _SESSION_AFTER_HEAD,
         offsets=offsets,
         # The last one: a name has letters, digits and '._-' only, but the topic may not exist.

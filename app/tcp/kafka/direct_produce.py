@@ -45,8 +45,9 @@ _BATCH_BYTES_MIN = 61
 _NO_TAGS = b"\0\0\0"
 _SIZE = struct.Struct(">i")
 _OFFSETS = struct.Struct(">qqq")
-# Numbers that nothing else in a response looks like; they are where the offsets will be.
+# Numbers that nothing else in a response looks like; they are where the offsets will be, and the client's wait.
 _MARKED = (0x1A2B3C4D5E6F7081, 0x1A2B3C4D5E6F7082, 0x1A2B3C4D5E6F7083)
+_MARKED_WAIT = 0x1A2B3C4E
 
 
 @dataclass(slots=True)
@@ -64,23 +65,27 @@ class Route:
     timeout_ms: int
     client_id: str
     is_flexible: bool
-    # The whole frame of a response; ``position`` is that of base offset, append time and log start offset.
+    # The whole frame of a response; ``position`` is that of base offset, append time and log start offset,
+    # ``wait_position`` that of ``throttle_time_ms``.
     template: bytes
     position: int
+    wait_position: int
 
     @property
     def is_by_id(self) -> bool:
         """Whether the request names the topic by its id."""
         return self.version >= _FIRST_WITH_TOPIC_IDS
 
-    def response(self, correlation_id: int, placed: tuple[int, int, int]) -> bytes:
+    def response(self, correlation_id: int, placed: tuple[int, int, int], wait_ms: int = 0) -> bytes:
         """Return the response to a produce without an error.
 
-        ``placed`` is as ``PendingProduce.placed`` returns it.
+        ``placed`` is as ``PendingProduce.placed`` returns it. ``wait_ms``: how long the client has to wait.
         """
         frame = bytearray(self.template)
         _SIZE.pack_into(frame, 4, correlation_id)
         _OFFSETS.pack_into(frame, self.position, *placed)
+        if wait_ms:
+            _SIZE.pack_into(frame, self.wait_position, wait_ms)
         return bytes(frame)
 
 
@@ -160,7 +165,9 @@ def _learn(frame: memoryview, request_timeout_ms: int) -> tuple[Route, int] | No
     length = start + len(body)
     if length > PREFIX_BYTES_MAX:
         return None
-    template, position = _template(topic.name, topic.topic_id, data.index, version, flexible=flexible)
+    template, position, wait_position = _template(
+        topic.name, topic.topic_id, data.index, version, flexible=flexible
+    )
     route = Route(
         version=version,
         topic=topic.name,
@@ -172,14 +179,18 @@ def _learn(frame: memoryview, request_timeout_ms: int) -> tuple[Route, int] | No
         is_flexible=flexible,
         template=template,
         position=position,
+        wait_position=wait_position,
     )
     return route, length
 
 
 def _template(
     name: str, topic_id: bytes, partition: int, version: int, *, flexible: bool
-) -> tuple[bytes, int]:
-    """Return a response with marked offsets, and the position of the marks."""
+) -> tuple[bytes, int, int]:
+    """Return a response with marked offsets, and two positions.
+
+    Of the marks, and of the client's wait.
+    """
     base_offset, log_append_time_ms, log_start_offset = _MARKED
     response = ProduceResponse(
         responses=[
@@ -196,13 +207,16 @@ def _template(
                     )
                 ],
             )
-        ]
+        ],
+        throttle_time_ms=_MARKED_WAIT,
     )
     frame = response_head(0, flexible=flexible)
     writer(ProduceResponse, version, flexible)(response, frame)
     _SIZE.pack_into(frame, 0, len(frame) - _SIZE.size)
-    # The last one: a name has letters, digits and '._-' only, but the topic may not exist.
-    return bytes(frame), frame.rindex(_OFFSETS.pack(*_MARKED))
+    # The last ones: a name has letters, digits and '._-' only, but the topic may not exist.
+    wait_position = frame.rindex(_SIZE.pack(_MARKED_WAIT))
+    _SIZE.pack_into(frame, wait_position, 0)
+    return bytes(frame), frame.rindex(_OFFSETS.pack(*_MARKED)), wait_position
 
 
 def _records(frame: memoryview, length: int, *, flexible: bool) -> memoryview | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,6 +20,8 @@ from app.api.direct_produce import BODY_BYTES_MAX, DirectProduce
 from app.api.http_traffic import HttpTraffic
 from app.broker.broker import Broker
 from app.broker.placement import Placement
+from app.broker.quotas.limits import QuotaKey
+from tests.support.charges import noted_charges, set_quotas
 from tests.support.http_application import application
 
 NOW_MS = 1_790_000_000_000
@@ -151,8 +154,10 @@ def _logs(path: Path) -> dict[str, bytes]:
     }
 
 
-async def outcome(path: Path, sequence: Sequence[Request], *, is_direct: bool) -> list[Any]:
-    """Return responses, logs and counts."""
+async def outcome(
+    path: Path, sequence: Sequence[Request], quotas: Mapping[str, float], *, is_direct: bool
+) -> list[Any]:
+    """Return responses, logs, counts and charges to quotas."""
     async with application(path, StoppedClock()) as app:
         state, traffic = app.state.stele, cast("HttpTraffic", app.state.http_traffic)
         broker: Broker = state.broker
@@ -161,7 +166,12 @@ async def outcome(path: Path, sequence: Sequence[Request], *, is_direct: bool) -
         served: ASGIApp = app
         if is_direct:
             served = DirectProduce(app, state, traffic, app.state.request_counts, state.settings)
-        responses = [await send(served, request) for request in sequence]
+        await set_quotas(broker.quotas, quotas)
+        responses: list[list[Message]] = []
+        with noted_charges(broker.quotas) as charges:
+            for request in sequence:
+                responses.append(await send(served, request))
+                charges.now_ms += 2000
         await broker.flush()
         counted = traffic.traffic()
         return [
@@ -169,28 +179,47 @@ async def outcome(path: Path, sequence: Sequence[Request], *, is_direct: bool) -
             _logs(path),
             _series(app.state.registry),
             (counted.bytes_in, counted.bytes_out),
+            charges.noted,
+            broker.quotas.throttling,
             (broker.counts.appended_batches, broker.counts.appended_records, broker.counts.appended_bytes),
         ]
 
 
 @settings(max_examples=12)
-@given(sequence=st.lists(requests, min_size=1, max_size=12))
-def test_both_ways_give_the_same_responses_logs_and_counts(sequence: list[Request]) -> None:
+@given(
+    sequence=st.lists(requests, min_size=1, max_size=12),
+    quotas=st.sampled_from(
+        [
+            {},
+            {"producer_byte_rate": 20},
+            {"producer_byte_rate": 100, "request_percentage": 1},
+            {"producer_byte_rate": 1e12},
+            {"consumer_byte_rate": 1},
+        ]
+    ),
+)
+def test_both_ways_give_the_same_responses_logs_counts_and_charges(
+    sequence: list[Request], quotas: dict[str, float]
+) -> None:
     with tempfile.TemporaryDirectory() as direct, tempfile.TemporaryDirectory() as generic:
-        ours = asyncio.run(outcome(Path(direct), sequence, is_direct=True))
-        theirs = asyncio.run(outcome(Path(generic), sequence, is_direct=False))
+        ours = asyncio.run(outcome(Path(direct), sequence, quotas, is_direct=True))
+        theirs = asyncio.run(outcome(Path(generic), sequence, quotas, is_direct=False))
     for mine, other in zip(ours, theirs, strict=True):
         assert mine == other
 
 
 @pytest.mark.parametrize("body", BODIES[:4])
 @pytest.mark.parametrize("query", ["", "acks=1", "acks=all", "acks=0"])
-async def test_a_plain_record_never_reaches_the_application(tmp_path: Path, body: bytes, query: str) -> None:
+@pytest.mark.parametrize("quotas", [{}, {"producer_byte_rate": 1e12, "request_percentage": 1e6}])
+async def test_a_plain_record_never_reaches_the_application(
+    tmp_path: Path, body: bytes, query: str, quotas: dict[str, float]
+) -> None:
     async def refuse(*_: object) -> None:
         raise AssertionError("the application was called")
 
     async with application(tmp_path, StoppedClock()) as app:
         await app.state.stele.broker.create_topic("orders", placement=Placement(partitions=3))
+        await set_quotas(app.state.stele.broker.quotas, quotas)
         served = DirectProduce(
             refuse,
             app.state.stele,
@@ -201,6 +230,35 @@ async def test_a_plain_record_never_reaches_the_application(tmp_path: Path, body
         request = Request("/v1/topics/orders/records", query, (("content-type", "application/json"),), body)
         start, _ = await send(served, request)
         assert start["status"] == 200
+
+
+@pytest.mark.parametrize("is_direct", [True, False])
+async def test_the_bytes_and_the_time_of_a_produce_are_charged(tmp_path: Path, is_direct: bool) -> None:
+    async with application(tmp_path, StoppedClock()) as app:
+        state = app.state.stele
+        await state.broker.create_topic("orders", placement=Placement(partitions=1))
+        served: ASGIApp = app
+        if is_direct:
+            served = DirectProduce(
+                app, state, app.state.http_traffic, app.state.request_counts, state.settings
+            )
+        await set_quotas(state.broker.quotas, {"producer_byte_rate": 1e6, "request_percentage": 1})
+        with noted_charges(state.broker.quotas) as charges:
+            seconds = count(0, 5)
+            state.broker.quotas.clock_s = lambda: float(next(seconds))
+            request = Request(
+                "/v1/topics/orders/records",
+                "acks=1",
+                (("content-type", "application/json"), ("user-agent", "loader/1")),
+                BODIES[0],
+            )
+            first, second = [await send(served, request) for _ in range(2)]
+        assert (first[0]["status"], second[0]["status"]) == (200, 429)
+        assert {(door, client) for door, _, client, _ in charges.noted} == {("http", ("ANONYMOUS", "loader"))}
+        (of_bytes, size), (of_time, percentage) = [(key, amount) for _, key, _, amount in charges.noted]
+        assert (of_bytes, size) == (QuotaKey.PRODUCE, len(BODIES[0]))
+        assert of_time == QuotaKey.REQUEST
+        assert percentage >= 500
 
 
 async def test_an_append_that_is_not_acknowledged_is_answered_as_by_the_application(

@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.broker.quotas.rate import SampledRate, Window
 
@@ -67,3 +69,23 @@ def test_a_client_that_waits_as_told_gets_its_limit(size: int) -> None:
 def test_no_sizes_get_twice_the_limit(sizes: list[int]) -> None:
     # Samples that are forgotten early are a weakness of Kafka's arithmetic; this is all of it.
     assert 900 <= used_per_s(sizes) < 2000
+
+
+@given(
+    amounts=st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 5000)), min_size=1, max_size=60),
+    limit=st.integers(1, 2000),
+    samples=st.integers(1, 4),
+)
+def test_the_sums_that_are_kept_are_those_of_the_samples(
+    amounts: list[tuple[int, int]], limit: int, samples: int
+) -> None:
+    window = Window(samples, 1000)
+    rate, now_ms = SampledRate(window), 0
+    for pause_ms, amount in amounts:
+        now_ms += pause_ms
+        rate.record(amount, now_ms)
+        total = sum(amount for _, amount in rate._samples)
+        elapsed_ms = rate.elapsed_ms(now_ms)
+        assert rate.per_s(now_ms) == total * 1000 / elapsed_ms
+        above = total * 1000 / elapsed_ms - limit
+        assert rate.delay_ms(limit, now_ms) == max(0.0, above / limit * elapsed_ms)

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import struct
 import tempfile
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -44,6 +44,7 @@ from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, 
 from app.tcp.kafka.trace import RequestTracer
 from app.tcp.server import TcpServer
 from tests.support.acls import authorizer_over
+from tests.support.charges import Charge, noted_charges, set_quotas
 from tests.support.kafka_application import kafka_listener
 from tests.support.kafka_peer import read_response, request_frame
 
@@ -151,6 +152,18 @@ histories = st.integers(3, 18).flatmap(
         min_size=1,
         max_size=25,
     )
+)
+
+# Some are exceeded by most histories, some by none.
+quotas_set = st.sampled_from(
+    [
+        {},
+        {},
+        {"consumer_byte_rate": 20},
+        {"consumer_byte_rate": 2000, "request_percentage": 1},
+        {"consumer_byte_rate": 1e12},
+        {"producer_byte_rate": 1},
+    ]
 )
 
 
@@ -352,9 +365,9 @@ def _sessions(listener: KafkaListener) -> list[object]:
 
 
 async def _outcome(
-    path: Path, steps: Sequence[Append | Delete | Fetch], *, is_generic: bool
-) -> tuple[list[bytes], list[object]]:
-    """Return the responses, with the ids of the topics made equal, and the sessions after all of them."""
+    path: Path, steps: Sequence[Append | Delete | Fetch], quotas: Mapping[str, float], *, is_generic: bool
+) -> tuple[list[bytes], list[object], list[Charge]]:
+    """Return the responses, with the ids of the topics made equal, the sessions after all of them, and the charges."""
     responses: list[bytes] = []
     async with kafka_listener(path) as plain:
         ids = count(1)
@@ -364,27 +377,32 @@ async def _outcome(
         listener = replace(plain, fetch_sessions=sessions)
         await _fill(listener)
         client = _Client()
-        async with connected(listener, is_generic=is_generic) as send:
-            for step in steps:
-                if isinstance(step, Append):
-                    _append(listener, step)
-                elif isinstance(step, Delete):
-                    end = listener.broker.log_state(step.topic, step.partition).high_watermark
-                    await listener.broker.delete_records(step.topic, step.partition, min(step.before, end))
-                else:
-                    response = await send(client.frame(listener, step))
-                    client.note(step, response)
-                    for number, name in enumerate(TOPICS):
-                        topic_id = listener.broker.topic(name).topic_id.bytes
-                        response = response.replace(topic_id, bytes((number,)) * 16)
-                    responses.append(response)
-        return responses, _sessions(listener)
+        await set_quotas(listener.broker.quotas, quotas)
+        with noted_charges(listener.broker.quotas) as charges:
+            async with connected(listener, is_generic=is_generic) as send:
+                for step in steps:
+                    charges.now_ms += 3000
+                    if isinstance(step, Append):
+                        _append(listener, step)
+                    elif isinstance(step, Delete):
+                        end = listener.broker.log_state(step.topic, step.partition).high_watermark
+                        await listener.broker.delete_records(
+                            step.topic, step.partition, min(step.before, end)
+                        )
+                    else:
+                        response = await send(client.frame(listener, step))
+                        client.note(step, response)
+                        for number, name in enumerate(TOPICS):
+                            topic_id = listener.broker.topic(name).topic_id.bytes
+                            response = response.replace(topic_id, bytes((number,)) * 16)
+                        responses.append(response)
+        return responses, _sessions(listener), charges.noted
 
 
 @settings(max_examples=20)
-@given(steps=histories)
-def test_both_ways_give_the_same_responses_and_the_same_sessions(
-    steps: list[Append | Delete | Fetch],
+@given(steps=histories, quotas=quotas_set)
+def test_both_ways_give_the_same_responses_sessions_and_charges(
+    steps: list[Append | Delete | Fetch], quotas: dict[str, float]
 ) -> None:
     with (
         tempfile.TemporaryDirectory() as direct,
@@ -392,17 +410,23 @@ def test_both_ways_give_the_same_responses_and_the_same_sessions(
         # Markers have the time of the clock.
         mock.patch.object(SystemClock, "now_ms", return_value=NOW_MS),
     ):
-        ours = asyncio.run(_outcome(Path(direct), steps, is_generic=False))
-        theirs = asyncio.run(_outcome(Path(generic), steps, is_generic=True))
+        ours = asyncio.run(_outcome(Path(direct), steps, quotas, is_generic=False))
+        theirs = asyncio.run(_outcome(Path(generic), steps, quotas, is_generic=True))
     assert ours == theirs
 
 
 @pytest.mark.parametrize("version", range(4, 19))
 @pytest.mark.parametrize("isolation", [0, 1])
+@pytest.mark.parametrize("quotas", [{}, {"consumer_byte_rate": 1e12, "request_percentage": 1e6}])
 async def test_the_usual_fetch_takes_the_short_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, isolation: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
+    isolation: int,
+    quotas: dict[str, float],
 ) -> None:
     async with kafka_listener(tmp_path) as listener:
+        await set_quotas(listener.broker.quotas, quotas)
         await listener.broker.create_topic("orders", placement=Placement(partitions=1))
         for _ in range(10):
             _append(listener, Append("orders", 0, 2, 500))
@@ -424,6 +448,50 @@ async def test_the_usual_fetch_takes_the_short_way(
                 assert rb.read_header(records).base_offset == 2 * number
                 assert answer.responses[0].partitions[0].high_watermark == 20
         assert listener.fetch_sessions.partitions == (version >= 7)
+
+
+@pytest.mark.parametrize("quotas", [{"consumer_byte_rate": 1}, {"request_percentage": 1}])
+async def test_a_fetch_of_the_short_way_tells_its_client_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quotas: dict[str, float]
+) -> None:
+    async with kafka_listener(tmp_path) as listener:
+        await listener.broker.create_topic("orders", placement=Placement(partitions=1))
+        _append(listener, Append("orders", 0, 2, 500))
+        await set_quotas(listener.broker.quotas, quotas)
+        with noted_charges(listener.broker.quotas) as charges, monkeypatch.context() as patched:
+            seconds = count(0, 5)
+            listener.broker.quotas.clock_s = lambda: float(next(seconds))
+            _refuse_the_generic_way(patched)
+            async with connected(listener) as send:
+                response = await send(_Client().frame(listener, Fetch(12, "orders", 0, 0)))
+        _, answer = read_response(response, API, 12)
+        (partition,) = answer.responses[0].partitions
+        amounts = {key.value: amount for _, key, _, amount in charges.noted}
+        if "request_percentage" in quotas:
+            assert amounts["request_percentage"] == 500
+            assert answer.throttle_time_ms == 1000
+        else:
+            assert amounts["consumer_byte_rate"] == len(partition.records)
+            assert answer.throttle_time_ms == (len(partition.records) - 10) * 1000
+
+
+@pytest.mark.parametrize("is_generic", [False, True])
+async def test_a_fetch_brings_no_more_than_the_quota_allows_at_once(tmp_path: Path, is_generic: bool) -> None:
+    async with kafka_listener(tmp_path) as listener:
+        await listener.broker.create_topic("orders", placement=Placement(partitions=1))
+        for _ in range(10):
+            _append(listener, Append("orders", 0, 1, 5000))
+        # Ten seconds' worth: two batches.
+        await set_quotas(listener.broker.quotas, {"consumer_byte_rate": 1200})
+        with noted_charges(listener.broker.quotas) as charges:
+            async with connected(listener, is_generic=is_generic) as send:
+                response = await send(_Client().frame(listener, Fetch(12, "orders", 0, 0)))
+        _, answer = read_response(response, API, 12)
+        records = answer.responses[0].partitions[0].records
+        assert 10_000 < len(records) <= 12_000
+        assert [(key.value, amount) for _, key, _, amount in charges.noted] == [
+            ("consumer_byte_rate", len(records))
+        ]
 
 
 def _refuse_the_generic_way(monkeypatch: pytest.MonkeyPatch) -> None:

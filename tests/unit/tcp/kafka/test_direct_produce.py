@@ -7,8 +7,9 @@ import re
 import socket
 import struct
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,12 +34,13 @@ from app.tcp.kafka.direct_produce import PREFIX_BYTES_MAX, ROUTES_MAX, Routes
 from app.tcp.kafka.handlers.context import KafkaListener
 from app.tcp.kafka.route_learning import SKIPPED_MAX
 from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
-from app.tcp.kafka.schemas.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from app.tcp.kafka.schemas.produce import API, PartitionProduceData, ProduceRequest, TopicProduceData
 from app.tcp.kafka.trace import RequestTracer
 from app.tcp.server import TcpServer
 from tests.support.acls import authorizer_over
+from tests.support.charges import Charge, noted_charges, set_quotas
 from tests.support.kafka_application import kafka_listener
-from tests.support.kafka_peer import request_frame
+from tests.support.kafka_peer import read_response, request_frame
 
 TOPICS = {"orders": 2, "a-topic-with-a-much-longer-name": 1, "stamped": 1, "compressed": 1}
 CONFIGS = {
@@ -110,6 +112,18 @@ produces = st.builds(
     records=st.sampled_from(RECORDS),
     client_id=st.sampled_from(["a", "another client", "", None]),
     trailing=st.sampled_from([b"", b"", b"", b"\0"]),
+)
+
+# Some are exceeded by most histories, some by none.
+quotas_set = st.sampled_from(
+    [
+        {},
+        {},
+        {"producer_byte_rate": 1},
+        {"producer_byte_rate": 50, "request_percentage": 1},
+        {"producer_byte_rate": 1e12},
+        {"consumer_byte_rate": 1},
+    ]
 )
 
 
@@ -197,25 +211,28 @@ async def _state(listener: KafkaListener, path: Path) -> list[object]:
 
 
 async def _outcome(
-    path: Path, rounds: Sequence[Sequence[Produce]], *, is_generic: bool
-) -> tuple[list[bytes], list[object]]:
-    """Return the responses, with the ids of the topics made equal, and the state after all of them."""
+    path: Path, rounds: Sequence[Sequence[Produce]], quotas: Mapping[str, float], *, is_generic: bool
+) -> tuple[list[bytes], list[object], list[Charge]]:
+    """Return the responses, with the ids of the topics made equal, the state after all of them, and the charges."""
     responses: list[bytes] = []
     async with kafka_listener(path) as listener:
+        await set_quotas(listener.broker.quotas, quotas)
         for name, partitions in TOPICS.items():
             await listener.broker.create_topic(
                 name, placement=Placement(partitions=partitions), configs=CONFIGS.get(name, {})
             )
-        for produces in rounds:
-            frames = [_frame(listener, produce, number) for number, produce in enumerate(produces)]
-            for response in await _exchange(listener, frames, is_generic=is_generic):
-                for number, name in enumerate(TOPICS):
-                    response = response.replace(
-                        listener.broker.topic(name).topic_id.bytes, bytes((number,)) * 16
-                    )
-                responses.append(_without_append_time(response))
+        with noted_charges(listener.broker.quotas) as charges:
+            for produces in rounds:
+                frames = [_frame(listener, produce, number) for number, produce in enumerate(produces)]
+                for response in await _exchange(listener, frames, is_generic=is_generic):
+                    for number, name in enumerate(TOPICS):
+                        response = response.replace(
+                            listener.broker.topic(name).topic_id.bytes, bytes((number,)) * 16
+                        )
+                    responses.append(_without_append_time(response))
+                charges.now_ms += 700
         await listener.broker.flush()
-        return responses, await _state(listener, path)
+        return responses, await _state(listener, path), sorted(charges.noted)
 
 
 def _without_append_time(response: bytes) -> bytes:
@@ -231,18 +248,23 @@ def _without_append_time(response: bytes) -> bytes:
 
 
 @settings(max_examples=15)
-@given(rounds=st.lists(st.lists(produces, min_size=1, max_size=12), min_size=1, max_size=2))
-def test_both_ways_give_the_same_responses_and_the_same_logs(rounds: list[list[Produce]]) -> None:
+@given(
+    rounds=st.lists(st.lists(produces, min_size=1, max_size=12), min_size=1, max_size=2), quotas=quotas_set
+)
+def test_both_ways_give_the_same_responses_logs_and_charges(
+    rounds: list[list[Produce]], quotas: dict[str, float]
+) -> None:
     with tempfile.TemporaryDirectory() as direct, tempfile.TemporaryDirectory() as generic:
-        ours = asyncio.run(_outcome(Path(direct), rounds, is_generic=False))
-        theirs = asyncio.run(_outcome(Path(generic), rounds, is_generic=True))
+        ours = asyncio.run(_outcome(Path(direct), rounds, quotas, is_generic=False))
+        theirs = asyncio.run(_outcome(Path(generic), rounds, quotas, is_generic=True))
     assert ours == theirs
 
 
 @pytest.mark.parametrize("version", range(7, 14))
 @pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("quotas", [{}, {"producer_byte_rate": 1e12, "request_percentage": 1e6}])
 def test_the_usual_produce_takes_the_short_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, acks: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, acks: int, quotas: dict[str, float]
 ) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("decoded in the generic way")
@@ -250,6 +272,7 @@ def test_the_usual_produce_takes_the_short_way(
     async def produce() -> list[bytes]:
         async with kafka_listener(tmp_path) as listener:
             await listener.broker.create_topic("orders", placement=Placement(partitions=1))
+            await set_quotas(listener.broker.quotas, quotas)
             usual = Produce(version, "orders", 0, acks, batch(), "a client")
             frames = [_frame(listener, usual, number) for number in range(5)]
             monkeypatch.setattr(kafka_connection.Served, "write", refuse)
@@ -257,6 +280,26 @@ def test_the_usual_produce_takes_the_short_way(
 
     responses = asyncio.run(produce())
     assert [int.from_bytes(response[:4]) for response in responses] == list(range(5))
+
+
+@pytest.mark.parametrize("is_generic", [False, True])
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_the_time_of_a_produce_is_charged_and_told_when_it_is_too_long(
+    tmp_path: Path, acks: int, is_generic: bool
+) -> None:
+    async with kafka_listener(tmp_path) as listener:
+        await listener.broker.create_topic("orders", placement=Placement(partitions=1))
+        quotas = listener.broker.quotas
+        await set_quotas(quotas, {"request_percentage": 1})
+        frames = [_frame(listener, Produce(9, "orders", 0, acks, batch(), "a client"), 0)]
+        with noted_charges(quotas) as charges:
+            seconds = count(0, 5)
+            quotas.clock_s = lambda: float(next(seconds))
+            (response,) = await _exchange(listener, frames, is_generic=is_generic)
+        _, answer = read_response(response, API, 9)
+        # The longest delay of this quota: one sample.
+        assert answer.throttle_time_ms == 1000
+        assert ("kafka", "request_percentage", ("ANONYMOUS", "a client"), 500.0) in charges.noted
 
 
 async def _usual(listener: KafkaListener, frames: Sequence[bytes]) -> list[bytes]:
