@@ -57,7 +57,7 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
     if uses_topic_ids:
         await context.broker.try_to_find_topics(ids=(topic.topic_id for topic in request.topics))
     else:
-        await context.broker.try_to_find_topics(topic.topic for topic in request.topics)
+        await context.broker.try_to_find_topics(_readable_names(context, request))
     requested = _requested(context, request)
     taken = context.listener.fetch_sessions.take(
         session_id=request.session_id,
@@ -91,6 +91,17 @@ async def fetch(context: Context, request: FetchRequest) -> FetchResponse:
 
 
 # ── the request ──
+
+
+def _readable_names(context: Context, request: FetchRequest) -> Iterable[str]:
+    """Return the names that the client may read.
+
+    Only these are looked up: otherwise the time of a refusal would tell whether the topic exists.
+    """
+    access = context.access
+    return (
+        topic.topic for topic in request.topics if access is None or access.allows(READ_TOPIC, topic.topic)
+    )
 
 
 def _requested(context: Context, request: FetchRequest) -> dict[PartitionKey, FetchedPartition]:
