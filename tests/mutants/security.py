@@ -62,4 +62,55 @@ SECURITY_MUTANTS = (
         f"{_UNIT}/test_before_login.py",
         "too_large",
     ),
+    # A value within a certificate passes for another attribute (CVE-2026-33248).
+    Mutant(
+        "app/security/principal_mapping.py",
+        "rule.apply(hidden)",
+        "rule.apply(name)",
+        f"{_UNIT}/test_principal_mapping.py",
+    ),
+    # A client whose login has failed is served as an anonymous one.
+    Mutant(
+        "app/tcp/binary/login.py",
+        "        if self._failures:\n",
+        "        if False:\n",
+        "tests/integration/test_binary_logins.py",
+        "never_anonymous",
+    ),
+    # The rules of a user are those of everybody.
+    Mutant(
+        "app/security/credentials.py",
+        "if user == WILDCARD:",
+        "if False:",
+        f"{_UNIT}/test_credentials.py",
+    ),
+    # The short ways do not count for quotas.
+    Mutant(
+        "app/tcp/kafka/connection.py",
+        "            charge.produced(len(frame))\n",
+        "            pass\n",
+        "tests/unit/tcp/kafka/test_direct_produce.py",
+        "both_ways",
+    ),
+    Mutant(
+        "app/tcp/kafka/direct_fetch.py",
+        "        bytes_max = charge.fetch_bytes_max(bytes_max)\n",
+        "",
+        "tests/unit/tcp/kafka/test_direct_fetch.py",
+        "at_once",
+    ),
+    Mutant(
+        "app/api/direct_produce.py",
+        "            self._quotas.charge(DOOR, QuotaKey.PRODUCE, client, len(body))\n",
+        "            pass\n",
+        "tests/unit/api/test_direct_produce.py",
+        "are_charged",
+    ),
+    # How long a refusal takes tells whether a hidden topic exists.
+    Mutant(
+        "app/tcp/kafka/handlers/fetch.py",
+        "if access is None or access.allows(READ_TOPIC, topic.topic)\n",
+        "if True\n",
+        "tests/unit/tcp/kafka/test_fetch_handler.py",
+    ),
 )
