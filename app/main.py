@@ -171,6 +171,8 @@ async def run(settings: Settings) -> None:
     check_exposure(settings, {"http": http_tls, "binary": binary_tls, "kafka": kafka_tls})
     check_login_settings(settings)
     traces = await asyncio.to_thread(start_traces) if settings.otel_enable else None
+    # Before the logs are opened: each has a file.
+    open_files = raise_open_files_limit()
     http_socket = _listen(settings.host, settings.http_port, "HTTP")
     binary_socket = _listen(settings.host, settings.binary_port, "binary")
     kafka_socket = _listen(settings.host, settings.kafka_port, "Kafka")
@@ -199,7 +201,6 @@ async def run(settings: Settings) -> None:
             settings.advertised_host or kafka_address[0], settings.advertised_kafka_port or kafka_address[1]
         ),
     }
-    open_files = raise_open_files_limit()
     _warn_of_few_files(open_files, settings.connections_max)
     admit = partial(
         Admission,

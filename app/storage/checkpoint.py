@@ -25,12 +25,12 @@ except the log start offset, whose loss makes deleted records visible again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from .files import Files, read_file, write_file
+from .files import Files, read_file, write_file, write_many
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +124,10 @@ class LeaderEpochs:
             epoch_and_end = (candidate, following[0][1] if following else log_end_offset)
         return epoch_and_end
 
+    def entries(self) -> list[tuple[int, int]]:
+        """Return ``(epoch, first offset)`` of each, ascending."""
+        return list(self._entries)
+
     def epoch_at(self, offset: int) -> int:
         epoch = -1
         for candidate, start in self._entries:
@@ -144,16 +148,6 @@ class LeaderEpochs:
         self.is_dirty = False
         return _encode([f"{epoch} {offset}" for epoch, offset in self._entries])
 
-    def write(self, files: Files, directory: Path) -> None:
-        """Save the epochs if they changed since the last save. Raises ``OSError``."""
-        if not self.is_dirty:
-            return
-        try:
-            write_file(files, directory / LEADER_EPOCHS, self.content())
-        except OSError:
-            self.is_dirty = True
-            raise
-
     @classmethod
     def read(cls, files: Files, directory: Path) -> LeaderEpochs:
         entries = _read(files, directory / LEADER_EPOCHS, _epoch_line)
@@ -163,3 +157,21 @@ class LeaderEpochs:
             )
             return cls()
         return cls(entries)
+
+
+def write_epochs(files: Files, root: Path, epochs: Mapping[Path, LeaderEpochs]) -> None:
+    """Save the epochs of directories below ``root``.
+
+    Those that changed since their last save. Raises ``OSError``: any of them may have been saved, and all are saved again.
+    """
+    dirty = {directory: each for directory, each in epochs.items() if each.is_dirty}
+    if not dirty:
+        return
+    try:
+        write_many(
+            files, root, {directory / LEADER_EPOCHS: each.content() for directory, each in dirty.items()}
+        )
+    except OSError:
+        for each in dirty.values():
+            each.is_dirty = True
+        raise

@@ -75,6 +75,7 @@ class EngineOptions:
     flush_interval_ms: int = 100
     flush_bytes: int = 4 << 20
     checkpoint_interval_ms: int = 10_000
+    first_checkpoint_ms: int = 0
     retention_interval_ms: int = 30_000
     sync_threads: int = 8
     open_segments_max: int = 512
@@ -133,6 +134,7 @@ class EmbeddedEngine:
         await self._manager.remove_strays()
         self._housekeeping.start(
             checkpoint_interval_ms=self._options.checkpoint_interval_ms,
+            first_checkpoint_ms=self._options.first_checkpoint_ms,
             retention_interval_ms=self._options.retention_interval_ms,
         )
 

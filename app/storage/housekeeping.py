@@ -62,13 +62,20 @@ class Housekeeping:
     def has_started(self) -> bool:
         return bool(self._tasks)
 
-    def start(self, *, checkpoint_interval_ms: int, retention_interval_ms: int) -> None:
-        """Begin checkpoints and retention, once all partitions are open."""
+    def start(
+        self, *, checkpoint_interval_ms: int, first_checkpoint_ms: int, retention_interval_ms: int
+    ) -> None:
+        """Begin checkpoints and retention, once all partitions are open.
+
+        The first checkpoint says that all is recovered. Until then a crash counts as one of the machine if
+        the last one was.
+        """
         self._checkpoints.is_settled = True
         self._tasks = [
-            # The first at once: it says that all is recovered.
             asyncio.create_task(
-                self._every(checkpoint_interval_ms, self._checkpoints.checkpoint, first_ms=0)
+                self._every(
+                    checkpoint_interval_ms, self._checkpoints.checkpoint, first_ms=first_checkpoint_ms
+                )
             ),
             asyncio.create_task(self._every(retention_interval_ms, self.enforce_retention)),
         ]

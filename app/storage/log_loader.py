@@ -16,18 +16,20 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from stele.wire import record_batch as rb
 
 from ..clock import Clock
-from .checkpoint import LeaderEpochs
+from .checkpoint import LEADER_EPOCHS, LeaderEpochs
 from .cleaning.cleaned_segment import CLEANED_SUFFIX
 from .cleaning.replacement import SWAP_SUFFIX, recover_replacement
 from .config_types import INT64_MAX
 from .engine import PartitionSpec
 from .open_transactions import marker_at
-from .partition_files import PRODUCERS_SUFFIX, PartitionFiles
+from .partition_files import ABORTED_TRANSACTIONS, HOLES_UNTIL, PRODUCERS_SUFFIX, PartitionFiles
 from .producer_state_replay import ProducerStateReplay
 from .recovery import UncleanStart, recover_segments
 from .segment import KEY_INDEX_SUFFIX, LOG_SUFFIX, Segment
@@ -45,7 +47,8 @@ class LoadedLog:
     The last of ``segments`` is active. ``has_jumped``: offsets were skipped, which
     a checkpoint must record before anything is acknowledged. ``is_on_disk``: the
     files are as a clean shutdown leaves them. ``holes_until``: segments that begin
-    before this offset may have been compacted.
+    before this offset may have been compacted. ``unsynced``: files and directories that
+    must be synced before any record is served.
     """
 
     segments: list[Segment]
@@ -54,6 +57,7 @@ class LoadedLog:
     has_jumped: bool
     is_on_disk: bool
     holes_until: int
+    unsynced: list[Path] = field(default_factory=list[Path])
 
 
 def new_segment(
@@ -88,8 +92,9 @@ def load_log(
     """Create or load the partition; ``unclean_start`` is None after a clean shutdown.
 
     ``recovery_point``, ``log_start_offset`` and ``first_dirty`` are those of the checkpoints. The
-    directory must not be another topic's (``PartitionFiles.topic_id``). The caller syncs the
-    parent of the directory, so that its name survives a loss of power.
+    directory must not be another topic's (``PartitionFiles.topic_id``). The caller syncs what
+    ``LoadedLog.unsynced`` lists, and the parent of the directory, so that its name survives a loss
+    of power.
 
     Raises:
         OSError: the disk failed; no file is left open.
@@ -114,6 +119,7 @@ class _Loader:
         self._replay = ProducerStateReplay(partition, spec.producer_state)
         self._epochs = LeaderEpochs()
         self._has_jumped = False
+        self._unsynced: list[Path] = []
         # An index of aborted transactions is lost or damaged.
         self._must_find_aborted = False
 
@@ -126,14 +132,18 @@ class _Loader:
     ) -> LoadedLog:
         self._files.make_dir(self._directory)
         self._partition.write_topic_id(self._spec.topic_id)
+        # Listed once, because there may be thousands of partitions.
         names = self._partition.names()
         if any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in names):
             recover_replacement(self._files, self._directory)
             self._must_find_aborted = any(name.endswith(SWAP_SUFFIX) for name in names)
-        self._partition.remove_leftovers()
+            names = self._partition.names()
+        names = self._partition.remove_leftovers(names)
         # The checkpoint replaces the file if that is lost.
-        self._holes_until = max(self._partition.read_holes_until(), first_dirty)
-        bases = self._partition.stored(LOG_SUFFIX)
+        self._holes_until = max(
+            self._partition.read_holes_until() if HOLES_UNTIL in names else 0, first_dirty
+        )
+        bases = self._partition.stored(LOG_SUFFIX, names)
         while len(bases) > 1 and bases[1] <= log_start_offset:
             # Retention was interrupted, and may have deleted some of these files.
             self._partition.remove_segment(bases.pop(0))
@@ -148,19 +158,21 @@ class _Loader:
             self._spec.producer_state,
             first_offset=bases[0] if bases else used_offset,
             holes_until=self._holes_until,
+            names=names,
         )
         is_on_disk = False
         if self.segments:
             self._report_missing(self.segments[0].base_offset, log_start_offset)
-            self._epochs = LeaderEpochs.read(self._files, self._directory)
+            if LEADER_EPOCHS in names:
+                self._epochs = LeaderEpochs.read(self._files, self._directory)
             # The segments from the recovery point on are read after an unclean start.
             trusted_until = INT64_MAX if unclean_start is None else self._first_suspect(recovery_point)
-            if self._partition.lost_transaction_indexes(trusted_until):
+            if ABORTED_TRANSACTIONS in names and self._partition.lost_transaction_indexes(trusted_until):
                 self._must_find_aborted = True
             if unclean_start is None:
                 is_on_disk = self._adopt(recovery_point, used_offset)
             else:
-                self._recover(unclean_start, used_offset)
+                self._recover(unclean_start, used_offset, names)
         else:
             self._report_missing(used_offset, log_start_offset)
             self._add_segment(used_offset)
@@ -175,7 +187,7 @@ class _Loader:
         end_offset = self.segments[-1].next_offset
         self._replay.skip_to(end_offset)
         # If this run ends before its first checkpoint, the next start begins where this one did.
-        for path in self._partition.stale_snapshots(min(end_offset, recovery_point)):
+        for path in self._partition.stale_snapshots(min(end_offset, recovery_point), names):
             self._files.remove(path)
         return LoadedLog(
             segments=self.segments,
@@ -184,6 +196,7 @@ class _Loader:
             has_jumped=self._has_jumped,
             is_on_disk=is_on_disk or (end_offset == 0 and self._partition.is_blank()),
             holes_until=self._holes_until,
+            unsynced=self._unsynced,
         )
 
     def _remove_key_indexes(self, bases: list[int], recovery_point: int) -> None:
@@ -251,13 +264,18 @@ class _Loader:
 
     # ── after an unclean start ──
 
-    def _recover(self, unclean_start: UncleanStart, used_offset: int) -> None:
-        """Scan from the segment that holds the recovery point."""
+    def _recover(self, unclean_start: UncleanStart, used_offset: int, names: Sequence[str]) -> None:
+        """Scan from the segment that holds the recovery point.
+
+        The epochs of what is found are written by the next checkpoint: until it moves the recovery
+        point, another start finds them in the same way.
+        """
         first_suspect = self._first_suspect(unclean_start.recovery_point)
         first = next(n for n, segment in enumerate(self.segments) if segment.base_offset >= first_suspect)
         trusted, suspect = self.segments[:first], self.segments[first:]
         self._adopt_sealed(trusted)
         self._replay.restore_before(suspect[0].base_offset, trusted)
+        saved = self._epochs.entries()
         self._epochs.truncate_to(suspect[0].base_offset)
 
         def on_batch(segment: Segment, header: rb.BatchHeader) -> None:
@@ -272,17 +290,17 @@ class _Loader:
         self.segments = trusted + recovered
         self._roll_after_corruption(used_offset)
         for segment in recovered:
-            segment.file().sync()
+            self._unsynced.append(segment.path)
             if segment is not self.segments[-1]:
                 segment.is_sealed = True
                 segment.write_indexes()
                 segment.release()
-        self._epochs.write(self._files, self._directory)
+        self._epochs.is_dirty = self._epochs.entries() != saved
         # These snapshots include batches that were cut; other batches will get their offsets.
-        for offset in self._partition.stored(PRODUCERS_SUFFIX):
+        for offset in self._partition.stored(PRODUCERS_SUFFIX, names):
             if offset > self.segments[-1].next_offset:
                 self._files.remove(self._partition.producers_path(offset))
-        self._files.sync_dir(self._directory)
+        self._unsynced.append(self._directory)
 
     def _first_suspect(self, recovery_point: int) -> int:
         """Return the base offset of the segment from which an unclean start reads the log."""

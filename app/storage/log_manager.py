@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 # Logs opened in parallel after a crash: disks serve several reads at once, and CRCs use several cores.
 _OPEN_THREADS = 4
+# Partitions that a thread opens in one go. A hand-over for each would cost as much as opening it.
+_OPENED_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,19 @@ class _Unopened:
     @property
     def name(self) -> TopicPartition:
         return self.spec.topic_partition
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A log that is loaded, and what must be synced before it is used."""
+
+    log: DiskLog
+    unsynced: Sequence[Path]
+
+
+def _close(loaded: Sequence[_Loaded]) -> None:
+    for each in loaded:
+        each.log.close(clean=False)
 
 
 class LogManager:
@@ -80,7 +95,7 @@ class LogManager:
         ]
         try:
             await self._forget_predecessors(unopened)
-            logs = await self._load(unopened)
+            logs = await self._load_and_sync(unopened)
             if logs:
                 # The run that created a directory may have ended before it synced the directory's name.
                 await self._log_dir.in_thread(files.sync_dir, path)
@@ -120,23 +135,54 @@ class LogManager:
             self._remove_directory(directory)
         return topic_id != expected
 
-    async def _load(self, unopened: Sequence[_Unopened]) -> list[DiskLog]:
+    async def _load_and_sync(self, unopened: Sequence[_Unopened]) -> list[DiskLog]:
+        """Load partitions, and make what recovery has kept of them last."""
+        if not unopened:
+            return []
+        # From before the first change: it reports the errors since then.
+        syncs = await self._log_dir.in_thread(self._log_dir.files.many_syncs, self._log_dir.path)
+        try:
+            loaded = await self._load(unopened)
+            unsynced = [path for each in loaded for path in each.unsynced]
+            try:
+                if unsynced:
+                    await self._log_dir.in_thread(syncs.sync, unsynced)
+            except BaseException:
+                _close(loaded)
+                raise
+        finally:
+            syncs.close()
+        return [each.log for each in loaded]
+
+    async def _load(self, unopened: Sequence[_Unopened]) -> list[_Loaded]:
         limit = asyncio.Semaphore(_OPEN_THREADS)
 
-        async def load(partition: _Unopened) -> DiskLog:
+        async def load(partitions: Sequence[_Unopened]) -> list[_Loaded]:
             async with limit:
-                return await self._log_dir.in_thread(self._load_log, partition)
+                return await self._log_dir.in_thread(self._load_logs, partitions)
 
-        results = await asyncio.gather(*map(load, unopened), return_exceptions=True)
-        logs = [result for result in results if isinstance(result, DiskLog)]
+        shares = [
+            unopened[start : start + _OPENED_AT_ONCE] for start in range(0, len(unopened), _OPENED_AT_ONCE)
+        ]
+        results = await asyncio.gather(*map(load, shares), return_exceptions=True)
+        loaded = [each for result in results if isinstance(result, list) for each in result]
         for result in results:
             if isinstance(result, BaseException):
-                for log in logs:
-                    log.close(clean=False)
+                _close(loaded)
                 raise result
-        return logs
+        return loaded
 
-    def _load_log(self, unopened: _Unopened) -> DiskLog:
+    def _load_logs(self, unopened: Sequence[_Unopened]) -> list[_Loaded]:
+        loaded: list[_Loaded] = []
+        try:
+            for partition in unopened:
+                loaded.append(self._load_log(partition))
+        except BaseException:
+            _close(loaded)
+            raise
+        return loaded
+
+    def _load_log(self, unopened: _Unopened) -> _Loaded:
         assert self._start is not None, "open() comes first"
         recovery_point, log_start_offset = self.checkpoints.of(unopened.name)
         first_dirty = self.checkpoints.first_dirty(unopened.name)
@@ -154,7 +200,8 @@ class LogManager:
             log_start_offset=log_start_offset,
             first_dirty=first_dirty,
         )
-        return DiskLog(unopened.files, unopened.spec, self._clock, loaded, first_dirty=first_dirty)
+        log = DiskLog(unopened.files, unopened.spec, self._clock, loaded, first_dirty=first_dirty)
+        return _Loaded(log, loaded.unsynced)
 
     # ── delete ──
 

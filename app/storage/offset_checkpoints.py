@@ -14,7 +14,14 @@ from collections.abc import Mapping
 from contextvars import Context
 from pathlib import Path
 
-from .checkpoint import CLEANER_OFFSETS, LOG_START_OFFSETS, RECOVERY_POINTS, read_offsets, write_offsets
+from .checkpoint import (
+    CLEANER_OFFSETS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    read_offsets,
+    write_epochs,
+    write_offsets,
+)
 from .data_dir import DataDir
 from .files import Files
 from .log import DiskLog
@@ -112,8 +119,7 @@ class OffsetCheckpoints:
         files, path = self._log_dir.files, self._log_dir.path
 
         def write() -> None:
-            for log in dirty:
-                log.epochs.write(files, log.directory)
+            write_epochs(files, path, {log.directory: log.epochs for log in dirty})
             if cleaned != self._saved[2]:
                 write_offsets(files, path / CLEANER_OFFSETS, cleaned.items())
             if (points, starts) != self._saved[:2]:

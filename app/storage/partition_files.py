@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -47,25 +47,31 @@ class PartitionFiles:
     def __init__(self, files: Files, directory: Path) -> None:
         self.files = files
         self.directory = directory
+        # The topic that ``partition.metadata`` was found to name.
+        self._named_topic: UUID | None = None
 
     def names(self) -> list[str]:
         """Of all files; none if there is no directory."""
         return self.files.list_dir(self.directory) if self.files.exists(self.directory) else []
 
-    def stored(self, suffix: str) -> list[int]:
-        """The offsets that files with ``suffix`` are named after, ascending."""
-        stems = [name.removesuffix(suffix) for name in self.names() if name.endswith(suffix)]
+    def stored(self, suffix: str, names: Sequence[str] | None = None) -> list[int]:
+        """The offsets that files with ``suffix`` are named after, ascending.
+
+        ``names`` are those of all files, if the caller knows them.
+        """
+        names = self.names() if names is None else names
+        stems = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
         return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isdecimal())
 
     def producers_path(self, offset: int) -> Path:
         return self.directory / (segment_name(offset) + PRODUCERS_SUFFIX)
 
-    def stale_snapshots(self, recovery_point: int) -> list[Path]:
+    def stale_snapshots(self, recovery_point: int, names: Sequence[str] | None = None) -> list[Path]:
         """Producer snapshots that no recovery will ask for.
 
-        All but the newest two that are surely of use.
+        All but the newest two that are surely of use. ``names`` as for ``stored``.
         """
-        passed = [offset for offset in self.stored(PRODUCERS_SUFFIX) if offset <= recovery_point]
+        passed = [offset for offset in self.stored(PRODUCERS_SUFFIX, names) if offset <= recovery_point]
         return [self.producers_path(offset) for offset in passed[:-_SNAPSHOTS_KEPT]]
 
     def remove_segment(self, base_offset: int) -> None:
@@ -74,11 +80,18 @@ class PartitionFiles:
             if self.files.exists(path):
                 self.files.remove(path)
 
-    def remove_leftovers(self) -> None:
-        """Remove what was under way when the last run ended."""
-        for name in self.names():
+    def remove_leftovers(self, names: Sequence[str]) -> list[str]:
+        """Remove what was under way when the last run ended.
+
+        ``names`` are those of all files. Return those that are left.
+        """
+        left: list[str] = []
+        for name in names:
             if name.endswith((DELETED_SUFFIX, ".tmp")):
                 self.files.remove(self.directory / name)
+            else:
+                left.append(name)
+        return left
 
     def remove_key_indexes(self, from_offset: int) -> None:
         """Remove the key indexes from ``from_offset`` on, and those without a log."""
@@ -153,6 +166,9 @@ class PartitionFiles:
         raw = read_file(self.files, self.directory / PARTITION_METADATA)
         if raw is None:
             return expected if self.stored(LOG_SUFFIX) else None
+        if raw == _metadata(expected):
+            self._named_topic = expected
+            return expected
         found = _TOPIC_ID.search(raw.decode(errors="replace"))
         if found is None or _differ_in_one(found[1], str(expected)):
             logger.warning("%s is damaged and is written again", self.directory / PARTITION_METADATA)
@@ -160,10 +176,17 @@ class PartitionFiles:
         return UUID(found[1])
 
     def write_topic_id(self, topic_id: UUID) -> None:
+        if self._named_topic == topic_id:
+            # Read a moment ago.
+            return
         path = self.directory / PARTITION_METADATA
-        content = f"version: 0\ntopic_id: {topic_id}\n".encode()
+        content = _metadata(topic_id)
         if read_file(self.files, path) != content:
             write_file(self.files, path, content)
+
+
+def _metadata(topic_id: UUID) -> bytes:
+    return f"version: 0\ntopic_id: {topic_id}\n".encode()
 
 
 def _differ_in_one(a: str, b: str) -> bool:

@@ -31,15 +31,18 @@ class ProducerStateReplay:
         *,
         first_offset: int = 0,
         holes_until: int = 0,
+        names: Sequence[str] | None = None,
     ) -> None:
         """``first_offset``: all segments before it are deleted.
 
-        ``holes_until``: before it, compaction may have removed batches.
+        ``holes_until``: before it, compaction may have removed batches. ``names`` are those of all
+        files of the partition, if the caller knows them.
         """
         self.offset = 0
         self._first_offset = first_offset
         self._holes_until = holes_until
         self._partition = partition
+        self._names = names
         self._producers = producer_state
 
     def restore_before(self, offset: int, segments: Sequence[Segment]) -> bool:
@@ -50,7 +53,7 @@ class ProducerStateReplay:
         CRCs of batches are not checked. Returns True if the snapshot was all that
         it took.
         """
-        stored = self._partition.stored(PRODUCERS_SUFFIX)
+        stored = self._partition.stored(PRODUCERS_SUFFIX, self._names)
         for candidate in reversed([snapshot for snapshot in stored if snapshot <= offset]):
             if self._restore(candidate):
                 if candidate == offset:

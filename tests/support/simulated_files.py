@@ -303,13 +303,7 @@ class SimulatedFile:
 
     def sync(self) -> None:
         self._check_open()
-        try:
-            self._files.called("sync", self._path)
-        except OSError:
-            self._inode.lose_pending()
-            raise
-        if not self._files.forgets("sync", self._path):
-            self._inode.sync()
+        self._files.sync(self._path, self._inode)
 
     def close(self) -> None:
         self._files.handles.discard(self)
@@ -322,6 +316,20 @@ class SimulatedLock:
 
     def release(self) -> None:
         self._locks.discard(self._path)
+
+
+class SimulatedManySyncs:
+    """Syncs one after the other, so that the power can be cut, and a sync fail, between any two."""
+
+    def __init__(self, files: SimulatedFiles) -> None:
+        self._files = files
+
+    def sync(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            self._files.sync_path(path)
+
+    def close(self) -> None:
+        pass
 
 
 class SimulatedFiles:
@@ -459,6 +467,23 @@ class SimulatedFiles:
         inode.change(write)
         inode.modified_ms = self.now_ms()
 
+    def sync(self, path: Path, inode: _Inode) -> None:
+        try:
+            self.called("sync", path)
+        except OSError:
+            inode.lose_pending()
+            raise
+        if not self.forgets("sync", path):
+            inode.sync()
+
+    def sync_path(self, path: Path) -> None:
+        """Sync a file or a directory."""
+        node = self._node(path)
+        if isinstance(node, _Directory):
+            self.sync_dir(path)
+        else:
+            self.sync(path, self._inode(path))
+
     def _node(self, path: Path) -> _Node | None:
         node: _Node | None = self._root
         for name in path.parts[1:]:
@@ -544,6 +569,10 @@ class SimulatedFiles:
         self.called("sync_dir", path)
         if not self.forgets("sync_dir", path):
             directory.sync()
+
+    def many_syncs(self, root: Path) -> SimulatedManySyncs:
+        self._directory(root)
+        return SimulatedManySyncs(self)
 
     def lock(self, path: Path) -> SimulatedLock:
         self.called("lock", path)

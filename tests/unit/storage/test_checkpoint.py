@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from app.storage.checkpoint import LEADER_EPOCHS, LeaderEpochs, read_offsets, write_offsets
+from app.storage.checkpoint import LEADER_EPOCHS, LeaderEpochs, read_offsets, write_epochs, write_offsets
 from tests.support.simulated_files import SimulatedFiles
 
 FILE = Path("/data/recovery-point-offset-checkpoint")
@@ -81,7 +81,7 @@ def test_epochs_have_the_documented_layout(files: SimulatedFiles) -> None:
     epochs = LeaderEpochs()
     epochs.note(1, 0)
     epochs.note(3, 1200)
-    epochs.write(files, Path("/data"))
+    write_epochs(files, Path("/data"), {Path("/data"): epochs})
     assert files.content(Path("/data") / LEADER_EPOCHS) == b"0\n2\n1 0\n3 1200\n"
     assert LeaderEpochs.read(files, Path("/data")).latest == 3
 
@@ -111,5 +111,5 @@ def test_epochs_of_what_was_cut_are_forgotten(files: SimulatedFiles) -> None:
     assert not epochs.is_dirty
     epochs.truncate_to(1200)
     assert (epochs.latest, epochs.is_dirty) == (1, True)
-    epochs.write(files, Path("/data"))
+    write_epochs(files, Path("/data"), {Path("/data"): epochs})
     assert not epochs.is_dirty
