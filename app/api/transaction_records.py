@@ -19,7 +19,7 @@ from ..broker.produce import Acks, Produced
 from ..errors import AuthorizationError, InvalidRequest, SteleError
 from ..storage.topic_partition import TopicPartition
 from ..transactions.writes import RowBatch
-from ..work_budget import pause
+from ..work_budget import RECORDS_PER_TURN, WorkBudget
 from .errors import HttpError, kind_of, problem_of
 from .record_json import decode_topic_record
 from .upload import Upload
@@ -63,6 +63,7 @@ class TransactionRecords:
                 limit=records_max,
             )
         errors: list[tuple[int, SteleError]] = []
+        turn = WorkBudget()
         for index, text in enumerate(texts):
             try:
                 await self._add(index, text)
@@ -70,8 +71,7 @@ class TransactionRecords:
                 raise
             except SteleError as error:
                 errors.append((index, error))
-            if index % _RECORDS_PER_TURN == _RECORDS_PER_TURN - 1:
-                await pause()
+            await turn.spend(len(text), RECORDS_PER_TURN / _RECORDS_PER_TURN)
         if errors:
             raise _refusal(errors)
 

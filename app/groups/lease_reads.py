@@ -5,13 +5,14 @@ Committed ones, without markers and aborted transactions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import replace
 
 from stele.wire import record_batch as rb
 
 from ..broker.broker import Broker
-from ..broker.fetch import Fetched, PartitionFetch, records_from, visible_bytes
+from ..broker.fetch import Fetched, PartitionFetch, records_from, records_in_turns, visible_bytes
 from ..broker.record_counts import count_records
 from ..broker.visible_batches import hidden_by, without_records
 from ..errors import SteleError
@@ -135,14 +136,18 @@ async def _visible(fetched: Fetched) -> Fetched:
     return fetched if batches is fetched.batches else replace(fetched, batches=batches, aborted=())
 
 
-def leased_records(leased: LeasedPartition, fetched: Fetched) -> Iterable[list[rb.RecordView]]:
-    """Yield the records of a leased partition, some at a time. Raises ``CorruptLog``."""
-    for records in records_from(fetched, leased.offset):
-        if records[-1].offset < leased.next_offset:
-            yield records
-        else:
-            yield [record for record in records if record.offset < leased.next_offset]
-            return
+async def leased_records(leased: LeasedPartition, fetched: Fetched) -> AsyncGenerator[list[rb.RecordView]]:
+    """Yield the records of a leased partition, some at a time.
+
+    With pauses for the event loop, as ``records_in_turns``. Raises ``CorruptLog``.
+    """
+    async with aclosing(records_in_turns(fetched, leased.offset)) as slices:
+        async for records in slices:
+            if records[-1].offset < leased.next_offset:
+                yield records
+            else:
+                yield [record for record in records if record.offset < leased.next_offset]
+                return
 
 
 async def _count_from(fetched: Fetched, offset: int, wanted: int) -> tuple[int, int]:

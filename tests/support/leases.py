@@ -13,6 +13,7 @@ from stele.wire import record_batch as rb
 from stele.wire.control_record import EndTransactionMarker, MarkerType
 
 from app.broker.broker import Broker
+from app.broker.fetch import records_from
 from app.broker.produce import Acks
 from app.broker.transaction_gate import MarkerOrder, TransactionalProduce
 from app.cluster.sqlite import SqliteCatalog
@@ -22,7 +23,6 @@ from app.groups.coordinator import GroupCoordinator
 from app.groups.lag import group_lag
 from app.groups.lease import Polled, PollRequest
 from app.groups.lease_manager import LeaseManager
-from app.groups.lease_reads import leased_records
 from app.groups.messages import CommitRequest, Results
 from app.groups.parking import answer
 from app.settings import Settings
@@ -169,8 +169,12 @@ def values(polled: Polled) -> list[str]:
     """Return the values of the leased records, in the order of partition and offset."""
     found: list[tuple[int, int, str]] = []
     for leased, fetched in polled.fetched:
-        for records in leased_records(leased, fetched):
-            found += [(leased.partition, one.offset, bytes(one.value or b"").decode()) for one in records]
+        found += [
+            (leased.partition, one.offset, bytes(one.value or b"").decode())
+            for records in records_from(fetched, leased.offset)
+            for one in records
+            if one.offset < leased.next_offset
+        ]
     return [value for _, _, value in sorted(found)]
 
 

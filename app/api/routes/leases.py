@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+
 from fastapi import APIRouter
 from msgspec import Raw
 from starlette.requests import Request
@@ -61,11 +63,12 @@ async def _polled(polled: Polled) -> bytes:
     texts: list[bytes] = []
     for leased, fetched in polled.fetched:
         topic = Raw(encode(leased.topic))
-        for records in leased_records(leased, fetched):
-            for record in records:
-                shown = encode(record_out(leased.partition, record, parse_values=False))
-                texts.append(b'{"topic":%s,%s' % (topic, shown[1:]))
-            await pause()
+        async with aclosing(leased_records(leased, fetched)) as slices:
+            async for records in slices:
+                for record in records:
+                    shown = encode(record_out(leased.partition, record, parse_values=False))
+                    texts.append(b'{"topic":%s,%s' % (topic, shown[1:]))
+                await pause()
     lease = polled.lease
     rest = encode(
         {

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from ...broker.produce import Acks
 from ...broker.topics import Topic
 from ...errors import InvalidRequest, InvalidTimestamp, MissingKey, UnknownPartition
-from ...work_budget import pause
+from ...work_budget import RECORDS_PER_TURN, WorkBudget, pause
 from ..encoded_slash import EncodedSlashRoute
 from ..errors import HttpError, http_problem, problem_of, problem_response
 from ..ndjson_upload import NdjsonUpload, all_refused
@@ -149,6 +149,9 @@ async def _gather_json(upload: Upload, body: bytes) -> None:
         raise InvalidRequest("the body has no records")
     records: list[NewRecord] = []
     errors: list[dict[str, Any]] = []
+    # The body was decoded once, to find the records; now each is, for what is in it.
+    turn = WorkBudget()
+    await turn.spend(len(body), 0)
     for index, text in enumerate(texts):
         try:
             record = decode_record(text)
@@ -163,8 +166,7 @@ async def _gather_json(upload: Upload, body: bytes) -> None:
             document = problem_of(error)
             kept = ("type", "detail", "kafka_code", "retriable")
             errors.append({"index": index} | {name: document[name] for name in kept})
-        if index % _RECORDS_PER_TURN == _RECORDS_PER_TURN - 1:
-            await pause()
+        await turn.spend(len(text), RECORDS_PER_TURN / _RECORDS_PER_TURN)
     if errors:
         raise HttpError(400, f"no record was stored: {errors[0]['detail']}", errors=errors[:1000])
     for start in range(0, len(records), _RECORDS_PER_TURN):

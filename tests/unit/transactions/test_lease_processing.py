@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from stele.wire import record_batch as rb
 
+from app.broker.fetch import records_from
 from app.broker.produce import Acks
 from app.errors import (
     ConcurrentTransactions,
@@ -20,7 +21,6 @@ from app.errors import (
 )
 from app.groups.lease import Polled, PollRequest
 from app.groups.lease_manager import LeaseManager
-from app.groups.lease_reads import leased_records
 from app.groups.messages import CommitRequest, Results
 from app.transactions.messages import ProducerIdentity
 from tests.support.simulated_time import run_simulated, simulated
@@ -80,8 +80,9 @@ class Processing(TransactionBench):
         values = [
             bytes(record.value or b"")
             for leased, fetched in polled.fetched
-            for records in leased_records(leased, fetched)
+            for records in records_from(fetched, leased.offset)
             for record in records
+            if record.offset < leased.next_offset
         ]
         self.produce(producer, 0, *values, transactional_id=transactional_id)
 

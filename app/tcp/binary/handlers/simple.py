@@ -5,10 +5,12 @@ PRODUCE arrives in runs, which the connection appends together.
 
 from __future__ import annotations
 
+from contextlib import aclosing
+
 from stele.wire import messages as m
 from stele.wire.record_batch import RecordView
 
-from ....broker.fetch import PartitionFetch, end_of, records_from
+from ....broker.fetch import PartitionFetch, end_of, records_in_turns
 from ....errors import InvalidRequest, SteleError
 from ...response_queue import Buffers
 from .context import BinaryListener
@@ -50,13 +52,14 @@ async def consume(listener: BinaryListener, request: m.ConsumeRequest) -> Buffer
             break
         read_bytes += len(fetched.batches)
         try:
-            for records in records_from(fetched, offset):
-                offset, size = _take(records, request.batch_size, messages, offset, size)
-                if len(messages) >= request.batch_size or size >= CONSUME_BYTES_MAX:
-                    break
-            else:
-                # The last batch may be hidden, or compaction may have removed its last records.
-                offset = end_of(fetched, offset)
+            async with aclosing(records_in_turns(fetched, offset)) as slices:
+                async for records in slices:
+                    offset, size = _take(records, request.batch_size, messages, offset, size)
+                    if len(messages) >= request.batch_size or size >= CONSUME_BYTES_MAX:
+                        break
+                else:
+                    # The last batch may be hidden, or compaction may have removed its last records.
+                    offset = end_of(fetched, offset)
         except SteleError:
             if not messages:
                 raise
