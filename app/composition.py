@@ -32,6 +32,7 @@ from .cluster.sqlite import SqliteCatalog
 from .cluster.sqlite_groups import SqliteGroupStore
 from .groups.coordinator import GroupCoordinator
 from .groups.dead_letter_writer import DeadLetterWriter
+from .groups.ended_elsewhere import AskEnded
 from .groups.group_lease import GroupLease
 from .groups.lease_manager import LeaseManager
 from .groups.offsets_topic import OffsetsTopic
@@ -47,7 +48,7 @@ from .storage.engine import LogEngine
 from .storage.files import RealFiles
 from .storage.setup_problems import InvalidStorage
 from .transactions.coordinator import TransactionCoordinator
-from .transactions.services import Transactions, make_services, open_services
+from .transactions.services import Transactions, open_services, open_shared_services
 
 if TYPE_CHECKING:
     from .broker.forwarding import Forwarder
@@ -262,7 +263,9 @@ async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Grou
         )
         return offset
 
-    def make(store: GroupStore, thread: ThreadPoolExecutor | None = None) -> Groups:
+    def make(
+        store: GroupStore, thread: ThreadPoolExecutor | None = None, ask_ended: AskEnded | None = None
+    ) -> Groups:
         coordinator = GroupCoordinator(
             store=store,
             store_thread=thread,
@@ -273,6 +276,7 @@ async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Grou
             topic_names=lambda: [topic.name for topic in broker.topics()],
             list_offset=list_offset,
             write_dead_letters=DeadLetterWriter(broker).write,
+            ask_ended=ask_ended,
         )
         broker.observe_deletions(coordinator.forget_topic)
         broker.observe_topics(coordinator.topics_changed)
@@ -290,7 +294,7 @@ async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Grou
         return groups
     shards: list[Groups] = []
     for number, store in enumerate(shared.stores.groups):
-        shard = make(store, shared.stores.group_thread(number))
+        shard = make(store, shared.stores.group_thread(number), store.ended_producers)
         lease = lease_of_shard(number)
         work = GroupLease(shard, lease=lease, take=store.take, cluster=shared.cluster)
         await work.stand_by()
@@ -299,18 +303,19 @@ async def open_groups(broker: Broker, shared: SharedParts | None = None) -> Grou
     return GroupShards(shards)
 
 
-async def open_transactions(broker: Broker, services: GroupServices) -> Transactions:
-    """The transactions of ``broker``, recovered; none with shared storage.
+async def open_transactions(
+    broker: Broker, services: GroupServices, shared: SharedParts | None = None
+) -> Transactions:
+    """The transactions of ``broker``; without shared storage they are recovered.
 
-    Raises ``StorageError``, ``GroupStoreFailed``.
+    Raises ``StorageError``, ``GroupStoreFailed``, ``CoordinatorNotAvailable``.
     """
     clock = SystemClock()
-    # With shared storage there are none, so any shard will do.
+    if shared is not None:
+        return await open_shared_services(broker, services, shared.stores.transactions, clock)
     groups = services.all()[0]
     coordinator = TransactionCoordinator(
         broker=broker, groups=groups.coordinator, clock=clock, settings=broker.settings
     )
-    if broker.cluster.is_shared:
-        return make_services(broker, groups, coordinator, clock)
     await coordinator.open()
     return await open_services(broker, groups, coordinator, clock)

@@ -180,7 +180,7 @@ async def run(settings: Settings) -> None:
     shared: SharedParts | None = open_shared(settings, stopping.set) if settings.storage == "shared" else None
     broker = await open_broker(settings, shared)
     groups = await open_groups(broker, shared)
-    transactions = await open_transactions(broker, groups)
+    transactions = await open_transactions(broker, groups, shared)
     catalog = settings.data_dir.absolute() / CATALOG
     stores = SecurityStores.of_file(catalog) if shared is None else shared.security_stores(catalog.parent)
     security = await open_security(settings, stores, SystemClock())

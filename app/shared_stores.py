@@ -17,8 +17,10 @@ from .cluster.postgres_groups import PostgresGroupStore
 from .cluster.postgres_import import import_data_dir
 from .cluster.postgres_membership import PostgresMembership
 from .cluster.postgres_survey import PostgresSurveyor
+from .cluster.postgres_transactions import PostgresTransactions
 from .postgres.pool import PostgresPool
 from .postgres.session import PostgresSession
+from .storage.shared.postgres_markers import PostgresMarkers
 
 # Commits of the groups of different shards wait for each other if they share a connection.
 _GROUP_CONNECTIONS = 4
@@ -39,6 +41,7 @@ class SharedStores:
         self.acls = PostgresAclStore(self._session)
         self.membership = PostgresMembership(PostgresSession(url, traffic=traffic, incarnation=incarnation))
         self.surveyor = PostgresSurveyor(pool)
+        self.transactions = PostgresTransactions(pool, PostgresMarkers(incarnation).append)
         # Shards that share a connection also share the thread that uses it.
         self._group_sessions = [
             PostgresSession(url, traffic=traffic, incarnation=incarnation) for _ in range(_GROUP_CONNECTIONS)

@@ -19,6 +19,7 @@
 - ``cross_site``                CSRF and DNS-rebinding protection
 - ``authentication``, ``sessions``   a login for every request; the sessions of the console
 - ``forwarding``                requests for groups that another broker of the cluster coordinates
+- ``settlement_forwarding``     what a transaction settles in such groups
 - ``http_limits``               what a connection may send outside of bodies
 - ``request_ids``, ``http_traffic``, ``metrics``, ``listener_metrics``, ``cluster_metrics``, ``transaction_metrics``   request ids, connections and bytes, Prometheus
 - ``throttling``                requests charged to quotas; 429

@@ -34,7 +34,7 @@ _GROUPS_PATH = "/v1/groups"
 _LIST_FILTERS = frozenset(("search", "prefix", "after"))
 _LIST_PAGE = 10_000
 # They concern this connection, or the login at this broker.
-_NOT_SENT = frozenset(
+NOT_SENT = frozenset(
     (
         b"host",
         b"connection",
@@ -49,7 +49,7 @@ _NOT_SENT = frozenset(
         HEADER,
     )
 )
-_NOT_RETURNED = frozenset(
+NOT_RETURNED = frozenset(
     (b"connection", b"content-length", b"transfer-encoding", b"keep-alive", b"date", b"x-request-id")
 )
 
@@ -101,7 +101,7 @@ class ForwardGroups:
 
     async def _pass(self, group: str, member: Member, request: ForwardedRequest, send: Send) -> None:
         response = await self._forwarding.forwarder.send(group, member, request)
-        headers = headers_of(response.headers, _NOT_RETURNED)
+        headers = headers_of(response.headers, NOT_RETURNED)
         headers.append((b"content-length", str(len(response.body)).encode()))
         await send({"type": "http.response.start", "status": response.status, "headers": headers})
         await send({"type": "http.response.body", "body": response.body})
@@ -127,7 +127,7 @@ class AcceptForwarded:
         if body is None:
             await _too_large()(scope, receive, send)
             return
-        signed = SignedRequest(method=scope["method"], target=_target(scope), body=body)
+        signed = SignedRequest(method=scope["method"], target=target_of(scope), body=body)
         now_ms = self._forwarding.clock.now_ms()
         client = verify(self._forwarding.key, values[0], signed, now_ms) if len(values) == 1 else None
         if client is None:
@@ -188,17 +188,17 @@ class FrameForwarding:
 
 
 def _request(forwarding: Forwarding, client: ForwardedClient, scope: Scope, body: bytes) -> ForwardedRequest:
-    signed = SignedRequest(method=scope["method"], target=_target(scope), body=body)
+    signed = SignedRequest(method=scope["method"], target=target_of(scope), body=body)
     signature = sign(forwarding.key, client, signed, forwarding.clock.now_ms())
     return ForwardedRequest(
         method=signed.method,
         target=signed.target,
-        headers=[*headers_of(scope["headers"], _NOT_SENT), (HEADER, signature)],
+        headers=[*headers_of(scope["headers"], NOT_SENT), (HEADER, signature)],
         body=body,
     )
 
 
-def _target(scope: Scope) -> str:
+def target_of(scope: Scope) -> str:
     path: bytes = scope.get("raw_path") or scope["path"].encode()
     query: bytes = scope["query_string"]
     # Some servers include the query in the raw path.
@@ -211,7 +211,7 @@ def _group_of(scope: Scope) -> str | None:
     if scope["type"] != "http":
         return None
     # As it was sent: a slash in the name of a group is encoded.
-    path = _target(scope).partition("?")[0]
+    path = target_of(scope).partition("?")[0]
     if not path.startswith(f"{_GROUPS_PATH}/"):
         return None
     return unquote(path.removeprefix(f"{_GROUPS_PATH}/").partition("/")[0]) or None

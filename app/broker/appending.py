@@ -34,6 +34,7 @@ from ..errors import (
 from ..settings import Settings
 from ..storage.engine import AppendTicket, LogEngine
 from ..storage.topic_partition import TopicPartition
+from ..storage.transactional_produce import TransactionalProduce
 from .counts import Counts
 from .partitioner import Partitioner
 from .produce import Acks, PendingProduce, QueuedProduce
@@ -42,7 +43,7 @@ from .producers import Producers
 from .recompress import PreparedBatches, has_preparation, needs_preparation, preparation
 from .record_keys import check_keys
 from .topics import Topic, Topics
-from .transaction_gate import MarkerOrder, TransactionalProduce, TransactionGate
+from .transaction_gate import MarkerOrder, TransactionGate
 
 
 class Appender:
@@ -171,6 +172,7 @@ class Appender:
             sync_later=is_put_off,
             needs_state=needs_state,
             admit=admit,
+            transaction=transaction,
         )
         if ticket.is_placed:
             if not ticket.is_repeat:

@@ -28,6 +28,7 @@ from ..storage.engine import (
 )
 from ..storage.sequences import ProducerView
 from ..storage.topic_partition import TopicPartition
+from ..storage.transactional_produce import TransactionalProduce
 from ..storage.waiters import PartitionWatch
 from .appending import Appender
 from .broker_configs import BrokerFacts
@@ -50,7 +51,7 @@ from .storage_views import StorageViews
 from .tail_subscriptions import TailSubscription, TailSubscriptions
 from .topic_changes import TopicChanges
 from .topics import INTERNAL_TOPICS, Topic, Topics
-from .transaction_gate import MarkerOrder, TransactionalProduce, TransactionGate
+from .transaction_gate import MarkerOrder, TransactionGate
 from .virtual import VirtualTopic, VirtualTopics
 
 

@@ -13,20 +13,7 @@ from stele.wire.control_record import EndTransactionMarker
 from stele.wire.record_batch import BatchHeader
 
 from ..storage.topic_partition import TopicPartition
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionalProduce:
-    """The transactional id of a produce request.
-
-    ``adds_partitions``: a batch for a partition that is not in the transaction adds it, and begins
-    the transaction with the first (KIP-890, Produce v12); otherwise it must have been added before.
-    ``is_abortable_known``: the client understands ``TransactionAbortable`` (Produce v11).
-    """
-
-    transactional_id: str
-    adds_partitions: bool
-    is_abortable_known: bool = True
+from ..storage.transactional_produce import TransactionalProduce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +41,4 @@ class TransactionGate(Protocol):
             ProducerFenced: its epoch is not the current one.
             ConcurrentTransactions: the transaction is ending.
         """
-        ...
-
-    def is_open(self, producer_id: int, topic_partition: TopicPartition) -> bool:
-        """Return whether a transaction of the producer is open that holds the partition."""
         ...

@@ -4,7 +4,8 @@ Whoever has the lease on the shard writes. Every transaction locks the row of th
 a broker that lost the lease cannot write, and its successor begins to read when the last write is over. A
 group with its members is one row of JSON; owners and offsets change one by one.
 
-Shared storage has no transactions, so nothing of them is stored.
+Pending offsets of transactions are rows of their own (``postgres_pending_offsets``). Transactional ids and their
+answers belong to no shard: ``postgres_transactions`` has them.
 """
 
 from __future__ import annotations
@@ -32,14 +33,24 @@ from .group_store import (
     DeleteOffset,
     DeleteOwner,
     DeleteTopicOffsets,
+    EndPendingOffsets,
     GroupRecord,
     MemberRecord,
     OffsetRecord,
     OwnerRecord,
+    PendingOffset,
     StoreChange,
     StoredGroups,
 )
 from .postgres_consumer_groups import apply_consumer_change, consumer_groups, delete_consumer_group
+from .postgres_pending_offsets import (
+    drop_pending_offsets,
+    end_pending_offsets,
+    ended_producers,
+    insert_pending_offset,
+    lock_ongoing,
+    pending_offsets,
+)
 from .postgres_share_groups import apply_share_change, share_partitions
 from .share_group_store import DeleteSharePartitions, SharePartitionRecord
 from .transaction_store import StoredAnswer, StoredTransactions
@@ -124,6 +135,7 @@ class PostgresGroupStore:
                 epoch=self._epoch,
                 groups=groups,
                 offsets=[_offset(*row) for row in rows],
+                pending=pending_offsets(connection, self._shard),
                 consumer_groups=consumer_groups(connection, self._shard),
                 share_partitions=share_partitions(connection, self._shard),
             )
@@ -141,6 +153,7 @@ class PostgresGroupStore:
 
     def write(self, changes: Sequence[StoreChange]) -> None:
         def work(connection: Connection) -> None:
+            ongoing = lock_ongoing(connection, changes)
             offsets: list[OffsetRecord] = []
             for change in changes:
                 if isinstance(change, OffsetRecord):
@@ -150,6 +163,11 @@ class PostgresGroupStore:
                 _insert_offsets(connection, offsets)
                 if isinstance(change, DeleteTopicOffsets):
                     self._delete_topic_offsets(connection, change)
+                elif isinstance(change, PendingOffset):
+                    if (change.producer_id, change.producer_epoch) in ongoing:
+                        insert_pending_offset(connection, change)
+                elif isinstance(change, EndPendingOffsets):
+                    end_pending_offsets(connection, change, self._shard)
                 else:
                     _apply(connection, change)
             _insert_offsets(connection, offsets)
@@ -158,11 +176,15 @@ class PostgresGroupStore:
 
     def _delete_topic_offsets(self, connection: Connection, change: DeleteTopicOffsets) -> None:
         """Delete them in this shard; the coordinators of the others do so in theirs."""
-        for table in ("group_offsets", "share_partitions"):
+        for table in ("group_offsets", "group_pending_offsets", "share_partitions"):
             connection.execute(
                 f"DELETE FROM {table} WHERE topic = %s AND topic_id IS DISTINCT FROM %s AND shard = %s",  # noqa: S608 - from above
                 (change.topic, change.besides, self._shard),
             )
+
+    def ended_producers(self, asked: Sequence[tuple[int, int]]) -> Sequence[tuple[int, bool]]:
+        """See ``app.groups.ended_elsewhere``."""
+        return self._run(lambda connection: ended_producers(connection, asked, self._shard))
 
     def close(self) -> None:
         """Leave the session open: other shards may use it."""
@@ -198,6 +220,7 @@ def _insert_offsets(connection: Connection, offsets: list[OffsetRecord]) -> None
                 for record in offsets
             ],
         )
+    drop_pending_offsets(connection, [(one.group, one.topic, one.partition) for one in offsets])
     offsets.clear()
 
 
@@ -226,7 +249,8 @@ def _apply(connection: Connection, change: StoreChange) -> None:
             group_id = change.group.encode()
             _delete_group(connection, group_id)
             delete_consumer_group(connection, group_id)
-            connection.execute("DELETE FROM group_offsets WHERE group_id = %s", (group_id,))
+            for table in ("group_offsets", "group_pending_offsets"):
+                connection.execute(f"DELETE FROM {table} WHERE group_id = %s", (group_id,))  # noqa: S608 - from above
             apply_share_change(connection, DeleteSharePartitions(group=change.group, topic_id=None))
         case SharePartitionRecord() | DeleteSharePartitions():
             apply_share_change(connection, change)
@@ -235,6 +259,7 @@ def _apply(connection: Connection, change: StoreChange) -> None:
                 "DELETE FROM group_offsets WHERE group_id = %s AND topic = %s AND part = %s",
                 (change.group.encode(), change.topic, change.partition),
             )
+            drop_pending_offsets(connection, [(change.group, change.topic, change.partition)])
         case _:
             raise InvalidRequest(
                 "shared storage does not support this yet; use a broker with storage=embedded"

@@ -14,6 +14,7 @@ Every listener serves them. Reading order:
 - ``migration``, ``live_migration``   a group from one protocol to the other, with its members (ADR-0043)
 - ``offsets``, ``group_offsets``, ``offset_retention``   committed offsets: rules, state, expiry
 - ``pending_offsets``, ``pending_producers``, ``transactional_offsets``   offsets that open transactions commit
+- ``ended_elsewhere``     the same, if transactions end at other brokers
 - ``group_table``, ``group_context``, ``writer``   which groups exist; the store of their changes
 - ``coordinator``, ``checks``, ``descriptions``   what a listener may call about groups
 - ``group_lease``, ``shards``       which broker of a cluster serves which of them (ADR-0047, ADR-0053)

@@ -45,6 +45,7 @@ from .consumer_groups import ConsumerGroups
 from .consumer_protocol import CONSUMER
 from .dead_letter_drain import WriteLetters
 from .descriptions import description_of, listing_of
+from .ended_elsewhere import AskEnded, EndedElsewhere
 from .group_offsets import GroupOffsets
 from .group_table import GroupTable, no_dead_letters, no_offsets, random_id
 from .live_group import LiveGroup
@@ -81,6 +82,7 @@ class GroupCoordinator:
     the names that regular expressions of members may match. ``list_offset`` returns the offset of a
     time or position in a partition. ``consumers`` serves the groups whose partitions the broker assigns,
     ``shares`` the share groups. ``write_dead_letters`` is ``DeadLetterWriter.write``.
+    ``ask_ended`` is given if transactions end at other brokers, too: see ``EndedElsewhere``.
     ``scheduler`` (default: the running loop) and ``make_id`` (default: UUIDs) are for tests.
     """
 
@@ -96,6 +98,7 @@ class GroupCoordinator:
         topic_names: Callable[[], Sequence[str]] = tuple,
         list_offset: Callable[[str, int, int], Awaitable[int]] = no_offsets,
         write_dead_letters: WriteLetters = no_dead_letters,
+        ask_ended: AskEnded | None = None,
         scheduler: Scheduler | None = None,
         make_id: Callable[[], str] = random_id,
     ) -> None:
@@ -113,6 +116,7 @@ class GroupCoordinator:
             make_id=make_id,
         )
         self.transactional = TransactionalOffsets(self.table)
+        self._ended = None if ask_ended is None else EndedElsewhere(self.table, ask_ended)
         self.consumers = ConsumerGroups(self.table)
         self.shares = ShareGroups(self.table)
         self._retention = OffsetRetention(self.table, clock=clock)
@@ -372,6 +376,29 @@ class GroupCoordinator:
     ) -> asyncio.Future[Results]:
         """See ``TransactionalOffsets.stage``."""
         return self.transactional.stage(request, producer_id=producer_id, producer_epoch=producer_epoch)
+
+    async def stage_after_ended(
+        self, request: CommitRequest, *, producer_id: int, producer_epoch: int
+    ) -> Results:
+        """As ``stage_offsets``, once those of earlier transactions are settled."""
+        if self._ended is not None and producer_id in self.table.pending_producers.groups():
+            await self._ended.settle()
+        return await self.stage_offsets(request, producer_id=producer_id, producer_epoch=producer_epoch)
+
+    async def settle_ended(self, group: str | None = None) -> None:
+        """Settle the offsets of transactions that ended at any broker before the call.
+
+        Await it before ``committed``. ``group``: do nothing unless this one has pending offsets.
+
+        Raises as ``EndedElsewhere.settle``.
+        """
+        if self._ended is None or not self.table.is_open:
+            return
+        if group is not None:
+            live = self.table.groups.get(group)
+            if live is None or not (live.offsets.pending or live.offsets.is_being_written):
+                return
+        await self._ended.settle()
 
     def end_offsets(self, producer_id: int, *, commit: bool) -> OffsetsOfTransaction:
         """See ``TransactionalOffsets.end``."""

@@ -12,6 +12,7 @@ import contextlib
 import uuid
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from ..broker.entity_configs import DEFAULT_GROUP_CONFIGS, GroupConfigs
 from ..broker.topics import Topic
@@ -54,6 +55,8 @@ from .share_counts import ShareCounts
 from .share_state import StoredRange
 from .timers import Scheduler
 from .writer import StoreWriter
+
+_T = TypeVar("_T")
 
 
 async def no_offsets(topic: str, partition: int, at: int) -> int:
@@ -201,6 +204,10 @@ class GroupTable:
     async def stored_answer(self, key: str) -> StoredAnswer | None:
         """Return the answer that the store has of an idempotency key."""
         return await self._writer.answer(key)
+
+    async def run_in_store(self, call: Callable[[], _T]) -> _T:
+        """Run ``call`` in the thread of the store, after what is being written."""
+        return await self._writer.run(call)
 
     async def close(self) -> None:
         """Write what was submitted, then close the store."""

@@ -45,6 +45,7 @@ async def fresh_group_lag(broker: Broker, coordinator: GroupCoordinator, group: 
 
     Raises ``GroupNotFound``, ``StorageUnavailable``.
     """
+    await coordinator.settle_ended(group)
     await broker.refresh([(lag.topic, lag.partition) for lag in group_lag(broker, coordinator, group)])
     return group_lag(broker, coordinator, group)
 

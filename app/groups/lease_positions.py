@@ -38,6 +38,7 @@ class LeasePositions:
         starts: list[OffsetToCommit] = []
         parts = list(parts)
         await self._broker.refresh(parts)
+        await self._coordinator.settle_ended(group)
         for part in parts:
             try:
                 state = self._broker.log_state(*part)

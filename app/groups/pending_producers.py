@@ -59,3 +59,18 @@ class PendingProducers:
         Pending offsets that were overtaken may have left some without any.
         """
         return {producer_id: list(groups) for producer_id, groups in self._groups.items()}
+
+    def identities(self) -> list[tuple[int, int]]:
+        """Return the producers with the newest epoch of their pending offsets.
+
+        It is -1 if all were overtaken.
+        """
+        return [
+            (producer_id, max((_epoch(group, producer_id) for group in groups), default=-1))
+            for producer_id, groups in self._groups.items()
+        ]
+
+
+def _epoch(group: PendingGroup, producer_id: int) -> int:
+    epoch = group.pending.epoch_of(producer_id)
+    return -1 if epoch is None else epoch

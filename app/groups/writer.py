@@ -13,10 +13,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context
+from typing import TypeVar
 
 from ..cluster.group_store import GroupStore, StoreChange, StoredGroups
 from ..cluster.transaction_store import StoredAnswer, StoredTransactions
 from ..errors import CoordinatorNotAvailable, SteleError
+
+_T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +49,10 @@ class StoreWriter:
 
     async def answer(self, key: str) -> StoredAnswer | None:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._store.answer, key)
+
+    async def run(self, call: Callable[[], _T]) -> _T:
+        """Run ``call`` in the thread of the store."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     async def drain(self) -> None:
         """Write what was submitted."""

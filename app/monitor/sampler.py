@@ -23,8 +23,7 @@ from ..groups.lag import PartitionLag, group_lag
 from ..groups.services import GroupServices, group_names
 from ..storage.disk_views import DiskSpace
 from ..storage.topic_partition import TopicPartition
-from ..transactions.coordinator import TransactionCoordinator
-from ..transactions.partition_transactions import open_in_partition
+from ..transactions.service import TransactionService
 from ..work_budget import PARTITIONS_PER_TURN, pause
 from .group_sampler import GroupSampler
 from .histories import Point, PointHistory
@@ -107,7 +106,7 @@ class Sampler:
         self,
         broker: Broker,
         groups: GroupServices,
-        transactions: TransactionCoordinator,
+        transactions: TransactionService,
         listeners: Sequence[ListenerView],
     ) -> None:
         self._broker = broker
@@ -187,8 +186,7 @@ class Sampler:
         sizes: dict[str, TopicSize] = {}
         # Dirty ratio of each compacted partition, and whether a pass is due.
         ratios: list[tuple[float, bool]] = []
-        held = hanging = 0
-        now_ms = held_since_ms = self._broker.now_ms()
+        held_back: list[TopicPartition] = []
         left = PARTITIONS_PER_TURN
         for topic in self._broker.topics():
             end_offsets = records = size_bytes = 0
@@ -199,14 +197,8 @@ class Sampler:
                     end_offsets += state.high_watermark
                     records += state.high_watermark - state.log_start_offset
                     size_bytes += state.size_bytes
-                    if state.last_stable_offset < state.high_watermark and (
-                        opened := open_in_partition(
-                            self._broker, self._transactions, TopicPartition(topic.name, partition)
-                        )
-                    ):
-                        held += 1
-                        hanging += sum(one.is_hanging for one in opened)
-                        held_since_ms = min(held_since_ms, opened[0].since_ms)
+                    if state.last_stable_offset < state.high_watermark:
+                        held_back.append(TopicPartition(topic.name, partition))
                     if is_compacted and (
                         compaction := self._broker.storage.partition_compaction(topic.name, partition)
                     ):
@@ -222,13 +214,22 @@ class Sampler:
                 continue
             sizes[topic.name] = TopicSize(end_offsets, records, size_bytes)
         self.topic_sizes = sizes
-        self.holds = StableOffsetHolds(held, now_ms - held_since_ms, hanging)
+        self.holds = await self._holds(held_back)
         self.compaction = CompactionState(
             partitions=len(ratios),
             due=sum(is_due for _, is_due in ratios),
             dirty_ratio_max=max((ratio for ratio, _ in ratios), default=0.0),
         )
         return sum(size.size_bytes for size in sizes.values())
+
+    async def _holds(self, held_back: Sequence[TopicPartition]) -> StableOffsetHolds:
+        if not held_back:
+            return StableOffsetHolds()
+        opened = [here for here in (await self._transactions.open_in(held_back)).values() if here]
+        now_ms = self._broker.now_ms()
+        since_ms = min((here[0].since_ms for here in opened), default=now_ms)
+        hanging = sum(one.is_hanging for here in opened for one in here)
+        return StableOffsetHolds(len(opened), now_ms - min(now_ms, since_ms), hanging)
 
     def _measure_group(self, name: str) -> tuple[int, list[PartitionLag]]:
         coordinator = self._groups.of(name).coordinator

@@ -63,6 +63,7 @@ from .segment import SegmentTornError
 from .sequences import ProducerView, StoredBatch
 from .topic_config import TopicConfig
 from .topic_partition import TopicPartition
+from .transactional_produce import TransactionalProduce
 from .waiters import Waiters
 
 logger = logging.getLogger(__name__)
@@ -224,6 +225,7 @@ class EmbeddedEngine:
         sync: bool,
         needs_state: bool = False,
         admit: Callable[[BatchHeader], None] | None = None,
+        transaction: TransactionalProduce | None = None,
         sync_later: bool = False,
     ) -> AppendTicket:
         disk = self._logs.disk.get(topic_partition)

@@ -45,6 +45,7 @@ from .sequences import ProducerView, StoredBatch
 from .topic_config import TopicConfig
 from .topic_partition import TopicPartition
 from .transaction_index import AbortedEntry
+from .transactional_produce import TransactionalProduce
 from .waiters import Waiters
 
 
@@ -358,6 +359,7 @@ class LogEngine(Protocol):
         sync: bool,
         needs_state: bool = False,
         admit: Callable[[BatchHeader], None] | None = None,
+        transaction: TransactionalProduce | None = None,
         sync_later: bool = False,
     ) -> AppendTicket:
         """Append well-formed batches, in the order of the calls.
@@ -371,7 +373,8 @@ class LogEngine(Protocol):
         (``sequences.check_batch``, which has ``needs_state``), unless it is a control batch. One that is
         stored already is not stored again: its ticket is a repeat, with the offsets of the first time.
         ``admit`` is called with the header of a batch that is to be stored, in the turn of the event loop
-        that stores it, and may raise; it is given for transactional batches.
+        that stores it, and may raise; it is given for transactional batches. A shared engine compares
+        ``transaction`` with what is open when the batch gets its offset, because no broker alone can know that.
 
         Errors come at once, or end the ticket's future if the engine learns of them later. After a batch of
         an idempotent producer that was refused for a reason that passes, later ones are out of order until

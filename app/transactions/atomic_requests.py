@@ -32,11 +32,10 @@ from ..errors import (
     RequestTimedOut,
     SteleError,
 )
-from ..groups.coordinator import GroupCoordinator
 from ..settings import Settings
-from .coordinator import TransactionCoordinator
-from .kept_answers import KeptAnswers
+from .answers import Answers
 from .messages import ProducerIdentity
+from .service import TransactionService
 from .states import TransactionState
 from .writes import RowBatch, Settlements, TransactionWrites
 
@@ -44,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 # Transactional ids that start like this are the broker's own.
 INTERNAL_PREFIX = "__stele."
-_PREFIX = f"{INTERNAL_PREFIX}atomic-"
+ATOMIC_PREFIX = f"{INTERNAL_PREFIX}atomic-"
 # How often a transaction is asked whether it has ended.
 _PAUSE_S = 0.02
 _WHAT = "the transaction"
@@ -98,14 +97,16 @@ class AtomicRequests:
         self,
         *,
         broker: Broker,
-        groups: GroupCoordinator,
-        transactions: TransactionCoordinator,
+        answers: Answers,
+        transactions: TransactionService,
         writes: TransactionWrites,
         clock: Clock,
         settings: Settings,
+        prefix: str = ATOMIC_PREFIX,
     ) -> None:
         self._broker = broker
-        self._groups = groups
+        self._answers = answers
+        self._prefix = prefix
         self._transactions = transactions
         self._writes = writes
         self._clock = clock
@@ -113,13 +114,10 @@ class AtomicRequests:
         # Longer than the phases of a request, so that the broker does not abort one that still runs.
         self._transaction_timeout_ms = min(4 * self._timeout_ms, settings.transaction_max_timeout_ms)
         self._settings = settings
-        self._answers = KeptAnswers(
-            keys_max=settings.idempotency_keys_max, expiration_ms=settings.idempotency_key_expiration_ms
-        )
         self._running_keys: set[str] = set()
         self._tasks: set[asyncio.Task[AtomicAnswer]] = set()
         # The slot that was used last is taken first, so that few ids are used by few clients.
-        self._free = [_Slot(f"{_PREFIX}{number}") for number in reversed(range(settings.atomic_requests_max))]
+        self._free = [_Slot(f"{prefix}{number}") for number in reversed(range(settings.atomic_requests_max))]
         self._room = asyncio.Semaphore(settings.atomic_requests_max)
 
     # ── life ──
@@ -129,14 +127,10 @@ class AtomicRequests:
 
         Raises ``GroupStoreFailed``, ``StorageError``.
         """
-        for listing in self._transactions.list(states=[TransactionState.ONGOING.value]):
-            if listing.transactional_id.startswith(_PREFIX):
+        for listing in await self._transactions.list(states=[TransactionState.ONGOING.value]):
+            if listing.transactional_id.startswith(self._prefix):
                 await self._transactions.abort(listing.transactional_id)
-        self._answers = KeptAnswers(
-            await self._groups.table.answer_ages(),
-            keys_max=self._settings.idempotency_keys_max,
-            expiration_ms=self._settings.idempotency_key_expiration_ms,
-        )
+        await self._answers.open()
 
     async def close(self) -> None:
         """Wait for the requests that are running; the groups refuse their next steps."""
@@ -161,11 +155,8 @@ class AtomicRequests:
         """
         if key.stored_as in self._running_keys:
             raise IdempotencyKeyInUse(key.key)
-        if not self._answers.has(key.stored_as, now_ms=self._clock.now_ms()):
-            return None
-        stored = await self._groups.table.stored_answer(key.stored_as)
+        stored = await self._answers.find(key.stored_as, now_ms=self._clock.now_ms())
         if stored is None:
-            # It was forgotten meanwhile, to make room.
             return None
         if stored.digest != key.digest:
             raise IdempotencyKeyReused(key.key)
@@ -179,7 +170,6 @@ class AtomicRequests:
             IdempotencyKeyReused, IdempotencyKeyInUse: as ``repeated``.
             SteleError: as ``TransactionWrites.append`` and ``settle``; nothing was committed.
         """
-        self._groups.table.check_open()
         if request.key is not None:
             repeated = await self.repeated(request.key)
             if repeated is not None:
@@ -208,7 +198,7 @@ class AtomicRequests:
                 async with asyncio.timeout(self._timeout_ms / 1000):
                     await self._room.acquire()
             except TimeoutError:
-                raise ConcurrentTransactions(f"{_PREFIX}*") from None
+                raise ConcurrentTransactions(f"{self._prefix}*") from None
             slot = self._free.pop()
             try:
                 return await self._transact(slot, request)
@@ -241,7 +231,7 @@ class AtomicRequests:
 
     async def _begin(self, slot: _Slot) -> ProducerIdentity:
         producer = slot.producer
-        if producer is None or not self._transactions.is_current(slot.transactional_id, producer):
+        if producer is None or not await self._transactions.is_current(slot.transactional_id, producer):
             producer = await self.begin(slot.transactional_id, timeout_ms=self._transaction_timeout_ms)
         slot.producer = producer
         return producer
@@ -277,7 +267,7 @@ class AtomicRequests:
                 transactional_id, producer, commit=True, bumps_epoch=True, also=changes
             )
         except SteleError as error:
-            if not self._is_committing(transactional_id):
+            if not await self._is_committing(transactional_id):
                 raise
             # The outcome is stored, and markers could not be appended: they are tried again.
             logger.warning("a request is committed as soon as its markers can be appended: %s", error)
@@ -288,8 +278,9 @@ class AtomicRequests:
             except ConcurrentTransactions:
                 continue
 
-    def _is_committing(self, transactional_id: str) -> bool:
-        return self._transactions.describe(transactional_id).state is TransactionState.PREPARE_COMMIT
+    async def _is_committing(self, transactional_id: str) -> bool:
+        described = await self._transactions.describe(transactional_id)
+        return described.state is TransactionState.PREPARE_COMMIT
 
     async def _abort(self, slot: _Slot) -> None:
         """Abort what the slot has open.

@@ -14,26 +14,27 @@ beside it.
 from __future__ import annotations
 
 import asyncio
+import builtins
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 
 from stele.wire.control_record import EndTransactionMarker, MarkerType
 from stele.wire.record_batch import BatchHeader
 
 from ..broker.broker import Broker
-from ..broker.transaction_gate import MarkerOrder, TransactionalProduce
+from ..broker.producer_state import OpenTransaction
+from ..broker.transaction_gate import MarkerOrder
 from ..clock import Clock
 from ..cluster.group_store import StoreChange
 from ..errors import (
     ConcurrentTransactions,
-    InvalidRequest,
     InvalidTransactionState,
-    InvalidTransactionTimeout,
-    OperationNotAttempted,
     ProducerFenced,
     SteleError,
     TransactionalIdNotFound,
     UnknownPartition,
     UnknownProducerMapping,
+    UnknownTopic,
 )
 from ..groups.checks import check_group_id
 from ..groups.coordinator import GroupCoordinator
@@ -42,10 +43,12 @@ from ..groups.parking import answer
 from ..groups.timers import Scheduler
 from ..settings import Settings
 from ..storage.topic_partition import TopicPartition
+from ..storage.transactional_produce import TransactionalProduce
 from .endings import Endings
 from .joint_commits import JointCommits
 from .messages import (
     NOT_STARTED,
+    PartitionTransaction,
     ProducerIdentity,
     TransactionCounts,
     TransactionDescription,
@@ -53,20 +56,18 @@ from .messages import (
 )
 from .plans import EndPlan, Moment, StorePlan
 from .recovery import recover
+from .request_checks import check_groups, check_timeout, refused_partitions
 from .states import TransactionState
 from .timeouts import Timeouts
 from .transaction import Transaction
 from .transaction_table import TransactionTable
 from .transactional_id import check_transactional_id
 
-# Each is stored with every change of its transaction. Programs use one.
-GROUPS_OF_TRANSACTION_MAX = 1000
-
 
 class TransactionCoordinator:
     """Serves the transactional ids in the store of ``groups``.
 
-    Implements ``TransactionGate``.
+    Implements ``TransactionService`` and ``TransactionGate``.
 
     ``scheduler`` (default: the running loop) is for tests.
     """
@@ -189,26 +190,9 @@ class TransactionCoordinator:
     async def init_producer_id(
         self, transactional_id: str, *, timeout_ms: int, expected: ProducerIdentity | None = None
     ) -> ProducerIdentity:
-        """Begin with a transactional id.
-
-        Earlier producers with it are fenced, an open transaction is aborted.
-
-        ``expected`` is what the producer has, if it continues after an error (KIP-360).
-
-        Raises:
-            InvalidRequest: the transactional id is empty or too long.
-            InvalidTransactionTimeout: see there.
-            TransactionFenced: another producer has begun since ``expected``.
-            ConcurrentTransactions: try again; an open transaction is being aborted.
-            TooManyTransactionalIds: a limit of the broker is reached.
-        """
-        if self._settings.storage == "shared":
-            raise InvalidRequest("shared storage does not support transactions yet; produce without them")
         self._groups.table.check_open()
         check_transactional_id(transactional_id)
-        limit = self._settings.transaction_max_timeout_ms
-        if not 0 < timeout_ms <= limit:
-            raise InvalidTransactionTimeout(transactional_id, timeout_ms, limit=limit)
+        check_timeout(transactional_id, timeout_ms, limit=self._settings.transaction_max_timeout_ms)
         fresh_id: int | None = None
         while (transaction := self._table.find(transactional_id)) is None or transaction.is_exhausted:
             if fresh_id is not None:
@@ -227,50 +211,17 @@ class TransactionCoordinator:
     async def add_partitions(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, SteleError | None]:
-        """Add partitions to the transaction, which begins with the first.
-
-        Returns None for each, or an error for each, and then nothing was added: what is wrong with a
-        partition, ``OperationNotAttempted`` for the others.
-
-        Raises:
-            InvalidRequest: the transactional id is empty.
-            UnknownProducerMapping, TransactionFenced, ConcurrentTransactions: see there.
-        """
         self._groups.table.check_open()
-        errors = {
-            partition: error for partition in partitions if (error := self._error_of(partition)) is not None
-        }
+        errors = refused_partitions(self._broker, partitions)
         if errors:
-            return {
-                partition: errors.get(partition) or OperationNotAttempted(f"adding partition {partition}")
-                for partition in partitions
-            }
+            return errors
         transaction = self._known(transactional_id, producer)
         plan = transaction.add(producer, partitions=partitions, now=self._now())
         if plan is not None:
             await self._store(transaction, plan)
         return dict.fromkeys(partitions)
 
-    def _error_of(self, topic_partition: TopicPartition) -> SteleError | None:
-        """Return why a partition cannot be in a transaction."""
-        name, partition = topic_partition
-        try:
-            topic = self._broker.topic(name)
-            if not 0 <= partition < topic.partitions:
-                raise UnknownPartition(name, partition, partitions=topic.partitions)
-            if topic.config.storage == "memory":
-                raise InvalidRequest(
-                    f"topic {name!r} is in memory, so it cannot be in a transaction; use a topic on disk"
-                )
-        except SteleError as error:
-            return error
-        return None
-
     async def add_offsets(self, transactional_id: str, producer: ProducerIdentity, group: str) -> None:
-        """Add the committed offsets of ``group`` to the transaction.
-
-        Raises as ``add_partitions``, ``InvalidGroupId``.
-        """
         transaction = self._known(transactional_id, producer)
         check_group_id(group)
         plan = self._add_group(transaction, producer, group)
@@ -280,25 +231,12 @@ class TransactionCoordinator:
     def _add_group(
         self, transaction: Transaction, producer: ProducerIdentity, group: str
     ) -> StorePlan | None:
-        if len(transaction.groups) >= GROUPS_OF_TRANSACTION_MAX and group not in transaction.groups:
-            raise InvalidRequest(
-                f"the transaction commits offsets of {GROUPS_OF_TRANSACTION_MAX} groups already, which is the limit"
-            )
+        check_groups(transaction, group)
         return transaction.add(producer, groups=[group], now=self._now())
 
     async def commit_offsets(
         self, transactional_id: str, producer: ProducerIdentity, request: CommitRequest, *, adds_group: bool
     ) -> Results:
-        """Keep offsets that are committed with the transaction.
-
-        ``adds_group``: this adds the group (TxnOffsetCommit v5); otherwise ``add_offsets`` came before. The
-        results are those of ``GroupCoordinator.commit``.
-
-        Raises:
-            InvalidTransactionState: the group is not in the transaction.
-            UnknownProducerMapping, TransactionFenced, ConcurrentTransactions: see there.
-            InvalidGroupId, UnknownMember, FencedInstance, IllegalGeneration: as ``GroupCoordinator.commit``.
-        """
         transaction = self._known(transactional_id, producer)
         check_group_id(request.group)
         adding: asyncio.Future[ProducerIdentity] | None = None
@@ -328,18 +266,6 @@ class TransactionCoordinator:
         bumps_epoch: bool,
         also: Sequence[StoreChange] = (),
     ) -> ProducerIdentity:
-        """End the transaction; return what the producer continues with.
-
-        When this returns, the outcome, the data and the offsets are durable and readers see them.
-        ``bumps_epoch``: the epoch rises (EndTxn v5); otherwise it stays. ``also`` is stored together with
-        the outcome, so that both are durable or neither.
-
-        Raises:
-            InvalidTransactionState: there is no transaction to end in this way.
-            UnknownProducerMapping, TransactionFenced, ConcurrentTransactions: see there.
-            StorageError: the data could not be synced, or the markers not be written. The outcome may be
-                decided: ask again.
-        """
         fresh_id: int | None = None
         while (transaction := self._known(transactional_id, producer)).is_exhausted and bumps_epoch:
             if fresh_id is not None:
@@ -350,11 +276,7 @@ class TransactionCoordinator:
         )
         return await self._settle(transaction, result, also)
 
-    def is_current(self, transactional_id: str, producer: ProducerIdentity) -> bool:
-        """Return whether ``producer`` may go on without ``init_producer_id``.
-
-        It is asked before its next transaction.
-        """
+    async def is_current(self, transactional_id: str, producer: ProducerIdentity) -> bool:
         transaction = self._table.find(transactional_id)
         return transaction is not None and transaction.producer == producer and transaction.is_idle
 
@@ -376,28 +298,42 @@ class TransactionCoordinator:
         if not was_open:
             self._table.changed(transaction)
 
-    def is_open(self, producer_id: int, topic_partition: TopicPartition) -> bool:
-        transaction = self._table.of_producer(producer_id)
-        return (
-            transaction is not None
-            and transaction.state.is_open
-            and topic_partition in transaction.partitions
-        )
-
     # ── operators ──
 
-    def holder(self, producer_id: int, topic_partition: TopicPartition) -> TransactionListing | None:
-        """Return the open transaction of a producer that holds the partition.
-
-        None if there is none.
-        """
+    def _holder(self, producer_id: int, topic_partition: TopicPartition) -> Transaction | None:
+        """Return the open transaction of a producer that holds the partition."""
         transaction = self._table.of_producer(producer_id)
-        if transaction is None or not self.is_open(producer_id, topic_partition):
+        if transaction is None or not transaction.state.is_open:
             return None
-        return self._listing(transaction)
+        return transaction if topic_partition in transaction.partitions else None
 
-    def describe(self, transactional_id: str) -> TransactionDescription:
-        """Raises ``InvalidRequest`` (the id is empty), ``TransactionalIdNotFound``."""
+    async def open_in(
+        self, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, builtins.list[PartitionTransaction]]:
+        if partitions is None:
+            partitions = dict.fromkeys(opened.topic_partition for opened in self._broker.open_transactions())
+        found: dict[TopicPartition, builtins.list[PartitionTransaction]] = {}
+        for name in partitions:
+            with contextlib.suppress(UnknownTopic, UnknownPartition):
+                for opened in self._broker.open_transactions(name):
+                    listed = found.setdefault(name, [])
+                    listed.append(self._opened(opened, holds_back=not listed))
+        return found
+
+    def _opened(self, opened: OpenTransaction, *, holds_back: bool) -> PartitionTransaction:
+        holder = self._holder(opened.producer_id, opened.topic_partition)
+        return PartitionTransaction(
+            topic_partition=opened.topic_partition,
+            transactional_id=None if holder is None else holder.transactional_id,
+            producer_id=opened.producer_id,
+            producer_epoch=opened.producer_epoch,
+            coordinator_epoch=opened.coordinator_epoch,
+            first_offset=opened.first_offset,
+            since_ms=opened.last_timestamp_ms if holder is None else holder.started_at_ms,
+            holds_back=holds_back,
+        )
+
+    async def describe(self, transactional_id: str) -> TransactionDescription:
         transaction = self._existing(transactional_id)
         partitions = (
             self._endings.unmarked(transaction)
@@ -414,18 +350,13 @@ class TransactionCoordinator:
             partitions=partitions,
         )
 
-    def list(
+    async def list(
         self,
         *,
         states: Collection[str] = (),
         producer_ids: Collection[int] = (),
         min_duration_ms: int = -1,
     ) -> list[TransactionListing]:
-        """List transactional ids, sorted; each filter that is given must match.
-
-        ``states`` are values of ``TransactionState``; others match nothing. ``min_duration_ms``: open for longer
-        than that (-1: no filter).
-        """
         self._groups.table.check_open()
         now_ms = self._clock.now_ms()
         return [
@@ -450,12 +381,6 @@ class TransactionCoordinator:
         )
 
     async def abort(self, transactional_id: str) -> None:
-        """Abort the open transaction of an id, and fence its producer.
-
-        Returns at once if none is open.
-
-        Raises ``TransactionalIdNotFound``, ``ConcurrentTransactions`` (it is ending), ``StorageError``.
-        """
         transaction = self._existing(transactional_id)
         if transaction.pending is not None or transaction.state.is_preparing:
             raise ConcurrentTransactions(transactional_id)
@@ -465,16 +390,6 @@ class TransactionCoordinator:
     async def abort_partition(
         self, topic_partition: TopicPartition, *, producer_id: int, epoch: int, coordinator_epoch: int
     ) -> None:
-        """Abort what a producer has open in one partition.
-
-        A transaction that is known here is aborted whole.
-
-        Raises:
-            UnknownTopic, UnknownPartition, StorageError: see there.
-            InvalidTransactionState: the producer has nothing open there.
-            ProducerFenced: ``epoch`` is older than that in the partition.
-            CoordinatorFenced: ``coordinator_epoch`` is older than that of the last marker there.
-        """
         self._groups.table.check_open()
         opened = [
             transaction
@@ -488,9 +403,9 @@ class TransactionCoordinator:
         current_epoch = max(transaction.producer_epoch for transaction in opened)
         if epoch < current_epoch:
             raise ProducerFenced(producer_id=producer_id, epoch=epoch, current_epoch=current_epoch)
-        known = self._table.of_producer(producer_id)
-        if known is not None and self.is_open(producer_id, topic_partition):
-            await self.abort(known.transactional_id)
+        holder = self._holder(producer_id, topic_partition)
+        if holder is not None:
+            await self.abort(holder.transactional_id)
             return
         order = MarkerOrder(
             topic_partition=topic_partition,

@@ -10,8 +10,9 @@ about the unit of work commits those that count, and abandons the rest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from ..broker.broker import Broker
 from ..errors import InvalidRequest, InvalidTransactionState, SteleError
@@ -34,8 +35,86 @@ class Member:
     producer: ProducerIdentity
 
 
+def check_members(members: Sequence[Member]) -> None:
+    """Raises ``InvalidRequest``: an id occurs twice, or there are too many."""
+    if len(members) > MEMBERS_MAX:
+        raise InvalidRequest(
+            f"{len(members)} transactions are to be committed together; at most {MEMBERS_MAX} can be"
+        )
+    if len({member.transactional_id for member in members}) < len(members):
+        raise InvalidRequest("a transactional id occurs twice; name each transaction once")
+
+
+def plan_members(
+    members: Sequence[Member],
+    *,
+    known: Callable[[str, ProducerIdentity], Transaction],
+    fresh_ids: Mapping[str, int],
+    now: Moment,
+) -> list[tuple[Transaction, ProducerIdentity | EndPlan]]:
+    """Plan to commit all members, or none.
+
+    ``known`` finds the machine of an id, ``fresh_ids`` has producer ids for those that are exhausted.
+    Raises as ``JointCommitService.commit``.
+    """
+    planned: list[tuple[Transaction, ProducerIdentity | StorePlan | EndPlan]] = []
+    try:
+        for member in members:
+            transaction = known(member.transactional_id, member.producer)
+            plan = transaction.end(
+                member.producer,
+                commit=True,
+                bumps_epoch=True,
+                fresh_id=fresh_ids.get(member.transactional_id),
+                now=now,
+            )
+            planned.append((transaction, plan))
+        repeated = [transaction for transaction, plan in planned if isinstance(plan, ProducerIdentity)]
+        if repeated and len(repeated) < len(members):
+            raise InvalidTransactionState(
+                repeated[0].transactional_id,
+                "it was committed before, and others of the same request were not",
+            )
+    except SteleError:
+        for transaction, plan in planned:
+            if not isinstance(plan, ProducerIdentity):
+                transaction.cancel(plan)
+        raise
+    # Only an abort can plan to store nothing but the next epoch.
+    return [(transaction, plan) for transaction, plan in planned if not isinstance(plan, StorePlan)]
+
+
+class JointCommitService(Protocol):
+    """What a listener may call to commit several transactions as one."""
+
+    async def open_ids(self, prefix: str, *, besides: Collection[str]) -> list[str]:
+        """Return ids with ``prefix`` that have an open transaction that is not ending."""
+        ...
+
+    async def commit(
+        self, members: Sequence[Member], *, abandoned: Sequence[str] = ()
+    ) -> list[ProducerIdentity]:
+        """Commit all transactions, or none; return what each producer continues with.
+
+        The open transactions of the ids ``abandoned`` are aborted and their producers fenced, in the same
+        step. A repeated call is answered as the first. Epochs rise, as with EndTxn v5.
+
+        Raises:
+            InvalidRequest: an id occurs twice, or there are too many.
+            InvalidTransactionState: a member has nothing to commit; nothing was committed.
+            UnknownProducerMapping, TransactionFenced: a member is not the current producer of its id, because
+                its transaction took too long or another producer has begun; nothing was committed.
+            ConcurrentTransactions: try again.
+            StorageError: as ``TransactionService.end``.
+        """
+        ...
+
+
 class JointCommits:
-    """``known`` finds an id's machine, or raises like ``TransactionCoordinator.end``."""
+    """Implements ``JointCommitService`` on one broker.
+
+    ``known`` finds an id's machine, or raises like ``TransactionCoordinator.end``.
+    """
 
     def __init__(
         self,
@@ -52,8 +131,7 @@ class JointCommits:
         self._known = known
         self._now = now
 
-    def open_ids(self, prefix: str, *, besides: Collection[str]) -> list[str]:
-        """Return ids with ``prefix`` that have an open transaction that is not ending."""
+    async def open_ids(self, prefix: str, *, besides: Collection[str]) -> list[str]:
         return [
             transaction.transactional_id
             for transaction in self._table.open
@@ -65,27 +143,11 @@ class JointCommits:
     async def commit(
         self, members: Sequence[Member], *, abandoned: Sequence[str] = ()
     ) -> list[ProducerIdentity]:
-        """Commit all transactions, or none; return what each producer continues with.
+        """See ``JointCommitService``.
 
-        The open transactions of the ids ``abandoned`` are aborted and their producers fenced, in the same
-        step; one that has something on its way to the store is left to its timeout. A repeated call is
-        answered as the first. Epochs rise, as with EndTxn v5.
-
-        Raises:
-            InvalidRequest: an id occurs twice, or there are too many.
-            InvalidTransactionState: a member has nothing to commit; nothing was committed.
-            UnknownProducerMapping, TransactionFenced: a member is not the current producer of its id, because
-                its transaction took too long or another producer has begun; nothing was committed.
-            ConcurrentTransactions: try again.
-            StorageError: as ``TransactionCoordinator.end``.
+        A transaction to abandon that has something on its way to the store is left to its timeout.
         """
-        ids = {member.transactional_id for member in members}
-        if len(members) > MEMBERS_MAX:
-            raise InvalidRequest(
-                f"{len(members)} transactions are to be committed together; at most {MEMBERS_MAX} can be"
-            )
-        if len(ids) < len(members):
-            raise InvalidRequest("a transactional id occurs twice; name each transaction once")
+        check_members(members)
         fresh_ids: dict[str, int] = {}
         while exhausted := [
             member.transactional_id
@@ -96,36 +158,8 @@ class JointCommits:
             for transactional_id in exhausted:
                 fresh_ids[transactional_id], _ = await self._broker.init_producer_id()
         # From here to the start of the end, nothing else runs.
-        return await self._settle(self._plan(members, fresh_ids), abandoned)
-
-    def _plan(
-        self, members: Sequence[Member], fresh_ids: dict[str, int]
-    ) -> list[tuple[Transaction, ProducerIdentity | EndPlan]]:
-        planned: list[tuple[Transaction, ProducerIdentity | StorePlan | EndPlan]] = []
-        try:
-            for member in members:
-                transaction = self._known(member.transactional_id, member.producer)
-                plan = transaction.end(
-                    member.producer,
-                    commit=True,
-                    bumps_epoch=True,
-                    fresh_id=fresh_ids.get(member.transactional_id),
-                    now=self._now(),
-                )
-                planned.append((transaction, plan))
-            repeated = [transaction for transaction, plan in planned if isinstance(plan, ProducerIdentity)]
-            if repeated and len(repeated) < len(members):
-                raise InvalidTransactionState(
-                    repeated[0].transactional_id,
-                    "it was committed before, and others of the same request were not",
-                )
-        except SteleError:
-            for transaction, plan in planned:
-                if not isinstance(plan, ProducerIdentity):
-                    transaction.cancel(plan)
-            raise
-        # Only an abort can plan to store nothing but the next epoch.
-        return [(transaction, plan) for transaction, plan in planned if not isinstance(plan, StorePlan)]
+        planned = plan_members(members, known=self._known, fresh_ids=fresh_ids, now=self._now())
+        return await self._settle(planned, abandoned)
 
     async def _settle(
         self,

@@ -49,6 +49,29 @@ class TransactionDescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionTransaction:
+    """A transaction of which a partition has batches, but no marker.
+
+    ``transactional_id`` is None if it hangs. ``since_ms`` is when it began; if it hangs, the time of its last batch,
+    because nothing else is known. ``holds_back``: it is the oldest of the partition, so the last stable offset is
+    ``first_offset``.
+    """
+
+    topic_partition: TopicPartition
+    transactional_id: str | None
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    first_offset: int
+    since_ms: int
+    holds_back: bool
+
+    @property
+    def is_hanging(self) -> bool:
+        return self.transactional_id is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionCounts:
     """``open`` counts transactions, ``oldest_ms`` is the age of the oldest.
 

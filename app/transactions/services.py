@@ -6,15 +6,19 @@ from dataclasses import dataclass
 
 from ..broker.broker import Broker
 from ..clock import Clock
-from ..groups.services import Groups
-from .atomic_requests import AtomicRequests
+from ..cluster.shared_transactions import SharedTransactionStore
+from ..groups.services import Groups, GroupServices
+from .answers import Answers, LocalAnswers, SharedAnswers
+from .atomic_requests import ATOMIC_PREFIX, AtomicRequests
 from .coordinator import TransactionCoordinator
+from .service import TransactionService
+from .shared_coordinator import SharedTransactionCoordinator
 from .writes import TransactionWrites
 
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    coordinator: TransactionCoordinator
+    coordinator: TransactionService
     writes: TransactionWrites
     atomic: AtomicRequests
 
@@ -35,22 +39,44 @@ async def open_services(
     broker: Broker, groups: Groups, coordinator: TransactionCoordinator, clock: Clock
 ) -> Transactions:
     """Return the services over an open coordinator; raises as ``AtomicRequests.open``."""
-    services = make_services(broker, groups, coordinator, clock)
-    await services.atomic.open()
-    return services
+    answers = LocalAnswers(groups.coordinator.table, broker.settings)
+    return await _open(broker, groups, coordinator, answers, clock, ATOMIC_PREFIX)
 
 
-def make_services(
-    broker: Broker, groups: Groups, coordinator: TransactionCoordinator, clock: Clock
+async def open_shared_services(
+    broker: Broker, groups: GroupServices, store: SharedTransactionStore, clock: Clock
 ) -> Transactions:
-    """Return the services of a broker without transactions: all of them are refused."""
-    writes = TransactionWrites(broker=broker, leases=groups.leases, transactions=coordinator)
+    """Return the services of a broker with shared storage.
+
+    Raises ``CoordinatorNotAvailable``.
+    """
+    settings = broker.settings
+    coordinator = SharedTransactionCoordinator(
+        store=store, broker=broker, groups=groups, clock=clock, settings=settings
+    )
+    await coordinator.open()
+    # Each broker has ids of its own, whose open transactions it aborts when it starts.
+    prefix = f"{ATOMIC_PREFIX}{settings.broker_id}-"
+    return await _open(broker, groups, coordinator, SharedAnswers(store, settings), clock, prefix)
+
+
+async def _open(
+    broker: Broker,
+    groups: GroupServices,
+    coordinator: TransactionService,
+    answers: Answers,
+    clock: Clock,
+    prefix: str,
+) -> Transactions:
+    writes = TransactionWrites(broker=broker, groups=groups, transactions=coordinator)
     atomic = AtomicRequests(
         broker=broker,
-        groups=groups.coordinator,
+        answers=answers,
         transactions=coordinator,
         writes=writes,
         clock=clock,
         settings=broker.settings,
+        prefix=prefix,
     )
+    await atomic.open()
     return Transactions(coordinator, writes, atomic)

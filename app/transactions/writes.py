@@ -13,14 +13,14 @@ from stele.wire.record_batch import Row, build_rows
 
 from ..broker.broker import Broker
 from ..broker.produce import Acks, PendingProduce, Produced
-from ..broker.transaction_gate import TransactionalProduce
 from ..errors import ProducerFenced, TransactionFenced
-from ..groups.lease_manager import LeaseManager
 from ..groups.messages import CommitRequest, Results
+from ..groups.services import GroupServices
 from ..storage.sequences import SEQUENCE_MODULUS
 from ..storage.topic_partition import TopicPartition
-from .coordinator import TransactionCoordinator
+from ..storage.transactional_produce import TransactionalProduce
 from .messages import ProducerIdentity
+from .service import TransactionService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,9 @@ class Settlements:
 
 
 class TransactionWrites:
-    def __init__(self, *, broker: Broker, leases: LeaseManager, transactions: TransactionCoordinator) -> None:
+    def __init__(self, *, broker: Broker, groups: GroupServices, transactions: TransactionService) -> None:
         self._broker = broker
-        self._leases = leases
+        self._groups = groups
         self._transactions = transactions
 
     async def append(
@@ -101,10 +101,12 @@ class TransactionWrites:
                     )
                 )
             except ProducerFenced as error:
-                raise TransactionFenced(
-                    transactional_id, epoch=producer.epoch, current_epoch=error.current_epoch
-                ) from error
-        return [await produce.wait(timeout_ms) for produce in pending]
+                raise _fenced(transactional_id, error) from error
+        try:
+            return [await produce.wait(timeout_ms) for produce in pending]
+        except ProducerFenced as error:
+            # A commit of a shared engine judges batches later.
+            raise _fenced(transactional_id, error) from error
 
     async def _next_sequence(self, partition: TopicPartition, producer: ProducerIdentity) -> int:
         view = await self._broker.producer(partition.topic, partition.partition, producer.producer_id)
@@ -131,10 +133,14 @@ class TransactionWrites:
             )
 
         for lease in settlements.leases:
-            await self._leases.stage_acknowledgement(
+            await self._groups.of(lease.group).leases.stage_acknowledgement(
                 lease.group, lease.token, producer_id=producer.producer_id, stage=stage
             )
         for request in settlements.offsets:
             for error in await stage(request):
                 if error is not None:
                     raise error
+
+
+def _fenced(transactional_id: str, error: ProducerFenced) -> TransactionFenced:
+    return TransactionFenced(transactional_id, epoch=error.epoch, current_epoch=error.current_epoch)

@@ -11,7 +11,6 @@ from tests.conformance.support import MakeTopic, a_name, contents, numbered
 
 pytestmark = [
     pytest.mark.capability("transactions"),
-    pytest.mark.one_broker("shared storage has no transactions yet"),
 ]
 
 BATCH = 20

@@ -21,6 +21,43 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
+    # ── transactions with shared storage ──
+    Mutant(
+        "app/storage/shared/commit_rules.py",
+        "return min(self.opened.values(), default=None)",
+        "return max(self.opened.values(), default=None)",
+        f"{_STORAGE}/test_transactions_of_engines.py",
+    ),
+    Mutant(
+        "app/storage/shared/commit_rules.py",
+        "header.producer_epoch < known.epoch:\n                fenced",
+        "header.producer_epoch > known.epoch:\n                fenced",
+        f"{_STORAGE}/test_transactions_of_engines.py",
+    ),
+    Mutant(
+        "app/storage/shared/reader.py",
+        "end_offset = max(header.next_offset for header in rb.iter_headers(batches))",
+        "end_offset = log.last_stable_offset",
+        f"{_STORAGE}/test_transactions_of_engines.py",
+    ),
+    Mutant(
+        "app/storage/shared/shared_log.py",
+        "is_stable_moved=stable != self.last_stable_offset,",
+        "is_stable_moved=False,",
+        f"{_STORAGE}/test_transactions_of_engines.py",
+    ),
+    Mutant(
+        "app/storage/shared/commit_rules.py",
+        "if row.is_ongoing and (is_open_here",
+        "if (is_open_here",
+        f"{_STORAGE}/shared/test_claims.py",
+    ),
+    Mutant(
+        "app/storage/shared/commit_rules.py",
+        "if header.producer_epoch != row.epoch:",
+        "if header.producer_epoch > row.epoch:",
+        f"{_STORAGE}/shared/test_claims.py",
+    ),
     # ── storage ──
     Mutant(
         "app/storage/waiters.py",

@@ -286,7 +286,7 @@ class TransactionHistory:
             still_open = content.open
             assert bool(still_open) == (offset < end_offset)
             for producer_id in still_open:
-                known = bench.transactions.list(producer_ids=[producer_id], states=["Ongoing"])
+                known = await bench.transactions.list(producer_ids=[producer_id], states=["Ongoing"])
                 assert len(known) == 1, f"producer {producer_id} hangs in partition {partition}"
         if self._is_over:
             return

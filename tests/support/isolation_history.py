@@ -11,8 +11,9 @@ from stele.wire.isolation_level import IsolationLevel
 
 from app.broker.broker import Broker
 from app.broker.produce import Acks
-from app.broker.transaction_gate import MarkerOrder, TransactionalProduce
+from app.broker.transaction_gate import MarkerOrder
 from app.storage.topic_partition import TopicPartition
+from app.storage.transactional_produce import TransactionalProduce
 
 Seen = list[tuple[int, bytes]]
 
@@ -24,9 +25,6 @@ class AdmitAll:
         self, produce: TransactionalProduce, topic_partition: TopicPartition, header: rb.BatchHeader
     ) -> None:
         pass
-
-    def is_open(self, producer_id: int, topic_partition: TopicPartition) -> bool:
-        return True
 
 
 @dataclass(slots=True)

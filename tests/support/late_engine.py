@@ -18,6 +18,7 @@ from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import AppendTicket, LogState, PartitionFetch, PartitionRead
 from app.storage.files import Files
 from app.storage.topic_partition import TopicPartition
+from app.storage.transactional_produce import TransactionalProduce
 
 
 class LateEngine(EmbeddedEngine):
@@ -50,6 +51,7 @@ class LateEngine(EmbeddedEngine):
         *,
         sync: bool,
         needs_state: bool = False,
+        transaction: TransactionalProduce | None = None,
         admit: Callable[[BatchHeader], None] | None = None,
         sync_later: bool = False,
     ) -> AppendTicket:
@@ -66,6 +68,7 @@ class LateEngine(EmbeddedEngine):
             sync_later=sync_later,
             needs_state=needs_state,
             admit=admit,
+            transaction=transaction,
         )
         self.has_appended.set()
         self._commits.append(asyncio.create_task(self._commit(topic_partition, commit, ticket, future)))

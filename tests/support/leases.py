@@ -15,7 +15,7 @@ from stele.wire.control_record import EndTransactionMarker, MarkerType
 from app.broker.broker import Broker
 from app.broker.fetch import records_from
 from app.broker.produce import Acks
-from app.broker.transaction_gate import MarkerOrder, TransactionalProduce
+from app.broker.transaction_gate import MarkerOrder
 from app.cluster.sqlite import SqliteCatalog
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.errors import SteleError
@@ -28,6 +28,7 @@ from app.groups.parking import answer
 from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine
 from app.storage.topic_partition import TopicPartition
+from app.storage.transactional_produce import TransactionalProduce
 
 from .engines import QUIET
 from .simulated_time import RealFilesInSimulatedTime, SimulatedClock
@@ -42,9 +43,6 @@ class OpenGate:
         self, produce: TransactionalProduce, topic_partition: TopicPartition, header: rb.BatchHeader
     ) -> None:
         pass
-
-    def is_open(self, producer_id: int, topic_partition: TopicPartition) -> bool:
-        return True
 
 
 class LeaseBench:

@@ -9,8 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from app.storage.engine import AbortedTransaction
 from app.storage.keys.key_index import SALT_BYTES
-from app.storage.shared.commit_rules import ProducerKey, decide_commit, log_ids, producer_keys
+from app.storage.shared.commit_rules import (
+    ProducerKey,
+    decide_commit,
+    log_ids,
+    logs_of_producers,
+    producer_keys,
+)
 from app.storage.shared.meta import (
     ROWS_MAX,
     RUNS_DELETED_MAX,
@@ -79,6 +86,8 @@ class ModelMeta:
         self.objects: dict[str, ModelObject] = {}
         self.inline: dict[str, bytes] = {}
         self._producers: dict[ProducerKey, ProducerRow] = {}
+        self._open: dict[ProducerKey, int] = {}
+        self._aborted: dict[int, list[AbortedTransaction]] = {}
         self._suspects: list[str] = []
         self._claims: dict[int, float] = {}
         self._uploaders: dict[UUID, int] = {}
@@ -145,7 +154,13 @@ class ModelMeta:
             objects,
             await self.log_rows(log_ids(objects)),
             {key: self._producers[key] for key in producer_keys(objects) if key in self._producers},
+            {key: first for key, first in self._open.items() if key.log_id in logs_of_producers(objects)},
         )
+        for key in decision.closed:
+            del self._open[key]
+        self._open.update(decision.opened)
+        for log_id, aborted in decision.aborted:
+            self._aborted.setdefault(log_id, []).append(aborted)
         for at, written in enumerate(objects):
             self.objects[written.key] = ModelObject(
                 "c", written.store, written.size, written.uploader, self._now_ms()
@@ -212,13 +227,38 @@ class ModelMeta:
     # ── producers ──
 
     async def producers(self, log_id: int) -> list[ProducerRow]:
-        return [row for key, row in sorted(self._producers.items()) if key.log_id == log_id]
+        return [
+            row._replace(first_open=self._open.get(key, -1))
+            for key, row in sorted(self._producers.items())
+            if key.log_id == log_id
+        ]
 
     async def expire_producers(self, idle_s: float) -> int:
-        old = [key for key, row in self._producers.items() if self._is_past(row.last_timestamp_ms, idle_s)]
+        old = [
+            key
+            for key, row in self._producers.items()
+            if self._is_past(row.last_timestamp_ms, idle_s) and key not in self._open
+        ]
         for key in old[:ROWS_MAX]:
             del self._producers[key]
         return len(old[:ROWS_MAX])
+
+    # ── transactions ──
+
+    async def aborted(self, log_id: int, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        return sorted(
+            (
+                aborted
+                for aborted in self._aborted.get(log_id, ())
+                if aborted.last_offset >= offset and aborted.first_offset < end_offset
+            ),
+            key=lambda aborted: aborted.first_offset,
+        )
+
+    def _forget_aborted(self, log_id: int) -> None:
+        log_start = self._logs[log_id].row.log_start
+        kept = [aborted for aborted in self._aborted.get(log_id, ()) if aborted.last_offset >= log_start]
+        self._aborted[log_id] = kept
 
     # ── T4 ──
 
@@ -234,6 +274,7 @@ class ModelMeta:
         gone = [run for run in self.runs_of[log_id][:RUNS_DELETED_MAX] if run.last_offset < moved.log_start]
         self._delete_oldest(log_id, gone)
         self._logs[log_id].row = without_runs(moved, gone)
+        self._forget_aborted(log_id)
         return self._logs[log_id].row
 
     async def retain(
@@ -252,6 +293,7 @@ class ModelMeta:
         )
         self._delete_oldest(log_id, oldest[:count])
         after = self._logs[log_id].row = without_runs(row, oldest[:count])
+        self._forget_aborted(log_id)
         return Retained(after.log_start, count, count == RUNS_DELETED_MAX < len(oldest))
 
     async def purge(self) -> int:
@@ -263,6 +305,8 @@ class ModelMeta:
         if self.runs_of[log_id]:
             return len(gone)
         self._producers = {key: row for key, row in self._producers.items() if key.log_id != log_id}
+        self._open = {key: first for key, first in self._open.items() if key.log_id != log_id}
+        self._aborted.pop(log_id, None)
         self._claims.pop(log_id, None)
         self._first_dirty.pop(log_id, None)
         del self.runs_of[log_id], self._logs[log_id]

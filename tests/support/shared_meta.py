@@ -40,6 +40,7 @@ def batch(
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    attributes: int = 0,
 ) -> BatchHeader:
     return BatchHeader(
         base_offset=0,
@@ -47,7 +48,7 @@ def batch(
         partition_leader_epoch=-1,
         magic=2,
         crc=0,
-        attributes=0,
+        attributes=attributes,
         last_offset_delta=records - 1,
         base_timestamp=max_timestamp,
         max_timestamp=max_timestamp,
@@ -58,6 +59,17 @@ def batch(
     )
 
 
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+ABORT_BYTES, COMMIT_BYTES = 78, 79
+
+
+def marker(producer_id: int, epoch: int, *, size: int) -> BatchHeader:
+    return batch(
+        1, size=size, producer_id=producer_id, producer_epoch=epoch, attributes=TRANSACTIONAL | CONTROL
+    )
+
+
 def written_object(
     key: str, runs: Sequence[tuple[int, Sequence[BatchHeader]]], *, is_inline: bool = False
 ) -> ObjectWrite:
@@ -65,7 +77,19 @@ def written_object(
     position = 8
     writes: list[RunWrite] = []
     for log_id, headers in runs:
-        writes.append(RunWrite(log_id=log_id, position=position, headers=headers))
+        writes.append(
+            RunWrite(
+                log_id=log_id,
+                position=position,
+                headers=headers,
+                # In tests the size of a marker says how the transaction ended.
+                aborts=frozenset(
+                    at
+                    for at, header in enumerate(headers)
+                    if header.is_control and header.size == ABORT_BYTES
+                ),
+            )
+        )
         position += sum(header.size for header in headers)
     inline = key.encode().ljust(position, b".") if is_inline else None
     return ObjectWrite(key=key, uploader=UPLOADERS[0], size=position, runs=writes, inline=inline)
@@ -76,7 +100,7 @@ def told(answer: Any) -> Any:
     if isinstance(answer, Exception):
         return f"{type(answer).__name__}: {answer}"
     if isinstance(answer, ProducerRow):
-        return answer[:-1]
+        return answer._replace(last_timestamp_ms=0)
     if isinstance(answer, RunPlace):
         return [told(answer.places), answer.log]
     if isinstance(answer, dict):
@@ -113,6 +137,7 @@ class RandomCalls:
         default_factory=dict[tuple[int, int], list[BatchHeader]]
     )
     ends: dict[int, int] = field(default_factory=dict[int, int])
+    stable: dict[int, int] = field(default_factory=dict[int, int])
 
     async def step(self) -> None:
         calls = {
@@ -123,6 +148,7 @@ class RandomCalls:
             self._read: 10,
             self._by_time: 3,
             self._producers: 3,
+            self._aborted: 3,
             self._delete_records: 4,
             self._retain: 5,
             self._merge: 10,
@@ -165,6 +191,10 @@ class RandomCalls:
         if recent and random.random() < 0.15:
             # A retry.
             return random.choice(recent[-7:])
+        if random.random() < 0.2:
+            # Of an older epoch now and then.
+            epoch = random.choices([0, 1], [200, 1])[0]
+            return marker(producer_id, epoch, size=random.choice([ABORT_BYTES, COMMIT_BYTES]))
         known = self.sequences.get((log_id, producer_id), 0)
         is_next = random.random() < 0.8
         base_sequence = known if is_next else max(0, known + random.randint(-6, 2))
@@ -177,6 +207,8 @@ class RandomCalls:
             producer_id=producer_id,
             producer_epoch=random.choices([0, 1], [200, 1])[0],
             base_sequence=base_sequence,
+            # Producer 2 is mostly transactional.
+            attributes=TRANSACTIONAL if producer_id == 2 and random.random() < 0.9 else 0,
         )
         recent += [header] if is_next else []
         return header
@@ -216,6 +248,8 @@ class RandomCalls:
             # Kept across calls: the end of a log never falls.
             assert row.next_offset >= self.ends.get(row.log_id, 0)
             self.ends[row.log_id] = row.next_offset
+            assert row.last_stable >= self.stable.get(row.log_id, 0)
+            self.stable[row.log_id] = row.last_stable
 
     async def _by_time(self) -> None:
         log_id = self._log()
@@ -228,6 +262,12 @@ class RandomCalls:
         await self.both(lambda meta: meta.producers(log_id))
         idle_s = self.random.choices([FOREVER_S, 0.0], [9, 1])[0]
         await self.both(lambda meta: meta.expire_producers(idle_s))
+
+    async def _aborted(self) -> None:
+        log_id = self._log()
+        offset = self.random.randint(0, self.ends.get(log_id, 0) + 1)
+        end_offset = offset + self.random.randint(0, 20)
+        await self.both(lambda meta: meta.aborted(log_id, offset, end_offset))
 
     async def _delete_records(self) -> None:
         log_id = self._log()

@@ -172,7 +172,8 @@ class FaultyMeta:
         known = {
             ProducerKey(log_id, row.producer_id): row for log_id, of_log in rows.items() for row in of_log
         }
-        return decide_commit(objects, logs, {key: known[key] for key in keys if key in known}).answer
+        opened = {key: row.first_open for key, row in known.items() if row.first_open >= 0}
+        return decide_commit(objects, logs, {key: known[key] for key in keys if key in known}, opened).answer
 
 
 class ModelStore:

@@ -14,7 +14,6 @@ from stele.wire.isolation_level import IsolationLevel
 
 from app.broker.broker import Broker
 from app.broker.produce import Acks, PendingProduce
-from app.broker.transaction_gate import TransactionalProduce
 from app.cluster.group_store import StoreChange
 from app.cluster.sqlite import SqliteCatalog
 from app.cluster.sqlite_groups import SqliteGroupStore
@@ -24,6 +23,7 @@ from app.settings import Settings
 from app.storage.embedded import EmbeddedEngine, EngineOptions
 from app.storage.engine import PartitionFetch
 from app.storage.topic_partition import TopicPartition
+from app.storage.transactional_produce import TransactionalProduce
 from app.transactions.coordinator import TransactionCoordinator
 from app.transactions.messages import ProducerIdentity
 

@@ -214,6 +214,7 @@ async def committed(request: Request) -> Response:
     partition = path_integer(request, "partition")
     broker_of(request).log_state(topic, partition)
     coordinator = group_of(request).coordinator
+    await coordinator.settle_ended(str(request.path_params["group"]))
     (stored,) = coordinator.committed(str(request.path_params["group"]), [(topic, partition)])
     return json_answer(
         {

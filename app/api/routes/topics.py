@@ -25,8 +25,7 @@ from ...security.acl import (
 )
 from ...storage.engine import LogState
 from ...storage.topic_partition import TopicPartition
-from ...transactions.coordinator import TransactionCoordinator
-from ...transactions.partition_transactions import open_in_partition
+from ...transactions.service import TransactionService
 from ...work_budget import pause, pause_among_partitions
 from ..bodies import TopicBody
 from ..encoded_slash import EncodedSlashRoute
@@ -84,7 +83,9 @@ async def _described(request: Request, topic: Topic) -> dict[str, Any]:
                 "partition": partition,
                 "log_start_offset": state.log_start_offset,
                 "last_stable_offset": state.last_stable_offset,
-                "held_back_by": _held_back_by(request, transactions, topic.name, partition, state),
+                "held_back_by": await _held_back_by(
+                    request, transactions, TopicPartition(topic.name, partition), state
+                ),
                 "high_watermark": state.high_watermark,
                 "synced_offset": state.recovery_point,
                 "leader_epoch": state.leader_epoch,
@@ -104,8 +105,8 @@ async def _described(request: Request, topic: Topic) -> dict[str, Any]:
     }
 
 
-def _held_back_by(
-    request: Request, transactions: TransactionCoordinator, topic: str, partition: int, state: LogState
+async def _held_back_by(
+    request: Request, transactions: TransactionService, name: TopicPartition, state: LogState
 ) -> dict[str, Any] | None:
     """Describe the transaction that the last stable offset waits for.
 
@@ -113,14 +114,16 @@ def _held_back_by(
     """
     if state.last_stable_offset >= state.high_watermark:
         return None
-    opened = open_in_partition(broker_of(request), transactions, TopicPartition(topic, partition))
-    if not opened:
+    here = (await transactions.open_in([name])).get(name)
+    if not here:
         return None
-    oldest = opened[0]
-    name = oldest.transactional_id
-    is_visible = name is not None and is_seen(request, DESCRIBE_TRANSACTIONAL_ID)(name)
+    oldest = here[0]
+    transactional_id = oldest.transactional_id
+    is_visible = transactional_id is not None and is_seen(request, DESCRIBE_TRANSACTIONAL_ID)(
+        transactional_id
+    )
     return {
-        "transactional_id": name if is_visible else None,
+        "transactional_id": transactional_id if is_visible else None,
         "producer_id": oldest.producer_id,
         "since": oldest.since_ms,
     }

@@ -31,6 +31,7 @@ from ..openapi import transactions as openapi
 from ..record_json import ProduceBody
 from ..requests import INT32_MAX, INT64_MAX, integer_parameter
 from ..rights import require, require_lease, require_write
+from ..settlement_forwarding import coordinators, forward, only_coordinator
 from ..state import api_state, transactions_of
 from ..transaction_records import TransactionRecords
 
@@ -63,6 +64,10 @@ async def transact(request: Request) -> Response:
         if not (body.records or body.leases or body.offsets):
             raise InvalidRequest("the transaction is empty; give records, leases or offsets")
         _require(request, body.leases, body.offsets)
+        elsewhere = only_coordinator(request, _groups(body.leases, body.offsets))
+        if elsewhere is not None:
+            member, group = elsewhere
+            return await forward(request, group, member, raw)
         records = TransactionRecords(state.broker, partial(require_write, request))
         await records.add_all(body.records, records_max=state.settings.transaction_request_records_max)
         durability = Durability.SYNCED.label
@@ -98,6 +103,10 @@ def _require(request: Request, leases: Sequence[LeaseOfGroup], offsets: Sequence
     require(request, READ_TOPIC, (offset.topic for offset in offsets))
     for lease in leases:
         require_lease(request, lease.group, lease.lease)
+
+
+def _groups(leases: Sequence[LeaseOfGroup], offsets: Sequence[OffsetOfGroup]) -> list[str]:
+    return list(dict.fromkeys(one.group for one in (*leases, *offsets)))
 
 
 def _settlements(leases: list[LeaseOfGroup], offsets: list[OffsetOfGroup]) -> Settlements:
@@ -219,9 +228,18 @@ async def settle(request: Request) -> Response:
     transactional_id, producer = _transactional_id(request), _producer(request)
     body = await json_body(request, SettleBody, _SETTLE_EXAMPLE)
     _require(request, body.leases, body.offsets)
-    await transactions_of(request).writes.settle(
-        transactional_id, producer, _settlements(body.leases, body.offsets)
-    )
+    for member, groups in coordinators(request, _groups(body.leases, body.offsets)):
+        leases = [lease for lease in body.leases if lease.group in groups]
+        offsets = [offset for offset in body.offsets if offset.group in groups]
+        if member is None:
+            await transactions_of(request).writes.settle(
+                transactional_id, producer, _settlements(leases, offsets)
+            )
+            continue
+        part = msgspec.json.encode(SettleBody(leases=leases, offsets=offsets))
+        answer = await forward(request, groups[0], member, part)
+        if answer.status_code >= 400:
+            return answer
     return Response(status_code=204)
 
 

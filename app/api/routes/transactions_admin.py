@@ -11,18 +11,14 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...errors import InvalidRequest, UnknownPartition, UnknownTopic
+from ...errors import InvalidRequest
 from ...linear_regex import InvalidPattern, LinearRegex
 from ...security.acl import DESCRIBE_TOPIC, DESCRIBE_TRANSACTIONAL_ID
 from ...security.audit import log_change
 from ...security.principal import ANONYMOUS
 from ...storage.topic_partition import TopicPartition
-from ...transactions.messages import NOT_STARTED, TransactionListing
-from ...transactions.partition_transactions import (
-    PartitionTransaction,
-    abort_in_partition,
-    open_in_partition,
-)
+from ...transactions.messages import NOT_STARTED, PartitionTransaction, TransactionListing
+from ...transactions.partition_transactions import abort_in_partition
 from ...transactions.states import TransactionState
 from ...work_budget import WorkBudget
 from ..authentication import peer_of
@@ -115,7 +111,7 @@ async def _matching(request: Request) -> list[TransactionListing]:
     budget = WorkBudget()
     is_visible = is_seen(request, DESCRIBE_TRANSACTIONAL_ID)
     matching: list[TransactionListing] = []
-    for listing in transactions_of(request).coordinator.list(
+    for listing in await transactions_of(request).coordinator.list(
         states=frozenset(states), min_duration_ms=min_duration_ms
     ):
         await budget.visit()
@@ -148,7 +144,8 @@ async def get_transaction(request: Request) -> Response:
     records get nothing from `first_offset` on until it ends. `first_offset` is null if nothing was written there yet.
     """
     broker, transactions = broker_of(request), transactions_of(request).coordinator
-    described = transactions.describe(str(request.path_params["transactional_id"]))
+    described = await transactions.describe(str(request.path_params["transactional_id"]))
+    here = await transactions.open_in(described.partitions) if described.partitions else {}
     budget = WorkBudget()
     is_visible = is_seen(request, DESCRIBE_TOPIC)
     partitions: list[dict[str, Any]] = []
@@ -156,18 +153,7 @@ async def get_transaction(request: Request) -> Response:
         await budget.visit()
         if not is_visible(name.topic):
             continue
-        try:
-            opened = next(
-                (
-                    one
-                    for one in open_in_partition(broker, transactions, name)
-                    if one.producer_id == described.producer_id
-                ),
-                None,
-            )
-        except (UnknownTopic, UnknownPartition):
-            # Deleted during a pause.
-            continue
+        opened = next((one for one in here.get(name, ()) if one.producer_id == described.producer_id), None)
         partitions.append(
             {
                 "topic": name.topic,
@@ -243,20 +229,11 @@ async def list_open_transactions(request: Request) -> Response:
         only_topic = broker.topic(only_topic).name
     budget = WorkBudget()
     is_visible = is_seen(request, DESCRIBE_TOPIC)
-    names = dict.fromkeys(
-        opened.topic_partition
-        for opened in broker.open_transactions()
-        if only_topic in (None, opened.topic_partition.topic) and is_visible(opened.topic_partition.topic)
-    )
     listed: list[PartitionTransaction] = []
-    for name in names:
+    for name, here in (await transactions.open_in()).items():
         await budget.visit()
-        try:
-            opened = open_in_partition(broker, transactions, name)
-        except (UnknownTopic, UnknownPartition):
-            # Deleted during a pause.
-            continue
-        listed += (one for one in opened if one.is_hanging or not is_hanging_only)
+        if only_topic in (None, name.topic) and is_visible(name.topic):
+            listed += (one for one in here if one.is_hanging or not is_hanging_only)
     listed.sort(key=lambda one: (one.since_ms, one.topic_partition, one.first_offset))
     return json_answer(
         {
@@ -295,13 +272,14 @@ async def list_partition_transactions(request: Request) -> Response:
     The first one holds back its last stable offset.
     """
     broker, name = broker_of(request), _partition(request)
-    opened = open_in_partition(broker, transactions_of(request).coordinator, name)
+    broker.log_state(*name)
+    here = (await transactions_of(request).coordinator.open_in([name])).get(name, ())
     return json_answer(
         {
             "now": broker.now_ms(),
             "last_stable_offset": broker.log_state(*name).last_stable_offset,
             "high_watermark": broker.log_state(*name).high_watermark,
-            "transactions": [_shown(request, one) for one in opened],
+            "transactions": [_shown(request, one) for one in here],
         }
     )
 
@@ -318,9 +296,8 @@ async def abort_partition_transaction(request: Request) -> Response:
     One that the coordinator knows is aborted in all its partitions.
     """
     name, producer_id = _partition(request), _producer_id(request)
-    await abort_in_partition(
-        broker_of(request), transactions_of(request).coordinator, name, producer_id=producer_id
-    )
+    broker_of(request).log_state(*name)
+    await abort_in_partition(transactions_of(request).coordinator, name, producer_id=producer_id)
     _log(request, f"Topic:{name.topic} partition {name.partition}, producer {producer_id}")
     return Response(status_code=204)
 

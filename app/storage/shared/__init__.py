@@ -7,6 +7,7 @@
 - ``cleaning_rules``   what compaction decides: which log, up to where, which runs together
 - ``postgres_runs``    what all SQL about runs shares
 - ``postgres_commit``  a commit in PostgreSQL, in two trips
+- ``postgres_markers``  the markers of transactions that end
 - ``postgres_cleaning``  the calls of compaction and of reads by key
 - ``postgres_meta``    all other calls
 - ``postgres_inline``  small objects in PostgreSQL

@@ -14,9 +14,26 @@ from typing import NamedTuple
 
 from stele.wire.record_batch import BatchHeader
 
-from ...errors import SteleError
-from ..sequences import ProducerSequences, StoredBatch, check_batch, sequences_after
-from .meta import BatchPlace, CommitAnswer, LogRow, ObjectWrite, ProducerRow, RunPlace, RunWrite
+from ...errors import (
+    InvalidTransactionState,
+    ProducerFenced,
+    SteleError,
+    TransactionAbortable,
+    UnknownProducerMapping,
+)
+from ..engine import AbortedTransaction
+from ..sequences import ProducerSequences, ProducerView, StoredBatch, check_batch, sequences_after
+from ..topic_partition import TopicPartition
+from .meta import (
+    BatchPlace,
+    CommitAnswer,
+    LogRow,
+    ObjectWrite,
+    ProducerRow,
+    RunPlace,
+    RunWrite,
+    TransactionClaim,
+)
 
 
 class ProducerKey(NamedTuple):
@@ -41,12 +58,32 @@ class Decision:
     """What a commit stores, and what it answers.
 
     ``logs`` and ``producers`` are those that changed.
+    ``opened`` has the first offsets of transactions that are now open and were not, or not from there; ``closed``
+    those that are open no longer; ``aborted`` the transactions that markers aborted, with their logs. ``begun`` are
+    the producers whose transactional ids have a transaction open from now on.
     """
 
     answer: CommitAnswer
     runs: list[NewRun]
     logs: dict[int, LogRow]
     producers: dict[ProducerKey, ProducerRow]
+    opened: dict[ProducerKey, int]
+    closed: list[ProducerKey]
+    aborted: list[tuple[int, AbortedTransaction]]
+    begun: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class IdRow:
+    """A transactional id, as a commit judges its batches.
+
+    ``partitions`` were added to the open transaction by name.
+    """
+
+    transactional_id: str
+    epoch: int
+    is_ongoing: bool
+    partitions: frozenset[TopicPartition]
 
 
 def log_ids(objects: Sequence[ObjectWrite]) -> list[int]:
@@ -67,6 +104,56 @@ def producer_keys(objects: Sequence[ObjectWrite]) -> list[ProducerKey]:
     )
 
 
+def logs_of_producers(objects: Sequence[ObjectWrite]) -> list[int]:
+    """Return the logs of whose open transactions a commit must know."""
+    return sorted({key.log_id for key in producer_keys(objects)})
+
+
+def claimants(objects: Sequence[ObjectWrite]) -> list[int]:
+    """Return the producers whose transactional ids a commit locks, in order."""
+    return sorted(
+        {
+            run.headers[index].producer_id
+            for written in objects
+            for run in written.runs
+            for index in run.claims
+        }
+    )
+
+
+class _Ids:
+    """The transactional ids by producer id, while batches are placed."""
+
+    def __init__(self, rows: Mapping[int, IdRow]) -> None:
+        self._rows = rows
+        self.begun: set[int] = set()
+
+    def check(self, header: BatchHeader, claim: TransactionClaim, *, is_open_here: bool) -> None:
+        """Allow a batch, which may begin the transaction.
+
+        Raises ``UnknownProducerMapping``, ``ProducerFenced``, ``InvalidTransactionState``,
+        ``TransactionAbortable``: the same as the coordinator of one broker (KIP-98, KIP-890).
+        """
+        producer_id, produce = header.producer_id, claim.produce
+        row = self._rows.get(producer_id)
+        if row is None or row.transactional_id != produce.transactional_id:
+            raise UnknownProducerMapping(produce.transactional_id, producer_id=producer_id)
+        if header.producer_epoch != row.epoch:
+            raise ProducerFenced(
+                producer_id=producer_id, epoch=header.producer_epoch, current_epoch=row.epoch
+            )
+        if row.is_ongoing and (is_open_here or claim.topic_partition in row.partitions):
+            return
+        if produce.adds_partitions:
+            if not row.is_ongoing:
+                self.begun.add(producer_id)
+            return
+        reason = f"partition {claim.topic_partition} is not in the transaction; add it first"
+        if produce.is_abortable_known:
+            raise TransactionAbortable(produce.transactional_id, reason)
+        raise InvalidTransactionState(produce.transactional_id, reason)
+
+
 @dataclass(slots=True)
 class _Log:
     """A log while batches are placed in it."""
@@ -74,24 +161,56 @@ class _Log:
     row: LogRow
     next_offset: int
     named_epochs: Mapping[int, int]
+    ids: _Ids
     added_bytes: int = 0
     known: dict[int, ProducerSequences] = field(default_factory=dict[int, ProducerSequences])
     changed: set[int] = field(default_factory=set[int])
+    # First offsets by producer: of the transactions that are open, and of those that were.
+    opened: dict[int, int] = field(default_factory=dict[int, int])
+    opened_before: Mapping[int, int] = field(default_factory=dict[int, int])
+    aborted: list[AbortedTransaction] = field(default_factory=list[AbortedTransaction])
 
-    def place(self, header: BatchHeader) -> BatchPlace:
+    def place(
+        self, header: BatchHeader, *, is_abort: bool, needs_state: bool, claim: TransactionClaim | None
+    ) -> BatchPlace:
         """Give a batch its offsets, or say why not."""
         base_offset = self.next_offset
-        if header.has_producer_id:
-            known = self.known.get(header.producer_id)
+        producer_id = header.producer_id
+        if header.is_control and header.has_producer_id:
+            known = self.known.get(producer_id)
+            if known is not None and header.producer_epoch < known.epoch:
+                fenced = ProducerFenced(
+                    producer_id=producer_id, epoch=header.producer_epoch, current_epoch=known.epoch
+                )
+                return BatchPlace(-1, error=fenced)
+            if known is None or known.epoch < header.producer_epoch:
+                # After a marker with a new epoch, the producer begins with sequence 0.
+                self.known[producer_id] = ProducerSequences(header.producer_epoch, is_whole=known is not None)
+                self.changed.add(producer_id)
+            first_offset = self.opened.pop(producer_id, None)
+            if is_abort and first_offset is not None:
+                self.aborted.append(AbortedTransaction(producer_id, first_offset, base_offset))
+        elif header.has_producer_id:
+            known = self.known.get(producer_id)
             try:
-                stored = check_batch(header, known, newest_epoch=self.named_epochs.get(header.producer_id))
+                stored = check_batch(
+                    header,
+                    known,
+                    has_open_transaction=producer_id in self.opened,
+                    needs_state=needs_state,
+                    newest_epoch=self.named_epochs.get(producer_id),
+                )
+                if stored is None and claim is not None:
+                    self.ids.check(header, claim, is_open_here=producer_id in self.opened)
             except SteleError as error:
                 return BatchPlace(-1, error=error)
             if stored is not None:
                 return BatchPlace(stored.base_offset, is_duplicate=True)
             placed = replace(header, base_offset=base_offset)
-            self.known[header.producer_id] = sequences_after(known, placed)
-            self.changed.add(header.producer_id)
+            self.known[producer_id] = sequences_after(known, placed)
+            self.changed.add(producer_id)
+            if header.is_transactional:
+                self.opened.setdefault(producer_id, base_offset)
         self.next_offset += header.last_offset_delta + 1
         self.added_bytes += header.size
         return BatchPlace(base_offset)
@@ -103,31 +222,49 @@ class _Log:
             next_offset=self.next_offset,
             size_bytes=self.row.size_bytes + self.added_bytes,
             unmerged_bytes=self.row.unmerged_bytes + self.added_bytes,
+            first_open=self._first_open,
+            last_aborted=self.aborted[-1].last_offset if self.aborted else self.row.last_aborted,
         )
+
+    @property
+    def _first_open(self) -> int | None:
+        if self.opened == self.opened_before:
+            return self.row.first_open
+        return min(self.opened.values(), default=None)
 
 
 def decide_commit(
     objects: Sequence[ObjectWrite],
     logs: Mapping[int, LogRow],
     producers: Mapping[ProducerKey, ProducerRow],
+    opened: Mapping[ProducerKey, int],
     named_epochs: Mapping[int, int] | None = None,
+    ids: Mapping[int, IdRow] | None = None,
 ) -> Decision:
     """Place all batches of ``objects`` in order.
 
-    ``logs`` lacks those that were deleted. ``named_epochs`` has the newest epochs of named producers, by id.
+    ``logs`` lacks those that were deleted. ``opened`` has the first offsets of the open transactions in the
+    logs of producers, ``named_epochs`` the newest epochs of named producers, ``ids`` the transactional
+    ids of ``claimants``, both by producer id.
     """
     epochs: Mapping[int, int] = {} if named_epochs is None else named_epochs
-    open_logs = {log_id: _Log(row, row.next_offset, epochs) for log_id, row in logs.items()}
+    claimed = _Ids({} if ids is None else ids)
+    open_logs = {log_id: _Log(row, row.next_offset, epochs, claimed) for log_id, row in logs.items()}
     for key, row in producers.items():
         if key.log_id in open_logs:
             open_logs[key.log_id].known[key.producer_id] = sequences_of(row)
+    for key, first_offset in opened.items():
+        if key.log_id in open_logs:
+            open_logs[key.log_id].opened[key.producer_id] = first_offset
+    for log in open_logs.values():
+        log.opened_before = dict(log.opened)
     runs: list[NewRun] = []
     placed: list[list[tuple[RunWrite, list[BatchPlace]]]] = []
     for object_at, written in enumerate(objects):
         placed.append([])
         for run in written.runs:
             log = open_logs.get(run.log_id)
-            places = [] if log is None else [log.place(header) for header in run.headers]
+            places = [] if log is None else _places(log, run)
             placed[-1].append((run, places))
             runs += _rows(object_at, run, places)
     after = {log_id: log.after for log_id, log in open_logs.items()}
@@ -143,7 +280,33 @@ def decide_commit(
             for log_id, log in open_logs.items()
             for producer_id in sorted(log.changed)
         },
+        opened={
+            ProducerKey(log_id, producer_id): first_offset
+            for log_id, log in open_logs.items()
+            for producer_id, first_offset in log.opened.items()
+            if log.opened_before.get(producer_id) != first_offset
+        },
+        closed=[
+            ProducerKey(log_id, producer_id)
+            for log_id, log in open_logs.items()
+            for producer_id in log.opened_before
+            if producer_id not in log.opened
+        ],
+        aborted=[(log_id, aborted) for log_id, log in open_logs.items() for aborted in log.aborted],
+        begun=sorted(claimed.begun),
     )
+
+
+def _places(log: _Log, run: RunWrite) -> list[BatchPlace]:
+    return [
+        log.place(
+            header,
+            is_abort=index in run.aborts,
+            needs_state=index in run.needs_state,
+            claim=run.claims.get(index),
+        )
+        for index, header in enumerate(run.headers)
+    ]
 
 
 def _rows(object_at: int, run: RunWrite, places: Iterable[BatchPlace]) -> list[NewRun]:
@@ -192,3 +355,21 @@ def row_of(producer_id: int, known: ProducerSequences) -> ProducerRow:
     """Return what is stored of a producer; the metadata adds the time."""
     batches = tuple((batch.base_sequence, batch.last_sequence, batch.base_offset) for batch in known.batches)
     return ProducerRow(producer_id, known.epoch, known.is_whole, batches, -1)
+
+
+def view_of(row: ProducerRow) -> ProducerView:
+    """Return a producer as operators see it."""
+    last = row.batches[-1] if row.batches else None
+    if last is None:
+        last_sequence = last_offset = -1
+    else:
+        base_sequence, last_sequence, base_offset = last
+        last_offset = base_offset + (last_sequence - base_sequence) % 2**31
+    return ProducerView(
+        producer_id=row.producer_id,
+        epoch=row.epoch,
+        last_sequence=last_sequence,
+        last_offset=last_offset,
+        last_timestamp_ms=row.last_timestamp_ms,
+        transaction_start_offset=row.first_open,
+    )

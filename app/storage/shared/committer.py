@@ -46,14 +46,13 @@ from .meta import (
     ObjectWrite,
     RunPlace,
     RunRead,
-    RunWrite,
     StoreKind,
 )
 from .object_keys import ObjectKeys
 from .objects import ObjectStore, ObjectStoreError
 from .refused_batches import RefusedBatches
 from .shared_log import SharedLog
-from .write_buffer import PackedObject, QueuedAppend, Rotation
+from .write_buffer import PackedObject, QueuedAppend, Rotation, run_write
 
 logger = logging.getLogger(__name__)
 
@@ -335,9 +334,7 @@ class Committer:
             uploader=self._uploader,
             size=len(pending.packed.data),
             runs=[
-                RunWrite(
-                    log_id=log.log_id, position=run[0].position, headers=[h for a in run for h in a.headers]
-                )
+                run_write(log, run)
                 for log, appends in pending.rotation.by_log.items()
                 for run in _contiguous(appends)
             ],

@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from uuid import UUID
 
+from stele.wire.control_record import MarkerType, read_marker
 from stele.wire.isolation_level import IsolationLevel
 from stele.wire.messages import Durability
 from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader, set_log_append_time, settle_create_time
@@ -46,14 +47,16 @@ from ..keys.newest_offsets import NewestOffsets
 from ..sequences import ProducerView
 from ..topic_config import TopicConfig
 from ..topic_partition import TopicPartition
+from ..transactional_produce import TransactionalProduce
 from ..waiters import Waiters
 from .block_cache import BlockCache
 from .cleaning_work import NO_TRANSACTIONS
+from .commit_rules import view_of
 from .committer import Committer
 from .compactor import Compactor
 from .log_ends import LogEnds
 from .merged_objects import MergedObjects
-from .meta import Meta, MetaUnavailable, ObjectRef, ProducerRow, StoreKind
+from .meta import Meta, MetaUnavailable, ObjectRef, StoreKind
 from .object_keys import WRITTEN, ObjectKeys
 from .objects import ByteRange, ObjectStore
 from .options import SharedOptions
@@ -260,15 +263,18 @@ class SharedEngine:
         sync: bool,
         needs_state: bool = False,
         admit: Callable[[BatchHeader], None] | None = None,
+        transaction: TransactionalProduce | None = None,
         sync_later: bool = False,
     ) -> AppendTicket:
         log = self._logs.get(topic_partition)
         if log is None:
             raise UnknownTopic(topic_partition.topic)
-        if any(header.is_transactional or header.is_control for header in headers):
-            raise InvalidRequest("shared storage does not support transactions yet; produce without them")
         if log.config.is_compacted and any(header.is_transactional for header in headers):
             raise InvalidRequest(f"{topic_partition}: {NO_TRANSACTIONS}")
+        header = headers[0]
+        marker = read_marker(batches, header) if header.is_control else None
+        if admit is not None:
+            admit(header)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         ticket = AppendTicket(durability=Durability.REPLICATED, future=future)
         append = QueuedAppend(
@@ -278,9 +284,12 @@ class SharedEngine:
             ticket=ticket,
             future=future,
             log_append_time_ms=self._stamp(log.config, batches, headers),
+            needs_state=needs_state,
+            is_abort=marker is not None and marker.type is MarkerType.ABORT,
+            transaction=transaction if header.is_transactional else None,
         )
         if self._is_closing or not self._buffer.has_room(append.buffered_bytes):
-            self._committer.refused(log, headers[0])
+            self._committer.refused(log, header)
             waiting = f"{self._buffer.buffered_bytes} bytes of earlier appends wait for it"
             reason = "the broker is closing" if self._is_closing else waiting
             raise StorageUnavailable(f"the append to {topic_partition}", reason)
@@ -326,7 +335,13 @@ class SharedEngine:
             self._rotate()
 
     def _grown(self, log: SharedLog, size: int) -> None:
-        self._waiters.appended(log.topic_partition, size)
+        progress = log.tell()
+        if progress.is_in_transaction:
+            self._waiters.appended_in_transaction(
+                log.topic_partition, size, is_stable_moved=progress.is_stable_moved
+            )
+        else:
+            self._waiters.appended(log.topic_partition, size)
 
     def _start_moved(self, log: SharedLog) -> None:
         self._waiters.changed(log.topic_partition)
@@ -364,7 +379,10 @@ class SharedEngine:
     ) -> None:
         for name, offset in positions.items():
             log = self._logs.get(name)
-            if log is None or log.next_offset > offset:
+            if log is None:
+                return
+            is_committed = isolation is IsolationLevel.READ_COMMITTED
+            if (log.last_stable_offset if is_committed else log.next_offset) > offset:
                 return
         if not self._is_closing:
             await self._waiters.wait(
@@ -405,7 +423,7 @@ class SharedEngine:
             rows = await self._meta.producers(self._logs[topic_partition].log_id)
         except MetaUnavailable as error:
             raise _unavailable("listing producers", error) from error
-        return [_view(row) for row in rows]
+        return [view_of(row) for row in rows]
 
     async def producer(self, topic_partition: TopicPartition, producer_id: int) -> ProducerView | None:
         views = await self.producers(topic_partition)
@@ -492,19 +510,3 @@ def _retrieve(future: asyncio.Future[None]) -> None:
 
 def _unavailable(what: str, error: MetaUnavailable) -> StorageUnavailable:
     return StorageUnavailable(what, str(error))
-
-
-def _view(row: ProducerRow) -> ProducerView:
-    last = row.batches[-1] if row.batches else None
-    if last is None:
-        last_sequence = last_offset = -1
-    else:
-        base_sequence, last_sequence, base_offset = last
-        last_offset = base_offset + (last_sequence - base_sequence) % 2**31
-    return ProducerView(
-        producer_id=row.producer_id,
-        epoch=row.epoch,
-        last_sequence=last_sequence,
-        last_offset=last_offset,
-        last_timestamp_ms=row.last_timestamp_ms,
-    )

@@ -82,10 +82,10 @@ class LogEnds:
         answer = self._next
         if self._query is None:
             self._query = asyncio.create_task(self._answer())
-        known = [log.next_offset for log in logs]
+        known = [(log.next_offset, log.last_stable_offset) for log in logs]
         await asyncio.shield(answer)
         # A poll may have been the first to learn of the new end.
-        return any(log.next_offset != offset for log, offset in zip(logs, known, strict=True))
+        return known != [(log.next_offset, log.last_stable_offset) for log in logs]
 
     async def _answer(self) -> None:
         """Ask for what is wanted, until nothing is."""
@@ -116,7 +116,8 @@ class LogEnds:
                 if row is None:
                     continue
                 start, size = log.log_start_offset, log.size_bytes
-                if log.update(row):
+                log.update(row)
+                if log.has_news:
                     self._on_grown(log, max(log.size_bytes - size, 1))
                 if log.log_start_offset != start:
                     self._on_start_moved(log)

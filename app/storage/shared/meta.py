@@ -17,8 +17,8 @@ beside it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -26,6 +26,9 @@ from uuid import UUID
 from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
 
 from ...errors import SteleError
+from ..engine import AbortedTransaction
+from ..topic_partition import TopicPartition
+from ..transactional_produce import TransactionalProduce
 from .objects import Buffer
 
 # A transaction deletes at most so many runs, because it holds the row lock of its log.
@@ -99,7 +102,8 @@ class LogRow:
     All records up to ``next_offset`` are committed and may be read.
 
     ``size_bytes`` counts the batches. ``unmerged_bytes`` of them are in objects of many partitions, all
-    from ``merged_until`` on.
+    from ``merged_until`` on. ``first_open`` is the first offset of the oldest open transaction; None if none is
+    open. ``last_aborted`` is the offset of the newest marker that aborted one; -1: there was none.
     """
 
     log_id: int
@@ -109,6 +113,14 @@ class LogRow:
     size_bytes: int
     unmerged_bytes: int
     merged_until: int
+    first_open: int | None = None
+    last_aborted: int = -1
+
+    @property
+    def last_stable(self) -> int:
+        """Return the offset below which no transaction is open."""
+        first_open = self.next_offset if self.first_open is None else self.first_open
+        return max(self.log_start, first_open)
 
     def moved_start(self, before_offset: int) -> LogRow:
         """Return the log after DeleteRecords.
@@ -121,16 +133,29 @@ class LogRow:
 # ── commit (T1) ──
 
 
+class TransactionClaim(NamedTuple):
+    """What a batch says of its transaction, and its partition."""
+
+    produce: TransactionalProduce
+    topic_partition: TopicPartition
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWrite:
     """Batches of one log that follow each other in an object, from ``position`` on.
 
-    Their base offsets are not known yet; ``headers`` have all else that the commit needs.
+    Their base offsets are not known yet; ``headers`` have all else that the commit needs, but for the batches
+    (by index) that are markers of an abort, and for those that must begin with sequence 0 if nothing is known of
+    their producer. Another control batch is the marker of a commit. A batch with a claim is compared with the
+    transactional id that it names.
     """
 
     log_id: int
     position: int
     headers: Sequence[BatchHeader]
+    aborts: frozenset[int] = frozenset()
+    needs_state: frozenset[int] = frozenset()
+    claims: Mapping[int, TransactionClaim] = field(default_factory=dict[int, TransactionClaim])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,6 +278,7 @@ class ProducerRow(NamedTuple):
     """What a log knows of a producer.
 
     ``batches`` have base sequence, last sequence and base offset, oldest first.
+    ``first_open`` is the first offset of its open transaction; -1 if none is open, and in what a commit stores.
     """
 
     producer_id: int
@@ -260,6 +286,7 @@ class ProducerRow(NamedTuple):
     is_whole: bool
     batches: tuple[tuple[int, int, int], ...]
     last_timestamp_ms: int
+    first_open: int = -1
 
 
 # ── upkeep (T3–T5) ──
@@ -392,7 +419,9 @@ class Meta(Protocol):
 
         Return what became of each.
 
-        A batch that is refused or a duplicate takes no offsets, and splits its run. After ``CommitUnknown``
+        A batch that is refused or a duplicate takes no offsets, and splits its run. A transactional batch opens
+        a transaction of its producer in its log, and a marker ends it; the markers of one object take effect
+        together, in all of its logs. After ``CommitUnknown``
         the same objects are given again, with its answer as ``computed``: it is returned if they are committed,
         otherwise they are committed now.
 
@@ -428,9 +457,18 @@ class Meta(Protocol):
         ...
 
     async def expire_producers(self, idle_s: float) -> int:
-        """Forget producers whose last batch is older; at most ``ROWS_MAX``.
+        """Forget producers whose last batch is older, and that have no transaction open.
 
-        Return how many.
+        At most ``ROWS_MAX``. Return how many.
+        """
+        ...
+
+    # ── transactions ──
+
+    async def aborted(self, log_id: int, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that overlap these offsets.
+
+        They are sorted by first offset.
         """
         ...
 

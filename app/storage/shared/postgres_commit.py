@@ -10,15 +10,27 @@ that is there already says that the first attempt succeeded.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, LiteralString
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
 from ...postgres.pool import Connection
-from .commit_rules import Decision, ProducerKey, decide_commit, log_ids, producer_keys
+from ..topic_partition import TopicPartition
+from .commit_rules import (
+    Decision,
+    IdRow,
+    ProducerKey,
+    claimants,
+    decide_commit,
+    log_ids,
+    logs_of_producers,
+    producer_keys,
+)
 from .meta import (
     CommitAnswer,
     CommitUnknown,
@@ -28,11 +40,13 @@ from .meta import (
     PartitionId,
     ProducerRow,
 )
+from .postgres_runs import NOW_MS
 
 # One batch of ``producer_state.recent``: base sequence, last sequence, base offset.
 _BATCH = struct.Struct(">iiq")
 LOG_COLUMNS = (
-    "l.log_id, l.topic_id, l.part, l.log_start, l.next_offset, l.size_bytes, l.unmerged_bytes, l.merged_until"
+    "l.log_id, l.topic_id, l.part, l.log_start, l.next_offset, l.size_bytes, l.unmerged_bytes, l.merged_until, "
+    "l.first_open, l.last_aborted"
 )
 
 _INSERT_OBJECTS = """
@@ -58,13 +72,25 @@ _READ_NAMED = """
     SELECT producer_id, epoch FROM named_producers WHERE producer_id = ANY (%s::bigint[])
     ORDER BY producer_id FOR SHARE
 """
+_READ_OPEN = (
+    "SELECT log_id, producer_id, first_offset FROM open_transactions WHERE log_id = ANY (%s::bigint[])"
+)
+_LOCK_IDS = """
+    SELECT producer_id, transactional_id, epoch, state = 'Ongoing', partitions FROM transactional_ids
+    WHERE producer_id = ANY (%s::bigint[]) ORDER BY producer_id FOR NO KEY UPDATE
+"""
+_BEGIN_TRANSACTIONS = f"""
+    UPDATE transactional_ids SET state = 'Ongoing', started_at_ms = {NOW_MS}, updated_at_ms = {NOW_MS}
+    WHERE producer_id = ANY (%s::bigint[])
+"""
 _STORE = """
     WITH moved AS (
         UPDATE logs l
         SET next_offset = n.next_offset, size_bytes = n.size_bytes, unmerged_bytes = n.unmerged_bytes,
+            first_open = n.first_open, last_aborted = n.last_aborted,
             unmerged_since = CASE WHEN l.unmerged_bytes = 0 THEN now() ELSE l.unmerged_since END
-        FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
-            AS n (log_id, next_offset, size_bytes, unmerged_bytes)
+        FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
+            AS n (log_id, next_offset, size_bytes, unmerged_bytes, first_open, last_aborted)
         WHERE l.log_id = n.log_id
     )
     INSERT INTO batches (log_id, base_offset, last_offset, object_id, pos, len, max_ts)
@@ -78,9 +104,46 @@ _STORE_PRODUCERS = """
     ON CONFLICT (log_id, producer_id) DO UPDATE
     SET epoch = EXCLUDED.epoch, is_whole = EXCLUDED.is_whole, recent = EXCLUDED.recent, last_at = EXCLUDED.last_at
 """
+_CLOSE = """
+    DELETE FROM open_transactions o USING unnest(%s::bigint[], %s::bigint[]) AS c (log_id, producer_id)
+    WHERE (o.log_id, o.producer_id) = (c.log_id, c.producer_id)
+"""
+_OPEN = """
+    INSERT INTO open_transactions (log_id, producer_id, first_offset)
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[])
+    ON CONFLICT (log_id, producer_id) DO UPDATE SET first_offset = EXCLUDED.first_offset
+"""
+_STORE_ABORTED = """
+    INSERT INTO aborted_transactions (log_id, last_offset, producer_id, first_offset)
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
+"""
+LIST_PRODUCERS = """
+    SELECT producer_id, epoch, is_whole, recent, (extract(epoch FROM last_at) * 1000)::bigint, first_offset
+    FROM producer_state LEFT JOIN open_transactions USING (log_id, producer_id)
+    WHERE log_id = %s ORDER BY producer_id
+"""
+LIST_ABORTED = """
+    SELECT producer_id, first_offset, last_offset FROM aborted_transactions
+    WHERE log_id = %s AND last_offset >= %s AND first_offset < %s ORDER BY first_offset
+"""
 _SUSPECT = "INSERT INTO suspects (object_id) SELECT * FROM unnest(%s::bigint[])"
 STORE_INLINE: LiteralString = "INSERT INTO inline_objects (key, data) VALUES (%s, %b)"
 _STATES = "SELECT key, state::text FROM objects WHERE key = ANY (%s::text[])"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the first trip finds; ``inserted`` has the ids of the objects by key."""
+
+    inserted: dict[str, int]
+    logs: dict[int, LogRow]
+    producers: dict[ProducerKey, ProducerRow]
+    opened: dict[ProducerKey, int]
+    named_epochs: dict[int, int]
+    ids: dict[int, IdRow]
+
+    def decide(self, objects: Sequence[ObjectWrite]) -> Decision:
+        return decide_commit(objects, self.logs, self.producers, self.opened, self.named_epochs, self.ids)
 
 
 def commit_objects(
@@ -90,99 +153,16 @@ def commit_objects(
 
     Raises also ``psycopg.Error``, which means that nothing was committed.
     """
-    inserted, logs, producers, named_epochs = _first_trip(connection, objects)
-    if len(inserted) < len(objects):
+    known = _first_trip(connection, objects, begins=True)
+    if len(known.inserted) < len(objects):
         states = dict(connection.execute(_STATES, ([written.key for written in objects],)).fetchall())
         connection.execute("ROLLBACK", prepare=False)
-        return _answer_of_earlier(objects, set(inserted), states, computed)
-    decision = decide_commit(objects, logs, producers, named_epochs)
-    _second_trip(connection, objects, inserted, decision)
-    return decision.answer
-
-
-def _first_trip(
-    connection: Connection, objects: Sequence[ObjectWrite]
-) -> tuple[dict[str, int], dict[int, LogRow], dict[ProducerKey, ProducerRow], dict[int, int]]:
-    keys = producer_keys(objects)
-    with connection.pipeline():
-        connection.execute("BEGIN", prepare=False)
-        inserted = connection.execute(
-            _INSERT_OBJECTS,
-            (
-                [written.key for written in objects],
-                [written.store.value for written in objects],
-                [written.size for written in objects],
-                [written.uploader for written in objects],
-            ),
-            prepare=True,
-            binary=True,
-        )
-        logs = connection.execute(_LOCK_LOGS, (log_ids(objects),), prepare=True, binary=True)
-        producers = named = None
-        if keys:
-            producers = connection.execute(
-                _READ_PRODUCERS,
-                ([key.log_id for key in keys], [key.producer_id for key in keys]),
-                prepare=True,
-                binary=True,
-            )
-            named = connection.execute(
-                _READ_NAMED, (sorted({key.producer_id for key in keys}),), prepare=True, binary=True
-            )
-        return (
-            dict(inserted.fetchall()),
-            {row[0]: log_row(row) for row in logs},
-            {} if producers is None else dict(_producer(row) for row in producers),
-            {} if named is None else dict(named.fetchall()),
-        )
-
-
-def _second_trip(
-    connection: Connection, objects: Sequence[ObjectWrite], inserted: Mapping[str, int], decision: Decision
-) -> None:
-    ids = [inserted[written.key] for written in objects]
-    logs, runs = decision.logs.values(), decision.runs
-    used = {run.object_at for run in runs}
-    unused = [object_id for at, object_id in enumerate(ids) if at not in used]
+        return _answer_of_earlier(objects, set(known.inserted), states, computed)
+    decision = known.decide(objects)
     is_commit_sent = False
     try:
         with connection.pipeline():
-            if runs:
-                connection.execute(
-                    _STORE,
-                    (
-                        [log.log_id for log in logs],
-                        [log.next_offset for log in logs],
-                        [log.size_bytes for log in logs],
-                        [log.unmerged_bytes for log in logs],
-                        [run.log_id for run in runs],
-                        [run.base_offset for run in runs],
-                        [run.last_offset for run in runs],
-                        [ids[run.object_at] for run in runs],
-                        [run.position for run in runs],
-                        [run.length for run in runs],
-                        [run.max_timestamp for run in runs],
-                    ),
-                    prepare=True,
-                )
-            if decision.producers:
-                keys, rows = decision.producers.keys(), decision.producers.values()
-                connection.execute(
-                    _STORE_PRODUCERS,
-                    (
-                        [key.log_id for key in keys],
-                        [key.producer_id for key in keys],
-                        [row.epoch for row in rows],
-                        [row.is_whole for row in rows],
-                        [b"".join(_BATCH.pack(*batch) for batch in row.batches) for row in rows],
-                    ),
-                    prepare=True,
-                )
-            if unused:
-                connection.execute(_SUSPECT, (unused,), prepare=True)
-            for written in objects:
-                if written.inline is not None:
-                    connection.execute(STORE_INLINE, (written.key, written.inline), prepare=True)
+            _store(connection, objects, known.inserted, decision)
             # While COMMIT waits for a synchronous standby, a statement_timeout would make it report success
             # without the standby.
             connection.execute("SET LOCAL statement_timeout = 0", prepare=False)
@@ -194,6 +174,137 @@ def _second_trip(
         if is_commit_sent and connection.info.transaction_status != TransactionStatus.INERROR:
             raise CommitUnknown(decision.answer) from error
         raise
+    return decision.answer
+
+
+def place_objects(connection: Connection, objects: Sequence[ObjectWrite]) -> CommitAnswer:
+    """Give new objects their offsets within the caller's transaction.
+
+    Raises ``psycopg.Error``.
+    """
+    known = _first_trip(connection, objects, begins=False)
+    decision = known.decide(objects)
+    with connection.pipeline():
+        _store(connection, objects, known.inserted, decision)
+    return decision.answer
+
+
+def _first_trip(connection: Connection, objects: Sequence[ObjectWrite], *, begins: bool) -> _Known:
+    keys, claiming = producer_keys(objects), claimants(objects)
+    with connection.pipeline():
+        if begins:
+            connection.execute("BEGIN", prepare=False)
+        inserted = connection.execute(
+            _INSERT_OBJECTS,
+            (
+                [written.key for written in objects],
+                [written.store.value for written in objects],
+                [written.size for written in objects],
+                [written.uploader for written in objects],
+            ),
+            prepare=True,
+            binary=True,
+        )
+        ids = producers = opened = named = None
+        if claiming:
+            # Before the logs, as the end of a transaction locks them: so no batch slips in after it.
+            ids = connection.execute(_LOCK_IDS, (claiming,), prepare=True, binary=True)
+        logs = connection.execute(_LOCK_LOGS, (log_ids(objects),), prepare=True, binary=True)
+        if keys:
+            producers = connection.execute(
+                _READ_PRODUCERS,
+                ([key.log_id for key in keys], [key.producer_id for key in keys]),
+                prepare=True,
+                binary=True,
+            )
+            opened = connection.execute(_READ_OPEN, (logs_of_producers(objects),), prepare=True, binary=True)
+            named = connection.execute(
+                _READ_NAMED, (sorted({key.producer_id for key in keys}),), prepare=True, binary=True
+            )
+        return _Known(
+            inserted=dict(inserted.fetchall()),
+            logs={row[0]: log_row(row) for row in logs},
+            producers={} if producers is None else dict(_producer(row) for row in producers),
+            opened={} if opened is None else {ProducerKey(*row[:2]): row[2] for row in opened},
+            named_epochs={} if named is None else dict(named.fetchall()),
+            ids={} if ids is None else {row[0]: _id_row(row) for row in ids},
+        )
+
+
+def _store(
+    connection: Connection, objects: Sequence[ObjectWrite], inserted: Mapping[str, int], decision: Decision
+) -> None:
+    ids = [inserted[written.key] for written in objects]
+    logs, runs = decision.logs.values(), decision.runs
+    used = {run.object_at for run in runs}
+    unused = [object_id for at, object_id in enumerate(ids) if at not in used]
+    if runs:
+        connection.execute(
+            _STORE,
+            (
+                [log.log_id for log in logs],
+                [log.next_offset for log in logs],
+                [log.size_bytes for log in logs],
+                [log.unmerged_bytes for log in logs],
+                [log.first_open for log in logs],
+                [log.last_aborted for log in logs],
+                [run.log_id for run in runs],
+                [run.base_offset for run in runs],
+                [run.last_offset for run in runs],
+                [ids[run.object_at] for run in runs],
+                [run.position for run in runs],
+                [run.length for run in runs],
+                [run.max_timestamp for run in runs],
+            ),
+            prepare=True,
+        )
+    if decision.producers:
+        keys, rows = decision.producers.keys(), decision.producers.values()
+        connection.execute(
+            _STORE_PRODUCERS,
+            (
+                [key.log_id for key in keys],
+                [key.producer_id for key in keys],
+                [row.epoch for row in rows],
+                [row.is_whole for row in rows],
+                [b"".join(_BATCH.pack(*batch) for batch in row.batches) for row in rows],
+            ),
+            prepare=True,
+        )
+    _store_transactions(connection, decision)
+    if unused:
+        connection.execute(_SUSPECT, (unused,), prepare=True)
+    for written in objects:
+        if written.inline is not None:
+            connection.execute(STORE_INLINE, (written.key, written.inline), prepare=True)
+
+
+def _store_transactions(connection: Connection, decision: Decision) -> None:
+    if decision.closed:
+        connection.execute(_CLOSE, _columns(decision.closed), prepare=True)
+    if decision.opened:
+        connection.execute(
+            _OPEN,
+            _columns([(*key, first_offset) for key, first_offset in decision.opened.items()]),
+            prepare=True,
+        )
+    if decision.aborted:
+        connection.execute(
+            _STORE_ABORTED,
+            _columns(
+                [
+                    (log_id, aborted.last_offset, aborted.producer_id, aborted.first_offset)
+                    for log_id, aborted in decision.aborted
+                ]
+            ),
+            prepare=True,
+        )
+    if decision.begun:
+        connection.execute(_BEGIN_TRANSACTIONS, (decision.begun,), prepare=True)
+
+
+def _columns(rows: Sequence[Sequence[int]]) -> list[list[int]]:
+    return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _answer_of_earlier(
@@ -213,7 +324,8 @@ def _answer_of_earlier(
 
 def log_row(row: Sequence[Any]) -> LogRow:
     """Return a log from ``LOG_COLUMNS``."""
-    log_id, topic_id, part, log_start, next_offset, size_bytes, unmerged_bytes, merged_until = row
+    log_id, topic_id, part, log_start, next_offset, size_bytes, unmerged_bytes, merged_until, *rest = row
+    first_open, last_aborted = rest
     return LogRow(
         log_id=log_id,
         partition_id=PartitionId(topic_id, part),
@@ -222,14 +334,36 @@ def log_row(row: Sequence[Any]) -> LogRow:
         size_bytes=size_bytes,
         unmerged_bytes=unmerged_bytes,
         merged_until=merged_until,
+        first_open=first_open,
+        last_aborted=last_aborted,
     )
 
 
 def _producer(row: Sequence[Any]) -> tuple[ProducerKey, ProducerRow]:
     log_id, producer_id, epoch, is_whole, recent = row
-    return ProducerKey(log_id, producer_id), ProducerRow(producer_id, epoch, is_whole, batches_of(recent), -1)
+    return ProducerKey(log_id, producer_id), ProducerRow(
+        producer_id, epoch, is_whole, _batches_of(recent), -1
+    )
 
 
-def batches_of(recent: bytes) -> tuple[tuple[int, int, int], ...]:
+def _id_row(row: Sequence[Any]) -> IdRow:
+    _, transactional_id, epoch, is_ongoing, partitions = row
+    return IdRow(
+        transactional_id.decode(),
+        epoch,
+        is_ongoing,
+        frozenset(TopicPartition(*pair) for pair in json.loads(partitions)),
+    )
+
+
+def listed_producer(row: Sequence[Any]) -> ProducerRow:
+    """Return a producer from ``LIST_PRODUCERS``."""
+    producer_id, epoch, is_whole, recent, last_ms, first_open = row
+    return ProducerRow(
+        producer_id, epoch, is_whole, _batches_of(recent), last_ms, -1 if first_open is None else first_open
+    )
+
+
+def _batches_of(recent: bytes) -> tuple[tuple[int, int, int], ...]:
     """Return the batches of ``producer_state.recent``."""
     return tuple(_BATCH.iter_unpack(recent))

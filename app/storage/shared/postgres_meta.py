@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from ...postgres.pool import Connection
+from ..engine import AbortedTransaction
 from .meta import (
     ROWS_MAX,
     RUNS_DELETED_MAX,
@@ -32,11 +33,19 @@ from .meta import (
     StoreKind,
 )
 from .postgres_cleaning import CLAIM, PostgresCleaning
-from .postgres_commit import LOG_COLUMNS, STORE_INLINE, batches_of, commit_objects, log_row
+from .postgres_commit import (
+    LIST_ABORTED,
+    LIST_PRODUCERS,
+    LOG_COLUMNS,
+    STORE_INLINE,
+    commit_objects,
+    listed_producer,
+    log_row,
+)
 from .postgres_runs import NOW_MS, RUN_COLUMNS, fetch, run_read
 from .upkeep_rules import expired_runs, merged_log, runs_read_max, runs_to_merge, without_runs
 
-_LOG_WIDTH = 8
+_LOG_WIDTH = 10
 _AGO = "now() - make_interval(secs => %s)"
 
 _LOCK_LOG = f"SELECT {LOG_COLUMNS}, {NOW_MS} FROM logs l WHERE log_id = %s AND deleted_at IS NULL FOR UPDATE"
@@ -194,26 +203,26 @@ class PostgresMeta(PostgresCleaning):
     # ── producers ──
 
     async def producers(self, log_id: int) -> list[ProducerRow]:
-        rows = await self._rows(
-            "SELECT producer_id, epoch, is_whole, recent, (extract(epoch FROM last_at) * 1000)::bigint "
-            "FROM producer_state WHERE log_id = %s ORDER BY producer_id",
-            log_id,
-        )
-        return [
-            ProducerRow(producer_id, epoch, is_whole, batches_of(recent), last_ms)
-            for producer_id, epoch, is_whole, recent, last_ms in rows
-        ]
+        return [listed_producer(row) for row in await self._rows(LIST_PRODUCERS, log_id)]
 
     async def expire_producers(self, idle_s: float) -> int:
         # A producer that writes meanwhile has a new last_at: the row is looked at again when its lock is free.
         return await self._count(
             "DELETE FROM producer_state p USING (SELECT log_id, producer_id FROM producer_state "
-            f"WHERE last_at <= {_AGO} LIMIT %s) AS old "
+            f"WHERE last_at <= {_AGO} AND NOT EXISTS (SELECT FROM open_transactions o "
+            "WHERE (o.log_id, o.producer_id) = (producer_state.log_id, producer_state.producer_id)) "
+            "LIMIT %s) AS old "
             f"WHERE (p.log_id, p.producer_id) = (old.log_id, old.producer_id) AND p.last_at <= {_AGO}",
             idle_s,
             ROWS_MAX,
             idle_s,
         )
+
+    # ── transactions ──
+
+    async def aborted(self, log_id: int, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        rows = await self._rows(LIST_ABORTED, log_id, offset, end_offset)
+        return [AbortedTransaction(*row) for row in rows]
 
     # ── T4 ──
 
@@ -265,7 +274,14 @@ class PostgresMeta(PostgresCleaning):
                     connection.execute(_DELETE_OLDEST, (log_id, gone[-1].run.last_offset))
                 if len(runs) > len(gone):
                     return len(gone)
-                for table in ("producer_state", "upkeep", "cleaned_logs", "logs"):
+                for table in (
+                    "producer_state",
+                    "open_transactions",
+                    "aborted_transactions",
+                    "upkeep",
+                    "cleaned_logs",
+                    "logs",
+                ):
                     connection.execute(f"DELETE FROM {table} WHERE log_id = %s", (log_id,))
                 return len(gone) + 1
 
@@ -402,6 +418,11 @@ def _delete_oldest(connection: Connection, before: LogRow, after: LogRow, gone: 
         connection.execute(_DELETE_OLDEST, (before.log_id, gone[-1].last_offset))
     if after != before:
         _update_log(connection, after, restarts_age=False)
+    if before.log_start < after.log_start and before.last_aborted >= 0:
+        connection.execute(
+            "DELETE FROM aborted_transactions WHERE log_id = %s AND last_offset < %s",
+            (before.log_id, after.log_start),
+        )
     return after
 
 

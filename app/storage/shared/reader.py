@@ -20,7 +20,7 @@ from stele.wire.isolation_level import IsolationLevel
 from ...clock import Clock
 from ...errors import CorruptLog, OffsetOutOfRange, SteleError, StorageUnavailable, UnknownTopic
 from ...work_budget import WorkBudget
-from ..engine import PartitionFetch, PartitionRead
+from ..engine import AbortedTransaction, PartitionFetch, PartitionRead
 from ..topic_partition import TopicPartition
 from .block_cache import BlockCache
 from .meta import Meta, MetaUnavailable, ObjectRef, RunRead, RunsFound, RunsWanted
@@ -101,27 +101,47 @@ class SharedReader:
         for index, request in enumerate(requests):
             log = self._logs.get(request.topic_partition)
             found = _Batches()
+            aborted: Sequence[AbortedTransaction] = ()
             error: SteleError | None = None
             if log is None:
                 error = UnknownTopic(request.topic)
             elif not log.log_start_offset <= request.offset <= log.next_offset:
                 error = failure if request.offset > log.next_offset else None
                 error = error or _out_of_range(log, request.offset)
-            elif request.offset < log.next_offset and (is_empty or left >= rb.HEADER_BYTES):
+            elif request.offset < (end := _end_of(log, request)) and (is_empty or left >= rb.HEADER_BYTES):
                 limit = min(request.max_bytes, left)
                 try:
                     if failure is not None and index not in plans:
                         raise failure
                     found = await self._read_log(
-                        log, request.offset, plans.get(index, ()), limit, at_least_one=is_empty
+                        log, request.offset, plans.get(index, ()), limit, end=end, at_least_one=is_empty
                     )
+                    if request.isolation is IsolationLevel.READ_COMMITTED:
+                        aborted = await self._aborted(log, request.offset, found.batches)
                 except SteleError as refused:
-                    error = refused
+                    found, error = _Batches(), refused
             if found.batches:
                 is_empty = False
                 left = max(0, left - len(found.batches))
-            reads.append(_partition_read(request, log, found, error))
+            reads.append(_partition_read(request, log, found, aborted, error))
         return reads
+
+    async def _aborted(
+        self, log: SharedLog, offset: int, batches: bytes | bytearray
+    ) -> Sequence[AbortedTransaction]:
+        """Return the aborted transactions of what was read from ``offset`` on.
+
+        There must be none too many.
+
+        Raises ``StorageUnavailable``.
+        """
+        if offset > log.last_aborted or not batches:
+            return ()
+        end_offset = max(header.next_offset for header in rb.iter_headers(batches))
+        try:
+            return await self._meta.aborted(log.log_id, offset, end_offset)
+        except MetaUnavailable as error:
+            raise _unavailable(error) from error
 
     async def _plan(self, requests: Sequence[PartitionFetch], max_bytes: int) -> dict[int, Sequence[RunRead]]:
         """Return the runs for each request, by its index, that has records to read."""
@@ -131,7 +151,7 @@ class SharedReader:
         by_id: dict[int, SharedLog] = {}
         for index, request in enumerate(requests):
             log = self._logs.get(request.topic_partition)
-            if log is None or not log.log_start_offset <= request.offset < log.next_offset:
+            if log is None or not log.log_start_offset <= request.offset < _end_of(log, request):
                 continue
             size = max(min(request.max_bytes, max_bytes), _PLAN_BYTES_MIN)
             recent = log.recent_runs(request.offset, size, self._clock.monotonic_ms())
@@ -157,16 +177,23 @@ class SharedReader:
         return found.runs
 
     async def _read_log(
-        self, log: SharedLog, offset: int, runs: Sequence[RunRead], max_bytes: int, *, at_least_one: bool
+        self,
+        log: SharedLog,
+        offset: int,
+        runs: Sequence[RunRead],
+        max_bytes: int,
+        *,
+        end: int,
+        at_least_one: bool,
     ) -> _Batches:
-        """Read runs; plan them once more if an object is gone.
+        """Read runs up to the offset ``end``; plan them once more if an object is gone.
 
         Raises:
             OffsetOutOfRange: the records were deleted meanwhile.
             CorruptLog, StorageUnavailable: see there.
         """
         try:
-            return await self._read_runs(log, offset, runs, max_bytes, at_least_one=at_least_one)
+            return await self._read_runs(log, offset, runs, max_bytes, end=end, at_least_one=at_least_one)
         except ObjectNotFound:
             log.forget_runs()
         try:
@@ -174,18 +201,27 @@ class SharedReader:
             runs = self._planned(log, found.get(log.log_id))
             if offset < log.log_start_offset:
                 raise _out_of_range(log, offset)
-            return await self._read_runs(log, offset, runs, max_bytes, at_least_one=at_least_one)
+            return await self._read_runs(log, offset, runs, max_bytes, end=end, at_least_one=at_least_one)
         except MetaUnavailable as error:
             raise _unavailable(error) from error
         except ObjectNotFound as error:
             raise corrupt_run(runs[0], 0, f"object {error.key} does not exist", offset) from error
 
     async def _read_runs(
-        self, log: SharedLog, offset: int, runs: Sequence[RunRead], max_bytes: int, *, at_least_one: bool
+        self,
+        log: SharedLog,
+        offset: int,
+        runs: Sequence[RunRead],
+        max_bytes: int,
+        *,
+        end: int,
+        at_least_one: bool,
     ) -> _Batches:
         batches: bytearray | None = None
         empty, holes_until = b"", 0
         for run in runs:
+            if run.base_offset >= end:
+                break
             if run.base_offset > offset:
                 if batches is None and run.base_offset > max(offset, log.log_start_offset):
                     raise corrupt_run(run, 0, "a run before it is missing", offset)
@@ -199,6 +235,7 @@ class SharedReader:
                 run,
                 offset,
                 left,
+                end=end,
                 at_least_one=at_least_one and not batches,
                 skip_empty=not batches,
             )
@@ -216,7 +253,7 @@ class SharedReader:
         return _Batches(b"" if batches is None else batches, holes_until)
 
     async def _read_run(
-        self, run: RunRead, offset: int, max_bytes: int, *, at_least_one: bool, skip_empty: bool
+        self, run: RunRead, offset: int, max_bytes: int, *, end: int, at_least_one: bool, skip_empty: bool
     ) -> _RunPart:
         """Return batches of one run, and whether they reach its end.
 
@@ -239,6 +276,7 @@ class SharedReader:
                     data,
                     base_offset,
                     from_offset=offset,
+                    end_offset=end,
                     max_bytes=max_bytes - len(batches),
                     at_least_one=at_least_one and not batches,
                     skip_empty=skip_empty and not batches,
@@ -306,7 +344,11 @@ class SharedReader:
     async def _search(self, log: SharedLog, run: RunRead, timestamp_ms: int) -> tuple[int, int] | None:
         offset = max(run.base_offset, log.log_start_offset)
         while offset <= run.last_offset:
-            batches = (await self._read_log(log, offset, [run], _SEARCH_BYTES, at_least_one=True)).batches
+            batches = (
+                await self._read_log(
+                    log, offset, [run], _SEARCH_BYTES, end=run.last_offset + 1, at_least_one=True
+                )
+            ).batches
             budget = WorkBudget()
             for header in rb.iter_headers(batches):
                 offset = header.next_offset
@@ -333,12 +375,20 @@ def _cut(
     base_offset: int,
     *,
     from_offset: int,
+    end_offset: int,
     max_bytes: int,
     at_least_one: bool,
     skip_empty: bool,
 ) -> Cut:
     if not run.cleaned_until:
-        return cut(data, base_offset, from_offset=from_offset, max_bytes=max_bytes, at_least_one=at_least_one)
+        return cut(
+            data,
+            base_offset,
+            from_offset=from_offset,
+            end_offset=end_offset,
+            max_bytes=max_bytes,
+            at_least_one=at_least_one,
+        )
     return cut_cleaned(
         data,
         base_offset,
@@ -350,7 +400,11 @@ def _cut(
 
 
 def _partition_read(
-    request: PartitionFetch, log: SharedLog | None, found: _Batches, error: SteleError | None
+    request: PartitionFetch,
+    log: SharedLog | None,
+    found: _Batches,
+    aborted: Sequence[AbortedTransaction],
+    error: SteleError | None,
 ) -> PartitionRead:
     if log is None:
         return PartitionRead(topic=request.topic, partition=request.partition, error=error)
@@ -359,12 +413,18 @@ def _partition_read(
         partition=request.partition,
         error=error,
         high_watermark=log.next_offset,
-        last_stable_offset=log.next_offset,
+        last_stable_offset=log.last_stable_offset,
         log_start_offset=log.log_start_offset,
-        aborted=() if request.isolation is IsolationLevel.READ_COMMITTED else None,
+        aborted=aborted if request.isolation is IsolationLevel.READ_COMMITTED else None,
         batches=found.batches,
         holes_until=found.holes_until,
     )
+
+
+def _end_of(log: SharedLog, request: PartitionFetch) -> int:
+    """Return where a read ends."""
+    is_committed = request.isolation is IsolationLevel.READ_COMMITTED
+    return log.last_stable_offset if is_committed else log.next_offset
 
 
 def _out_of_range(log: SharedLog, offset: int) -> OffsetOutOfRange:

@@ -54,8 +54,18 @@ class Cut(NamedTuple):
     empty: bytes = b""
 
 
-def cut(data: Buffer, base_offset: int, *, from_offset: int, max_bytes: int, at_least_one: bool) -> Cut:
+def cut(
+    data: Buffer,
+    base_offset: int,
+    *,
+    from_offset: int,
+    end_offset: int | None = None,
+    max_bytes: int,
+    at_least_one: bool,
+) -> Cut:
     """Return the batches from ``from_offset`` on within ``max_bytes``, with offsets.
+
+    None begins at or after ``end_offset``.
 
     ``data`` begins with the batch of ``base_offset``. With ``at_least_one`` the first batch may be larger.
 
@@ -65,6 +75,8 @@ def cut(data: Buffer, base_offset: int, *, from_offset: int, max_bytes: int, at_
     batches = bytearray()
     position, end = 0, len(data)
     while position < end:
+        if end_offset is not None and base_offset >= end_offset:
+            return Cut(batches, base_offset, position, 0)
         if end - position < rb.HEADER_BYTES:
             return Cut(batches, base_offset, position, rb.HEADER_BYTES)
         size, next_offset = _measure(data, position, base_offset)

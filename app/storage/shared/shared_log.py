@@ -32,6 +32,16 @@ RECENT_MS = 60_000
 _RECENT_COMPACTED_MS = 5_000
 
 
+class Progress(NamedTuple):
+    """How a log has moved.
+
+    ``is_in_transaction``: a transaction is open at its end, or was.
+    """
+
+    is_in_transaction: bool
+    is_stable_moved: bool
+
+
 class _Recent(NamedTuple):
     run: RunRead
     noted_ms: int
@@ -48,22 +58,26 @@ class SharedLog:
         self.log_start_offset = row.log_start
         self.next_offset = row.next_offset
         self.size_bytes = row.size_bytes
+        self.last_stable_offset = row.last_stable
+        self.last_aborted = row.last_aborted
         self.is_dropped = False
         # See ``LogEngine.compacted_until``: that of all runs that this broker has planned to read.
         self.compacted_until = 0
+        # What readers were told of: the last stable offset and the end.
+        self._told = (self.last_stable_offset, self.next_offset)
         self._recent: deque[_Recent] = deque(maxlen=_RECENT_RUNS)
 
-    def update(self, row: LogRow) -> bool:
-        """Take over what the metadata says; return whether the end moved.
+    def update(self, row: LogRow) -> None:
+        """Take over what the metadata says.
 
         Answers may come in another order than the metadata gave them, so older ones change nothing.
         """
-        has_grown = row.next_offset > self.next_offset
         if row.next_offset >= self.next_offset and row.log_start >= self.log_start_offset:
             self.size_bytes = row.size_bytes
         self.next_offset = max(self.next_offset, row.next_offset)
         self.log_start_offset = max(self.log_start_offset, row.log_start)
-        return has_grown
+        self.last_stable_offset = max(self.last_stable_offset, row.last_stable)
+        self.last_aborted = max(self.last_aborted, row.last_aborted)
 
     def note_cleaned(self, runs: Sequence[RunRead]) -> None:
         """Note up to where the passes looked that wrote these runs.
@@ -73,6 +87,22 @@ class SharedLog:
         for run in runs:
             self.compacted_until = max(self.compacted_until, run.cleaned_until)
 
+    @property
+    def has_news(self) -> bool:
+        """Return whether the end or the last stable offset has moved.
+
+        Since readers were told.
+        """
+        return self._told != (self.last_stable_offset, self.next_offset)
+
+    def tell(self) -> Progress:
+        """Return what has moved since the last call."""
+        (stable, end), self._told = self._told, (self.last_stable_offset, self.next_offset)
+        return Progress(
+            is_in_transaction=stable != end or self.last_stable_offset != self.next_offset,
+            is_stable_moved=stable != self.last_stable_offset,
+        )
+
     def state(self) -> LogState:
         """Return the state.
 
@@ -80,7 +110,7 @@ class SharedLog:
         """
         return LogState(
             log_start_offset=self.log_start_offset,
-            last_stable_offset=self.next_offset,
+            last_stable_offset=self.last_stable_offset,
             high_watermark=self.next_offset,
             log_end_offset=self.next_offset,
             leader_epoch=LEADER_EPOCH,

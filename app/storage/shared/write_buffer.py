@@ -17,6 +17,8 @@ import crc32c
 from stele.wire.record_batch import NO_TIMESTAMP, BatchHeader
 
 from ..engine import AppendTicket
+from ..transactional_produce import TransactionalProduce
+from .meta import PartitionId, RunWrite, TransactionClaim
 from .object_format import Buffer, ObjectRun, SequenceExtent, footer_bytes, header_bytes
 from .shared_log import SharedLog
 
@@ -29,7 +31,7 @@ class QueuedAppend:
     """One append that waits for its commit.
 
     ``position`` is that of its first batch in the object, once it is packed. ``future`` ends when the
-    append is committed, or with the error that prevents it.
+    append is committed, or with the error that prevents it. ``is_abort``: it is the marker of an abort.
     """
 
     log: SharedLog
@@ -38,6 +40,9 @@ class QueuedAppend:
     ticket: AppendTicket
     future: asyncio.Future[None]
     log_append_time_ms: int
+    needs_state: bool = False
+    is_abort: bool = False
+    transaction: TransactionalProduce | None = None
     position: int = -1
 
     @property
@@ -84,17 +89,24 @@ class Rotation:
                 append.position = position
                 parts.append(append.batches)
                 position += append.size
-            runs.append(_run_of(log, appends, start, position - start))
+            written = [(append.batches, append.headers) for append in appends]
+            runs.append(object_run(log.partition_id, written, start, position - start))
         parts.append(footer_bytes(runs))
         return PackedObject(b"".join(parts), runs)
 
 
-def _run_of(log: SharedLog, appends: Sequence[QueuedAppend], position: int, length: int) -> ObjectRun:
+def object_run(
+    partition_id: PartitionId,
+    written: Sequence[tuple[Buffer, Sequence[BatchHeader]]],
+    position: int,
+    length: int,
+) -> ObjectRun:
+    """Return what the footer of an object says of the batches of one partition."""
     crc, offsets, newest_ms = 0, 0, NO_TIMESTAMP
     sequences: list[SequenceExtent] = []
-    for append in appends:
-        crc = crc32c.crc32c(append.batches, crc)
-        for header in append.headers:
+    for batches, headers in written:
+        crc = crc32c.crc32c(batches, crc)
+        for header in headers:
             if header.has_producer_id:
                 sequences.append(
                     SequenceExtent(
@@ -108,14 +120,39 @@ def _run_of(log: SharedLog, appends: Sequence[QueuedAppend], position: int, leng
             offsets += header.last_offset_delta + 1
             newest_ms = max(newest_ms, header.max_timestamp)
     return ObjectRun(
-        topic_id=log.partition_id.topic_id,
-        partition=log.partition_id.partition,
+        topic_id=partition_id.topic_id,
+        partition=partition_id.partition,
         position=position,
         length=length,
         offset_count=offsets,
         max_timestamp_ms=newest_ms,
         crc=crc,
         sequences=tuple(sequences),
+    )
+
+
+def run_write(log: SharedLog, appends: Sequence[QueuedAppend]) -> RunWrite:
+    """Return appends that follow each other in an object, as the metadata commit them."""
+    headers: list[BatchHeader] = []
+    aborts: set[int] = set()
+    needs_state: set[int] = set()
+    claims: dict[int, TransactionClaim] = {}
+    for append in appends:
+        # A batch of a producer, and so a marker, comes alone.
+        if append.is_abort:
+            aborts.add(len(headers))
+        if append.needs_state:
+            needs_state.add(len(headers))
+        if append.transaction is not None:
+            claims[len(headers)] = TransactionClaim(append.transaction, log.topic_partition)
+        headers += append.headers
+    return RunWrite(
+        log_id=log.log_id,
+        position=appends[0].position,
+        headers=headers,
+        aborts=frozenset(aborts),
+        needs_state=frozenset(needs_state),
+        claims=claims,
     )
 
 

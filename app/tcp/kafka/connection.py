@@ -394,7 +394,10 @@ class KafkaConnection(Connection[memoryview]):
         return self._delays
 
     def _charge_of(self, client_id: str) -> DirectCharge | None:
-        """Return what charges a request of a short way that begins now; None without quotas."""
+        """Return what charges a request of a short way that begins now.
+
+        None without quotas.
+        """
         is_active = self._listener.broker.quotas.is_active
         return DirectCharge(self._quota_delays(), client_id) if is_active else None
 

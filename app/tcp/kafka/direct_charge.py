@@ -1,4 +1,6 @@
-"""Charge a request of a short way to quotas, as ``throttling`` charges one of the generic way.
+"""Charge a request of a short way to quotas.
+
+``throttling`` does so for requests of the generic way.
 
 A produce is answered with the wait that it causes. A fetch of a client that has to wait is left to the generic way,
 which answers it without records.
@@ -50,7 +52,10 @@ class DirectCharge:
         return self.finished()
 
     def finished(self) -> int:
-        """Charge the time of the request; return its client's wait in ms, for the response."""
+        """Charge the time of the request.
+
+        Return its client's wait in ms, for the response.
+        """
         if self._seconds is None:
             return self._delay_ms
         return max(self._delay_ms, self._delays.charge_time(self._client, self._seconds))

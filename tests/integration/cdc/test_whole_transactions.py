@@ -90,7 +90,6 @@ def count_of(pg: PostgresServer, table: str) -> int:
     return count
 
 
-@pytest.mark.one_broker("shared storage has no transactions yet")
 def test_a_connector_keeps_its_mode_until_it_is_changed_and_no_change_is_lost_or_stored_twice(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:

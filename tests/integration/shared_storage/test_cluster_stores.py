@@ -28,10 +28,12 @@ from app.cluster.group_store import (
     DeleteOffset,
     DeleteOwner,
     DeleteTopicOffsets,
+    EndPendingOffsets,
     GroupRecord,
     MemberRecord,
     OffsetRecord,
     OwnerRecord,
+    PendingOffset,
     StoreChange,
     StoredGroups,
 )
@@ -47,6 +49,7 @@ from app.cluster.sqlite import SqliteCatalog
 from app.cluster.sqlite_acls import SqliteAclStore
 from app.cluster.sqlite_credentials import SqliteCredentialStore
 from app.cluster.sqlite_groups import SqliteGroupStore
+from app.cluster.transaction_store import DeleteTransaction
 from app.errors import CoordinatorFenced, InvalidRequest, StorageUnavailable
 from app.postgres.pool import connection_string
 from app.postgres.session import PostgresSession
@@ -405,14 +408,62 @@ def test_only_the_holder_of_the_lease_writes_groups(session: PostgresSession) ->
         stores[0].write([offset("g", 0, 2, UUID(int=7))])
     assert (fenced.value.epoch, fenced.value.current_epoch) == (1, 2)
     with pytest.raises(InvalidRequest, match="shared storage"):
-        stores[1].write([_unsupported()])
+        # Transactional ids belong to no shard.
+        stores[1].write([DeleteTransaction(transactional_id="t")])
     assert [record.offset for record in stores[1].open().offsets] == [1]
 
 
-def _unsupported() -> StoreChange:
-    from app.cluster.group_store import EndPendingOffsets
+def test_pending_offsets_are_stored_while_their_transaction_is_open_and_settled_when_it_has_ended(
+    server: PostgresServer, session: PostgresSession, schema: str
+) -> None:
+    member, membership = member_of(1), PostgresMembership(session)
+    assert membership.register(member)
+    assert membership.acquire(lease_of_group("g"), member) == 1
+    store = PostgresGroupStore(session, shard=shard_of("g"), incarnation=member.incarnation)
+    store.take(1)
 
-    return EndPendingOffsets(producer_id=7, is_committed=True)
+    def begin_id(producer_id: int) -> None:
+        server.run(
+            f"INSERT INTO {schema}.transactional_ids VALUES ('t{producer_id}', {producer_id}, 0, -1, -1, 1000, 'Ongoing',"
+            " 0, 0, '[]', '[]')"
+        )
+
+    def end(producer_id: int, outcome: str) -> None:
+        server.run(
+            f"UPDATE {schema}.transactional_ids SET state = 'Empty', epoch = 1 WHERE producer_id = {producer_id}"
+        )
+        server.run(
+            f"UPDATE {schema}.group_pending_offsets SET outcome = {outcome} WHERE producer_id = {producer_id}"
+        )
+
+    def staged(producer_id: int, partition: int, position: int) -> PendingOffset:
+        record = offset("g", partition, position, UUID(int=7))
+        return PendingOffset(producer_id=producer_id, producer_epoch=0, record=record)
+
+    for producer_id in (1, 2, 3):
+        begin_id(producer_id)
+    store.write([staged(1, 0, 10), staged(2, 0, 20), staged(2, 1, 21), staged(3, 2, 30), staged(4, 3, 40)])
+    # That of producer 4 belongs to no transaction.
+    assert {pending.producer_id for pending in store.open().pending} == {1, 2, 3}
+    asked = [(1, 0), (2, 0), (3, 0), (4, 0)]
+    assert store.ended_producers(asked) == [(4, False)]
+    end(2, "true")
+    end(3, "false")
+    # What comes after the end is in no transaction.
+    store.write([staged(2, 4, 50)])
+    assert sorted(store.ended_producers(asked)) == [(2, True), (3, False), (4, False)]
+    store.write([EndPendingOffsets(producer_id=2, is_committed=True)])
+    store.write([EndPendingOffsets(producer_id=3, is_committed=False)])
+    stored = store.open()
+    # The offset that producer 1 wrote before for the same partition can no longer win.
+    assert [(record.partition, record.offset) for record in stored.offsets] == [(0, 20), (1, 21)]
+    assert stored.pending == []
+    # A plain commit drops what is pending in its partition, and so does a deletion.
+    store.write([staged(1, 0, 60), staged(1, 1, 61), staged(1, 2, 62)])
+    store.write([offset("g", 0, 70, UUID(int=7)), DeleteOffset(group="g", topic="orders", partition=1)])
+    assert [pending.record.partition for pending in store.open().pending] == [2]
+    store.write([DeleteGroup(group="g")])
+    assert (store.open().offsets, store.open().pending) == ([], [])
 
 
 # ── membership ──

@@ -24,8 +24,6 @@ from stele.spark.transactions import (
     commit_unit,
 )
 
-pytestmark = pytest.mark.one_broker("shared storage has no transactions yet")
-
 NOW_MS = 1_795_000_000_000
 PARTITIONS = 2
 TASKS = 3
@@ -213,6 +211,7 @@ def test_a_micro_batch_that_was_begun_without_transactions_is_refused(
     assert contents(client, topics[0]) == sorted([*all_of(unit), b"before"])
 
 
+@pytest.mark.one_broker("shared storage has no topics in memory")
 def test_a_topic_in_memory_is_refused(options: WriteOptions, client: Client, topic: str) -> None:
     client.create_topic(topic, partitions=PARTITIONS, configs={"stele.storage": "memory"})
     with opened(options, unit_of(topic), 0) as writer, pytest.raises(InvalidRequestError, match="in memory"):

@@ -36,7 +36,7 @@ DAY_S = 86_400
 
 async def ended(bench: TransactionBench, transactional_id: str = "t") -> None:
     """Wait until no transaction is ending."""
-    while bench.transactions.describe(transactional_id).state.is_preparing:  # noqa: ASYNC110 - simulated time
+    while (await bench.transactions.describe(transactional_id)).state.is_preparing:  # noqa: ASYNC110 - simulated time
         await asyncio.sleep(0.01)
 
 
@@ -105,7 +105,7 @@ async def test_one_wrong_partition_adds_none(tmp_path: Path) -> None:
         results = await bench.transactions.add_partitions("t", producer, [right, wrong])
         assert isinstance(results[right], OperationNotAttempted)
         assert isinstance(results[wrong], error)
-        assert bench.transactions.describe("t").state is TransactionState.EMPTY
+        assert (await bench.transactions.describe("t")).state is TransactionState.EMPTY
     await bench.close()
 
 
@@ -146,7 +146,7 @@ async def test_requests_of_unknown_ids_and_producers_are_refused(tmp_path: Path)
     with pytest.raises(UnknownProducerMapping):
         bench.produce(stranger, 0, b"a")
     with pytest.raises(TransactionalIdNotFound):
-        bench.transactions.describe("t")
+        await bench.transactions.describe("t")
     producer = await bench.begin()
     with pytest.raises(UnknownProducerMapping):
         await bench.end(stranger)
@@ -166,10 +166,10 @@ async def test_a_transaction_that_takes_too_long_is_aborted_and_fenced(tmp_path:
     bench.produce(producer, 0, b"a")
     await bench.commit_offset(producer, 5)
     await asyncio.sleep(TIMEOUT_MS / 1000 - 1)
-    assert bench.transactions.describe("t").state is TransactionState.ONGOING
+    assert (await bench.transactions.describe("t")).state is TransactionState.ONGOING
     assert bench.transactions.counts.oldest_ms >= TIMEOUT_MS - 1001
     await asyncio.sleep(12)
-    assert bench.transactions.describe("t").state is TransactionState.COMPLETE_ABORT
+    assert (await bench.transactions.describe("t")).state is TransactionState.COMPLETE_ABORT
     assert bench.stable_offsets()[0] == (2, 2)
     with pytest.raises(ProducerFenced):
         bench.produce(producer, 0, b"late", sequence=1)
@@ -199,14 +199,14 @@ async def test_unused_ids_expire_and_open_transactions_do_not(tmp_path: Path) ->
     transaction.timeout_ms = 30 * DAY_S * 1000
     bench.produce(producer, 0, b"a")
     await asyncio.sleep(6.9 * DAY_S)
-    assert [listing.transactional_id for listing in bench.transactions.list()] == ["t", "unused"]
+    assert [listing.transactional_id for listing in (await bench.transactions.list())] == ["t", "unused"]
     await asyncio.sleep(0.2 * DAY_S)
-    assert [listing.transactional_id for listing in bench.transactions.list()] == ["t"]
+    assert [listing.transactional_id for listing in (await bench.transactions.list())] == ["t"]
     with pytest.raises(UnknownProducerMapping):
         await bench.end(unused, transactional_id="unused")
     await bench.close()
     await bench.open()
-    assert [listing.transactional_id for listing in bench.transactions.list()] == ["t"]
+    assert [listing.transactional_id for listing in (await bench.transactions.list())] == ["t"]
     again = await bench.begin("unused")
     assert again.producer_id != unused.producer_id
     await bench.close()
@@ -221,7 +221,7 @@ async def test_a_topic_may_be_deleted_while_a_transaction_is_open(tmp_path: Path
     bench.produce(producer, 0, b"lost", topic="other")
     bench.produce(producer, 0, b"kept")
     await bench.broker.delete_topic("other")
-    assert bench.transactions.describe("t").partitions == [TopicPartition("orders", 0)]
+    assert (await bench.transactions.describe("t")).partitions == [TopicPartition("orders", 0)]
     await bench.end(producer)
     assert await bench.committed_values() == {b"kept"}
     await bench.close()
@@ -255,7 +255,7 @@ async def test_an_open_transaction_survives_a_restart_and_can_be_committed(tmp_p
     await bench.close()
     await bench.open()
     for transactional_id in ("implicit", "explicit"):
-        assert bench.transactions.describe(transactional_id).state is TransactionState.ONGOING
+        assert (await bench.transactions.describe(transactional_id)).state is TransactionState.ONGOING
     assert await bench.committed_values() == set()
     bench.produce(implicit, 0, b"c", sequence=1, transactional_id="implicit", adds=False)
     await bench.end(implicit, transactional_id="implicit")
@@ -297,12 +297,12 @@ async def test_a_store_that_fails_leaves_the_transaction_open(tmp_path: Path) ->
     with pytest.raises(GroupStoreFailed):
         await bench.begin("another")
     store.write = write  # type: ignore[method-assign]
-    description = bench.transactions.describe("t")
+    description = await bench.transactions.describe("t")
     assert (description.state, description.producer_epoch) == (TransactionState.ONGOING, 0)
     assert await bench.committed_values() == set()
     await bench.end(producer)
     assert await bench.committed_values() == {b"a"}
-    assert [listing.transactional_id for listing in bench.transactions.list()] == ["t"]
+    assert [listing.transactional_id for listing in (await bench.transactions.list())] == ["t"]
     await bench.close()
 
 
@@ -316,7 +316,7 @@ async def test_markers_that_find_no_room_are_appended_later(tmp_path: Path) -> N
     bench.files.fail(Fault(kinds=("write",), call=2, errno=28, times=1))
     with pytest.raises(StorageFull):
         await bench.end(producer)
-    description = bench.transactions.describe("t")
+    description = await bench.transactions.describe("t")
     assert description.state is TransactionState.PREPARE_COMMIT
     assert description.partitions == [TopicPartition("orders", 1)]
     with pytest.raises(ConcurrentTransactions):
@@ -332,7 +332,7 @@ async def test_describe_and_list(tmp_path: Path) -> None:
     bench = await TransactionBench(tmp_path).open()
     first, second = await bench.begin("a"), await bench.begin("b")
     bench.produce(second, 1, b"x", transactional_id="b")
-    idle, busy = bench.transactions.describe("a"), bench.transactions.describe("b")
+    idle, busy = (await bench.transactions.describe("a")), (await bench.transactions.describe("b"))
     assert (idle.state, idle.started_at_ms, list(idle.partitions)) == (
         TransactionState.EMPTY,
         NOT_STARTED,
@@ -345,17 +345,25 @@ async def test_describe_and_list(tmp_path: Path) -> None:
     )
     await asyncio.sleep(5)
 
-    def ids(**filters: object) -> str:
-        return "".join(one.transactional_id for one in bench.transactions.list(**filters))  # type: ignore[arg-type]
+    async def ids(**filters: object) -> str:
+        return "".join(one.transactional_id for one in (await bench.transactions.list(**filters)))  # type: ignore[arg-type]
 
-    assert ids() == "ab"
-    assert (ids(states=["Ongoing"]), ids(states=["Empty", "Nonsense"]), ids(states=["Nonsense"])) == (
+    assert await ids() == "ab"
+    assert (
+        await ids(states=["Ongoing"]),
+        await ids(states=["Empty", "Nonsense"]),
+        await ids(states=["Nonsense"]),
+    ) == (
         "b",
         "a",
         "",
     )
-    assert (ids(producer_ids=[first.producer_id]), ids(producer_ids=[77])) == ("a", "")
-    assert (ids(min_duration_ms=4999), ids(min_duration_ms=5000), ids(min_duration_ms=0)) == ("b", "", "b")
+    assert (await ids(producer_ids=[first.producer_id]), await ids(producer_ids=[77])) == ("a", "")
+    assert (
+        await ids(min_duration_ms=4999),
+        await ids(min_duration_ms=5000),
+        await ids(min_duration_ms=0),
+    ) == ("b", "", "b")
     await bench.close()
 
 

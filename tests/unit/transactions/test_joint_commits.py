@@ -40,7 +40,7 @@ async def written(bench: TransactionBench, *ids: str) -> list[Member]:
 async def commit(bench: TransactionBench, members: list[Member], prefix: str | None = None) -> list[object]:
     commits = bench.transactions.joint_commits
     ids = {member.transactional_id for member in members}
-    abandoned = [] if prefix is None else commits.open_ids(prefix, besides=ids)
+    abandoned = [] if prefix is None else await commits.open_ids(prefix, besides=ids)
     return list(await commits.commit(members, abandoned=abandoned))
 
 
@@ -66,7 +66,7 @@ async def test_one_that_cannot_be_committed_keeps_the_others_open(tmp_path: Path
     # Another producer begins: the transaction of the first is aborted, and then the first is fenced.
     with pytest.raises(ConcurrentTransactions):
         await bench.begin("job/2")
-    while bench.transactions.describe("job/2").state.is_preparing:  # noqa: ASYNC110 - simulated time
+    while (await bench.transactions.describe("job/2")).state.is_preparing:  # noqa: ASYNC110 - simulated time
         await asyncio.sleep(0.01)
     await bench.end(await bench.begin("job/2"), commit=False, transactional_id="job/2")
     for refused, error in (
@@ -79,7 +79,7 @@ async def test_one_that_cannot_be_committed_keeps_the_others_open(tmp_path: Path
         with pytest.raises(error):
             await commit(bench, refused)
         assert await bench.committed_values() == set()
-        states = {bench.transactions.describe(name).state for name in ("job/0", "job/1")}
+        states = {(await bench.transactions.describe(name)).state for name in ("job/0", "job/1")}
         assert states == {TransactionState.ONGOING}
     await commit(bench, members[:2])
     assert await bench.committed_values() == {b"job/0", b"job/1"}
@@ -96,7 +96,7 @@ async def test_what_else_is_open_under_the_prefix_is_aborted(tmp_path: Path) -> 
     others = await written(bench, "jobs", "other")
     await commit(bench, members[:2], prefix="job/")
     assert await bench.committed_values() == {b"job/0", b"job/1"}
-    assert bench.transactions.describe("job/2").state is TransactionState.COMPLETE_ABORT
+    assert (await bench.transactions.describe("job/2")).state is TransactionState.COMPLETE_ABORT
     with pytest.raises(InvalidTransactionState):
         await bench.end(members[2].producer, transactional_id="job/2")
     await commit(bench, others)

@@ -12,7 +12,7 @@ from ....groups.services import GroupServices
 from ....security.authorizer import Access
 from ....security.forwarding import ForwardedClient
 from ....security.policy import ListenerSecurity
-from ....transactions.coordinator import TransactionCoordinator
+from ....transactions.service import TransactionService
 from ...deferred_response import DeferredResponse
 from ...response_queue import Buffers
 
@@ -45,7 +45,7 @@ class BinaryListener:
 
     broker: Broker
     groups: GroupServices
-    transactions: TransactionCoordinator
+    transactions: TransactionService
     host: str
     port: int
     security: ListenerSecurity = field(default_factory=lambda: ListenerSecurity(listener="binary"))

@@ -10,7 +10,7 @@ from ....groups.consumer_protocol import AssignedPartition
 from ....groups.messages import LeavingMember, ManagedJoin, OffsetToCommit
 from ....groups.ownership import Claimant
 from ...response_queue import Buffers
-from .context import Answer, BinaryListener
+from .context import BinaryListener
 
 
 async def join_group(listener: BinaryListener, request: m.JoinGroupRequest) -> Buffers:
@@ -81,11 +81,11 @@ async def commit(listener: BinaryListener, request: m.CommitRequest) -> Buffers:
     return m.CommitResponse().encode()
 
 
-def committed(listener: BinaryListener, request: m.CommittedRequest) -> Answer:
+async def committed(listener: BinaryListener, request: m.CommittedRequest) -> Buffers:
     listener.broker.log_state(request.topic, request.partition)
-    (position,) = listener.groups.of(request.group).coordinator.committed(
-        request.group, [(request.topic, request.partition)]
-    )
+    coordinator = listener.groups.of(request.group).coordinator
+    await coordinator.settle_ended(request.group)
+    (position,) = coordinator.committed(request.group, [(request.topic, request.partition)])
     return m.CommittedResponse(offset=position.offset, metadata=position.metadata).encode()
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from stele.wire import messages as m
 
 from ....broker.produce import Acks
-from ....broker.transaction_gate import TransactionalProduce
 from ....errors import RequestTimedOut
+from ....storage.transactional_produce import TransactionalProduce
 from ...deferred_response import DeferredResponse
 from ...response_queue import Buffers
 from .context import Answer, BinaryListener

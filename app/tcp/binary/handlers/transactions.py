@@ -40,7 +40,7 @@ async def commit_transactions(listener: BinaryListener, request: m.CommitTransac
     ]
     commits, prefix = listener.transactions.joint_commits, request.abandoned_prefix
     ids = {member.transactional_id for member in members}
-    abandoned = [] if prefix is None else commits.open_ids(prefix, besides=ids)
+    abandoned = [] if prefix is None else await commits.open_ids(prefix, besides=ids)
     if listener.access is not None:
         for transactional_id in abandoned:
             listener.access.require(WRITE_TRANSACTIONAL_ID, transactional_id)

@@ -144,6 +144,7 @@ async def offset_fetch(context: Context, request: OffsetFetchRequest) -> OffsetF
             await budget.visit()
         return OffsetFetchResponse(groups=groups)
     try:
+        await context.coordinator(request.group_id).settle_ended(request.group_id)
         offsets_of = _offsets_of(context, request)
     except SteleError as error:
         return _refused(request, error_code_of(error))
@@ -233,6 +234,7 @@ async def _fetch_or_refuse(
         if context.version >= _FIRST_WITH_MEMBER_EPOCHS:
             consumers = context.coordinator(group.group_id).consumers
             consumers.check_fetch(group.group_id, group.member_id, group.member_epoch)
+        await context.coordinator(group.group_id).settle_ended(group.group_id)
         offsets_of = _group_offsets(context, request, group)
     except SteleError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code_of(error))

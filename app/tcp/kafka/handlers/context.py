@@ -18,7 +18,7 @@ from ....groups.services import GroupServices
 from ....security.authorizer import Access
 from ....security.policy import ListenerSecurity
 from ....security.principal import ANONYMOUS, Principal
-from ....transactions.coordinator import TransactionCoordinator
+from ....transactions.service import TransactionService
 from ...deferred_response import DeferredResponse
 from ...errors import error_code_of
 from ..fetch_sessions import FetchSessionCache
@@ -37,7 +37,7 @@ class KafkaListener:
 
     broker: Broker
     groups: GroupServices
-    transactions: TransactionCoordinator
+    transactions: TransactionService
     host: str
     port: int
     fetch_sessions: FetchSessionCache
@@ -90,7 +90,7 @@ class Context:
         return self.listener.groups.of(group).coordinator
 
     @property
-    def transactions(self) -> TransactionCoordinator:
+    def transactions(self) -> TransactionService:
         return self.listener.transactions
 
 

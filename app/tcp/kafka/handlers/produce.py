@@ -20,7 +20,6 @@ from stele.wire.schema import Records
 from ....broker.broker import Broker
 from ....broker.produce import Acks, PendingProduce
 from ....broker.topics import INTERNAL_TOPICS
-from ....broker.transaction_gate import TransactionalProduce
 from ....errors import (
     InternalTopic,
     InvalidBatch,
@@ -32,6 +31,7 @@ from ....errors import (
     UnknownPartition,
     UnsupportedCompression,
 )
+from ....storage.transactional_produce import TransactionalProduce
 from ...deferred_response import DeferredResponse
 from ..message_set import InvalidMessageSet, up_convert
 from ..schemas.produce import (

@@ -46,17 +46,17 @@ async def describe_transactions(
     budget = WorkBudget()
     described: list[DescribedTransaction] = []
     for transactional_id in dict.fromkeys(request.transactional_ids):
-        state = _describe(context, transactional_id)
+        state = await _describe(context, transactional_id)
         described.append(state)
         await budget.visit(1 + sum(len(topic.partitions) for topic in state.topics))
     return DescribeTransactionsResponse(transaction_states=described)
 
 
-def _describe(context: Context, transactional_id: str) -> DescribedTransaction:
+async def _describe(context: Context, transactional_id: str) -> DescribedTransaction:
     try:
         if not transactional_id:
             raise InvalidRequest("a transactional id must not be empty")
-        found = context.transactions.describe(transactional_id)
+        found = await context.transactions.describe(transactional_id)
     except SteleError as error:
         return DescribedTransaction(
             error_code=error_code_of(error),
@@ -100,7 +100,7 @@ async def list_transactions(
     if request.state_filters and not known:
         return _listed(ErrorCode.NONE, (), unknown)
     try:
-        found = context.transactions.list(
+        found = await context.transactions.list(
             states=known,
             producer_ids=frozenset(request.producer_id_filters),
             min_duration_ms=max(_NONE, request.duration_filter),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stele.wire.error_codes import ErrorCode
 
-from ....broker.transaction_gate import TransactionalProduce
+from ....storage.transactional_produce import TransactionalProduce
 from ..schemas.produce import ProduceRequest
 
 _FIRST_WITH_ABORTABLE = 11

@@ -104,7 +104,7 @@ async def _add(
     try:
         _check_id(transaction.transactional_id)
         if transaction.verify_only:
-            results = _verify(context, transaction, partitions)
+            results = await _verify(context, transaction, partitions)
         else:
             producer = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
             results = await context.transactions.add_partitions(
@@ -115,13 +115,13 @@ async def _add(
     return _added(context, transaction.topics, results)
 
 
-def _verify(
+async def _verify(
     context: Context, transaction: AddPartitionsToTxnTransaction, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, SteleError | None]:
     """Return per partition whether it is in the producer's ongoing transaction."""
     transactional_id, producer_id = transaction.transactional_id, transaction.producer_id
     try:
-        known = context.transactions.describe(transactional_id)
+        known = await context.transactions.describe(transactional_id)
     except TransactionalIdNotFound:
         raise UnknownProducerMapping(transactional_id, producer_id=producer_id) from None
     if known.producer_id != producer_id:

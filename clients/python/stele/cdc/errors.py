@@ -7,10 +7,6 @@ class CdcError(Exception):
     """A permanent failure; the message says how to fix it."""
 
 
-class TransactionsRefused(CdcError):
-    """The broker serves no transactions, for instance because its storage is shared."""
-
-
 class Interrupted(Exception):
     """PostgreSQL is unavailable or the connection broke; the run is retried."""
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ..client import Client
-from ..errors import InvalidRequestError, ProducerStateError, SteleClientError
+from ..errors import ProducerStateError, SteleClientError
 from ..operations.base import Operation
 from ..operations.transactional import EndTransaction, InitTransactions
 from ..producing.last_record import last_committed_value
 from ..transport.base import retry_pause_s
-from .errors import TransactionsRefused, TransactionTimedOut
+from .errors import TransactionTimedOut
 from .events import Position
 
 T = TypeVar("T")
@@ -42,7 +42,6 @@ class LogTransaction:
         """Fence earlier runs, and abort what they left open.
 
         Raises:
-            TransactionsRefused: the broker serves none.
             SteleClientError: the broker is down, or does not allow a timeout this long.
         """
         self.transactional_id = transactional_id
@@ -51,12 +50,9 @@ class LogTransaction:
         self._patience_s = patience_s
         self._pause = pause
         self._opened_s: float | None = None
-        try:
-            self.producer = self._call(
-                InitTransactions(transactional_id=transactional_id, timeout_ms=int(timeout_s * 1000))
-            )
-        except InvalidRequestError as error:
-            raise TransactionsRefused(f"{error} (--transactions off)") from error
+        self.producer = self._call(
+            InitTransactions(transactional_id=transactional_id, timeout_ms=int(timeout_s * 1000))
+        )
 
     @property
     def is_open(self) -> bool:

@@ -90,7 +90,6 @@ class LogWriter:
         without transactions.
 
         Raises:
-            TransactionsRefused: the broker serves none.
             SteleClientError: the broker is down, or a newer version has begun.
         """
         self.buffered_bytes = 0

@@ -15,7 +15,7 @@ from . import state as state_of
 from .connection import translated
 from .context import RunContext
 from .copies import Copies
-from .errors import CdcError, Interrupted, Stopped, TransactionsRefused
+from .errors import CdcError, Interrupted, Stopped
 from .feedback import CONFIRM_S, Feedback
 from .log_writer import LogWriter
 from .notation import lsn_text, quoted_name
@@ -70,18 +70,9 @@ class Run:
         is_transactional = options.is_transactional(
             is_new=state.origin is None, was_transactional=was_transactional
         )
-        try:
-            self._writer = self._begin_writer(
-                origin, is_transactional=is_transactional, was_transactional=was_transactional
-            )
-        except TransactionsRefused as refused:
-            if options.transactions == "on" or was_transactional:
-                raise
-            logger.warning("writing without transactions: %s", refused)
-            is_transactional = False
-            self._writer = self._begin_writer(
-                origin, is_transactional=False, was_transactional=was_transactional
-            )
+        self._writer = self._begin_writer(
+            origin, is_transactional=is_transactional, was_transactional=was_transactional
+        )
         # Earlier runs cannot change it any more.
         state = state_of.load(client, options.state_topic)
         notebook = state_of.Notebook(self._writer, options.state_topic)

@@ -1,0 +1,66 @@
+"""What is checked in requests before anything is stored, by each coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..broker.broker import Broker
+from ..errors import (
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    OperationNotAttempted,
+    SteleError,
+    UnknownPartition,
+)
+from ..storage.topic_partition import TopicPartition
+from .transaction import Transaction
+
+# Each is stored with every change of its transaction. Programs use one.
+GROUPS_OF_TRANSACTION_MAX = 1000
+
+
+def check_timeout(transactional_id: str, timeout_ms: int, *, limit: int) -> None:
+    """Raises ``InvalidTransactionTimeout``."""
+    if not 0 < timeout_ms <= limit:
+        raise InvalidTransactionTimeout(transactional_id, timeout_ms, limit=limit)
+
+
+def check_groups(transaction: Transaction, group: str) -> None:
+    """Raises ``InvalidRequest``: the transaction has too many groups."""
+    if len(transaction.groups) >= GROUPS_OF_TRANSACTION_MAX and group not in transaction.groups:
+        raise InvalidRequest(
+            f"the transaction commits offsets of {GROUPS_OF_TRANSACTION_MAX} groups already, which is the limit"
+        )
+
+
+def refused_partitions(
+    broker: Broker, partitions: Sequence[TopicPartition]
+) -> Mapping[TopicPartition, SteleError]:
+    """Return an error for each partition if one cannot be in a transaction.
+
+    Otherwise nothing. The error is what is wrong with a partition, ``OperationNotAttempted`` for the others.
+    """
+    errors = {
+        partition: error for partition in partitions if (error := _error_of(broker, partition)) is not None
+    }
+    if not errors:
+        return {}
+    return {
+        partition: errors.get(partition) or OperationNotAttempted(f"adding partition {partition}")
+        for partition in partitions
+    }
+
+
+def _error_of(broker: Broker, topic_partition: TopicPartition) -> SteleError | None:
+    name, partition = topic_partition
+    try:
+        topic = broker.topic(name)
+        if not 0 <= partition < topic.partitions:
+            raise UnknownPartition(name, partition, partitions=topic.partitions)
+        if topic.config.storage == "memory":
+            raise InvalidRequest(
+                f"topic {name!r} is in memory, so it cannot be in a transaction; use a topic on disk"
+            )
+    except SteleError as error:
+        return error
+    return None

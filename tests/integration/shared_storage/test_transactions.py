@@ -1,0 +1,280 @@
+"""Transactions with several brokers: any broker serves any request, and a killed one takes nothing with it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from typing import Any
+
+import httpx
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from load.postgres_server import PostgresServer
+from tests.support.brokers import Brokers, run_brokers
+
+Json = dict[str, Any]
+
+_names = count(1)
+
+
+@pytest.fixture(scope="module")
+def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    with run_brokers(tmp_path_factory.mktemp("brokers"), server.dsn, 3) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(brokers: Brokers) -> str:
+    name = f"topic-{next(_names)}"
+    call(brokers, 1, "PUT", f"/v1/topics/{name}", json={"partitions": 2})
+    return name
+
+
+def call(brokers: Brokers, number: int, method: str, path: str, **request: Any) -> Any:
+    answer = httpx.request(method, brokers[number].http_url + path, timeout=60, **request)
+    assert answer.is_success, answer.text
+    return answer.json() if answer.content else None
+
+
+def begin(brokers: Brokers, number: int, name: str, **params: int) -> dict[str, str]:
+    begun = call(brokers, number, "POST", f"/v1/transactions/{name}/begin", params=params)
+    return {"Producer-Id": str(begun["producer_id"]), "Producer-Epoch": str(begun["producer_epoch"])}
+
+
+def write(
+    brokers: Brokers, number: int, name: str, producer: dict[str, str], topic: str, *values: str
+) -> None:
+    records = [{"topic": topic, "partition": at % 2, "value": value} for at, value in enumerate(values)]
+    call(
+        brokers,
+        number,
+        "POST",
+        f"/v1/transactions/{name}/records",
+        json={"records": records},
+        headers=producer,
+    )
+
+
+def values(brokers: Brokers, number: int, topic: str) -> list[str]:
+    """Return what readers of committed records get at a broker, by partition."""
+    return [
+        record["value"]
+        for partition in (0, 1)
+        for record in call(
+            brokers, number, "GET", f"/v1/topics/{topic}/partitions/{partition}/records", params={"offset": 0}
+        )["records"]
+    ]
+
+
+def committed(brokers: Brokers, number: int, group: str) -> list[int]:
+    return [part["committed"] for part in call(brokers, number, "GET", f"/v1/groups/{group}")["partitions"]]
+
+
+def test_each_request_of_a_transaction_goes_to_another_broker(brokers: Brokers, topic: str) -> None:
+    producer = begin(brokers, 1, "wanders")
+    write(brokers, 2, "wanders", producer, topic, "a", "b")
+    write(brokers, 3, "wanders", producer, topic, "c")
+    assert [values(brokers, number, topic) for number in (1, 2, 3)] == [[], [], []]
+    described = [call(brokers, number, "GET", "/v1/transactions/wanders") for number in (1, 2, 3)]
+    assert {one["state"] for one in described} == {"Ongoing"}
+    assert all([part["first_offset"] for part in one["partitions"]] == [0, 0] for one in described)
+    ended = call(brokers, 1, "POST", "/v1/transactions/wanders/commit", headers=producer)
+    # A repetition at another broker is answered as the first.
+    assert call(brokers, 2, "POST", "/v1/transactions/wanders/commit", headers=producer) == ended
+    assert [values(brokers, number, topic) for number in (1, 2, 3)] == [["a", "c", "b"]] * 3
+    assert call(brokers, 3, "GET", "/v1/open-transactions")["transactions"] == []
+
+
+def test_what_is_aborted_is_read_nowhere(brokers: Brokers, topic: str) -> None:
+    producer = begin(brokers, 1, "changes-its-mind")
+    write(brokers, 2, "changes-its-mind", producer, topic, "wrong", "wrong")
+    following = call(brokers, 3, "POST", "/v1/transactions/changes-its-mind/abort", headers=producer)
+    producer["Producer-Epoch"] = str(following["producer_epoch"])
+    write(brokers, 1, "changes-its-mind", producer, topic, "right")
+    call(brokers, 2, "POST", "/v1/transactions/changes-its-mind/commit", headers=producer)
+    assert [values(brokers, number, topic) for number in (1, 2, 3)] == [["right"]] * 3
+
+
+def test_a_second_producer_fences_the_first_at_every_broker(brokers: Brokers, topic: str) -> None:
+    first = begin(brokers, 1, "shared-id")
+    write(brokers, 1, "shared-id", first, topic, "of the first")
+    second = begin(brokers, 2, "shared-id")
+    records = {"records": [{"topic": topic, "partition": 0, "value": "late"}]}
+    for number in (1, 2, 3):
+        for path, document in (("records", records), ("commit", None), ("abort", None)):
+            answer = httpx.post(
+                f"{brokers[number].http_url}/v1/transactions/shared-id/{path}", headers=first, json=document
+            )
+            assert answer.status_code == 409, (path, answer.text)
+    write(brokers, 3, "shared-id", second, topic, "of the second")
+    call(brokers, 1, "POST", "/v1/transactions/shared-id/commit", headers=second)
+    assert values(brokers, 3, topic) == ["of the second"]
+
+
+def test_committed_offsets_are_those_of_the_last_answered_commit_at_every_broker(
+    brokers: Brokers, topic: str
+) -> None:
+    # They have different coordinators.
+    brokers.settle()
+    names = [f"{topic}-readers-{number}" for number in range(30)]
+    groups = list({brokers.coordinator(name): name for name in names}.values())
+    assert len(groups) == len(brokers.processes)
+    producer = begin(brokers, 1, "offsets")
+    for round_number in range(1, 4):
+        write(brokers, 2, "offsets", producer, topic, f"made of {round_number}")
+        offsets = [
+            {"group": group, "topic": topic, "partition": 0, "offset": round_number} for group in groups
+        ]
+        call(
+            brokers, 1, "POST", "/v1/transactions/offsets/settle", json={"offsets": offsets}, headers=producer
+        )
+        if round_number > 1:
+            assert committed(brokers, 3, groups[0]) == [round_number - 1]
+        ended = call(
+            brokers, 1 + round_number % 3, "POST", "/v1/transactions/offsets/commit", headers=producer
+        )
+        producer["Producer-Epoch"] = str(ended["producer_epoch"])
+        for number, group in enumerate(groups):
+            assert committed(brokers, 1 + number % 3, group) == [round_number]
+
+
+def test_a_request_with_an_idempotency_key_is_committed_once_whichever_broker_gets_it(
+    brokers: Brokers, topic: str
+) -> None:
+    body = {"records": [{"topic": topic, "partition": 0, "value": "once"}]}
+    headers = {"Idempotency-Key": f"{topic}-key"}
+
+    def send(number: int) -> httpx.Response:
+        return httpx.post(
+            f"{brokers[number].http_url}/v1/transactions", json=body, headers=headers, timeout=60
+        )
+
+    with ThreadPoolExecutor(6) as threads:
+        answers = list(threads.map(send, [1, 2, 3, 1, 2, 3]))
+    # Those at the same time as the first may be asked to come again.
+    assert {answer.status_code for answer in answers} <= {200, 409}
+    repeated = [send(number) for number in (1, 2, 3)]
+    assert [answer.status_code for answer in repeated] == [200] * 3
+    assert {answer.headers.get("Idempotent-Replayed") for answer in repeated} == {"true"}
+    assert len({answer.content for answer in [*repeated, *answers] if answer.status_code == 200}) == 1
+    assert values(brokers, 2, topic) == ["once"]
+
+
+def test_a_transaction_that_takes_too_long_is_aborted_without_the_broker_that_began_it(
+    brokers: Brokers, topic: str
+) -> None:
+    producer = begin(brokers, 1, "sleeps", timeout_ms=1)
+    write(brokers, 2, "sleeps", producer, topic, "too late")
+    while call(brokers, 3, "GET", "/v1/transactions/sleeps")["state"] == "Ongoing":
+        # A request that waits for nothing but the database.
+        pass
+    answer = httpx.post(f"{brokers[1].http_url}/v1/transactions/sleeps/commit", headers=producer)
+    assert answer.status_code == 409, answer.text
+    assert values(brokers, 1, topic) == []
+
+
+def test_records_that_race_with_the_end_are_in_the_transaction_or_refused(
+    brokers: Brokers, topic: str
+) -> None:
+    """Another client of the same producer writes while it commits: no batch slips in behind the marker."""
+    producer = begin(brokers, 1, "races")
+    accepted: list[str] = []
+    stop = threading.Event()
+
+    def keep_writing() -> None:
+        for number in count():
+            value = f"{producer['Producer-Epoch']}-{number}"
+            answer = httpx.post(
+                f"{brokers[2].http_url}/v1/transactions/races/records",
+                headers=dict(producer),
+                json={"records": [{"topic": topic, "partition": 0, "value": value}]},
+                timeout=60,
+            )
+            if answer.is_success:
+                accepted.append(value)
+            if stop.is_set():
+                return
+
+    with ThreadPoolExecutor(1) as threads:
+        writing = threads.submit(keep_writing)
+        ends = 0
+        while ends < 10:
+            answer = httpx.post(
+                f"{brokers[1 + ends % 3].http_url}/v1/transactions/races/commit", headers=producer, timeout=60
+            )
+            if answer.is_success:
+                producer["Producer-Epoch"] = str(answer.json()["producer_epoch"])
+                ends += 1
+            else:
+                # Nothing was written since the last end.
+                assert answer.status_code == 409, answer.text
+        stop.set()
+        writing.result()
+    last = httpx.post(f"{brokers[3].http_url}/v1/transactions/races/commit", headers=producer, timeout=60)
+    assert last.status_code in (200, 409)
+    assert values(brokers, 1, topic) == accepted
+    assert call(brokers, 2, "GET", "/v1/open-transactions")["transactions"] == []
+
+
+def kafka_producer(brokers: Brokers, name: str) -> Producer:
+    producer = Producer(
+        {
+            "bootstrap.servers": brokers.kafka_bootstrap,
+            "transactional.id": name,
+            "reconnect.backoff.max.ms": 200,
+        }
+    )
+    producer.init_transactions(60)
+    return producer
+
+
+def retried(step: Any, *arguments: Any) -> None:
+    """Do a step of a transaction as the documentation of the client says."""
+    while True:
+        try:
+            step(*arguments)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+        else:
+            return
+
+
+def test_a_kafka_producer_commits_although_its_broker_is_killed(brokers: Brokers) -> None:
+    topic, group = "survives", "survivors"
+    bootstrap = brokers.kafka_bootstrap
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, num_partitions=6)])[topic].result(60)
+    producer = kafka_producer(brokers, "survivor")
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest"})
+    for number in range(4):
+        producer.begin_transaction()
+        for at in range(12):
+            producer.produce(topic, f"{number}-{at}".encode(), partition=at % 6)
+        producer.flush(60)
+        if number == 1:
+            brokers[2].kill()
+        retried(
+            producer.send_offsets_to_transaction,
+            [TopicPartition(topic, 0, number)],
+            consumer.consumer_group_metadata(),
+            60,
+        )
+        if number % 2:
+            retried(producer.commit_transaction, 60)
+        else:
+            retried(producer.abort_transaction, 60)
+    (stored,) = consumer.committed([TopicPartition(topic, 0)], timeout=60)
+    assert stored.offset == 3
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(6)])
+    read: list[bytes | None] = []
+    while len(read) < 24:
+        read += [message.value() for message in consumer.consume(24, 1) if message.error() is None]
+    expected = [f"{number}-{at}".encode() for number in (1, 3) for at in range(12)]
+    assert sorted(read, key=str) == sorted(expected, key=str)
+    consumer.close()
