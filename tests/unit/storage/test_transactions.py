@@ -12,7 +12,7 @@ import pytest
 from tests.support.histories import PARTS, replay_history, run_history, seeds_of_part
 from tests.support.log_transactions import LogTransactionHistory
 
-SEEDS = 200
+SEEDS = 100
 LONG_SEEDS = 10_000
 
 

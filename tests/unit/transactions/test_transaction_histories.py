@@ -25,7 +25,7 @@ from tests.support.histories import (
 
 pytestmark = pytest.mark.usefixtures("without_logs")
 
-SEEDS = 40
+SEEDS = 20
 LONG_SEEDS = 2000
 
 
