@@ -23,11 +23,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import httpx
 from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
+from stele.testing import run_broker
 
 from .apache_kafka import VERSION, KafkaUnavailable
 from .bench_kafka_throughput import (
@@ -47,11 +49,14 @@ from .bench_kafka_throughput import (
 )
 from .broker_process import running_broker
 from .measure import Comparison, in_turn, report
+from .postgres_server import PostgresServer, find_bin
 
 RECORDS = (1, 10, 100)
 PARTITIONS = (1, 6)
 RECORD_BYTES = 100
 GOAL = 1.0
+# Two round trips to PostgreSQL and its sync, in place of one sync of files.
+SHARED_GOAL = 0.2
 HTTP_GOAL = 0.5
 PRODUCERS = 8
 FILLED_AT_ONCE = 1000
@@ -227,6 +232,42 @@ def _isolation_levels(subject: Subject, topic: str, scale: Scale, committed: int
     )
 
 
+# ── shared storage ──
+
+
+def measure_shared(scale: Scale) -> None:
+    """Transactions of a broker with shared storage (``inline``) beside those of a broker on its own.
+
+    PostgreSQL runs on the same machine, with fsync.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="stele-") as temporary,
+        PostgresServer(find_bin(), wal_level="replica") as server,
+        running_broker("--log-level", "warning") as alone,
+        run_broker(
+            Path(temporary) / "data",
+            environment={"STELE_STORAGE": "shared", "STELE_POSTGRES_URL": server.dsn},
+        ) as shared,
+    ):
+        subjects = [_Running("Stele", one.kafka_bootstrap, one.pid) for one in (shared, alone)]
+        for producers in (1, PRODUCERS):
+
+            def rate(subject: Subject, count: int = producers) -> float:
+                return transactions_per_s(
+                    subject, partitions=6, records=10, seconds=scale.seconds, producers=count
+                )
+
+            for subject in subjects:
+                rate(subject)
+            report(
+                f"shared storage: 10 records, 6 partitions, {producers} producer{'s' * (producers > 1)}",
+                in_turn(partial(rate, subjects[0]), partial(rate, subjects[1]), rounds=scale.rounds),
+                unit="transactions/s",
+                yardstick="Stele on its own",
+                goal=SHARED_GOAL,
+            )
+
+
 # ── HTTP ──
 
 
@@ -293,12 +334,20 @@ class _Running:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Transactions of Stele beside those of Apache Kafka.")
     parser.add_argument("--quick", action="store_true", help="less of everything: to see that it works")
-    parser.add_argument("--only", choices=["stele", "kafka"], help="rates of one of them, without ratios")
+    parser.add_argument(
+        "--only",
+        choices=["stele", "kafka", "shared"],
+        help="rates of one of them, without ratios; shared: shared storage beside a broker on its own",
+    )
     parser.add_argument("--rounds", type=int, help=f"instead of {FULL.rounds}")
     options = parser.parse_args()
     scale = QUICK if options.quick else FULL
     scale = replace(scale, rounds=options.rounds or scale.rounds)
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    if options.only in (None, "shared"):
+        measure_shared(scale)
+    if options.only == "shared":
+        return
     if options.only != "kafka":
         measure_http(scale)
     kinds: dict[str, type[SteleSubject | KafkaSubject]] = {"stele": SteleSubject, "kafka": KafkaSubject}
