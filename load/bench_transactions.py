@@ -236,7 +236,7 @@ def _isolation_levels(subject: Subject, topic: str, scale: Scale, committed: int
 
 
 def measure_shared(scale: Scale) -> None:
-    """Transactions of a broker with shared storage (``inline``) beside those of a broker on its own.
+    """Compare transactions with shared storage (``inline``) with one broker's.
 
     PostgreSQL runs on the same machine, with fsync.
     """
