@@ -154,6 +154,24 @@ MUTANTS = (
         f"{_STORAGE}/test_checkpoint.py",
     ),
     Mutant(
+        "app/storage/log_manager.py",
+        "await self._log_dir.in_thread(syncs.sync, unsynced)",
+        "pass",
+        f"{_STORAGE}/test_recovery_syncs.py",
+    ),
+    Mutant(
+        "app/storage/log_loader.py",
+        "self._unsynced.append(segment.path)",
+        "pass",
+        f"{_STORAGE}/test_recovery_syncs.py",
+    ),
+    Mutant(
+        "app/storage/files.py",
+        "if path.stat().st_dev != self._device]",
+        "if False]",
+        f"{_STORAGE}/test_recovery_syncs.py",
+    ),
+    Mutant(
         "app/storage/memory_log.py",
         "self.log_start_offset = max(self.log_start_offset, oldest.next_offset)",
         "self.log_start_offset = max(self.log_start_offset, oldest.base_offset)",
