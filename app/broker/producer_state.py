@@ -142,6 +142,11 @@ class ProducerStates:
             if (state := self._producers[producer_id])
         ]
 
+    def last_uses(self, producer_ids: Mapping[int, object]) -> dict[int, int]:
+        """Return when the last batch arrived of those of ``producer_ids`` that are known, in ms."""
+        known = self._producers.keys() & producer_ids.keys()
+        return {producer_id: self._producers[producer_id].timestamp_ms for producer_id in known}
+
     # ── checks ──
 
     def check(self, header: BatchHeader, *, needs_state: bool = False) -> StoredBatch | None:

@@ -9,22 +9,26 @@ expires the state of producers that stopped writing.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 
 from stele.wire.control_record import EndTransactionMarker
 
 from ..clock import Clock, PatientClock
-from ..cluster.catalog import NamedProducer
-from ..errors import BrokerClosing, InvalidRequest
+from ..cluster.catalog import USE_STORED_MS, NamedProducer
+from ..errors import BrokerClosing, InvalidRequest, StorageUnavailable
 from ..settings import Settings
 from ..storage.topic_partition import TopicPartition
 from .catalog_thread import CatalogThread
 from .producer_state import OpenTransaction, ProducerStates
 
+logger = logging.getLogger(__name__)
+
 # Ids are taken from the catalog in blocks: one synced transaction serves many producers.
 _PRODUCER_ID_BLOCK = 1000
-# Longer than any job is left unfinished. A name takes some hundred bytes, and jobs keep making new ones.
-_NAMED_PRODUCERS_KEPT_MS = 30 * 24 * 3_600_000
+# 30 days after the last use, which is longer than any job is left unfinished. A name takes some hundred bytes, and
+# jobs keep making new ones. What the catalog knows of the last use may be older than it was.
+_NAMED_PRODUCERS_KEPT_MS = 30 * 24 * 3_600_000 + USE_STORED_MS
 PRODUCER_NAME_CHARACTERS_MAX = 500
 PRODUCER_VERSION_MAX = 2**63 - 1
 
@@ -63,12 +67,31 @@ class Producers:
         clock = PatientClock(self._clock)
         while True:
             await asyncio.sleep(self._expiration_check_interval_ms / 1000)
-            before_ms = clock.now_ms() - self._expiration_ms
+            now_ms = clock.now_ms()
+            try:
+                await self._forget_named(now_ms)
+            except StorageUnavailable as error:
+                logger.warning("named producers that are no longer used are kept for now: %s", error)
             for states in self._states.values():
-                states.expire(before_ms)
-            kept_ms = max(_NAMED_PRODUCERS_KEPT_MS, 2 * self._expiration_ms)
-            named_before_ms = clock.now_ms() - kept_ms
-            await self._catalog.run(lambda catalog: catalog.forget_named_producers(named_before_ms))  # noqa: B023 (awaited at once)
+                states.expire(now_ms - self._expiration_ms)
+
+    async def _forget_named(self, now_ms: int) -> None:
+        """Forget names that are no longer used.
+
+        Partitions must still know what they are about to forget: it tells of the last use.
+        """
+        last_uses: dict[int, int] = {}
+        for states in self._states.values():
+            for producer_id, used_ms in states.last_uses(self._named_epochs).items():
+                last_uses[producer_id] = max(used_ms, last_uses.get(producer_id, 0))
+        kept_ms = max(_NAMED_PRODUCERS_KEPT_MS, 2 * self._expiration_ms)
+        forgotten = await self._catalog.run(
+            lambda catalog: catalog.forget_named_producers(
+                now_ms=now_ms, kept_ms=kept_ms, last_uses=last_uses
+            )
+        )
+        for producer_id in forgotten:
+            self._named_epochs.pop(producer_id, None)
 
     # ── partitions ──
 

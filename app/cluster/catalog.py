@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
+# The last use of a named producer is stored so often at most: not with each batch.
+USE_STORED_MS = 24 * 3_600_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRecord:
@@ -91,8 +94,13 @@ class Catalog(Protocol):
         """Return the epoch of every named producer, by producer id."""
         ...
 
-    def forget_named_producers(self, before_ms: int) -> None:
-        """Delete named producers whose current version began before ``before_ms``."""
+    def forget_named_producers(self, *, now_ms: int, kept_ms: int, last_uses: Mapping[int, int]) -> list[int]:
+        """Delete named producers whose last use was more than ``kept_ms`` ago; return their producer ids.
+
+        A use is the beginning of a version, or a batch. ``last_uses`` has the time of the last batch, by
+        producer id, of those that partitions still know. It is stored once it is ``USE_STORED_MS`` newer than
+        what is stored. A catalog that brokers share takes last uses and the time from its database instead.
+        """
         ...
 
     def close(self) -> None: ...

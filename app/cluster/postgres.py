@@ -23,6 +23,17 @@ _T = TypeVar("_T")
 # A batch stores the epoch as a signed 16-bit number.
 _EPOCH_MAX = 2**15 - 1
 
+_NOW_MS = "(extract(epoch FROM now()) * 1000)::bigint"
+# Partitions forget a producer a day after its last batch (by default), and note when that was.
+_IS_UNUSED = f"""
+    n.begun_at_ms < {_NOW_MS} - %(kept_ms)s
+    AND NOT EXISTS (SELECT FROM producer_state p WHERE p.producer_id = n.producer_id)
+    AND NOT EXISTS (
+        SELECT FROM named_producer_uses u WHERE u.producer_id = n.producer_id
+        AND u.used_at >= now() - make_interval(secs => %(kept_ms)s / 1000.0)
+    )
+"""
+
 
 class ChangeKind(StrEnum):
     """What a version counts the changes of; the table ``changes`` has a row for each."""
@@ -197,9 +208,11 @@ class PostgresCatalog:
         key = name.encode()
 
         def work(connection: Connection) -> NamedProducer:
+            # Times are those of the database; the caller gets them by its own clock.
             row = connection.execute(
-                "SELECT version, producer_id, epoch, begun_at_ms FROM named_producers WHERE name = %s FOR UPDATE",
-                (key,),
+                f"SELECT version, producer_id, epoch, %s - {_NOW_MS} + begun_at_ms FROM named_producers"
+                " WHERE name = %s FOR UPDATE",
+                (now_ms, key),
             ).fetchone()
             producer_id, epoch = fresh_id, 0
             if row is not None:
@@ -216,14 +229,14 @@ class PostgresCatalog:
                 if last_epoch < _EPOCH_MAX:
                     producer_id, epoch = last_id, last_epoch + 1
                 connection.execute(
-                    "UPDATE named_producers SET version = %s, producer_id = %s, epoch = %s, begun_at_ms = %s"
+                    f"UPDATE named_producers SET version = %s, producer_id = %s, epoch = %s, begun_at_ms = {_NOW_MS}"
                     " WHERE name = %s",
-                    (version, producer_id, epoch, now_ms, key),
+                    (version, producer_id, epoch, key),
                 )
             elif (
                 connection.execute(
-                    "INSERT INTO named_producers VALUES (%s, %s, %s, %s, %s) ON CONFLICT (name) DO NOTHING",
-                    (key, version, producer_id, epoch, now_ms),
+                    f"INSERT INTO named_producers VALUES (%s, %s, %s, %s, {_NOW_MS}) ON CONFLICT (name) DO NOTHING",
+                    (key, version, producer_id, epoch),
                 ).rowcount
                 == 0
             ):
@@ -246,12 +259,24 @@ class PostgresCatalog:
         )
         return dict(rows)
 
-    def forget_named_producers(self, before_ms: int) -> None:
-        self._run(
-            lambda connection: connection.execute(
-                "DELETE FROM named_producers WHERE begun_at_ms < %s", (before_ms,)
+    def forget_named_producers(self, *, now_ms: int, kept_ms: int, last_uses: Mapping[int, int]) -> list[int]:
+        def work(connection: Connection) -> list[int]:
+            # A name that is locked is being used. The second statement sees what was committed before the lock.
+            idle = connection.execute(
+                f"SELECT name FROM named_producers n WHERE {_IS_UNUSED} ORDER BY producer_id FOR UPDATE SKIP LOCKED",
+                {"kept_ms": kept_ms},
+            ).fetchall()
+            forgotten = connection.execute(
+                f"DELETE FROM named_producers n WHERE name = ANY (%(names)s) AND {_IS_UNUSED} RETURNING producer_id",
+                {"kept_ms": kept_ms, "names": [name for (name,) in idle]},
+            ).fetchall()
+            connection.execute(
+                "DELETE FROM named_producer_uses u WHERE NOT EXISTS"
+                " (SELECT FROM named_producers n WHERE n.producer_id = u.producer_id)"
             )
-        )
+            return [producer_id for (producer_id,) in forgotten]
+
+        return self._run(work)
 
     def close(self) -> None:
         """Leave the session open: users and access rules share it."""

@@ -98,6 +98,11 @@ def _catalog_rows(path: Path) -> tuple[list[tuple[str, str]], list[_Statement]]:
                     for p in catalog.named_producers()
                 ],
             ),
+            # When they were used last is not known to the shared catalog: they count as used now.
+            (
+                "INSERT INTO named_producer_uses VALUES (%s, now()) ON CONFLICT DO NOTHING",
+                [(p.producer_id,) for p in catalog.named_producers()],
+            ),
             (
                 "INSERT INTO scram_credentials VALUES (%s, %s, %s, %s, %s, %s)",
                 [

@@ -6,11 +6,11 @@ import base64
 import json
 import sqlite3
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from .catalog import ConfigRecord, NamedProducer, TopicRecord
+from .catalog import USE_STORED_MS, ConfigRecord, NamedProducer, TopicRecord
 
 # One script per schema version, in order; user_version counts those that were applied.
 _MIGRATIONS = (
@@ -70,6 +70,11 @@ _MIGRATIONS = (
         permission INTEGER NOT NULL,
         PRIMARY KEY (resource_type, pattern_type, resource_name, principal, host, operation, permission)
     ) WITHOUT ROWID;
+    """,
+    # When those of earlier releases were used last is not known: they count as used now.
+    """
+    ALTER TABLE named_producers ADD COLUMN used_at_ms INTEGER NOT NULL DEFAULT 0;
+    UPDATE named_producers SET used_at_ms = 1000 * CAST(strftime('%s', 'now') AS INTEGER);
     """,
 )
 
@@ -212,8 +217,8 @@ class SqliteCatalog:
                 if last_epoch < _EPOCH_MAX:
                     producer_id, epoch = last_id, last_epoch + 1
             database.execute(
-                "INSERT OR REPLACE INTO named_producers VALUES (?, ?, ?, ?, ?)",
-                (name, version, producer_id, epoch, now_ms),
+                "INSERT OR REPLACE INTO named_producers VALUES (?, ?, ?, ?, ?, ?)",
+                (name, version, producer_id, epoch, now_ms, now_ms),
             )
         return NamedProducer(
             name=name,
@@ -245,9 +250,22 @@ class SqliteCatalog:
         with self._transaction() as database:
             return dict(database.execute("SELECT producer_id, epoch FROM named_producers").fetchall())
 
-    def forget_named_producers(self, before_ms: int) -> None:
+    def forget_named_producers(self, *, now_ms: int, kept_ms: int, last_uses: Mapping[int, int]) -> list[int]:
+        used: list[tuple[int, str]] = []
+        forgotten: dict[str, int] = {}
         with self._transaction() as database:
-            database.execute("DELETE FROM named_producers WHERE begun_at_ms < ?", (before_ms,))
+            rows = database.execute("SELECT name, producer_id, used_at_ms FROM named_producers").fetchall()
+            for name, producer_id, stored_ms in rows:
+                used_ms = max(stored_ms, last_uses.get(producer_id, stored_ms))
+                if used_ms < now_ms - kept_ms:
+                    forgotten[name] = producer_id
+                elif used_ms - stored_ms >= USE_STORED_MS:
+                    used.append((used_ms, name))
+            database.executemany("UPDATE named_producers SET used_at_ms = ? WHERE name = ?", used)
+            database.executemany(
+                "DELETE FROM named_producers WHERE name = ?", [(name,) for name in forgotten]
+            )
+        return list(forgotten.values())
 
     def close(self) -> None:
         self._database.close()

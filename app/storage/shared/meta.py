@@ -459,6 +459,7 @@ class Meta(Protocol):
     async def expire_producers(self, idle_s: float) -> int:
         """Forget producers whose last batch is older, and that have no transaction open.
 
+        When those with a name were used last is noted, because their names are kept for longer.
         At most ``ROWS_MAX``. Return how many.
         """
         ...

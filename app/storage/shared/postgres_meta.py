@@ -141,6 +141,19 @@ _SWEEP = """
 """
 
 
+# Of named producers it notes when they were used last: their names are kept for longer than what is deleted here.
+_FORGET_PRODUCERS = """
+    WITH forgotten AS (DELETE FROM producer_state p {} RETURNING p.producer_id, p.last_at),
+    used AS (
+        INSERT INTO named_producer_uses AS u (producer_id, used_at)
+        SELECT f.producer_id, max(f.last_at) FROM forgotten f JOIN named_producers n USING (producer_id)
+        GROUP BY f.producer_id ORDER BY f.producer_id
+        ON CONFLICT (producer_id) DO UPDATE SET used_at = greatest(u.used_at, EXCLUDED.used_at)
+    )
+    SELECT count(*) FROM forgotten
+"""
+
+
 class _PlanOutdatedError(Exception):
     """The runs of a merge plan are not those of the log any more."""
 
@@ -207,16 +220,19 @@ class PostgresMeta(PostgresCleaning):
 
     async def expire_producers(self, idle_s: float) -> int:
         # A producer that writes meanwhile has a new last_at: the row is looked at again when its lock is free.
-        return await self._count(
-            "DELETE FROM producer_state p USING (SELECT log_id, producer_id FROM producer_state "
-            f"WHERE last_at <= {_AGO} AND NOT EXISTS (SELECT FROM open_transactions o "
-            "WHERE (o.log_id, o.producer_id) = (producer_state.log_id, producer_state.producer_id)) "
-            "LIMIT %s) AS old "
-            f"WHERE (p.log_id, p.producer_id) = (old.log_id, old.producer_id) AND p.last_at <= {_AGO}",
+        rows = await self._rows(
+            _FORGET_PRODUCERS.format(
+                "USING (SELECT log_id, producer_id FROM producer_state "
+                f"WHERE last_at <= {_AGO} AND NOT EXISTS (SELECT FROM open_transactions o "
+                "WHERE (o.log_id, o.producer_id) = (producer_state.log_id, producer_state.producer_id)) "
+                "LIMIT %s) AS old "
+                f"WHERE (p.log_id, p.producer_id) = (old.log_id, old.producer_id) AND p.last_at <= {_AGO}"
+            ),
             idle_s,
             ROWS_MAX,
             idle_s,
         )
+        return rows[0][0]
 
     # ── transactions ──
 
@@ -274,14 +290,8 @@ class PostgresMeta(PostgresCleaning):
                     connection.execute(_DELETE_OLDEST, (log_id, gone[-1].run.last_offset))
                 if len(runs) > len(gone):
                     return len(gone)
-                for table in (
-                    "producer_state",
-                    "open_transactions",
-                    "aborted_transactions",
-                    "upkeep",
-                    "cleaned_logs",
-                    "logs",
-                ):
+                connection.execute(_FORGET_PRODUCERS.format("WHERE log_id = %s"), (log_id,))
+                for table in ("open_transactions", "aborted_transactions", "upkeep", "cleaned_logs", "logs"):
                     connection.execute(f"DELETE FROM {table} WHERE log_id = %s", (log_id,))
                 return len(gone) + 1
 

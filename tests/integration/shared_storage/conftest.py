@@ -28,6 +28,7 @@ _SQL_MODULES = frozenset(
         "concurrent_upkeep",
         "inline_store",
         "meta_model",
+        "named_producers",
         "releases",
         "retention",
         "schema",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from app.cluster.catalog import Catalog
+from app.cluster.catalog import USE_STORED_MS, Catalog
 from app.cluster.sqlite import SqliteCatalog
 
 
@@ -53,21 +54,49 @@ def test_named_producers_survive_a_restart(tmp_path: Path) -> None:
     second.close()
 
 
+def forget(catalog: Catalog, before_ms: int, **last_uses: int) -> list[int]:
+    uses = {int(name.removeprefix("of_")): used_ms for name, used_ms in last_uses.items()}
+    return catalog.forget_named_producers(now_ms=before_ms + 10, kept_ms=10, last_uses=uses)
+
+
 def test_the_time_of_a_version_is_that_of_its_beginning_and_old_ones_are_forgotten(
     catalog: SqliteCatalog,
 ) -> None:
     begin(catalog, 5, fresh_id=1, now_ms=1_000)
     again = catalog.begin_producer_version("job", 5, fresh_id=2, now_ms=9_000)
     assert again.begun_at_ms == 1_000
-    catalog.forget_named_producers(1_000)
+    assert forget(catalog, 1_000) == []
     assert begin(catalog, 5, fresh_id=3)[3] is True
-    catalog.forget_named_producers(1_001)
+    assert forget(catalog, 1_001) == [1]
     assert begin(catalog, 5, fresh_id=4) == (5, 4, 0, False)
 
 
-def test_a_catalog_of_the_release_before_is_taken_over(tmp_path: Path) -> None:
-    import sqlite3
+def test_the_last_batch_counts_and_is_stored_when_it_is_a_day_newer(catalog: SqliteCatalog) -> None:
+    begin(catalog, 5, fresh_id=1, now_ms=1_000)
+    assert forget(catalog, 5_000, of_1=5_000) == []
+    # It was less than a day newer, so it was not stored.
+    later_ms = 1_000 + USE_STORED_MS
+    assert forget(catalog, 1_000) == []
+    assert forget(catalog, later_ms, of_1=later_ms) == []
+    assert forget(catalog, later_ms) == []
+    assert forget(catalog, later_ms + 1, of_2=later_ms + 1) == [1]
 
+
+def test_names_of_an_earlier_release_count_as_used_now(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    first = SqliteCatalog(path)
+    begin(first, 5, fresh_id=1, now_ms=1_000)
+    first.close()
+    database = sqlite3.connect(path)
+    database.executescript("ALTER TABLE named_producers DROP COLUMN used_at_ms; PRAGMA user_version = 5;")
+    database.close()
+    second = SqliteCatalog(path)
+    assert forget(second, 1_000_000_000_000) == []
+    assert begin(second, 5, fresh_id=2) == (5, 1, 0, True)
+    second.close()
+
+
+def test_a_catalog_of_the_release_before_is_taken_over(tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
     SqliteCatalog(path).close()
     database = sqlite3.connect(path)
