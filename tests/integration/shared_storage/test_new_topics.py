@@ -10,6 +10,7 @@ import pytest
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 
+from app.tcp.kafka.schemas import share_fetch
 from app.tcp.kafka.schemas.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -20,9 +21,10 @@ from app.tcp.kafka.schemas.describe_topic_partitions import DescribeTopicPartiti
 from app.tcp.kafka.schemas.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from app.tcp.kafka.schemas.metadata import MetadataRequest
 from load.postgres_server import PostgresServer
+from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer
 from tests.support.brokers import Brokers, run_brokers
-from tests.support.kafka_peer import KafkaPeer, create_topic, fetch, only_partition
+from tests.support.kafka_peer import KafkaPeer, create_topic, fetch, only_partition, produce
 
 # A broker learns of new topics four times a second by itself, which a test that asks once may just meet.
 _TIMES = 5
@@ -31,7 +33,9 @@ _names = count()
 
 @pytest.fixture(scope="module")
 def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with run_brokers(tmp_path_factory.mktemp("brokers"), server.dsn, 2) as running:
+    # A Produce must find a topic, not create it.
+    environment = {"STELE_AUTO_CREATE_TOPICS_ENABLE": "false"}
+    with run_brokers(tmp_path_factory.mktemp("brokers"), server.dsn, 2, environment=environment) as running:
         yield running
 
 
@@ -68,15 +72,86 @@ def delete_records(peer: KafkaPeer, name: str, topic_id: bytes) -> int:
     return peer.call(request, 2).topics[0].partitions[0].error_code
 
 
+def produce_by_name(peer: KafkaPeer, name: str, topic_id: bytes) -> int:
+    return only_partition(peer.call(produce(name, batch_of([b"x"])), 9)).error_code
+
+
+def produce_by_id(peer: KafkaPeer, name: str, topic_id: bytes) -> int:
+    return only_partition(peer.call(produce(topic_id, batch_of([b"x"])), 13)).error_code
+
+
 @pytest.mark.parametrize(
     "ask",
-    [fetch_by_name, fetch_by_id, list_offsets, describe_configs, describe_partitions, delete_records],
+    [
+        fetch_by_name,
+        fetch_by_id,
+        list_offsets,
+        describe_configs,
+        describe_partitions,
+        delete_records,
+        produce_by_name,
+        produce_by_id,
+    ],
 )
 def test_kafka_clients_find_it(brokers: Brokers, ask: Callable[[KafkaPeer, str, bytes], int]) -> None:
     with KafkaPeer(brokers[1]) as first, KafkaPeer(brokers[2]) as second:
         for _ in range(_TIMES):
             name = f"new-{next(_names)}"
             assert ask(second, name, create_topic(first, name)) == ErrorCode.NONE
+
+
+def test_produces_to_topics_that_do_not_exist_are_refused_and_those_after_them_keep_their_order(
+    brokers: Brokers,
+) -> None:
+    with KafkaPeer(brokers[1]) as first, KafkaPeer(brokers[2]) as second:
+        name = f"new-{next(_names)}"
+        create_topic(first, name)
+        for topic in ("missing", name, "missing", name):
+            second.post(produce(topic, batch_of([b"x"])), 9)
+        answers = [only_partition(second.next_answer()[1]) for _ in range(4)]
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [answer.error_code for answer in answers] == [unknown, 0, unknown, 0]
+    assert [answer.base_offset for answer in answers] == [-1, 0, -1, 1]
+
+
+def test_share_fetches_find_it(brokers: Brokers) -> None:
+    """The group is one of the queue over HTTP, because Kafka members cannot join with shared storage."""
+    group = next(name for name in map(str, count()) if brokers.coordinator(name) == 2)
+    with KafkaPeer(brokers[1]) as first, KafkaPeer(brokers[2]) as second:
+        for number in range(_TIMES):
+            name = f"new-{next(_names)}"
+            topic_id = create_topic(first, name)
+            if number == 0:
+                polled = httpx.post(
+                    f"{brokers[2].http_url}/v1/groups/{group}/share/poll", json={"topics": [name]}
+                )
+                assert polled.status_code == 200, polled.text
+                continue
+            request = share_fetch.ShareFetchRequest(
+                group_id=group,
+                member_id=f"member-{number}",
+                share_session_epoch=0,
+                max_wait_ms=0,
+                min_bytes=1,
+                max_bytes=1000,
+                max_records=10,
+                batch_size=10,
+                share_acquire_mode=0,
+                topics=[
+                    share_fetch.FetchTopic(
+                        topic_id=topic_id,
+                        partitions=[
+                            share_fetch.FetchPartition(partition_index=0, acknowledgement_batches=())
+                        ],
+                    )
+                ],
+                forgotten_topics_data=(),
+            )
+            answer = second.call(request, 2)
+            assert answer.error_code == ErrorCode.NONE, answer
+            assert ErrorCode.UNKNOWN_TOPIC_ID not in [
+                partition.error_code for topic in answer.responses for partition in topic.partitions
+            ]
 
 
 def binary_requests(name: str) -> list[m.Request]:

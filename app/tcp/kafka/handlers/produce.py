@@ -78,7 +78,12 @@ class _TopicParts:
 def produce(context: Context, request: ProduceRequest) -> Answer:
     missing = missing_topics(context.broker, request)
     converts = context.version < _FIRST_WITH_BATCHES and has_message_sets(request)
-    if missing or converts or must_wait_for_room(context.broker, request):
+    if (
+        missing
+        or converts
+        or must_look_for_topics(context.broker, request)
+        or must_wait_for_room(context.broker, request)
+    ):
         return _prepare_and_produce(context, request, missing, converts=converts)
     return _produce(context, request)
 
@@ -86,12 +91,13 @@ def produce(context: Context, request: ProduceRequest) -> Answer:
 def must_prepare(broker: Broker, request: ProduceRequest) -> bool:
     """Return whether no later request may begin before this one has been appended.
 
-    That is so if topics are created or records converted first, and while the produce
+    That is so if topics are created or looked for or records converted first, and while the produce
     queue is full; the connection is not read from while the queue is full.
     """
     return (
         has_message_sets(request)
         or bool(missing_topics(broker, request))
+        or must_look_for_topics(broker, request)
         or must_wait_for_room(broker, request)
     )
 
@@ -128,9 +134,22 @@ def missing_topics(broker: Broker, request: ProduceRequest) -> list[str]:
     ]
 
 
+def must_look_for_topics(broker: Broker, request: ProduceRequest) -> bool:
+    """Return whether another broker may have created a topic of ``request`` that is not known here."""
+    return broker.cluster.is_shared and not all(
+        broker.has_topic(topic.name) if topic.name else broker.topic_by_id(topic.topic_id)
+        for topic in request.topic_data
+    )
+
+
 async def _prepare_and_produce(
     context: Context, request: ProduceRequest, missing: Iterable[str], *, converts: bool
 ) -> Answer:
+    if must_look_for_topics(context.broker, request):
+        await context.broker.try_to_find_topics(
+            (topic.name for topic in request.topic_data if topic.name),
+            ids=(topic.topic_id for topic in request.topic_data if not topic.name),
+        )
     for name in missing:
         try:
             await context.broker.ensure_topic(name)

@@ -76,6 +76,7 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
         _check_fetch(request)
     except SteleError as error:
         return _refused_fetch(*describe_error(error))
+    await context.broker.try_to_find_topics(ids=(topic.topic_id for topic in request.topics))
     session = _session_of_fetch(context, request)
     if not isinstance(session, ShareSession):
         if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
