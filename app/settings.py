@@ -65,7 +65,7 @@ class Settings(BaseSettings):
     broker_rack: str | None = Field(
         default=None,
         max_length=255,
-        description="Rack or zone of the broker, which Kafka clients are shown (Kafka: broker.rack).",
+        description="Rack or zone of the broker, which Kafka clients are shown; with shared storage, consumers whose client.rack is the same read from it (Kafka: broker.rack).",
     )
 
     # ── shared storage ──

@@ -14,8 +14,9 @@ from hashlib import blake2b
 
 from .membership import Member
 
-# As many replicas as Kafka clusters usually have; only a number that clients are shown.
-REPLICAS_SHOWN_MAX = 3
+# As many replicas as Kafka clusters usually have; only a number that clients are shown. There are more if there are
+# more racks, because clients read only from a broker that they are shown as a replica.
+REPLICAS_SHOWN = 3
 _DIGEST_BYTES = 8
 
 
@@ -37,7 +38,9 @@ class Leaders:
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = tuple(members)
+        self._racks = frozenset(member.rack for member in members)
         self._replicas: dict[tuple[bytes, int], tuple[int, ...]] = {}
+        self._near: dict[tuple[str, bytes, int], int] = {}
 
     def replicas(self, topic_id: bytes, partition: int) -> tuple[int, ...]:
         """Return the brokers shown as replicas of a partition, the leader first.
@@ -48,16 +51,28 @@ class Leaders:
         known = self._replicas.get(key)
         if known is None:
             order = ranked(topic_id + partition.to_bytes(4, "big"), self.members)
-            known = tuple(member.broker_id for member in order[:REPLICAS_SHOWN_MAX])
+            near = {member.rack: member.broker_id for member in reversed(order) if member.rack is not None}
+            # The leader, the broker that clients of each rack are sent to, then others.
+            wanted = [*(m.broker_id for m in order[:1]), *near.values(), *(m.broker_id for m in order)]
+            shown = list(dict.fromkeys(wanted))[: max(REPLICAS_SHOWN, len({*wanted[:1], *near.values()}))]
+            known = tuple(member.broker_id for member in order if member.broker_id in shown)
             self._replicas[key] = known
         return known
+
+    def has_rack(self, rack: str) -> bool:
+        """Return whether a live broker is in ``rack``."""
+        return rack in self._racks
 
     def near(self, topic_id: bytes, partition: int, rack: str) -> int | None:
         """Return the broker of ``rack`` that is preferred for a partition.
 
         None if the rack has no broker.
         """
-        near = [member for member in self.members if member.rack == rack]
-        if not near:
+        key = (rack, topic_id, partition)
+        if rack not in self._racks:
             return None
-        return ranked(topic_id + partition.to_bytes(4, "big"), near)[0].broker_id
+        known = self._near.get(key)
+        if known is None:
+            near = [member for member in self.members if member.rack == rack]
+            known = self._near[key] = ranked(topic_id + partition.to_bytes(4, "big"), near)[0].broker_id
+        return known

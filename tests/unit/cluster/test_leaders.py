@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from uuid import UUID
 
-from app.cluster.leaders import Leaders
+from app.cluster.leaders import Leaders, ranked
 from app.cluster.membership import Member
 
 TOPICS = [UUID(int=number).bytes for number in range(20)]
@@ -57,8 +57,24 @@ def test_at_most_three_replicas_are_shown_each_once() -> None:
         assert len(replicas) == len(set(replicas)) == min(count, 3)
 
 
+def test_the_broker_that_clients_of_a_rack_are_sent_to_is_shown_as_a_replica() -> None:
+    racks = ("a", "b", "c", "d", "a", "a", "b", None)
+    brokers = [
+        Member(broker_id=number, incarnation=UUID(int=number), rack=rack, endpoints={})
+        for number, rack in enumerate(racks)
+    ]
+    shown = Leaders(brokers)
+    for topic_id in TOPICS:
+        replicas = shown.replicas(topic_id, 0)
+        assert len(replicas) in (4, 5)
+        assert {shown.near(topic_id, 0, rack) for rack in "abcd"} <= set(replicas)
+        assert replicas[0] == ranked(topic_id + bytes(4), brokers)[0].broker_id
+
+
 def test_a_client_can_be_sent_to_a_broker_of_its_rack() -> None:
     shown = Leaders(members(1, 2, 3, 4))
     near = {shown.near(topic_id, partition, "r0") for topic_id in TOPICS for partition in PARTITIONS}
     assert near == {2, 4}
     assert shown.near(TOPICS[0], 0, "elsewhere") is None
+    assert shown.has_rack("r1")
+    assert not shown.has_rack("elsewhere")

@@ -7,6 +7,9 @@ partitions that may have changed, and the response has only those that have.
 The handler pauses among the partitions that it looks at. What concerns a session is
 done without a pause: taking a request into it, and noting what its response says.
 
+A consumer with a rack is sent to a broker of its rack (KIP-392), which serves it as any other would: the answer
+for a partition then has the id of that broker and no records.
+
 With READ_COMMITTED the response ends before the last stable offset, and names the aborted
 transactions whose batches it contains: the client leaves these out. The isolation level is that of
 each request, also in a session.
@@ -38,6 +41,7 @@ from ..schemas.fetch import (
 )
 from .context import Context
 from .leader_epoch import check_leader_epoch
+from .read_replicas import rack_to_read_from, read_elsewhere
 
 _NO_OFFSET = -1
 # Fetch v0 and v1 return messages of magic 0, v2 and v3 of magic 1 (KIP-31).
@@ -159,6 +163,8 @@ class _Answer:
 
     partition: FetchedPartition
     data: PartitionData
+    # It sends the client to another broker.
+    is_elsewhere: bool = False
 
     @property
     def records_size(self) -> int:
@@ -167,7 +173,7 @@ class _Answer:
     def note(self) -> None:
         """Note in the partition that its session begins with this answer."""
         self.partition.note_answer(
-            has_records=self.records_size > 0,
+            has_records=self.records_size > 0 or self.is_elsewhere,
             is_error=self.data.error_code != ErrorCode.NONE,
             high_watermark=self.data.high_watermark,
             log_start_offset=self.data.log_start_offset,
@@ -177,7 +183,7 @@ class _Answer:
         """Note this answer in ``session``; return whether the response must have it."""
         return session.settle(
             self.partition,
-            has_records=self.records_size > 0,
+            has_records=self.records_size > 0 or self.is_elsewhere,
             is_error=self.data.error_code != ErrorCode.NONE,
             high_watermark=self.data.high_watermark,
             log_start_offset=self.data.log_start_offset,
@@ -277,10 +283,12 @@ async def _look_at(
     isolation: IsolationLevel,
     *,
     missing: set[FetchedPartition],
+    rack: str | None,
 ) -> _Look:
     """Check ``partitions``.
 
-    Those that do not exist are urgent unless they are in ``missing``.
+    Those that do not exist are urgent unless they are in ``missing``. Those that exist are to be read from a
+    broker of ``rack``, if it is given.
     """
     look, broker = _Look(), context.broker
     budget = WorkBudget()
@@ -294,6 +302,10 @@ async def _look_at(
         if code:
             look.refused.append(_Answer(partition, _refused(partition.index, code)))
             look.is_urgent = look.is_urgent or is_urgent
+            continue
+        if rack is not None and (elsewhere := read_elsewhere(context, partition, rack)) is not None:
+            look.refused.append(_Answer(partition, elsewhere, is_elsewhere=True))
+            look.is_urgent = True
             continue
         look.readable.append(partition)
         look.wanted.append(
@@ -336,7 +348,13 @@ async def _fetch_all(
     context: Context, request: FetchRequest, partitions: Sequence[FetchedPartition]
 ) -> list[_Answer]:
     look, broker = (
-        await _look_at(context, partitions, isolation_of(request), missing=set(partitions)),
+        await _look_at(
+            context,
+            partitions,
+            isolation_of(request),
+            missing=set(partitions),
+            rack=rack_to_read_from(context, request.rack_id),
+        ),
         context.broker,
     )
     may_wait = bool(look.wanted) and not look.is_urgent
@@ -373,8 +391,9 @@ async def _fetch_changes(context: Context, request: FetchRequest, session: Fetch
     deadline_ms = broker.monotonic_ms() + wait_ms
     partitions = _resolved(broker, session)
     missing = await _missing(context, partitions)
+    rack = rack_to_read_from(context, request.rack_id)
     while True:
-        look = await _look_at(context, partitions, isolation_of(request), missing=missing)
+        look = await _look_at(context, partitions, isolation_of(request), missing=missing, rack=rack)
         fetched = await broker.fetch(
             look.wanted,
             max_bytes=max(0, request.max_bytes),
