@@ -143,7 +143,10 @@ class ProducerStates:
         ]
 
     def last_uses(self, producer_ids: Mapping[int, object]) -> dict[int, int]:
-        """Return when the last batch arrived of those of ``producer_ids`` that are known, in ms."""
+        """Return when the last batch of each producer arrived, in ms.
+
+        Only of those of ``producer_ids`` that are known.
+        """
         known = self._producers.keys() & producer_ids.keys()
         return {producer_id: self._producers[producer_id].timestamp_ms for producer_id in known}
 

@@ -95,9 +95,9 @@ class Catalog(Protocol):
         ...
 
     def forget_named_producers(self, *, now_ms: int, kept_ms: int, last_uses: Mapping[int, int]) -> list[int]:
-        """Delete named producers whose last use was more than ``kept_ms`` ago; return their producer ids.
+        """Delete named producers that were last used more than ``kept_ms`` ago.
 
-        A use is the beginning of a version, or a batch. ``last_uses`` has the time of the last batch, by
+        Return their producer ids. A use is the beginning of a version, or a batch. ``last_uses`` has the time of the last batch, by
         producer id, of those that partitions still know. It is stored once it is ``USE_STORED_MS`` newer than
         what is stored. A catalog that brokers share takes last uses and the time from its database instead.
         """
