@@ -135,7 +135,7 @@ def missing_topics(broker: Broker, request: ProduceRequest) -> list[str]:
 
 
 def must_look_for_topics(broker: Broker, request: ProduceRequest) -> bool:
-    """Return whether another broker may have created a topic of ``request`` that is not known here."""
+    """Return whether a topic is unknown here that another broker may have."""
     return broker.cluster.is_shared and not all(
         broker.has_topic(topic.name) if topic.name else broker.topic_by_id(topic.topic_id)
         for topic in request.topic_data
