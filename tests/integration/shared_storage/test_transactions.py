@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
@@ -26,6 +26,19 @@ _names = count(1)
 def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     with run_brokers(tmp_path_factory.mktemp("brokers"), server.dsn, 3) as running:
         yield running
+
+
+@pytest.fixture
+def kill_until_the_test_ends(brokers: Brokers) -> Iterator[Callable[[int], None]]:
+    killed: list[int] = []
+
+    def kill(number: int) -> None:
+        brokers[number].kill()
+        killed.append(number)
+
+    yield kill
+    for number in killed:
+        brokers[number].start()
 
 
 @pytest.fixture
@@ -245,7 +258,9 @@ def retried(step: Any, *arguments: Any) -> None:
             return
 
 
-def test_a_kafka_producer_commits_although_its_broker_is_killed(brokers: Brokers) -> None:
+def test_a_kafka_producer_commits_although_its_broker_is_killed(
+    brokers: Brokers, kill_until_the_test_ends: Callable[[int], None]
+) -> None:
     topic, group = "survives", "survivors"
     bootstrap = brokers.kafka_bootstrap
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -258,7 +273,7 @@ def test_a_kafka_producer_commits_although_its_broker_is_killed(brokers: Brokers
             producer.produce(topic, f"{number}-{at}".encode(), partition=at % 6)
         producer.flush(60)
         if number == 1:
-            brokers[2].kill()
+            kill_until_the_test_ends(2)
         retried(
             producer.send_offsets_to_transaction,
             [TopicPartition(topic, 0, number)],
