@@ -162,7 +162,7 @@ class PostgresTransactions:
                 raise _Raced
         if update.answer is not None:
             _insert_answer(connection, update.answer, update.answer_kept_ms)
-        has_offsets = any(_end_offsets(connection, end) for end in update.ends)
+        ended_offsets = sum(_end_offsets(connection, end) for end in update.ends)
         partitions: Sequence[PartitionKey] = ()
         if update.ends:
             ended = [(end.producer_id, end.marker_epoch, end.is_commit) for end in update.ends]
@@ -171,7 +171,7 @@ class PostgresTransactions:
             # While COMMIT waits for a synchronous standby, a statement_timeout would make it report success
             # without the standby.
             connection.execute("SET LOCAL statement_timeout = 0", prepare=False)
-        return Updated(result=update.result, partitions=partitions, has_offsets=has_offsets)
+        return Updated(result=update.result, partitions=partitions, has_offsets=ended_offsets > 0)
 
     async def records(self) -> list[TransactionRecord]:
         query = f"SELECT {_COLUMNS} FROM transactional_ids ORDER BY transactional_id"
@@ -181,12 +181,6 @@ class PostgresTransactions:
         query = f"SELECT {_COLUMNS} FROM transactional_ids WHERE transactional_id = %s"
         rows = await self._rows(query, (transactional_id.encode(),))
         return _record(rows[0]) if rows else None
-
-    async def id_of_producer(self, producer_id: int) -> str | None:
-        rows = await self._rows(
-            "SELECT transactional_id FROM transactional_ids WHERE producer_id = %s", (producer_id,)
-        )
-        return rows[0][0].decode() if rows else None
 
     async def open_in_logs(
         self, *, partition: PartitionKey | None = None, producer_id: int | None = None
@@ -226,9 +220,13 @@ class PostgresTransactions:
         return await self._run(lambda connection: connection.execute(query, given, prepare=True).fetchall())
 
 
-def _end_offsets(connection: Connection, end: EndOfTransaction) -> bool:
+def _end_offsets(connection: Connection, end: EndOfTransaction) -> int:
+    """Set the outcome of the pending offsets of a transaction.
+
+    Return how many there are.
+    """
     ended = connection.execute(_END_OFFSETS, (end.is_commit, end.producer_id, end.epoch), prepare=True)
-    return ended.rowcount > 0
+    return ended.rowcount
 
 
 def _insert_answer(connection: Connection, answer: StoredAnswer, kept_ms: int) -> None:

@@ -102,10 +102,6 @@ class SharedTransactionStore(Protocol):
 
     async def record(self, transactional_id: str) -> TransactionRecord | None: ...
 
-    async def id_of_producer(self, producer_id: int) -> str | None:
-        """Return the transactional id that has a producer id now."""
-        ...
-
     async def open_in_logs(
         self, *, partition: PartitionKey | None = None, producer_id: int | None = None
     ) -> list[OpenInLog]:

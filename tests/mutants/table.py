@@ -58,6 +58,13 @@ MUTANTS = (
         "if header.producer_epoch > row.epoch:",
         f"{_STORAGE}/shared/test_claims.py",
     ),
+    Mutant(
+        "app/cluster/postgres_transactions.py",
+        "sum(_end_offsets(connection, end) for end in update.ends)",
+        "any(_end_offsets(connection, end) for end in update.ends)",
+        "tests/integration/shared_storage/test_transactions.py",
+        "committed_as_one",
+    ),
     # ── storage ──
     Mutant(
         "app/storage/waiters.py",

@@ -82,7 +82,9 @@ TRANSACT: Operation = {
         503,
         504,
         507,
-        ok=json_content(object_of(records=_RECEIPTS, durability={"type": "string", "enum": ["synced"]})),
+        ok=json_content(
+            object_of(records=_RECEIPTS, durability={"type": "string", "enum": ["synced", "replicated"]})
+        ),
     ),
 }
 

@@ -70,7 +70,8 @@ async def transact(request: Request) -> Response:
             return await forward(request, group, member, raw)
         records = TransactionRecords(state.broker, partial(require_write, request))
         await records.add_all(body.records, records_max=state.settings.transaction_request_records_max)
-        durability = Durability.SYNCED.label
+        is_shared = state.broker.cluster.is_shared
+        durability = (Durability.REPLICATED if is_shared else Durability.SYNCED).label
         answer = await atomic.execute(
             AtomicRequest(
                 batches=records.batches,

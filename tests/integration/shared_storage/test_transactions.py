@@ -13,6 +13,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+from stele import Client
+from stele.operations.transactional import CommitTransactions, TransactionalProducer, WrittenTransaction
 
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
@@ -156,6 +158,34 @@ def test_committed_offsets_are_those_of_the_last_answered_commit_at_every_broker
             assert committed(brokers, 1 + number % 3, group) == [round_number]
 
 
+def test_transactions_that_are_committed_as_one_all_have_their_records_and_offsets(
+    brokers: Brokers, topic: str
+) -> None:
+    brokers.settle()
+    written: list[WrittenTransaction] = []
+    for number in (1, 2, 3):
+        name = f"{topic}-task-{number}"
+        producer = begin(brokers, number, name)
+        write(brokers, number, name, producer, topic, f"of task {number}")
+        offset = {"group": f"{topic}-group-{number}", "topic": topic, "partition": 0, "offset": number}
+        call(
+            brokers,
+            1,
+            "POST",
+            f"/v1/transactions/{name}/settle",
+            json={"offsets": [offset]},
+            headers=producer,
+        )
+        identity = TransactionalProducer(
+            producer_id=int(producer["Producer-Id"]), producer_epoch=int(producer["Producer-Epoch"])
+        )
+        written.append(WrittenTransaction(transactional_id=name, producer=identity))
+    with Client(brokers[2].binary_url) as client:
+        client.call(CommitTransactions(transactions=written))
+    assert sorted(values(brokers, 3, topic)) == ["of task 1", "of task 2", "of task 3"]
+    assert [committed(brokers, 1, f"{topic}-group-{number}") for number in (1, 2, 3)] == [[1], [2], [3]]
+
+
 def test_a_request_with_an_idempotency_key_is_committed_once_whichever_broker_gets_it(
     brokers: Brokers, topic: str
 ) -> None:
@@ -175,6 +205,7 @@ def test_a_request_with_an_idempotency_key_is_committed_once_whichever_broker_ge
     assert [answer.status_code for answer in repeated] == [200] * 3
     assert {answer.headers.get("Idempotent-Replayed") for answer in repeated} == {"true"}
     assert len({answer.content for answer in [*repeated, *answers] if answer.status_code == 200}) == 1
+    assert repeated[0].json()["durability"] == "replicated"
     assert values(brokers, 2, topic) == ["once"]
 
 
