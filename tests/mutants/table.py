@@ -65,6 +65,21 @@ MUTANTS = (
         "tests/integration/shared_storage/test_transactions.py",
         "committed_as_one",
     ),
+    # ── writes of a broker that was paused and replaced ──
+    Mutant(
+        "app/cluster/postgres_groups.py",
+        "if row is None or (row[0], row[1]) != (epoch, self._incarnation):",
+        "if row is None:",
+        "tests/integration/shared_storage/test_fencing.py",
+        "a_commit_of_offsets",
+    ),
+    Mutant(
+        "app/storage/shared/commit_rules.py",
+        "newest_epoch=self.named_epochs.get(producer_id),",
+        "",
+        "tests/integration/shared_storage/test_fencing.py",
+        "an_append_of_a_named_producer",
+    ),
     # ── storage ──
     Mutant(
         "app/storage/waiters.py",

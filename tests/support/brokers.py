@@ -8,7 +8,7 @@ Kafka listener at a third.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -74,9 +74,17 @@ class Brokers:
 
 @contextmanager
 def run_brokers(
-    path: Path, postgres_url: str, count: int = 3, *, environment: Mapping[str, str] | None = None
+    path: Path,
+    postgres_url: str | Sequence[str],
+    count: int = 3,
+    *,
+    environment: Mapping[str, str] | None = None,
 ) -> Generator[Brokers]:
-    """Start ``count`` brokers, and end those that are left."""
+    """Start ``count`` brokers, and end those that are left.
+
+    All have the same ``postgres_url``, or each its own.
+    """
+    urls = [postgres_url] * count if isinstance(postgres_url, str) else postgres_url
     with ExitStack() as stack:
         yield Brokers(
             {
@@ -85,14 +93,14 @@ def run_brokers(
                         path / f"broker-{number}",
                         environment={
                             "STELE_STORAGE": "shared",
-                            "STELE_POSTGRES_URL": postgres_url,
+                            "STELE_POSTGRES_URL": url,
                             "STELE_BROKER_ID": str(number),
                             "STELE_BROKER_RACK": f"rack-{number}",
                             **(environment or {}),
                         },
                     )
                 )
-                for number in range(1, count + 1)
+                for number, url in zip(range(1, count + 1), urls, strict=True)
             }
         )
 

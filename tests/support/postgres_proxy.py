@@ -1,16 +1,19 @@
-"""A TCP proxy before PostgreSQL that loses the connection at a COMMIT."""
+"""TCP proxies before PostgreSQL: one loses the connection at a COMMIT, one stalls it where a test says."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import threading
+from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
 from typing import Self
 
 _COMMIT = b"COMMIT"
 _CHUNK = 1 << 16
+# What a client sends begins with a Parse message and ends with a Sync or a Flush, unless it is a simple query.
+_PARSE, _LAST = b"P", (b"S\0\0\0\4", b"H\0\0\0\4")
 
 
 class AtCommit(Enum):
@@ -96,11 +99,66 @@ class PostgresProxy:
         _end(server)
 
 
+class StallingProxy(PostgresProxy):
+    """Holds what one connection sends, from a point that ``stall`` names until ``release`` is set.
+
+    ``held`` is set when it does. What is held has not reached the server, so it locks nothing there.
+    ``held_data`` has all that this connection has sent from there on.
+    """
+
+    def __init__(self, server_port: int) -> None:
+        super().__init__(server_port)
+        self.held = threading.Event()
+        self.held_data = b""
+        self._lock = threading.Lock()
+        self._is_point: Callable[[bytearray, bytes], bool] | None = None
+
+    def stall(self, is_point: Callable[[bytearray, bytes], bool]) -> None:
+        """Hold the next data for which ``is_point`` is true.
+
+        It gets what the connection has carried before, and the data.
+        """
+        self._is_point = is_point
+
+    def _is_held(self, carried: bytearray, data: bytes) -> bool:
+        with self._lock:
+            if self._is_point is None or not self._is_point(carried, data):
+                return False
+            self._is_point = None
+            return True
+
+    def _to_server(self, client: socket.socket, server: socket.socket) -> None:
+        carried = bytearray()
+        is_held = False
+        while data := _receive_pipeline(client):
+            if not is_held and self._is_held(carried, data):
+                is_held = True
+                self.held.set()
+                self.release.wait()
+            if is_held:
+                self.held_data += data
+            carried += data
+            if not _sent(server, data):
+                break
+        _end(server)
+
+
 def _receive(source: socket.socket) -> bytes:
     try:
         return source.recv(_CHUNK)
     except OSError:
         return b""
+
+
+def _receive_pipeline(source: socket.socket) -> bytes:
+    """Return all that a client sends before it waits for an answer."""
+    data = _receive(source)
+    while data.startswith(_PARSE) and not data.endswith(_LAST):
+        more = _receive(source)
+        if not more:
+            break
+        data += more
+    return data
 
 
 def _sent(target: socket.socket, data: bytes) -> bool:
