@@ -19,11 +19,13 @@ from pathlib import Path
 from stele.broker_process import run_broker
 from stele.wire.record_batch import build_rows, build_values
 
-from .bench_authorization import IN_FLIGHT, KAFKA_CALLS, TOPIC, kafka_fetch, kafka_produce
 from .bench_tls import Connect, call, connector, fetch, fill, per_cpu_second, produce, read_exactly
-from .kafka_frames import make_topic, produce_request
+from .kafka_frames import fetch_request, make_topic, produce_request
 from .measure import in_turn, report
 
+KAFKA_CALLS = 8_000
+IN_FLIGHT = 64
+TOPIC = "bench-kafka"
 THIS = Path(__file__).parent.parent
 _producer_ids = count(1_000_000)
 
@@ -48,6 +50,19 @@ def _calls(connect: Connect, requests: Iterable[bytes]) -> float:
                 read_exactly(connection, head)
                 read_exactly(connection, body[: int.from_bytes(head)])
     return len(waiting)
+
+
+def kafka_produce(connect: Connect) -> float:
+    batch = bytes(build_values([b"x" * 100], time.time_ns() // 1_000_000))
+    return _calls(connect, [produce_request(TOPIC, batch, acks=1)] * KAFKA_CALLS)
+
+
+def kafka_fetch(connect: Connect) -> float:
+    """Fetch at the end of the log, where there is nothing.
+
+    The least work that a fetch can be.
+    """
+    return _calls(connect, [fetch_request(TOPIC, 0, max_wait_ms=0)] * KAFKA_CALLS)
 
 
 def kafka_produce_synced(connect: Connect) -> float:

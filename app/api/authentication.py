@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..errors import AuthenticationFailed, AuthenticationRequired
 from ..security.audit import Peer
 from ..security.authenticator import Authenticator
+from ..security.authorizer import Access
 from ..security.policy import ListenerSecurity
 from ..security.principal import ANONYMOUS, Login, Principal
 from .errors import http_problem, problem_of, problem_response
@@ -74,7 +75,7 @@ class Authenticate:
         host = peer_of(scope).host
         if authenticator is None:
             scope["stele.principal"] = certificate
-            scope["stele.access"] = self._security.access(certificate, host)
+            scope["stele.access"] = self._access(scope, certificate, host)
             await self._app(scope, receive, send)
             return
         peer = peer_of(scope)
@@ -99,11 +100,24 @@ class Authenticate:
             return
         scope["stele.principal"], scope["stele.login"] = principal, login
         if not (self._is_metrics_open and scope["path"] == _METRICS):
-            scope["stele.access"] = self._security.access(principal, host)
+            scope["stele.access"] = self._access(scope, principal, host)
         if login is None:
             await self._app(scope, receive, send)
         else:
             await self._serve(login, authenticator, scope, receive, send)
+
+    def _access(self, scope: Scope, principal: Principal, host: str) -> Access | None:
+        """Return what the client may do.
+
+        Mostly it is the access of the last request of the connection.
+        """
+        connection = _connection(scope)
+        if connection is None or self._security.authorizer is None:
+            return self._security.access(principal, host)
+        access = connection.access
+        if access is None or (access.principal is not principal and access.principal != principal):
+            access = connection.access = self._security.access(principal, host)
+        return access
 
     def _is_open(self, path: str) -> bool:
         return path in _OPEN or path.startswith(_OPEN_PREFIX) or (self._is_metrics_open and path == _METRICS)
@@ -175,7 +189,7 @@ def _connection(scope: Scope) -> HttpPeer | None:
 
 def _certificate_principal(scope: Scope) -> Principal:
     connection = _connection(scope)
-    return ANONYMOUS if connection is None else Principal.parse(connection.certificate_principal)
+    return ANONYMOUS if connection is None else connection.certificate_principal
 
 
 def _log_once(scope: Scope, authenticator: Authenticator, peer: Peer, login: Login) -> None:

@@ -19,7 +19,8 @@ from ..broker.listeners import CLIENT_TEXT_CHARACTERS_MAX, ConnectionView, TlsSt
 from ..network.accept_loop import AcceptLoop
 from ..network.admission import Admission
 from ..network.first_bytes import HANDSHAKE_FAILURE_ALERT, is_tls_hello
-from ..security.principal import ANONYMOUS
+from ..security.authorizer import Access
+from ..security.principal import ANONYMOUS, Principal
 from .http_limits import LimitedProtocol
 
 logger = logging.getLogger(__name__)
@@ -51,11 +52,13 @@ class HttpPeer:
     # Empty without TLS.
     tls_version: str = ""
     # By the certificate; and by the last login, which the certificate stands for until then.
-    certificate_principal: str = str(ANONYMOUS)
+    certificate_principal: Principal = ANONYMOUS
     principal: str = str(ANONYMOUS)
     user_agent: bytes = b""
     bytes_in: int = 0
     bytes_out: int = 0
+    # What the principal of its last request may do; None before the first, or where that is not checked.
+    access: Access | None = None
 
     def view(self, protocol: str, now_s: float) -> ConnectionView:
         host, port = self.address or ("?", 0)
@@ -94,7 +97,7 @@ class HttpTraffic:
         return len(self._peers)
 
     def opened(self, address: tuple[str, int] | None, *, tls_version: str, principal: str) -> HttpPeer:
-        peer = HttpPeer(address, time.monotonic(), tls_version, principal, principal)
+        peer = HttpPeer(address, time.monotonic(), tls_version, Principal.parse(principal), principal)
         self._peers[peer] = None
         self._opened += 1
         return peer

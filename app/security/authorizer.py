@@ -45,7 +45,7 @@ _ACCESSES_KEPT = 200
 class Access:
     """What one principal may do, from one host."""
 
-    __slots__ = ("__weakref__", "_authorizer", "_known", "_logged", "host", "listener", "principal")
+    __slots__ = ("__weakref__", "_authorizer", "_known", "_logged", "epoch", "host", "listener", "principal")
 
     def __init__(self, authorizer: Authorizer, listener: str, principal: Principal, host: str) -> None:
         self._authorizer = authorizer
@@ -53,12 +53,15 @@ class Access:
         self.principal = principal
         self.host = host
         self._known: dict[tuple[Action, str], bool] = {}
+        # Another object after each change of the rules, and for each access: what was allowed under it still is.
+        self.epoch = object()
         # When the log line of a denial is due again.
         self._logged: dict[tuple[Action, str], int] = {}
 
     def forget(self) -> None:
         """Forget all decisions, because rules have changed."""
         self._known.clear()
+        self.epoch = object()
 
     def allows(self, action: Action, name: str = CLUSTER_NAME) -> bool:
         """Return whether the principal may do ``action``; a denial is logged."""
@@ -83,7 +86,7 @@ class Access:
 
     def require(self, action: Action, name: str = CLUSTER_NAME) -> None:
         """Raise AuthorizationError if the principal may not do ``action``."""
-        if not self.allows(action, name):
+        if not self._known.get((action, name)) and not self.allows(action, name):
             raise action.error(str(self.principal), name)
 
     # ── rights that several rules can give ──

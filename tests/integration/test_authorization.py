@@ -368,6 +368,53 @@ def test_anonymous_clients_have_the_rights_of_their_principal(
     assert kinds == [m.ProduceResponse, m.ErrorResponse, m.ProduceResponse, m.ProduceResponse]
 
 
+def test_reads_that_wait_are_refused_when_their_right_ends(broker: BrokerProcess, root: httpx.Client) -> None:
+    end = m.ListOffsetsRequest(topic=OPEN, partition=0, timestamp_ms=-1)
+    group = {"resource_type": "GROUP", "user": "ANONYMOUS"}
+    with Peer(broker) as fetching, Peer(broker) as polling:
+        give(root, "READ", OPEN, user="ANONYMOUS")
+        give(root, "READ", "waiting", **group)
+        answer = fetching.call(end)
+        assert isinstance(answer, m.ListOffsetsResponse)
+        wanted = m.FetchPartition(topic=OPEN, partition=0, offset=answer.offset, max_bytes=1 << 20)
+        fetch = m.FetchRequest(partitions=[wanted], max_bytes=1 << 20, max_wait_ms=60_000)
+        poll = m.PollRequest(group="waiting", start="latest", topics=[OPEN], max_wait_ms=60_000)
+        for peer, request in ((fetching, fetch), (polling, poll)):
+            # Requests that arrive together begin together: with the first answer, the second one waits.
+            peer.send(end.encode(), request.encode())
+            assert isinstance(decoded(peer.frame()), m.ListOffsetsResponse)
+        answer = root.delete("/v1/acls", params={"principal": "User:ANONYMOUS", "resource_type": "TOPIC"})
+        assert answer.status_code == 200
+        record = {"records": [{"value": "secret", "partition": 0}]}
+        assert root.post(f"/v1/topics/{OPEN}/records", json=record).status_code == 200
+        fetched, polled = decoded(fetching.frame()), decoded(polling.frame())
+        assert isinstance(fetched, m.FetchResponse)
+        assert [(one.code, one.batches) for one in fetched.partitions] == [
+            (ErrorCode.TOPIC_AUTHORIZATION_FAILED, b"")
+        ]
+        assert isinstance(polled, m.ErrorResponse)
+        assert polled.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_topic_that_is_gone_is_not_created_by_the_right_to_write_alone(
+    broker: BrokerProcess, root: httpx.Client
+) -> None:
+    give(root, "WRITE", "passing", user="ANONYMOUS")
+    produce = m.ProduceRequest(topic="passing", data=b"x")
+    with Peer(broker) as peer:
+        assert root.put("/v1/topics/passing").status_code == 201
+        for _ in range(2):
+            assert isinstance(peer.call(produce), m.ProduceResponse)
+        assert root.delete("/v1/topics/passing").status_code == 204
+        answer = peer.call(produce)
+        assert isinstance(answer, m.ErrorResponse)
+        assert "User:ANONYMOUS is not allowed to create topic" in answer.message
+        assert root.get("/v1/topics/passing").status_code == 404
+        give(root, "CREATE", "passing", user="ANONYMOUS")
+        assert isinstance(peer.call(produce), m.ProduceResponse)
+    assert root.delete("/v1/topics/passing").status_code == 204
+
+
 # ── rules themselves ──
 
 

@@ -24,6 +24,21 @@ SECURITY_MUTANTS = (
         "tests/integration/test_authorization_at_random.py",
         "stay_open",
     ),
+    Mutant(
+        "app/security/authorizer.py",
+        "        self._known.clear()\n        self.epoch = object()\n",
+        "        self._known.clear()\n",
+        "tests/unit/tcp/kafka/test_direct_produce.py",
+        "rules_allow",
+    ),
+    # A client creates a topic by the right to write to it, because it existed before.
+    Mutant(
+        "app/tcp/binary/connection.py",
+        "            if access is not None and self._refuses(access, topic):\n                return\n",
+        "",
+        "tests/integration/test_authorization.py",
+        "is_gone",
+    ),
     # The fast way of a produce skips the check (CVE-2018-17196, CVE-2026-33217).
     Mutant(
         "app/tcp/binary/guards.py",

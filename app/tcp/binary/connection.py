@@ -32,6 +32,8 @@ from ...broker.produce import Acks, PendingProduce
 from ...broker.quotas.limits import QuotaKey
 from ...broker.quotas.timed import HeldTime
 from ...errors import AuthorizationError, BatchTooLarge, InvalidRequest, SteleError, UnknownTopic
+from ...security.acl import WRITE_TOPIC
+from ...security.authorizer import Access
 from ...security.forwarding import ForwardedClient
 from ...security.principal import Principal
 from ...settings import Settings
@@ -132,17 +134,18 @@ class BinaryConnection(Connection[Frame]):
         if self._login is not None and (refusal := self._login.refusal(self._now_ms)) is not None:
             self._refuse(frame_type, refusal)
             return
-        self._look_up_access()
+        if self._asked_for is not self.principal:
+            self._look_up_access()
         if frame_type == _PRODUCE:
             self._begin_produce(body)
         else:
             self._begin_request(frame_type, body)
 
     def _look_up_access(self) -> None:
-        """Look up what the client may do, if that is checked and its principal is new."""
+        """Look up what the client may do, if that is checked: its principal is new."""
+        self._asked_for = self.principal
         security = self._listener.security
-        if security.authorizer is not None and self._asked_for is not self.principal:
-            self._asked_for = self.principal
+        if security.authorizer is not None:
             self._listener = replace(self._listener, access=security.access(self.principal, self.peer_host))
 
     def refusal(self, reason: str) -> bytes:
@@ -257,15 +260,14 @@ class BinaryConnection(Connection[Frame]):
             self.answer(_error(_PRODUCE, str(error)))
             return
         access = self._listener.access
-        if access is not None:
-            try:
-                # The run that follows is of the same topic.
-                check_produce(self._listener, access, topic)
-            except AuthorizationError as error:
-                self.answer(_error(_PRODUCE, str(error)))
-                return
+        # The run that follows is of the same topic.
+        if access is not None and not access.was_allowed(WRITE_TOPIC, topic) and self._refuses(access, topic):
+            return
         value_bytes_max = self._value_bytes_max(topic)
         if value_bytes_max is None:
+            # It may have existed when it was written to before, so the right to create it was not needed.
+            if access is not None and self._refuses(access, topic):
+                return
             self._charge_produce(len(body))
             self.pause_requests()
             self.answer_later(self._create_and_produce(topic, first), is_change=True)
@@ -285,6 +287,15 @@ class BinaryConnection(Connection[Frame]):
                 topic_bytes, bytes_max=left, overhead_bytes=_RECORD_OVERHEAD_BYTES
             )
         self._produce(topic, values)
+
+    def _refuses(self, access: Access, topic: str) -> bool:
+        """Answer a produce that is not allowed, and return whether it is not."""
+        try:
+            check_produce(self._listener, access, topic)
+        except AuthorizationError as error:
+            self.answer(_error(_PRODUCE, str(error)))
+            return True
+        return False
 
     def _produce(self, topic: str, values: list[bytes]) -> None:
         broker = self._listener.broker
@@ -423,9 +434,9 @@ class BinaryConnection(Connection[Frame]):
         if is_barrier(request):
             self.pause_requests()
             self.answer_later(self._finish_barrier(frame_type, answer), is_change=True)
-        elif self._listener.access is not None:
+        elif (access := self._listener.access) is not None:
             bytes_max = answer_bytes_max(self._listener, request)
-            later = self._finish_checked(request, frame_type, answer)
+            later = self._finish_checked(request, frame_type, answer, access.epoch)
             self.answer_later(later) if bytes_max is None else self.read_later(later, bytes_max=bytes_max)
         elif (bytes_max := answer_bytes_max(self._listener, request)) is not None:
             self.read_later(self._finish(frame_type, answer), bytes_max=bytes_max)
@@ -448,14 +459,22 @@ class BinaryConnection(Connection[Frame]):
             return _error_of(frame_type, error)
 
     async def _finish_checked(
-        self, request: m.Request, frame_type: int, answer: Coroutine[Any, Any, Buffers]
+        self, request: m.Request, frame_type: int, answer: Coroutine[Any, Any, Buffers], epoch: object
     ) -> Buffers:
-        """Check again when the answer is there: reads and polls wait."""
-        buffers = await self._finish(frame_type, answer)
+        """Check again when the answer is there, if rules have changed meanwhile.
+
+        Reads and polls wait. ``epoch`` is that of the access under which the request began.
+        """
         try:
-            check(self._listener, request)
-        except AuthorizationError as error:
-            return _error_of(frame_type, error)
+            buffers = await answer
+        except SteleError as error:
+            buffers = _error_of(frame_type, error)
+        access = self._listener.access
+        if access is not None and access.epoch is not epoch:
+            try:
+                check(self._listener, request)
+            except AuthorizationError as error:
+                return _error_of(frame_type, error)
         return buffers
 
     # ── barriers ──

@@ -309,9 +309,11 @@ class KafkaConnection(Connection[memoryview]):
             name = topic.name
         elif not broker.has_topic(name):
             return False
-        access = self._access_now()
-        if access is not None and not access.was_allowed(WRITE_TOPIC, name):
-            return False
+        access = self._access if self._asked_for is self.principal else self._access_now()
+        if access is not None and route.granted is not access.epoch:
+            if not access.was_allowed(WRITE_TOPIC, name):
+                return False
+            route.granted = access.epoch
         if route.client_id:
             self.client_id = route.client_id
         charge = self._charge_of(route.client_id)
@@ -370,7 +372,8 @@ class KafkaConnection(Connection[memoryview]):
         route, layout = matched
         sessions = self._listener.fetch_sessions
         charge = self._charge_of(route.client_id)
-        data = fetch_directly(broker, sessions, route, layout, frame, head, self._access_now(), charge)
+        access = self._access if self._asked_for is self.principal else self._access_now()
+        data = fetch_directly(broker, sessions, route, layout, frame, head, access, charge)
         if data is None:
             return False
         if route.client_id:
@@ -380,12 +383,9 @@ class KafkaConnection(Connection[memoryview]):
 
     def _access_now(self) -> Access | None:
         """Return what the client may do, by its last login; None if that is not checked."""
-        security = self._listener.security
-        if security.authorizer is None:
-            return None
         if self._asked_for is not self.principal:
             self._asked_for = self.principal
-            self._access = security.access(self.principal, self.peer_host)
+            self._access = self._listener.security.access(self.principal, self.peer_host)
         return self._access
 
     def _quota_delays(self) -> QuotaDelays:

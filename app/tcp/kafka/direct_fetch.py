@@ -116,6 +116,8 @@ class Route:
     session_position: int
     offsets: struct.Struct
     offsets_position: int
+    # The ``Access.epoch`` under which its topic may be read.
+    granted: object = None
 
     @property
     def key(self) -> PartitionKey:
@@ -213,8 +215,10 @@ def fetch_directly(
         if topic is None:
             return None
         name = topic.name
-    if access is not None and not access.was_allowed(READ_TOPIC, name):
-        return None
+    if access is not None and route.granted is not access.epoch:
+        if not access.was_allowed(READ_TOPIC, name):
+            return None
+        route.granted = access.epoch
     if check_leader_epoch(broker, name, route.partition, route.leader_epoch):
         return None
     if epoch != FINAL_EPOCH:

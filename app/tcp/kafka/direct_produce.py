@@ -70,6 +70,8 @@ class Route:
     template: bytes
     position: int
     wait_position: int
+    # The ``Access.epoch`` under which its topic may be written to.
+    granted: object = None
 
     @property
     def is_by_id(self) -> bool:

@@ -82,6 +82,17 @@ async def test_what_was_allowed_is_so_until_a_rule_changes() -> None:
     assert not access.was_allowed(READ_TOPIC, "orders")
 
 
+async def test_what_was_allowed_in_an_epoch_is_allowed_until_it_ends() -> None:
+    authorizer = await authorizer_over([rule()])
+    access, other = (authorizer.access("kafka", Principal(name), HOST) for name in ("alice", "bob"))
+    assert access.epoch is not other.epoch, "another client has other rights"
+    epoch = access.epoch
+    assert access.allows(READ_TOPIC, "orders")
+    assert access.epoch is epoch
+    await authorizer.acls.add([rule(permission=Permission.DENY)])
+    assert access.epoch is not epoch
+
+
 async def test_the_rules_that_are_left_decide_as_if_there_had_been_no_others() -> None:
     """Kafka lost denials when another rule of the same resource was removed (CVE-2024-27309)."""
     rng = random.Random("changes of rules")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from stele.wire import messages as m
@@ -18,10 +19,14 @@ from .context import BinaryListener
 
 async def fetch(listener: BinaryListener, request: m.FetchRequest) -> Buffers:
     wanted_partitions, access = request.partitions, listener.access
+    # Under which all of it is allowed.
+    epoch: object = None
     if access is not None:
-        wanted_partitions = [
-            wanted for wanted in wanted_partitions if access.allows(READ_TOPIC, wanted.topic)
-        ]
+        epoch = access.epoch
+        for wanted in wanted_partitions:
+            if not access.was_allowed(READ_TOPIC, wanted.topic):
+                wanted_partitions, epoch = _allowed(access, wanted_partitions)
+                break
     isolation = _isolation_of(request)
     await listener.broker.try_to_find_topics(wanted.topic for wanted in wanted_partitions)
     reads = await listener.broker.fetch(
@@ -40,8 +45,8 @@ async def fetch(listener: BinaryListener, request: m.FetchRequest) -> Buffers:
         max_wait_ms=max(0, request.max_wait_ms),
     )
     refused: list[m.FetchedPartition] = []
-    if access is not None:
-        # Again, because a fetch may wait.
+    if access is not None and access.epoch is not epoch:
+        # Again, because rules have changed while it waited, or some of it is refused.
         reads = [read for read in reads if access.allows(READ_TOPIC, read.topic)]
         refused = [
             _refused(access, wanted)
@@ -50,6 +55,17 @@ async def fetch(listener: BinaryListener, request: m.FetchRequest) -> Buffers:
         ]
     answer = m.IsolatedFetchResponse if isinstance(request, m.IsolatedFetchRequest) else m.FetchResponse
     return answer(partitions=[*refused, *[await _fetched(read) for read in reads]]).encode_parts()
+
+
+def _allowed(
+    access: Access, wanted_partitions: Sequence[m.FetchPartition]
+) -> tuple[Sequence[m.FetchPartition], object]:
+    """Return the partitions that may be read, and the epoch of that.
+
+    The epoch is None if others may not be read.
+    """
+    allowed = [wanted for wanted in wanted_partitions if access.allows(READ_TOPIC, wanted.topic)]
+    return allowed, access.epoch if len(allowed) == len(wanted_partitions) else None
 
 
 async def _fetched(read: Fetched) -> m.FetchedPartition:

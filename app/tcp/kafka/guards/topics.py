@@ -132,9 +132,9 @@ def _check_fetch(context: Context, request: Any, handle: Handle) -> Answer:
 
     The handler has checked before.
     """
-    access = access_of(context)
     if request.max_wait_ms <= 0:
         return handle(context, request)
+    access = access_of(context)
 
     def checked(response: FetchResponse) -> FetchResponse:
         for topic in response.responses:

@@ -7,7 +7,8 @@ import re
 import socket
 import struct
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -303,6 +304,15 @@ async def test_the_time_of_a_produce_is_charged_and_told_when_it_is_too_long(
 
 
 async def _usual(listener: KafkaListener, frames: Sequence[bytes]) -> list[bytes]:
+    async with _client_of(listener) as send:
+        return await send(frames)
+
+
+@asynccontextmanager
+async def _client_of(
+    listener: KafkaListener,
+) -> AsyncGenerator[Callable[[Sequence[bytes]], Awaitable[list[bytes]]]]:
+    """One connection, over which frames are sent."""
     server = TcpServer(
         "kafka",
         lambda registry: KafkaConnection(listener=listener, settings=Settings(), registry=registry),
@@ -312,10 +322,13 @@ async def _usual(listener: KafkaListener, frames: Sequence[bytes]) -> list[bytes
     server.start(listening)
     try:
         reader, writer = await asyncio.open_connection(*listening.getsockname())
-        writer.write(b"".join(frames))
-        responses = [await reader.readexactly(int.from_bytes(await reader.readexactly(4))) for _ in frames]
+
+        async def send(frames: Sequence[bytes]) -> list[bytes]:
+            writer.write(b"".join(frames))
+            return [await reader.readexactly(int.from_bytes(await reader.readexactly(4))) for _ in frames]
+
+        yield send
         writer.close()
-        return responses
     finally:
         await server.stop(1000)
 
@@ -331,11 +344,11 @@ async def test_the_short_way_is_open_as_long_as_the_rules_allow_the_write(
         operation=Operation.WRITE,
     )
 
-    async def send(count: int) -> list[int]:
+    async def codes(send: Callable[[Sequence[bytes]], Awaitable[list[bytes]]], count: int) -> list[int]:
         frames = [_frame(listener, usual, number) for number in range(count)]
         # Correlation id, tagged fields, one topic with its name, one partition with its number; then the error code.
         position = 4 + 4 + 2 + len("orders") + 4 + 4
-        return [int.from_bytes(response[position:][:2]) for response in await _usual(listener, frames)]
+        return [int.from_bytes(response[position:][:2]) for response in await send(frames)]
 
     authorizer = await authorizer_over([write])
     usual = Produce(7, "orders", 0, 1, batch(), "a client")
@@ -349,11 +362,12 @@ async def test_the_short_way_is_open_as_long_as_the_rules_allow_the_write(
             return decode(*arguments, **options)
 
         monkeypatch.setattr(kafka_connection, "read_client_id", counted)
-        assert await send(5) == [ErrorCode.NONE] * 5
-        assert len(generic) == 1, "the first request asks and logs, the others rely on it"
-        await authorizer.acls.remove(AclFilter())
-        assert await send(3) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 3
-        assert len(generic) == 4
+        async with _client_of(listener) as send:
+            assert await codes(send, 5) == [ErrorCode.NONE] * 5
+            assert len(generic) == 1, "the first request asks and logs, the others rely on it"
+            await authorizer.acls.remove(AclFilter())
+            assert await codes(send, 3) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 3
+            assert len(generic) == 4
         assert listener.broker.log_state("orders", 0).log_end_offset == 5
 
 
