@@ -29,6 +29,9 @@ _Record = tuple[bytes | None, bytes | None]
 class CompactedCluster(Cluster):
     """Brokers whose topic is compacted."""
 
+    steps = 12
+    batches = 8
+
     def __init__(self, seed: int, **classes: Any) -> None:
         super().__init__(seed, **classes)
         # Some maps are too small for all keys.

@@ -105,6 +105,7 @@ class SimulatedBroker:
         )
         self._config = cluster.config
         self._opened = asyncio.Event()
+        self._some_opened = cluster.some_opened
         # Of each partition: log start and high watermark as they were seen last.
         self.seen = [(0, 0)] * PARTITIONS
 
@@ -121,13 +122,16 @@ class SimulatedBroker:
         await self._until_available(lambda: self.engine.create(specs))
         await self.engine.start()
         self._opened.set()
+        self._some_opened.set()
 
     async def _until_available(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        wait_s = 0.1
         while True:
             try:
                 await work()
             except StorageUnavailable:
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, 2)
             else:
                 return
 
@@ -145,7 +149,14 @@ class SimulatedBroker:
 
 
 class Cluster:
-    """Brokers, clients and ledgers of one run."""
+    """Brokers, clients and ledgers of one run.
+
+    It has ``steps`` faults and other events, and each of its producers sends so many ``batches``. Many short runs
+    find more in the same time than some long ones.
+    """
+
+    steps = 8
+    batches = 5
 
     def __init__(
         self,
@@ -169,10 +180,12 @@ class Cluster:
         self.store_faults = Faults(self.random, self.random.choice(rates), delays_s)
         self.ledger = Ledger()
         self.brokers: list[SimulatedBroker] = []
+        self.some_opened = asyncio.Event()
         self._next_broker = 1
         self._work: set[asyncio.Task[None]] = set()
         # What happens beside the clients.
         self._deeds: set[asyncio.Task[None]] = set()
+        self._consumers: list[asyncio.Task[None]] = []
         self._failure: asyncio.Future[None] | None = None
 
     # ── tasks ──
@@ -205,7 +218,8 @@ class Cluster:
             ready = [broker for broker in self.brokers if broker.is_open]
             if ready:
                 return self.random.choice(ready)
-            await asyncio.sleep(0.05)
+            self.some_opened.clear()
+            await self.some_opened.wait()
 
     def kill(self, broker: SimulatedBroker) -> None:
         broker.gate.kill()
@@ -218,14 +232,12 @@ class Cluster:
         for _ in range(self.random.choice((1, 2, 2, 3))):
             self.start_broker()
         producers = [self.spawn(work) for work in self.producers(batches)]
-        consumers = [self.spawn(self._consume(partition)) for partition in range(PARTITIONS)]
+        self._consumers = [self.spawn(self._consume(partition)) for partition in range(PARTITIONS)]
         story = asyncio.create_task(self._story(steps, producers))
         await asyncio.wait((story, self._failure), return_when=asyncio.FIRST_COMPLETED)
         if self._failure.done():
             self._failure.result()
         story.result()
-        for consumer in consumers:
-            consumer.cancel()
 
     def producers(self, batches: int) -> list[Coroutine[Any, Any, None]]:
         """Return the work of the producers, each of which sends so many batches."""
@@ -264,6 +276,7 @@ class Cluster:
         for broker in self.brokers:
             await self.verify(broker)
         await self.finish(fresh)
+        await self._retire(fresh)
         await self._collect(fresh)
         await self.verify(fresh)
         self.check()
@@ -389,7 +402,7 @@ class Cluster:
             offset = state.log_start_offset
             order: dict[int, int] = {}
             while offset < state.high_watermark:
-                (read,) = await broker.engine.read([fetch(name, offset, 2_000)], 2_000)
+                (read,) = await broker.engine.read([fetch(name, offset, 8_000)], 8_000)
                 assert read.error is None, read.error
                 offset = self.check_batches(partition, offset, bytes(read.batches))
                 for header in rb.iter_headers(read.batches):
@@ -416,14 +429,24 @@ class Cluster:
         assert expected > offset
         return expected
 
+    async def _retire(self, fresh: SimulatedBroker) -> None:
+        """Let all end but one broker: what follows takes long, and they would do nothing but poll."""
+        for consumer in self._consumers:
+            consumer.cancel()
+        await asyncio.gather(*self._consumers, return_exceptions=True)
+        for other in [broker for broker in self.brokers if broker is not fresh]:
+            # What it has abandoned, nobody else need find.
+            await other.engine.upkeep.collect_garbage()
+            await other.engine.close()
+            self.brokers.remove(other)
+
     async def _collect(self, broker: SimulatedBroker) -> None:
         """Objects without runs go in the end. (10)"""
-        for _ in range(4):
+        for _ in range(2):
+            await broker.engine.upkeep.merge_one()
             await broker.engine.upkeep.merge_one()
             await asyncio.sleep(max(_DEAD_MS, _SILENT_MS) / 1000 + 1)
             await broker.engine.upkeep.collect_garbage()
-        for other in self.brokers:
-            await other.engine.upkeep.collect_garbage()
         await asyncio.sleep(_DEAD_MS / 1000 + 1)
         await broker.engine.upkeep.collect_garbage()
         named = {run.object.key for runs in self.meta.runs_of.values() for run in runs}
@@ -444,7 +467,7 @@ class Cluster:
                         assert offset < read.log_start_offset, "the end went back"
                         offset = read.log_start_offset
                     elif isinstance(read.error, StorageUnavailable):
-                        await asyncio.sleep(0.5)
+                        await asyncio.sleep(2)
                     else:
                         assert read.error is None, read.error
                         if read.batches:
@@ -538,15 +561,16 @@ def fetch(name: TopicPartition, offset: int, max_bytes: int) -> PartitionFetch:
 def simulate(
     seed: int,
     *,
-    steps: int = 12,
-    batches: int = 8,
+    steps: int | None = None,
+    batches: int | None = None,
     engine_class: type[SharedEngine] = SharedEngine,
     meta_class: type[ModelMeta] = ModelMeta,
     cluster_class: type[Cluster] = Cluster,
 ) -> None:
-    """Run one seed. Raises ``AssertionError`` if a promise is broken."""
+    """Run one seed, as long as the kind of cluster says. Raises ``AssertionError`` if a promise is broken."""
     run_simulated(
         lambda: cluster_class(seed, engine_class=engine_class, meta_class=meta_class).run(
-            steps=steps, batches=batches
+            steps=cluster_class.steps if steps is None else steps,
+            batches=cluster_class.batches if batches is None else batches,
         )
     )

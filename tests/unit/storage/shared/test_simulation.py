@@ -36,11 +36,12 @@ from tests.support.model_meta import ModelMeta, ModelObject
 from tests.support.shared_cluster import Cluster, simulate
 
 # In parts that several processes may take; `make test` runs the first ones, `make long` the others.
-SEEDS = 2_000
-PARTS = 10
-_SHORT_PARTS = 3
+SEEDS = 10_000
+PARTS = 25
+_SHORT_PARTS = 5
 COMPACTED_SEEDS = 1_000
-COMPACTED_PARTS_SHORT = 1
+COMPACTED_PARTS = 10
+_COMPACTED_SHORT_PARTS = 1
 TORTURE_SEEDS = 100_000
 # A mutant that survives so many is not noticed.
 MUTANT_SEEDS = 400
@@ -66,12 +67,15 @@ def test_no_promise_is_broken(part: int) -> None:
 @pytest.mark.parametrize(
     "part",
     [
-        *range(COMPACTED_PARTS_SHORT),
-        *(pytest.param(part, marks=pytest.mark.long) for part in range(COMPACTED_PARTS_SHORT, PARTS)),
+        *range(_COMPACTED_SHORT_PARTS),
+        *(
+            pytest.param(part, marks=pytest.mark.long)
+            for part in range(_COMPACTED_SHORT_PARTS, COMPACTED_PARTS)
+        ),
     ],
 )
 def test_no_promise_is_broken_in_compacted_topics(part: int) -> None:
-    for seed in range(part, COMPACTED_SEEDS, PARTS):
+    for seed in range(part, COMPACTED_SEEDS, COMPACTED_PARTS):
         run(seed, CompactedCluster)
 
 
