@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Generator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -38,6 +40,24 @@ def pytest_configure(config: pytest.Config) -> None:
         # A shell without job control starts background commands so, and all that they start would ignore Ctrl-C.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "in_written_order: a story; its tests run in the order of the file")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let each parallel process begin at another file, so that they share the work of compiling the tests.
+
+    The shuffle gives all of them the same order again.
+    """
+    report = yield
+    process: dict[str, Any] | None = getattr(collector.config, "workerinput", None)
+    is_shuffled = collector.config.getoption("randomly_reorganize", default=False)
+    if process is not None and is_shuffled and isinstance(collector, pytest.Directory):
+        number = int(process["workerid"].removeprefix("gw"))
+        begin = len(report.result) * number // process["workercount"]
+        report.result[:] = report.result[begin:] + report.result[:begin]
+    return report
 
 
 @pytest.hookimpl(trylast=True)

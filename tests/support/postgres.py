@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -26,6 +27,7 @@ def postgres_bin() -> Path:
         pytest.skip(str(missing))
 
 
+@functools.cache
 def release_of(bin_dir: Path) -> int:
     """Return the major version of the server in a directory."""
     done = subprocess.run([bin_dir / "postgres", "--version"], capture_output=True, text=True, check=True)

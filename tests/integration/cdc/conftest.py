@@ -12,13 +12,11 @@ from load.postgres_server import PostgresServer
 from tests.support.brokers import run_broker_or_cluster
 from tests.support.postgres import drop_slot, postgres_bin
 
-HERE = Path(__file__).parent
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith("tests/integration/cdc/"):
             item.add_marker(pytest.mark.slow)
 
 
