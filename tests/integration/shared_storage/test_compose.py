@@ -1,0 +1,165 @@
+"""The profile ``cluster`` of compose.yaml: its commands and settings start a cluster, here as processes.
+
+Only addresses are others. What a container engine does (networks, volumes, images) is compared, not run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import yaml
+from stele import Client
+from stele.testing import BrokerProcess, run_broker
+
+from app.settings import Settings
+from load.postgres_server import PostgresServer
+from load.seaweedfs import WEED, SeaweedMissing
+from tests.support.brokers import Brokers
+from tests.support.documents import ROOT
+from tests.support.waiting import eventually
+
+BROKERS = (1, 2, 3)
+PORTS = ("HTTP", "BINARY", "KAFKA")
+_SETUP_S = 120
+
+
+def profile() -> dict[str, dict[str, Any]]:
+    """Return the services of the profile, with the defaults of variables."""
+    text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", (ROOT / "compose.yaml").read_text())
+    services = cast("dict[str, dict[str, Any]]", yaml.safe_load(text)["services"])
+    return {name: service for name, service in services.items() if "cluster" in service.get("profiles", ())}
+
+
+def published(service: dict[str, Any]) -> set[int]:
+    ports: set[int] = set()
+    for entry in service["ports"]:
+        address, outside, inside = entry.split(":")
+        assert address == "127.0.0.1"
+        assert outside == inside
+        first, _, last = inside.partition("-")
+        ports.update(range(int(first), int(last or first) + 1))
+    return ports
+
+
+def test_every_port_of_the_brokers_is_published_by_the_service_whose_network_they_share() -> None:
+    services = profile()
+    ports: list[int] = []
+    for number in BROKERS:
+        broker = services[f"broker-{number}"]
+        assert broker["network_mode"] == "service:cluster-postgres"
+        assert set(broker["depends_on"]) < set(services)
+        named = [name for name in broker["environment"] if name.startswith("STELE_")]
+        assert {name.removeprefix("STELE_").lower() for name in named} <= set(Settings.model_fields)
+        ports += [int(broker["environment"][f"STELE_{port}_PORT"]) for port in PORTS]
+    assert len(set(ports)) == len(ports)
+    assert set(ports) == published(services["cluster-postgres"])
+
+
+def test_the_data_of_the_cluster_are_in_volumes_that_exist() -> None:
+    volumes = yaml.safe_load((ROOT / "compose.yaml").read_text())["volumes"]
+    for name in ("cluster-postgres", "cluster-store"):
+        (mounted,) = profile()[name]["volumes"]
+        assert mounted.partition(":")[0] in volumes
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextmanager
+def store(services: dict[str, dict[str, Any]], path: Path) -> Generator[str]:
+    """Run the services of the store with their own commands; yield its address."""
+    if not WEED.exists():
+        missing = str(SeaweedMissing())
+        if os.environ.get("CI"):
+            pytest.fail(missing)
+        pytest.skip(missing)
+    path.mkdir()
+    names = ("s3", "master", "filer", "volume", "admin")
+    kinds = [f"{name}.port{suffix}" for name in names for suffix in ("", ".grpc")]
+    ports = dict(zip(kinds, free_ports(len(kinds)), strict=True))
+    replaced: dict[str, str] = {"-dir=/data": f"-dir={path}", "-ip=cluster-store": "-ip=127.0.0.1"}
+    arguments: list[str] = services["cluster-store"]["command"]
+    command = [replaced.get(argument, argument) for argument in arguments]
+    assert services["cluster-store"]["entrypoint"] == ["weed"]
+    with (path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [str(WEED), *command, *(f"-{name}={port}" for name, port in ports.items())],
+            cwd=path,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "HOME": str(path)},
+            start_new_session=True,
+        )
+    try:
+        setup = services["cluster-store-setup"]
+        (script,) = setup["command"]
+        assert "cluster-store:9333" in script
+        script = script.replace(
+            "cluster-store:9333", f"127.0.0.1:{ports['master.port']}.{ports['master.port.grpc']}"
+        )
+        subprocess.run(
+            [*setup["entrypoint"], script],
+            cwd=path,
+            env={**os.environ, "HOME": str(path), "PATH": f"{WEED.parent}:{os.environ['PATH']}"},
+            timeout=_SETUP_S,
+            check=True,
+        )
+        yield f"127.0.0.1:{ports['s3.port']}"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+@pytest.mark.slow
+def test_the_settings_of_the_profile_start_three_brokers_that_survive_the_loss_of_one(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    services = profile()
+    login = services["cluster-postgres"]["environment"]
+    server.run(
+        f"CREATE ROLE {login['POSTGRES_USER']} SUPERUSER LOGIN PASSWORD '{login['POSTGRES_PASSWORD']}'"
+    )
+    server.run(f"CREATE DATABASE {login['POSTGRES_DB']} OWNER {login['POSTGRES_USER']}")
+    with ExitStack() as stack:
+        address = stack.enter_context(store(services, tmp_path / "store"))
+        processes: dict[int, BrokerProcess] = {}
+        for number in BROKERS:
+            environment: dict[str, str] = dict(services[f"broker-{number}"]["environment"])
+            assert environment["STELE_BROKER_ID"] == str(number)
+            for name, before, after in (
+                ("STELE_POSTGRES_URL", "127.0.0.1:5432", f"127.0.0.1:{server.port}"),
+                ("STELE_OBJECT_STORE", "cluster-store:8333", address),
+            ):
+                assert before in environment[name]
+                environment[name] = environment[name].replace(before, after)
+            # Ports and the data directory of a test come as arguments, which count more than the environment.
+            processes[number] = stack.enter_context(
+                run_broker(tmp_path / f"broker-{number}", environment=environment)
+            )
+        brokers = Brokers(processes)
+        eventually(
+            lambda: all(len(brokers.cluster(number)["brokers"]) == 3 for number in BROKERS),
+            "every broker knows the others",
+        )
+        with Client(brokers[1].binary_url) as client:
+            client.create_topic("orders")
+            client.produce("orders", b"one")
+        assert any((tmp_path / "store").rglob("*.dat")), "the store has no data"
+        brokers[1].kill()
+        with Client(brokers[2].binary_url) as client:
+            client.produce("orders", b"two")
+        with Client(brokers[3].binary_url) as client:
+            page = client.fetch("orders", 0, 0)
+            assert [record.value for record in page.records] == [b"one", b"two"]
