@@ -91,6 +91,10 @@ class Program:
         if self._process is None or self._process.poll() is not None:
             pytest.fail(f"{self._command[0]} ended:\n{self.log}")
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def tell(self, line: str) -> None:
         """Write a line to its standard input."""
         assert self._process is not None

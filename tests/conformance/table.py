@@ -1,7 +1,7 @@
 """A pytest plugin: what each client was found to be able to do becomes the table of docs/conformance.md.
 
 A run of some clients, or of some tests, changes their cells and leaves the rest of
-the table as it was. A second table has a row for each program that was run whole.
+the table as it was. A second table has a row for each program.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
+from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, cast
@@ -65,6 +66,17 @@ CAPABILITIES = (
     "wrong password",
     "missing right",
 )
+# Of a program, what its tests without a capability find, and what those with logins do.
+WITHOUT_LOGINS = "without logins"
+PROGRAM_CAPABILITIES = (
+    WITHOUT_LOGINS,
+    "SCRAM",
+    "OAUTHBEARER",
+    "re-authentication",
+    "certificate renewal",
+    "wrong password",
+    "missing right",
+)
 
 
 class Outcome(IntEnum):
@@ -81,14 +93,22 @@ PROGRAMS = {
     "kafka-connect": "Kafka Connect",
     "kafka-streams": "Kafka Streams",
     "karapace": "Karapace",
+    "kafka-tools": "Kafka's command-line tools",
 }
 
 MARKS = {Outcome.NOT_OFFERED: "–", Outcome.PASSED: "✓", Outcome.FAILED: "✗"}
 
 # Of one client: the text of a cell for each capability.
 Column = dict[str, str]
-# Of one program: its version, the date and the mark of its last run.
-Row = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Of one program: its version, the date of its last run, and the mark of each capability."""
+
+    version: str
+    date: str
+    marks: dict[str, str]
 
 
 class Outcomes:
@@ -99,8 +119,9 @@ class Outcomes:
         self._tests: dict[str, tuple[str, str]] = {}
         self._labels: dict[str, str] = {}
         self._found: dict[str, dict[str, Outcome]] = defaultdict(dict)
-        self._program_tests: dict[str, str] = {}
-        self._programs: dict[str, Row] = {}
+        self._program_tests: dict[str, tuple[str, list[str]]] = {}
+        self._versions: dict[str, str] = {}
+        self._programs: dict[str, dict[str, Outcome]] = defaultdict(dict)
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         marker = item.get_closest_marker("capability")
@@ -110,7 +131,9 @@ class Outcomes:
             self._tests[item.nodeid] = client.name, marker.args[0]
         if program := item.get_closest_marker("program"):
             assert program.args[0] in PROGRAMS, f"{item.nodeid}: no such program"
-            self._program_tests[item.nodeid] = program.args[0]
+            capabilities = [str(one.args[0]) for one in item.iter_markers("capability")] or [WITHOUT_LOGINS]
+            assert set(capabilities) <= set(PROGRAM_CAPABILITIES), f"{item.nodeid}: no such capability"
+            self._program_tests[item.nodeid] = program.args[0], capabilities
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._note_program(report)
@@ -136,20 +159,28 @@ class Outcomes:
     def _note_program(self, report: pytest.TestReport) -> None:
         # A program that was not installed has no version, and its row stays.
         version = dict(report.user_properties).get("version")
-        if report.when == "call" and version and (name := self._program_tests.get(report.nodeid)):
-            # The worst of its tests is that of a program.
-            before = self._programs.get(name)
-            has_failed = report.failed or (before is not None and before[2] == MARKS[Outcome.FAILED])
-            mark = MARKS[Outcome.FAILED if has_failed else Outcome.PASSED]
-            self._programs[name] = str(version), _today(), mark
+        if report.when == "call" and version and report.nodeid in self._program_tests:
+            name, capabilities = self._program_tests[report.nodeid]
+            self._versions[name] = str(version)
+            outcome = Outcome.FAILED if report.failed else Outcome.PASSED
+            found = self._programs[name]
+            # A test is of several capabilities, and the worst of its tests is that of a capability.
+            for capability in capabilities:
+                found[capability] = max(outcome, found.get(capability, outcome))
 
     def pytest_sessionfinish(self) -> None:
         self._write_clients()
         if self._programs:
             before, _, rest = self._page.read_text().partition(PROGRAMS_BEGIN)
             old, _, after = rest.partition(PROGRAMS_END)
-            rows = render_programs(parse_programs(old) | self._programs)
-            self._page.write_text(f"{before}{PROGRAMS_BEGIN}\n{rows}{PROGRAMS_END}{after}")
+            rows = parse_programs(old)
+            for name, version in self._versions.items():
+                known = rows.get(name)
+                # Nothing that is known of another version holds for this one.
+                marks = known.marks if known is not None and known.version == version else {}
+                new = {capability: MARKS[outcome] for capability, outcome in self._programs[name].items()}
+                rows[name] = Row(version, _today(), marks | new)
+            self._page.write_text(f"{before}{PROGRAMS_BEGIN}\n{render_programs(rows)}{PROGRAMS_END}{after}")
 
     def _write_clients(self) -> None:
         if not self._labels:
@@ -211,14 +242,21 @@ def parse_programs(table: str) -> dict[str, Row]:
     names = {label: name for name, label in PROGRAMS.items()}
     rows: dict[str, Row] = {}
     for line in table.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 4 and cells[0] in names:
-            label, version, date, mark = cells
-            rows[names[label]] = version, date, mark
+        label, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if label in names:
+            version, date, *marks = cells
+            rows[names[label]] = Row(version, date, dict(zip(PROGRAM_CAPABILITIES, marks, strict=True)))
     return rows
 
 
 def render_programs(rows: dict[str, Row]) -> str:
-    lines = ["| program | version | as of | |", "|---|---|---|:-:|"]
-    lines += [f"| {label} | {' | '.join(rows[name])} |" for name, label in PROGRAMS.items() if name in rows]
+    lines = [
+        f"| program | version | as of | {' | '.join(PROGRAM_CAPABILITIES)} |",
+        f"|---|---|---|{':-:|' * len(PROGRAM_CAPABILITIES)}",
+    ]
+    for name, label in PROGRAMS.items():
+        if name in rows:
+            row = rows[name]
+            cells = [row.version, row.date, *(row.marks.get(one) or " " for one in PROGRAM_CAPABILITIES)]
+            lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -13,7 +14,11 @@ from tests.conformance.clients import CLIENTS, by_crc32, by_fnv1a, by_murmur2, s
 from tests.conformance.driver import Driver, DriverFailed, Refused
 from tests.conformance.table import (
     CAPABILITIES,
+    PROGRAM_CAPABILITIES,
+    PROGRAMS_BEGIN,
+    PROGRAMS_END,
     Column,
+    Outcomes,
     Row,
     parse,
     parse_programs,
@@ -152,8 +157,53 @@ def test_a_table_is_read_as_it_was_written() -> None:
 
 
 def test_the_rows_of_programs_are_read_as_they_were_written() -> None:
-    rows: dict[str, Row] = {
-        "kafka-connect": ("4.3.1", "2026-11-22", "✓"),
-        "kafka-streams": ("4.3.1", "2026-11-20", "✗"),
+    all_pass = {str(name): "✓" for name in PROGRAM_CAPABILITIES}
+    rows = {
+        "kafka-connect": Row("4.3.1", "2026-11-22", all_pass),
+        "kafka-streams": Row("4.3.1", "2026-11-20", {**all_pass, "SCRAM": "✗", "missing right": ""}),
     }
     assert parse_programs(render_programs(rows)) == rows
+
+
+class FakeItem(pytest.Item):
+    def runtest(self) -> None: ...
+
+
+def test_a_run_of_some_tests_of_a_program_changes_their_cells(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    page = tmp_path / "page.md"
+    row = Row("4.3.1", "2026-11-22", {str(name): "✗" for name in PROGRAM_CAPABILITIES})
+    page.write_text(f"{PROGRAMS_BEGIN}\n{render_programs({'kafka-streams': row})}{PROGRAMS_END}\n")
+
+    def run(version: str, *tests: tuple[Literal["passed", "failed"], list[str]]) -> Row:
+        outcomes = Outcomes(page)
+        for number, (outcome, capabilities) in enumerate(tests):
+            item: FakeItem = FakeItem.from_parent(request.node.parent, name=str(number))
+            for mark in (pytest.mark.program("kafka-streams"), *map(pytest.mark.capability, capabilities)):
+                item.add_marker(mark)
+            outcomes.pytest_itemcollected(item)
+            outcomes.pytest_runtest_logreport(
+                pytest.TestReport(
+                    nodeid=item.nodeid,
+                    location=("", 0, ""),
+                    keywords={},
+                    outcome=outcome,
+                    longrepr=None,
+                    when="call",
+                    user_properties=[("version", version)],
+                )
+            )
+        outcomes.pytest_sessionfinish()
+        return parse_programs(page.read_text())["kafka-streams"]
+
+    changed = run(
+        "4.3.1",
+        ("passed", ["SCRAM", "re-authentication"]),
+        ("failed", ["OAUTHBEARER", "re-authentication"]),
+        ("passed", []),
+    )
+    assert changed.marks == row.marks | {"SCRAM": "✓", "without logins": "✓"}
+    assert changed.date != row.date
+    # Nothing that was found of another version stays.
+    assert {name for name, mark in run("4.4.0", ("passed", ["SCRAM"])).marks.items() if mark} == {"SCRAM"}

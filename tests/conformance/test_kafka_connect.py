@@ -53,6 +53,7 @@ class Worker:
         *,
         exactly_once: bool = False,
         login: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         (port,) = free_ports("127.0.0.1", 1)
         url = f"http://127.0.0.1:{port}"
@@ -84,6 +85,7 @@ class Worker:
         self.program = Program(
             [*JAVA, "-Dlog4j2.level=WARN", "-cp", f"{home / 'lib'}/*", WORKER, str(configuration)],
             directory / "worker.log",
+            environment=environment,
         )
         self.input = directory / "input.txt"
         self.output = directory / "output.txt"
@@ -146,6 +148,28 @@ class Worker:
 
         self.eventually(accepted, f"{name} is configured")
         return config
+
+    def restart(self, name: str) -> None:
+        """Restart a connector with its task, which then has clients of its own again."""
+
+        def accepted() -> bool:
+            answer = self._http.post(f"/connectors/{name}/restart", params={"includeTasks": "true"})
+            assert answer.status_code in (202, 409), answer.text
+            return answer.status_code == 202
+
+        self.eventually(accepted, f"{name} is restarted")
+
+    def await_failure(self, name: str) -> str:
+        """Return the trace of the task of a connector when it has failed."""
+        traces: list[str] = []
+
+        def has_failed() -> bool:
+            status = self.get(f"/connectors/{name}/status")
+            traces.extend(task["trace"] for task in (status or {"tasks": ()})["tasks"] if "trace" in task)
+            return bool(traces)
+
+        self.eventually(has_failed, f"the task of {name} has failed")
+        return traces[0]
 
     def source_position(self) -> int:
         """How far into the input file the offsets topic says that the source has read."""

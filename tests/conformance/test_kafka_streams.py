@@ -44,6 +44,7 @@ class WordCount:
         *,
         guarantee: str = "at_least_once",
         login: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         login_file = directory / "login.properties"
         login_file.write_text("".join(f"{name}={value}\n" for name, value in (login or {}).items()))
@@ -56,6 +57,7 @@ class WordCount:
                 *(broker.kafka_bootstrap, str(self.state_dir), INPUT, OUTPUT, guarantee, str(login_file)),
             ],
             directory / "streams.log",
+            environment=environment,
         )
         self.model: Counter[str] = Counter()
         self._broker = broker

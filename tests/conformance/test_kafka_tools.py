@@ -8,13 +8,14 @@ from collections import Counter
 
 import pytest
 
-from load.apache_kafka import KafkaUnavailable
+from load.apache_kafka import VERSION, KafkaUnavailable
 from tests.conformance.clients import TOOLS as CHOICE
 from tests.conformance.kafka_tools import page
 from tests.conformance.kafka_tools.accepted import ACCEPTED, Accepted
 from tests.conformance.kafka_tools.calls import TOOLS, Call, steps
 from tests.conformance.kafka_tools.comparison import Answer, as_lines, compare, normalize, run_both
-from tests.conformance.kafka_tools.shell import Output
+from tests.conformance.kafka_tools.shell import Output, need_jdk
+from tests.conformance.programs import RecordProperty
 
 CALL = Call("topics", ("--describe", "--topic", "orders"))
 
@@ -23,11 +24,14 @@ def answer(*lines: str) -> list[Answer]:
     return [Answer(CALL, lines)]
 
 
-def test_every_call_against_stele_and_apache_kafka() -> None:
+@pytest.mark.program(CHOICE)
+def test_every_call_against_stele_and_apache_kafka(record_property: RecordProperty) -> None:
     wanted = os.environ.get("STELE_CONFORMANCE_CLIENTS") or ""
     if wanted != "all" and CHOICE not in wanted.split(","):
         pytest.skip(f"{CHOICE} are not chosen: make conformance CLIENTS={CHOICE}")
     try:
+        need_jdk()
+        record_property("version", VERSION)
         kafka, stele = run_both(steps())
     except KafkaUnavailable as missing:
         if os.environ.get("CI"):

@@ -1,19 +1,29 @@
-"""Kafka's command-line tools with TLS and a login, with the properties of docs/security.md: users, rights, quotas."""
+"""Kafka's command-line tools with TLS and logins, with the properties of docs/security.md: users, rights, quotas, long work."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from load.apache_kafka import KafkaUnavailable
+from load.apache_kafka import VERSION, KafkaUnavailable
 from tests.conformance.clients import TOOLS as CHOICE
 from tests.conformance.kafka_tools.calls import TOOLS
 from tests.conformance.kafka_tools.shell import Output, ToolShell
-from tests.support.documents import ROOT
+from tests.conformance.program_logins import (
+    SESSION_MS,
+    Login,
+    Renewal,
+    await_logins,
+    denied,
+    properties,
+    work,
+)
+from tests.conformance.programs import RecordProperty
 from tests.support.locked_broker import PASSWORD, LockedBroker, locked_broker
 
 TOPIC, GROUP = "orders", "billing"
@@ -37,25 +47,19 @@ def shell() -> Iterator[ToolShell]:
 
 @pytest.fixture(scope="module")
 def locked(shell: ToolShell, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedBroker]:
-    with locked_broker(tmp_path_factory.mktemp("locked")) as broker:
+    with locked_broker(tmp_path_factory.mktemp("locked"), session_ms=SESSION_MS) as broker:
         yield broker
 
 
-def properties(user: str, password: str, ca_file: Path) -> str:
-    """``client.properties`` of docs/security.md, for another user and place."""
-    page = (ROOT / "docs/security.md").read_text()
-    text = page.partition("`client.properties` of the Java client:\n\n```\n")[2].partition("```")[0]
-    for old, new in (
-        ("/etc/stele/server.pem", str(ca_file)),
-        ('"alice"', f'"{user}"'),
-        ('"a-long-generated-password"', f'"{password}"'),
-    ):
-        assert old in text
-        text = text.replace(old, new)
-    return text
+@pytest.mark.program(CHOICE)
+@pytest.mark.capability("SCRAM")
+@pytest.mark.capability("wrong password")
+@pytest.mark.capability("missing right")
+def test_users_rights_and_quotas(
+    shell: ToolShell, locked: LockedBroker, tmp_path: Path, record_property: RecordProperty
+) -> None:
+    record_property("version", VERSION)
 
-
-def test_users_rights_and_quotas(shell: ToolShell, locked: LockedBroker, tmp_path: Path) -> None:
     def call(
         user: str, password: str, tool: str, arguments: str, *, option: str = "--command-config"
     ) -> Output:
@@ -111,3 +115,45 @@ def test_users_rights_and_quotas(shell: ToolShell, locked: LockedBroker, tmp_pat
     assert "TopicAuthorizationException" in consume(BOB_PASSWORD).err
     administer("configs", f"--alter {of_bob} --delete-config SCRAM-SHA-512")
     assert "SaslAuthenticationException" in consume(BOB_PASSWORD).err
+
+
+@work
+@pytest.mark.program(CHOICE)
+def test_a_consumer_reads_past_the_end_of_sessions(
+    locked: LockedBroker,
+    tmp_path: Path,
+    record_property: RecordProperty,
+    monkeypatch: pytest.MonkeyPatch,
+    shell: ToolShell,
+    mechanism: str,
+) -> None:
+    record_property("version", VERSION)
+    user, topic = locked.add_user(), locked.make_topic()
+    for kind, name in (("TOPIC", topic), ("GROUP", GROUP)):
+        locked.allow(user, "READ", kind, name)
+    login = Login(locked, user, mechanism)
+    configuration = tmp_path / "client.properties"
+    configuration.write_text("".join(f"{name}={value}\n" for name, value in login.properties.items()))
+    for name, value in login.environment.items():
+        monkeypatch.setenv(name, value)
+    class_name, address_option = TOOLS["console-consumer"]
+    command = [address_option, locked.bootstrap, "--command-config", str(configuration)]
+    command += ["--topic", topic, "--group", GROUP, "--from-beginning", "--max-messages", "3"]
+    locked.write(topic, [b"first"])
+    # Its JVM is not the one of the other tests, which was not told where tokens are.
+    with closing(ToolShell()) as own, ThreadPoolExecutor(1) as thread:
+        consumed = thread.submit(own.run, class_name, command)
+        await_logins(locked, user)
+        locked.write(topic, [b"second"])
+        renewal = Renewal(locked, user)
+        renewal.check_open_connections()
+        locked.write(topic, [b"third"])
+        output = consumed.result()
+        assert (output.code, output.out.split()) == (0, ["first", "second", "third"]), output.err
+
+        # Another one connects with the new certificate.
+        locked.write(topic, [b"fourth"])
+        output = own.run(class_name, [*command[:-1], "1"])
+        assert (output.code, output.out.split()) == (0, ["fourth"]), output.err
+    assert len(locked.logins(user)) > len(renewal.before)
+    assert denied(locked, user) == []

@@ -1,31 +1,38 @@
-"""Kafka Connect, Kafka Streams and Spark's connector over TLS with SCRAM, with no more rights than docs/ecosystem.md gives.
+"""Kafka Connect, Kafka Streams and Spark's connector over TLS with logins, with the rights that docs/ecosystem.md gives.
 
-Sessions end every few seconds, so that the programs log in again while they work.
+Sessions end every few seconds, so that the programs log in again while they work, and the certificate is renewed
+meanwhile. Without any one of these rights, and with a wrong password, a program reports Kafka's exception.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stele import Client
 
 from tests.conformance.clients import CONNECT, DRIVERS, SPARK, STREAMS
-from tests.conformance.programs import RecordProperty, home_of, jar_version, running
-from tests.conformance.test_kafka_connect import TOPIC, Worker, values_in
+from tests.conformance.program_logins import (
+    AUTHENTICATION_FAILED,
+    SESSION_MS,
+    WRONG_PASSWORD,
+    Login,
+    Renewal,
+    await_logins,
+    denied,
+    work,
+)
+from tests.conformance.programs import Program, RecordProperty, home_of, jar_version, running
+from tests.conformance.test_kafka_connect import TOPIC, Worker, check_order, values_in
 from tests.conformance.test_kafka_streams import INPUT, OUTPUT, PARTITIONS, WordCount
-from tests.conformance.test_kafka_tools_with_logins import properties
 from tests.support.documents import ROOT
-from tests.support.locked_broker import PASSWORD, LockedBroker, locked_broker
+from tests.support.locked_broker import LockedBroker, locked_broker
 from tests.support.waiting import eventually
 
-# Enough for a login on a busy machine between the time at which a client begins one and the end of its session.
-SESSION_MS = 10_000
-LOGINS = 2
 SPARK_RECORDS = 300
 SPARK_TIMEOUT_S = 300
 
@@ -35,10 +42,6 @@ def locked(tmp_path: Path) -> Iterator[LockedBroker]:
     (tmp_path / "broker").mkdir()
     with locked_broker(tmp_path / "broker", session_ms=SESSION_MS) as broker:
         yield broker
-
-
-def java_login(user: str, ca_file: Path) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in properties(user, PASSWORD, ca_file).splitlines())
 
 
 def documented_rules(program: str) -> list[list[str]]:
@@ -73,34 +76,25 @@ def allow(locked: LockedBroker, user: str, rules: Sequence[Sequence[str]], names
                 locked.allow(user, operation, kind, name, pattern=pattern)
 
 
-def await_logins(locked: LockedBroker, user: str) -> None:
-    """Return when a connection has logged in several times."""
-    eventually(
-        lambda: max(locked.logins(user).values(), default=0) >= LOGINS, "the program has logged in again"
-    )
+# ── Kafka Connect ──
+
+CONNECT_NAMES = {"orders": TOPIC, "connect-archive": "connect-sink"}
 
 
-def denied(locked: LockedBroker, user: str) -> list[str]:
-    """What the broker has refused to ``user``, by its audit log."""
-    lines = [json.loads(line) for line in locked.audit_log.read_text().splitlines()]
-    return [
-        f"{line['operation']} {line['resource']}"
-        for line in lines
-        if line["verdict"] == "denied" and line["principal"] == f"User:{user}"
-    ]
-
-
+@work
 @pytest.mark.program(CONNECT)
-def test_kafka_connect(locked: LockedBroker, tmp_path: Path, record_property: RecordProperty) -> None:
+def test_kafka_connect(
+    locked: LockedBroker, tmp_path: Path, record_property: RecordProperty, mechanism: str
+) -> None:
     home = home_of(CONNECT)
     record_property("version", jar_version(home, "connect-runtime"))
     user = locked.add_user()
-    allow(
-        locked, user, documented_rules("Kafka Connect"), {"orders": TOPIC, "connect-archive": "connect-sink"}
-    )
-    login = java_login(user, locked.ca_file)
+    allow(locked, user, documented_rules("Kafka Connect"), CONNECT_NAMES)
+    login = Login(locked, user, mechanism)
     with (
-        closing(Worker(home, tmp_path, locked.bootstrap, login=login)) as worker,
+        closing(
+            Worker(home, tmp_path, locked.bootstrap, login=login.properties, environment=login.environment)
+        ) as worker,
         running(worker.program),
     ):
         worker.configure("source")
@@ -113,20 +107,112 @@ def test_kafka_connect(locked: LockedBroker, tmp_path: Path, record_property: Re
         worker.await_delivery()
         assert values_in(locked.process, TOPIC) == worker.written
         assert worker.delivered == worker.written
+
+        renewal = Renewal(locked, user)
+        worker.write_lines()
+        worker.await_delivery()
+        renewal.check_open_connections()
+        for name in ("source", "sink"):
+            worker.restart(name)
+        worker.await_running()
+        worker.write_lines()
+        worker.await_delivery()
+        renewal.check_new_connections()
+        check_order(values_in(locked.process, TOPIC), worker.written)
+        check_order(worker.delivered, worker.written)
     assert denied(locked, user) == []
 
 
-@pytest.mark.program(STREAMS)
-def test_kafka_streams(locked: LockedBroker, tmp_path: Path, record_property: RecordProperty) -> None:
-    home = home_of(STREAMS)
-    record_property("version", jar_version(home, "kafka-streams"))
+@pytest.mark.capability("wrong password")
+@pytest.mark.program(CONNECT)
+def test_kafka_connect_with_a_wrong_password(
+    locked: LockedBroker, tmp_path: Path, record_property: RecordProperty
+) -> None:
+    home = home_of(CONNECT)
+    record_property("version", jar_version(home, "connect-runtime"))
+    user = locked.add_user(may_do_everything=True)
+    login = Login(locked, user, password=WRONG_PASSWORD)
+    with (
+        closing(
+            Worker(home, tmp_path, locked.bootstrap, login=login.properties, environment=login.environment)
+        ) as worker,
+        running(worker.program),
+    ):
+        eventually(lambda: not worker.program.is_running, "the worker gives up")
+        assert AUTHENTICATION_FAILED in worker.program.log
+    assert locked.logins(user, verdict="denied")
+    assert not locked.logins(user)
+
+
+@pytest.mark.capability("missing right")
+@pytest.mark.program(CONNECT)
+@pytest.mark.parametrize(
+    ("rule", "error"),
+    [
+        (0, "org.apache.kafka.common.errors.TopicAuthorizationException"),
+        (1, "org.apache.kafka.common.errors.GroupAuthorizationException"),
+        # Connect's own: it goes on without the exception of a topic that it may not create.
+        (2, "ConnectException: Task failed to create new topic"),
+        (3, "org.apache.kafka.common.errors.GroupAuthorizationException"),
+    ],
+)
+def test_kafka_connect_without_a_right(
+    locked: LockedBroker, tmp_path: Path, record_property: RecordProperty, rule: int, error: str
+) -> None:
+    """Without the rules of its own topics or its group, the worker ends; otherwise the task that needs the rule fails."""
+    home = home_of(CONNECT)
+    record_property("version", jar_version(home, "connect-runtime"))
     user = locked.add_user()
-    allow(locked, user, documented_rules("Kafka Streams"), {"orders": INPUT, "counts": OUTPUT})
+    rules = documented_rules("Kafka Connect")
+    assert len(rules) == 4
+    allow(locked, user, rules[:rule] + rules[rule + 1 :], CONNECT_NAMES)
+    with (
+        closing(Worker(home, tmp_path, locked.bootstrap, login=Login(locked, user).properties)) as worker,
+        running(worker.program),
+    ):
+        if rule < 2:
+            # It takes a while to end.
+            eventually(lambda: any(error in line for line in worker.program.lines), "the worker fails")
+        else:
+            worker.configure("source")
+            if rule == 3:
+                worker.configure("sink")
+            worker.write_lines()
+            assert error in worker.await_failure("source" if rule == 2 else "sink")
+            assert worker.delivered == []
+    assert denied(locked, user)
+
+
+# ── Kafka Streams ──
+
+STREAMS_NAMES = {"orders": INPUT, "counts": OUTPUT}
+
+
+def streams_topics(locked: LockedBroker) -> None:
     with Client(locked.binary_url) as client:
         client.create_topic(INPUT, partitions=PARTITIONS)
         client.create_topic(OUTPUT, partitions=PARTITIONS)
-    login = java_login(user, locked.ca_file)
-    count = WordCount(home, tmp_path, locked.process, guarantee="exactly_once_v2", login=login)
+
+
+@work
+@pytest.mark.program(STREAMS)
+def test_kafka_streams(
+    locked: LockedBroker, tmp_path: Path, record_property: RecordProperty, mechanism: str
+) -> None:
+    home = home_of(STREAMS)
+    record_property("version", jar_version(home, "kafka-streams"))
+    user = locked.add_user()
+    allow(locked, user, documented_rules("Kafka Streams"), STREAMS_NAMES)
+    streams_topics(locked)
+    login = Login(locked, user, mechanism)
+    count = WordCount(
+        home,
+        tmp_path,
+        locked.process,
+        guarantee="exactly_once_v2",
+        login=login.properties,
+        environment=login.environment,
+    )
     with running(count.program):
         count.write()
         count.await_running(1)
@@ -135,40 +221,212 @@ def test_kafka_streams(locked: LockedBroker, tmp_path: Path, record_property: Re
         count.write()
         count.await_counts()
         assert count.store() == count.model
+
+        renewal = Renewal(locked, user)
+        count.write()
+        count.await_counts()
+        renewal.check_open_connections()
+        count.program.end_input()
+        count.program.start()
+        count.await_running(2)
+        count.write()
+        count.await_counts()
+        renewal.check_new_connections()
         count.program.end_input()
     assert count.counts() == {word: list(range(1, total + 1)) for word, total in count.model.items()}
     assert denied(locked, user) == []
 
 
-@pytest.mark.program(SPARK)
-def test_spark(locked: LockedBroker, tmp_path: Path, record_property: RecordProperty) -> None:
-    home = home_of(SPARK)
-    record_property("version", (DRIVERS / SPARK / "requirements.txt").read_text().strip().partition("==")[2])
-    topic = "from-spark"
+def streams_failure(count: WordCount) -> str:
+    """What the program has written when it has given up."""
+    count.eventually(lambda: "state ERROR" in count.program.lines, "the program gives up")
+    count.program.end_input()
+    return "\n".join(count.program.lines)
+
+
+@pytest.mark.capability("wrong password")
+@pytest.mark.program(STREAMS)
+def test_kafka_streams_with_a_wrong_password(
+    locked: LockedBroker, tmp_path: Path, record_property: RecordProperty
+) -> None:
+    home = home_of(STREAMS)
+    record_property("version", jar_version(home, "kafka-streams"))
+    user = locked.add_user(may_do_everything=True)
+    streams_topics(locked)
+    login = Login(locked, user, password=WRONG_PASSWORD)
+    count = WordCount(home, tmp_path, locked.process, login=login.properties, environment=login.environment)
+    with running(count.program):
+        count.write()
+        assert AUTHENTICATION_FAILED in streams_failure(count)
+    assert locked.logins(user, verdict="denied")
+    assert not locked.logins(user)
+    assert count.counts() == {}
+
+
+@pytest.mark.capability("missing right")
+@pytest.mark.program(STREAMS)
+@pytest.mark.parametrize(
+    ("rule", "error"),
+    [
+        (0, "TopicAuthorizationException"),
+        (1, "TopicAuthorizationException"),
+        (2, "TopicAuthorizationException"),
+        (3, "GroupAuthorizationException"),
+        (4, "TransactionalIdAuthorizationException"),
+    ],
+)
+def test_kafka_streams_without_a_right(
+    locked: LockedBroker, tmp_path: Path, record_property: RecordProperty, rule: int, error: str
+) -> None:
+    home = home_of(STREAMS)
+    record_property("version", jar_version(home, "kafka-streams"))
     user = locked.add_user()
-    allow(locked, user, documented_rules("Spark's connector"), {"orders": topic, "copies": f"{topic}-copy"})
-    # The job also writes the topic that it reads.
-    locked.allow(user, "WRITE", "TOPIC", topic)
-    with Client(locked.binary_url) as client:
-        client.create_topic(topic, partitions=3)
-        client.create_topic(f"{topic}-copy", partitions=2)
-    done = subprocess.run(
-        [
-            str(home / "venv" / "bin" / "python"),
-            str(DRIVERS / SPARK / "job.py"),
-            *(locked.bootstrap, topic, str(SPARK_RECORDS), str(tmp_path / "checkpoint"), str(home / "jars")),
-            json.dumps(java_login(user, locked.ca_file)),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=SPARK_TIMEOUT_S,
+    rules = documented_rules("Kafka Streams")
+    assert len(rules) == 5
+    allow(locked, user, rules[:rule] + rules[rule + 1 :], STREAMS_NAMES)
+    streams_topics(locked)
+    login = Login(locked, user)
+    count = WordCount(
+        home,
+        tmp_path,
+        locked.process,
+        guarantee="exactly_once_v2",
+        login=login.properties,
+        environment=login.environment,
     )
-    assert done.returncode == 0, done.stderr[-6000:]
-    answer = json.loads(done.stdout.splitlines()[-1])
-    written = [f"v{number}" for number in range(SPARK_RECORDS)]
-    assert sorted(row[3] for row in answer["read"]) == sorted(written)
-    copies = [(value or b"").decode() for value in locked.values(f"{topic}-copy")]
-    assert sorted(copies) == sorted(f"copy of {value}" for value in written)
-    assert locked.logins(user)
+    with running(count.program):
+        count.write()
+        assert f"org.apache.kafka.common.errors.{error}" in streams_failure(count)
+    assert denied(locked, user)
+    assert count.counts() == {}
+
+
+# ── Spark's connector ──
+
+READ, COPY = "from-spark", "from-spark-copy"
+
+
+class Spark:
+    """``spark_with_login.py``, and a topic that it may copy to another."""
+
+    def __init__(self, locked: LockedBroker, directory: Path, login: Login) -> None:
+        home = home_of(SPARK)
+        self._answers = 0
+        self._directory = directory
+        self.program = Program(
+            [
+                str(home / "venv" / "bin" / "python"),
+                str(Path(__file__).parent / "spark_with_login.py"),
+                *(locked.bootstrap, str(home / "jars"), json.dumps(login.properties)),
+            ],
+            directory / "spark.log",
+            environment=login.environment,
+        )
+        with Client(locked.binary_url) as client:
+            client.create_topic(READ, partitions=3)
+            client.create_topic(COPY, partitions=2)
+
+    def ask(self, **command: Any) -> dict[str, Any]:
+        """What it answers to a command."""
+
+        def answers() -> list[Any]:
+            self.program.need_running()
+            return [json.loads(line) for line in self.program.lines if line.startswith(('{"done', '{"error'))]
+
+        self.program.tell(json.dumps(command))
+        self._answers += 1
+        eventually(lambda: len(answers()) == self._answers, "Spark answers", timeout_s=SPARK_TIMEOUT_S)
+        answer: dict[str, Any] = answers()[-1]
+        return answer
+
+    def copy(self) -> dict[str, Any]:
+        return self.ask(copy=READ, to=COPY, checkpoint=str(self._directory / "checkpoint"))
+
+
+def spark_version() -> str:
+    return (DRIVERS / SPARK / "requirements.txt").read_text().strip().partition("==")[2]
+
+
+@work
+@pytest.mark.program(SPARK)
+def test_spark(locked: LockedBroker, tmp_path: Path, record_property: RecordProperty, mechanism: str) -> None:
+    user = locked.add_user()
+    spark = Spark(locked, tmp_path, Login(locked, user, mechanism))
+    record_property("version", spark_version())
+    allow(locked, user, documented_rules("Spark's connector"), {"orders": READ, "copies": COPY})
+    # The program also writes the topic that it reads.
+    locked.allow(user, "WRITE", "TOPIC", READ)
+    written = list[str]()
+
+    def write() -> None:
+        values = [f"v{number}" for number in range(len(written), len(written) + SPARK_RECORDS)]
+        locked.write(READ, [value.encode() for value in values])
+        written.extend(values)
+
+    def are_copied() -> bool:
+        spark.program.need_running()
+        return sorted((value or b"").decode() for value in locked.values(COPY)) == sorted(written)
+
+    with running(spark.program):
+        values = [f"v{number}" for number in range(SPARK_RECORDS)]
+        assert spark.ask(write=READ, values=values) == {"done": None}
+        written += values
+        assert spark.copy() == {"done": None}
+        assert are_copied()
+        await_logins(locked, user)
+        write()
+        eventually(are_copied, "all records are copied", timeout_s=SPARK_TIMEOUT_S)
+
+        renewal = Renewal(locked, user)
+        write()
+        eventually(are_copied, "all records are copied", timeout_s=SPARK_TIMEOUT_S)
+        renewal.check_open_connections()
+        assert sorted(spark.ask(read=READ)["done"]) == sorted(written)
+        renewal.check_new_connections()
+        spark.program.end_input()
     assert denied(locked, user) == []
+
+
+@pytest.mark.capability("wrong password")
+@pytest.mark.program(SPARK)
+def test_spark_with_a_wrong_password(
+    locked: LockedBroker, tmp_path: Path, record_property: RecordProperty
+) -> None:
+    user = locked.add_user(may_do_everything=True)
+    spark = Spark(locked, tmp_path, Login(locked, user, password=WRONG_PASSWORD))
+    record_property("version", spark_version())
+    locked.write(READ, [b"secret"])
+    with running(spark.program):
+        for answer in (spark.ask(read=READ), spark.ask(write=COPY, values=["own"]), spark.copy()):
+            assert AUTHENTICATION_FAILED in answer["error"]
+        spark.program.end_input()
+    assert locked.logins(user, verdict="denied")
+    assert not locked.logins(user)
+    assert locked.values(COPY) == []
+
+
+@pytest.mark.capability("missing right")
+@pytest.mark.program(SPARK)
+def test_spark_without_a_right(locked: LockedBroker, tmp_path: Path, record_property: RecordProperty) -> None:
+    user = locked.add_user()
+    spark = Spark(locked, tmp_path, Login(locked, user))
+    record_property("version", spark_version())
+    # Without the second rule of the page, and then without the first.
+    read, write = documented_rules("Spark's connector")
+    names = {"orders": READ, "copies": COPY}
+    locked.write(READ, [b"open"])
+    refused = "org.apache.kafka.common.errors.TopicAuthorizationException"
+    with running(spark.program):
+        allow(locked, user, [read], names)
+        assert spark.ask(read=READ) == {"done": ["open"]}
+        for answer in (spark.ask(write=COPY, values=["own"]), spark.copy()):
+            assert refused in answer["error"]
+        assert locked.values(COPY) == []
+        locked.disallow(user)
+        allow(locked, user, [write], names)
+        assert spark.ask(write=COPY, values=["own"]) == {"done": None}
+        for answer in (spark.ask(read=READ), spark.copy()):
+            assert refused in answer["error"]
+        assert locked.values(COPY) == [b"own"]
+        spark.program.end_input()
+    assert denied(locked, user)

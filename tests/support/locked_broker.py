@@ -77,6 +77,10 @@ class LockedBroker:
         }
         self._checked(self._http.post("/v1/acls", json={"acls": [rule]}))
 
+    def disallow(self, user: str) -> None:
+        """Remove all that was allowed to ``user``."""
+        self._checked(self._http.delete("/v1/acls", params={"principal": f"User:{user}"}))
+
     def password_file(self, password: str = PASSWORD) -> Path:
         """A file that only its owner can read."""
         file = self._directory / f"password-{uuid.uuid4().hex[:12]}"
@@ -88,13 +92,17 @@ class LockedBroker:
         """A file that has a driver log in as ``user``."""
         login = {"ca_file": str(self.ca_file), "mechanism": mechanism}
         if mechanism == OAUTHBEARER:
-            token_file = self._directory / f"{user}.token"
-            token_file.write_text(self._token(user))
-            login["token_file"] = str(token_file)
+            login["token_file"] = str(self.token_file(user))
         else:
             login |= {"user": user, "password": password}
         file = self._directory / f"login-{uuid.uuid4().hex[:12]}.json"
         file.write_text(json.dumps(login))
+        return file
+
+    def token_file(self, user: str) -> Path:
+        """A file with a token of ``user``."""
+        file = self._directory / f"{user}.token"
+        file.write_text(self._token(user))
         return file
 
     def _token(self, user: str) -> str:
