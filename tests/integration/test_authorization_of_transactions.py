@@ -180,6 +180,12 @@ def test_a_joint_commit_needs_the_right_to_every_id_that_it_ends(
 
         assert refusal(m.CommitTransactionsRequest(transactions=[mine, foreign])) == denied
         assert refusal(m.CommitTransactionsRequest(transactions=[mine], abandoned_prefix="joint-")) == denied
+        # A prefix is refused before anything looks for ids that have it, and an id that is found is not named.
+        for prefix in ("joint-", "nobody-has-this"):
+            request = m.CommitTransactionsRequest(transactions=[mine], abandoned_prefix=prefix)
+            refused = peer.call(request)
+            assert isinstance(refused, m.ErrorResponse), refused
+            assert (refused.code, other in refused.message) == (denied, False)
         assert states() == {own: "Ongoing", other: "Ongoing"}, "all or none"
         committed = peer.call(m.CommitTransactionsRequest(transactions=[mine], abandoned_prefix="joint-1"))
         assert isinstance(committed, m.CommitTransactionsResponse), committed

@@ -280,7 +280,10 @@ async def put_offsets(request: Request) -> Response:
             'give either "to" or "offsets"; each of "offsets" has a topic, a partition and an offset'
         )
     is_dry = dry_run not in ("false", "0")
-    await broker.try_to_find_topics([*(body.topics or ()), *(one.topic for one in body.offsets or ())])
+    named = [*(body.topics or ()), *(one.topic for one in body.offsets or ())]
+    # Before they are looked up: otherwise the time of a refusal would tell whether a topic exists.
+    require(request, READ_TOPIC, named)
+    await broker.try_to_find_topics(named)
     targets = _targets(request, name, body)
     resets = await reset_offsets(broker, groups.coordinator, groups.leases, name, targets, dry_run=is_dry)
     return json_answer(
@@ -302,9 +305,9 @@ async def put_offsets(request: Request) -> Response:
 
 
 def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
+    """Return the partitions to reset; the client may read the topics of ``body``."""
     broker, coordinator = broker_of(request), group_of(request).coordinator
     if body.offsets is not None:
-        require(request, READ_TOPIC, [target.topic for target in body.offsets])
         for target in body.offsets:
             check_offset(target.offset)
         return [
@@ -328,7 +331,6 @@ def _targets(request: Request, group: str, body: ResetBody) -> list[Target]:
             raise InvalidRequest(
                 f'group {group[:200]!r} has no committed offsets; list the topics to reset in "topics"'
             )
-    require(request, READ_TOPIC, topics)
     return [
         Target(topic=topic, partition=partition, at=at, offset=offset)
         for topic in topics

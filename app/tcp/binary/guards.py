@@ -107,6 +107,9 @@ def _check_transactional_produce(
 def _check_commit(listener: BinaryListener, access: Access, request: m.CommitTransactionsRequest) -> None:
     for transaction in request.transactions:
         access.require(WRITE_TRANSACTIONAL_ID, transaction.transactional_id)
+    if request.abandoned_prefix is not None:
+        # Otherwise a refusal would tell which ids with the prefix have open transactions.
+        access.require(WRITE_TRANSACTIONAL_ID, request.abandoned_prefix)
 
 
 _TRANSACTION = Guard(
@@ -173,7 +176,7 @@ GUARDS: dict[type[m.Request], Guard] = {
         (WRITE_TRANSACTIONAL_ID, WRITE_TOPIC, CREATE_TOPIC, CREATE_CLUSTER), _check_transactional_produce
     ),
     m.EndTransactionRequest: _TRANSACTION,
-    # The handler checks the transactions that it finds by their prefix.
+    # The handler also checks the transactions that it finds by their prefix.
     m.CommitTransactionsRequest: Guard((WRITE_TRANSACTIONAL_ID,), _check_commit),
 }
 

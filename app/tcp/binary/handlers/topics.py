@@ -30,7 +30,10 @@ async def metadata(listener: BinaryListener, request: m.MetadataRequest) -> Buff
             f"{len(request.topics)} topics asked for at once; the limit is {METADATA_TOPICS_MAX}"
         )
     else:
-        await broker.try_to_find_topics(request.topics)
+        # Only what the client may see: otherwise the time of a refusal would tell whether a topic exists.
+        await broker.try_to_find_topics(
+            name for name in request.topics if access is None or access.sees(DESCRIBE_TOPIC, name)
+        )
         for name in request.topics:
             try:
                 if access is not None:
