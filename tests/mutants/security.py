@@ -6,6 +6,9 @@ from .table import Mutant
 
 _UNIT = "tests/unit/security"
 _MATRIX = "tests/integration/test_authorization_matrix.py"
+_SEVERAL = "tests/integration/test_several_rights_of_apis.py"
+_FRAMES = "tests/integration/test_rights_of_every_frame.py"
+_NAMES = "tests/integration/test_refused_names.py"
 
 SECURITY_MUTANTS = (
     # A DENY is overridden (CVE-2026-58251).
@@ -127,5 +130,121 @@ SECURITY_MUTANTS = (
         "if access is None or access.allows(READ_TOPIC, topic.topic)\n",
         "if True\n",
         "tests/unit/tcp/kafka/test_fetch_handler.py",
+    ),
+    Mutant(
+        "app/api/routes/groups.py",
+        "    require(request, READ_TOPIC, named)\n    await",
+        "    await",
+        _NAMES,
+        "reset",
+    ),
+    Mutant(
+        "app/tcp/binary/handlers/topics.py",
+        "name for name in request.topics if access is None or access.sees(DESCRIBE_TOPIC, name)\n",
+        "name for name in request.topics\n",
+        _NAMES,
+        "metadata",
+    ),
+    # A refusal names what others have open.
+    Mutant(
+        "app/tcp/binary/guards.py",
+        "        access.require(WRITE_TRANSACTIONAL_ID, request.abandoned_prefix)\n",
+        "        pass\n",
+        _FRAMES,
+        "CommitTransactions",
+    ),
+    # One right of several is forgotten.
+    Mutant(
+        "app/tcp/kafka/guards/groups.py",
+        "if not all(access.allows(DESCRIBE_TOPIC, topic) for topic in request.subscribed_topic_names or ()):",
+        "if False:",
+        _SEVERAL,
+        "Heartbeat",
+    ),
+    Mutant(
+        "app/tcp/kafka/guards/groups.py",
+        "if all(access.sees(DESCRIBE_TOPIC, topic) for topic in topics):",
+        "if True:",
+        _SEVERAL,
+        "GroupDescribe",
+    ),
+    Mutant(
+        "app/tcp/kafka/guards/groups.py",
+        "    if not access_of(context).allows(DELETE_GROUP, request.group_id):\n"
+        "        return refused(OffsetDeleteResponse, DELETE_GROUP)\n",
+        "",
+        _SEVERAL,
+        "OffsetDelete",
+    ),
+    Mutant(
+        "app/tcp/kafka/guards/transactions.py",
+        "    if not access.allows(READ_GROUP, request.group_id):\n"
+        "        return refused(AddOffsetsToTxnResponse, READ_GROUP)\n",
+        "",
+        _SEVERAL,
+        "AddOffsetsToTxn",
+    ),
+    Mutant(
+        "app/tcp/kafka/guards/transactions.py",
+        "return refuse_all(TxnOffsetCommitResponse, COMMITTED, request.topics, WRITE_TRANSACTIONAL_ID)",
+        "pass",
+        _SEVERAL,
+        "TxnOffsetCommit",
+    ),
+    Mutant(
+        "app/tcp/kafka/guards/transactions.py",
+        "if access.sees(ALTER_CLUSTER) or access.allows(CLUSTER_ACTION_CLUSTER):",
+        "if access.allows(CLUSTER_ACTION_CLUSTER):",
+        _SEVERAL,
+        "WriteTxnMarkers",
+    ),
+    Mutant(
+        "app/tcp/kafka/guards/topics.py",
+        "if not topic.error_code and not access.sees(DESCRIBE_CONFIGS_TOPIC, topic.name):",
+        "if False:",
+        _SEVERAL,
+        "CreateTopics",
+    ),
+    Mutant(
+        "app/tcp/kafka/guards/topics.py",
+        "is_seen = topic.name is not None or (name is not None and access.sees(DESCRIBE_TOPIC, name))",
+        "is_seen = True",
+        _SEVERAL,
+        "by_id",
+    ),
+    Mutant(
+        "app/tcp/kafka/handlers/share_groups.py",
+        "    is_allowed = _may(context, READ_TOPIC, topic.topic_name)\n",
+        "    is_allowed = True\n",
+        _SEVERAL,
+        "AlterShareGroupOffsets",
+    ),
+    Mutant(
+        "app/tcp/kafka/handlers/share_fetch.py",
+        "if context.access is not None and not context.access.allows(READ_TOPIC, topic.name):",
+        "if False:",
+        _SEVERAL,
+        "ShareAcknowledge or ShareFetch",
+    ),
+    Mutant(
+        "app/tcp/binary/guards.py",
+        "        access.require(READ_TOPIC, part.topic)\n",
+        "        pass\n",
+        _FRAMES,
+        "AckRequest or NackRequest or ExtendRequest",
+    ),
+    Mutant(
+        "app/tcp/binary/guards.py",
+        "        access.require(ALTER_TOPIC, request.topic)\n",
+        "        pass\n",
+        _FRAMES,
+        "AlterTopic",
+    ),
+    Mutant(
+        "app/tcp/binary/handlers/topics.py",
+        "is_shown = access is None or access.sees(DESCRIBE_CONFIGS_TOPIC, topic.name)",
+        "is_shown = True",
+        _FRAMES,
+        "DescribeTopic",
     ),
 )

@@ -1,0 +1,570 @@
+"""Each Kafka API that declares several rights, over a socket: without any one of them, and with no others.
+
+Of rights that stand for each other, such as CREATE on the cluster and on the topic, each one suffices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import uuid
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from stele.wire.error_codes import ErrorCode
+
+from app.security.acl import (
+    ALTER_CLUSTER,
+    ALTER_CONFIGS_CLUSTER,
+    ALTER_CONFIGS_GROUP,
+    ALTER_CONFIGS_TOPIC,
+    CLUSTER_ACTION_CLUSTER,
+    CREATE_CLUSTER,
+    CREATE_TOPIC,
+    DELETE_GROUP,
+    DELETE_TOPIC,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CONFIGS_CLUSTER,
+    DESCRIBE_CONFIGS_GROUP,
+    DESCRIBE_CONFIGS_TOPIC,
+    DESCRIBE_GROUP,
+    DESCRIBE_TOPIC,
+    DESCRIBE_TRANSACTIONAL_ID,
+    IDEMPOTENT_WRITE_CLUSTER,
+    OPERATIONS_OF,
+    READ_GROUP,
+    READ_TOPIC,
+    WRITE_TOPIC,
+    WRITE_TRANSACTIONAL_ID,
+    AclFilter,
+    Action,
+    Operation,
+    Permission,
+)
+from app.security.authorizer import Authorizer
+from app.tcp.kafka.dispatch import SERVED
+from app.tcp.kafka.guards.refusals import refusal
+from app.tcp.kafka.guards.table import GUARDS
+from app.tcp.kafka.schemas import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
+    alter_configs,
+    alter_share_group_offsets,
+    consumer_group_describe,
+    consumer_group_heartbeat,
+    create_topics,
+    delete_share_group_offsets,
+    delete_topics,
+    describe_configs,
+    describe_share_group_offsets,
+    describe_transactions,
+    find_coordinator,
+    incremental_alter_configs,
+    init_producer_id,
+    list_groups,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    produce,
+    share_acknowledge,
+    share_group_describe,
+    share_group_heartbeat,
+    txn_offset_commit,
+    write_txn_markers,
+)
+from tests.integration.test_rights_of_every_api import GROUP, REFUSED, REFUSED_CLUSTER, TOPIC, rule
+from tests.support.acls import authorizer_over
+from tests.support.kafka_peer import KafkaPeer, api_of
+from tests.support.listeners import Listeners, listeners
+from tests.support.share_groups import ACCEPT, Member
+
+NEW_TOPIC, CONSUMERS, SHARERS = "new", "consumers", "sharers"
+REFUSALS = {*REFUSED.values(), REFUSED_CLUSTER}
+TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = 2, 4, 32
+# Rights that stand for each other.
+Rights = tuple[Action, ...]
+# Where in the response a missing right is reported, or whether a response leaves out what it is about.
+Outcome = str | Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """``request`` is made by a client that may do everything, on the connection that then sends it with less."""
+
+    name: str
+    request: Callable[[KafkaPeer], Any]
+    version: int | None = None
+    needs: dict[Rights, Outcome]
+
+
+def message(kind: Any, **known: Any) -> Any:
+    return refusal(kind, **known)
+
+
+def a_transactional_id() -> str:
+    return f"x-{uuid.uuid4().hex[:8]}"
+
+
+def produced(topic: str, transactional_id: str | None = None) -> Any:
+    return produce.ProduceRequest(
+        transactional_id=transactional_id,
+        acks=1,
+        timeout_ms=30_000,
+        topic_data=[
+            produce.TopicProduceData(
+                name=topic, partition_data=[produce.PartitionProduceData(index=0, records=None)]
+            )
+        ],
+    )
+
+
+def configured(module: Any, resource: str) -> Callable[[int, str], Case]:
+    """Return what makes a case of a configurations API for a type of resource."""
+    kind = module.API.request
+    answers = "results" if module is describe_configs else "responses"
+
+    def case(resource_type: int, name: str) -> Case:
+        one = message(getattr(module, resource), resource_type=resource_type, resource_name=name)
+        rights = {
+            describe_configs: (DESCRIBE_CONFIGS_TOPIC, DESCRIBE_CONFIGS_GROUP, DESCRIBE_CONFIGS_CLUSTER),
+        }.get(module, (ALTER_CONFIGS_TOPIC, ALTER_CONFIGS_GROUP, ALTER_CONFIGS_CLUSTER))
+        right = rights[(TOPIC_RESOURCE, GROUP_RESOURCE, BROKER_RESOURCE).index(resource_type)]
+        return Case(
+            name=f"{module.API.name} {right!r}",
+            request=lambda peer: message(kind, resources=[one]),
+            needs={(right,): f"{answers}.error_code"},
+        )
+
+    return case
+
+
+def joined_consumers(peer: KafkaPeer) -> Any:
+    request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+        group_id=CONSUMERS,
+        member_id=str(uuid.uuid4()),
+        member_epoch=0,
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=[TOPIC],
+        topic_partitions=[],
+    )
+    assert peer.call(request, 1).error_code == ErrorCode.NONE
+    return request
+
+
+def sharer(peer: KafkaPeer) -> Member:
+    member = Member(peer, SHARERS, TOPIC)
+    while not member.partitions:
+        assert member.beat().error_code == ErrorCode.NONE
+    return member
+
+
+def acknowledged(peer: KafkaPeer) -> Any:
+    member = sharer(peer)
+    member.took(peer.call(member.fetch_request(), 2))
+    batch = share_acknowledge.AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[ACCEPT])
+    partition = share_acknowledge.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+    topic = message(
+        share_acknowledge.AcknowledgeTopic, topic_id=member.partitions[0][0], partitions=[partition]
+    )
+    return share_acknowledge.ShareAcknowledgeRequest(
+        group_id=SHARERS, member_id=member.member_id, share_session_epoch=1, topics=[topic]
+    )
+
+
+def begun(peer: KafkaPeer) -> dict[str, Any]:
+    """The identity of a transactional producer."""
+    transactional_id = a_transactional_id()
+    request = init_producer_id.InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=60_000
+    )
+    made = peer.call(request, 4)
+    assert made.error_code == ErrorCode.NONE
+    return {
+        "transactional_id": transactional_id,
+        "producer_id": made.producer_id,
+        "producer_epoch": made.producer_epoch,
+    }
+
+
+ADDED_TOPIC = add_partitions_to_txn.AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])
+
+
+def added(peer: KafkaPeer, *, is_batch: bool = False) -> Any:
+    producer = begun(peer)
+    if is_batch:
+        transaction = add_partitions_to_txn.AddPartitionsToTxnTransaction(**producer, topics=[ADDED_TOPIC])
+        return add_partitions_to_txn.AddPartitionsToTxnRequest(transactions=[transaction])
+    known = {f"v3_and_below_{name}": value for name, value in producer.items()}
+    return add_partitions_to_txn.AddPartitionsToTxnRequest(**known, v3_and_below_topics=[ADDED_TOPIC])
+
+
+def described_transaction(peer: KafkaPeer) -> Any:
+    request = added(peer)
+    (topic,) = peer.call(request, 3).results_by_topic_v3_and_below
+    assert topic.results_by_partition[0].partition_error_code == ErrorCode.NONE
+    name = request.v3_and_below_transactional_id
+    return describe_transactions.DescribeTransactionsRequest(transactional_ids=[name])
+
+
+def committed(module: Any, prefix: str, **known: Any) -> Any:
+    partition = message(getattr(module, f"{prefix}RequestPartition"), partition_index=0)
+    topic = message(getattr(module, f"{prefix}RequestTopic"), name=TOPIC, partitions=[partition])
+    return message(module.API.request, group_id=GROUP, topics=[topic], **known)
+
+
+def fetched_offsets(peer: KafkaPeer) -> Any:
+    topic = offset_fetch.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])
+    return offset_fetch.OffsetFetchRequest(
+        groups=[offset_fetch.OffsetFetchRequestGroup(group_id=GROUP, topics=[topic])]
+    )
+
+
+def fetched_offsets_of_one_group(peer: KafkaPeer) -> Any:
+    topic = offset_fetch.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])
+    return offset_fetch.OffsetFetchRequest(group_id=GROUP, topics=[topic])
+
+
+def share_offsets(peer: KafkaPeer, module: Any, **known: Any) -> Any:
+    assert sharer(peer).beat(member_epoch=-1).error_code == ErrorCode.NONE
+    prefix = module.API.name
+    if partition := getattr(module, f"{prefix}RequestPartition", None):
+        known["partitions"] = [message(partition, partition_index=0)]
+    topic = message(getattr(module, f"{prefix}RequestTopic"), topic_name=TOPIC, **known)
+    return message(module.API.request, group_id=SHARERS, topics=[topic])
+
+
+def described_share_offsets(peer: KafkaPeer) -> Any:
+    sharer(peer)
+    module = describe_share_group_offsets
+    topic = module.DescribeShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[0])
+    group = module.DescribeShareGroupOffsetsRequestGroup(group_id=SHARERS, topics=[topic])
+    return module.DescribeShareGroupOffsetsRequest(groups=[group])
+
+
+def markers(peer: KafkaPeer) -> Any:
+    topic = message(write_txn_markers.WritableTxnMarkerTopic, name=TOPIC, partition_indexes=[0])
+    marker = message(write_txn_markers.WritableTxnMarker, topics=[topic])
+    return write_txn_markers.WriteTxnMarkersRequest(markers=[marker])
+
+
+_PRODUCED = "responses.partition_responses.error_code"
+_CREATE = (CREATE_TOPIC, CREATE_CLUSTER)
+_DESCRIBED_CONFIGS = configured(describe_configs, "DescribeConfigsResource")
+_ALTERED_CONFIGS = configured(alter_configs, "AlterConfigsResource")
+_CHANGED_CONFIGS = configured(incremental_alter_configs, "AlterConfigsResource")
+CASES = [
+    # ── records and topics ──
+    Case(
+        name="Produce",
+        version=12,
+        request=lambda peer: produced(NEW_TOPIC),
+        needs={(WRITE_TOPIC,): _PRODUCED, _CREATE: _PRODUCED},
+    ),
+    Case(
+        name="Produce in a transaction",
+        version=12,
+        request=lambda peer: produced(TOPIC, a_transactional_id()),
+        needs={(WRITE_TRANSACTIONAL_ID,): _PRODUCED, (WRITE_TOPIC,): _PRODUCED},
+    ),
+    Case(
+        name="Metadata",
+        request=lambda peer: metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=NEW_TOPIC)]),
+        needs={(DESCRIBE_TOPIC,): "topics.error_code", _CREATE: "topics.error_code"},
+    ),
+    Case(
+        name="CreateTopics",
+        request=lambda peer: create_topics.CreateTopicsRequest(
+            topics=[
+                message(create_topics.CreatableTopic, name=NEW_TOPIC, num_partitions=1, replication_factor=1)
+            ]
+        ),
+        needs={
+            _CREATE: "topics.error_code",
+            (DESCRIBE_CONFIGS_TOPIC,): "topics.topic_config_error_code",
+        },
+    ),
+    Case(
+        name="DeleteTopics",
+        request=lambda peer: message(
+            delete_topics.DeleteTopicsRequest, topics=[delete_topics.DeleteTopicState(name=NEW_TOPIC)]
+        ),
+        needs={(DELETE_TOPIC,): "responses.error_code"},
+    ),
+    *(
+        case(kind, name)
+        for case in (_DESCRIBED_CONFIGS, _ALTERED_CONFIGS, _CHANGED_CONFIGS)
+        for kind, name in ((TOPIC_RESOURCE, TOPIC), (GROUP_RESOURCE, GROUP), (BROKER_RESOURCE, "1"))
+    ),
+    # ── groups ──
+    Case(
+        name="FindCoordinator of a group",
+        request=lambda peer: find_coordinator.FindCoordinatorRequest(coordinator_keys=[GROUP]),
+        needs={(DESCRIBE_GROUP,): "coordinators.error_code"},
+    ),
+    Case(
+        name="FindCoordinator of a transactional id",
+        request=lambda peer: find_coordinator.FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]),
+        needs={(DESCRIBE_TRANSACTIONAL_ID,): "coordinators.error_code"},
+    ),
+    Case(
+        name="FindCoordinator of one group",
+        version=3,
+        request=lambda peer: find_coordinator.FindCoordinatorRequest(key=GROUP),
+        needs={(DESCRIBE_GROUP,): "error_code"},
+    ),
+    Case(
+        name="ListGroups",
+        request=lambda peer: joined_consumers(peer) and list_groups.ListGroupsRequest(),
+        needs={(DESCRIBE_GROUP, DESCRIBE_CLUSTER): lambda answer: not answer.groups},
+    ),
+    Case(
+        name="OffsetCommit",
+        version=9,
+        request=lambda peer: committed(offset_commit, "OffsetCommit"),
+        needs={(READ_GROUP,): "topics.partitions.error_code", (READ_TOPIC,): "topics.partitions.error_code"},
+    ),
+    Case(
+        name="OffsetFetch",
+        version=9,
+        request=fetched_offsets,
+        needs={
+            (DESCRIBE_GROUP,): "groups.error_code",
+            (DESCRIBE_TOPIC,): "groups.topics.partitions.error_code",
+        },
+    ),
+    Case(
+        name="OffsetFetch of one group",
+        version=7,
+        request=fetched_offsets_of_one_group,
+        needs={
+            (DESCRIBE_GROUP,): "error_code topics.partitions.error_code",
+            (DESCRIBE_TOPIC,): "topics.partitions.error_code",
+        },
+    ),
+    Case(
+        name="OffsetDelete",
+        request=lambda peer: (
+            peer.call(committed(offset_commit, "OffsetCommit"), 9)
+            and committed(offset_delete, "OffsetDelete")
+        ),
+        needs={(DELETE_GROUP,): "error_code", (READ_TOPIC,): "topics.partitions.error_code"},
+    ),
+    Case(
+        name="ConsumerGroupHeartbeat",
+        request=joined_consumers,
+        needs={(READ_GROUP,): "error_code", (DESCRIBE_TOPIC,): "error_code"},
+    ),
+    Case(
+        name="ConsumerGroupDescribe",
+        request=lambda peer: (
+            joined_consumers(peer)
+            and message(consumer_group_describe.ConsumerGroupDescribeRequest, group_ids=[CONSUMERS])
+        ),
+        needs={(DESCRIBE_GROUP,): "groups.error_code", (DESCRIBE_TOPIC,): "groups.error_code"},
+    ),
+    Case(
+        name="ShareGroupHeartbeat",
+        request=lambda peer: share_group_heartbeat.ShareGroupHeartbeatRequest(
+            group_id=SHARERS, member_id=str(uuid.uuid4()), member_epoch=0, subscribed_topic_names=[TOPIC]
+        ),
+        needs={(READ_GROUP,): "error_code", (DESCRIBE_TOPIC,): "error_code"},
+    ),
+    Case(
+        name="ShareGroupDescribe",
+        request=lambda peer: (
+            sharer(peer) and message(share_group_describe.ShareGroupDescribeRequest, group_ids=[SHARERS])
+        ),
+        needs={(DESCRIBE_GROUP,): "groups.error_code", (DESCRIBE_TOPIC,): "groups.error_code"},
+    ),
+    Case(
+        name="ShareFetch",
+        request=lambda peer: sharer(peer).fetch_request(),
+        needs={(READ_GROUP,): "error_code", (READ_TOPIC,): "responses.partitions.error_code"},
+    ),
+    Case(
+        name="ShareAcknowledge",
+        request=acknowledged,
+        needs={(READ_GROUP,): "error_code", (READ_TOPIC,): "responses.partitions.error_code"},
+    ),
+    Case(
+        name="DescribeShareGroupOffsets",
+        request=described_share_offsets,
+        needs={
+            (DESCRIBE_GROUP,): "groups.error_code",
+            (DESCRIBE_TOPIC,): "groups.topics.partitions.error_code",
+        },
+    ),
+    Case(
+        name="AlterShareGroupOffsets",
+        request=lambda peer: share_offsets(peer, alter_share_group_offsets),
+        needs={(READ_GROUP,): "error_code", (READ_TOPIC,): "responses.partitions.error_code"},
+    ),
+    Case(
+        name="DeleteShareGroupOffsets",
+        request=lambda peer: share_offsets(peer, delete_share_group_offsets),
+        needs={(DELETE_GROUP,): "error_code", (READ_TOPIC,): "responses.error_code"},
+    ),
+    # ── transactions ──
+    Case(
+        name="InitProducerId",
+        request=lambda peer: init_producer_id.InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=1000
+        ),
+        needs={(IDEMPOTENT_WRITE_CLUSTER, WRITE_TOPIC): "error_code"},
+    ),
+    Case(
+        name="InitProducerId with a transactional id",
+        request=lambda peer: init_producer_id.InitProducerIdRequest(
+            transactional_id=a_transactional_id(), transaction_timeout_ms=1000
+        ),
+        needs={(WRITE_TRANSACTIONAL_ID,): "error_code"},
+    ),
+    Case(
+        name="AddPartitionsToTxn",
+        version=3,
+        request=added,
+        needs={
+            (
+                WRITE_TRANSACTIONAL_ID,
+            ): "results_by_topic_v3_and_below.results_by_partition.partition_error_code",
+            (WRITE_TOPIC,): "results_by_topic_v3_and_below.results_by_partition.partition_error_code",
+        },
+    ),
+    Case(
+        name="AddPartitionsToTxn of several transactions",
+        request=lambda peer: added(peer, is_batch=True),
+        needs=dict.fromkeys(
+            ((WRITE_TRANSACTIONAL_ID,), (WRITE_TOPIC,)),
+            "results_by_transaction.topic_results.results_by_partition.partition_error_code",
+        ),
+    ),
+    Case(
+        name="AddOffsetsToTxn",
+        request=lambda peer: add_offsets_to_txn.AddOffsetsToTxnRequest(**begun(peer), group_id=GROUP),
+        needs={(WRITE_TRANSACTIONAL_ID,): "error_code", (READ_GROUP,): "error_code"},
+    ),
+    Case(
+        name="TxnOffsetCommit",
+        request=lambda peer: committed(txn_offset_commit, "TxnOffsetCommit", **begun(peer)),
+        needs=dict.fromkeys(
+            ((WRITE_TRANSACTIONAL_ID,), (READ_GROUP,), (READ_TOPIC,)), "topics.partitions.error_code"
+        ),
+    ),
+    Case(
+        name="DescribeTransactions",
+        request=described_transaction,
+        needs={
+            (DESCRIBE_TRANSACTIONAL_ID,): "transaction_states.error_code",
+            (DESCRIBE_TOPIC,): lambda answer: not answer.transaction_states[0].topics,
+        },
+    ),
+    Case(
+        name="WriteTxnMarkers",
+        request=markers,
+        needs={(ALTER_CLUSTER, CLUSTER_ACTION_CLUSTER): "markers.topics.partitions.error_code"},
+    ),
+]
+# DESCRIBE decides whether a refusal by id has the name of the topic: see the last test.
+ELSEWHERE = {(delete_topics.API.key, DESCRIBE_TOPIC)}
+EVERYTHING = [rule(Action(Operation.ALL, kind), Permission.ALLOW) for kind in OPERATIONS_OF]
+
+
+def refusals_in(part: Any, place: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the place and the code of each error about a missing right."""
+    if is_dataclass(part):
+        for field in fields(part):
+            value = getattr(part, field.name)
+            at = f"{place}.{field.name}".lstrip(".")
+            if field.name.endswith("error_code") and value in REFUSALS:
+                yield at, int(value)
+            yield from refusals_in(value, at)
+    elif isinstance(part, list | tuple):
+        for item in cast("Sequence[Any]", part):
+            yield from refusals_in(item, place)
+
+
+def code_of(rights: Rights) -> int:
+    return REFUSED.get(rights[0].resource_type, REFUSED_CLUSTER)
+
+
+@dataclass(slots=True)
+class Asked:
+    at: Listeners
+    authorizer: Authorizer
+
+    async def _set(self, rules: Sequence[Any]) -> None:
+        await self.authorizer.acls.remove(AclFilter())
+        await self.authorizer.acls.add(list(rules))
+
+    async def answer(self, case: Case, rules: Sequence[Any]) -> Any:
+        """Return the response to the request of ``case`` of a client with these rules."""
+        await self._set(EVERYTHING)
+        broker = self.at.broker
+        if broker.has_topic(NEW_TOPIC):
+            await broker.delete_topic(NEW_TOPIC)
+        if case.name == "DeleteTopics":
+            await broker.create_topic(NEW_TOPIC)
+        with await asyncio.to_thread(KafkaPeer, self.at) as peer:
+            request = await asyncio.to_thread(case.request, peer)
+            await self._set(rules)
+            version = api_of(request).versions[1] if case.version is None else case.version
+            return await asyncio.to_thread(peer.call, request, version)
+
+
+@asynccontextmanager
+async def asked(path: Path) -> AsyncGenerator[Asked]:
+    authorizer = await authorizer_over()
+    async with AsyncExitStack() as stack:
+        at = await stack.enter_async_context(listeners(path, authorizer=authorizer))
+        await at.broker.create_topic(TOPIC)
+        yield Asked(at, authorizer)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_an_api_needs_each_of_its_rights_and_no_others(case: Case, tmp_path: Path) -> None:
+    async with asked(tmp_path) as client:
+        for rights, outcome in case.needs.items():
+            denied = [rule(right, Permission.DENY) for right in rights]
+            answer = await client.answer(case, [*EVERYTHING, *denied])
+            found = set(refusals_in(answer))
+            if isinstance(outcome, str):
+                expected = {(place, code_of(rights)) for place in outcome.split()}
+                assert found == expected, (rights, answer)
+            else:
+                assert (outcome(answer), found) == (True, set()), (rights, answer)
+        for chosen in itertools.product(*case.needs):
+            answer = await client.answer(case, [rule(right, Permission.ALLOW) for right in chosen])
+            assert set(refusals_in(answer)) == set(), (chosen, answer)
+            assert not any(outcome(answer) for outcome in case.needs.values() if not isinstance(outcome, str))
+
+
+def test_every_right_of_every_api_with_several_is_tried() -> None:
+    declared = {
+        (key, right) for key, guard in GUARDS.items() if len(guard.rights) > 1 for right in guard.rights
+    }
+    keys = {row.api.name: key for key, row in SERVED.items()}
+    tried = {
+        (keys[case.name.split()[0]], right) for case in CASES for rights in case.needs for right in rights
+    }
+    assert declared - tried == ELSEWHERE
+
+
+async def test_a_deletion_by_id_has_the_name_only_for_a_client_that_sees_the_topic(tmp_path: Path) -> None:
+    async with asked(tmp_path) as client:
+        topic_id = client.at.broker.topic(TOPIC).topic_id.bytes
+        case = Case(
+            name="DeleteTopics by id",
+            request=lambda peer: message(
+                delete_topics.DeleteTopicsRequest, topics=[delete_topics.DeleteTopicState(topic_id=topic_id)]
+            ),
+            needs={},
+        )
+        denied = rule(DELETE_TOPIC, Permission.DENY)
+        for rules, name in (([denied], None), ([denied, rule(DESCRIBE_TOPIC, Permission.ALLOW)], TOPIC)):
+            (result,) = (await client.answer(case, rules)).responses
+            assert (result.name, result.topic_id, result.error_code) == (name, topic_id, 29)
