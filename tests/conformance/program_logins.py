@@ -17,7 +17,6 @@ SESSION_MS = 10_000
 LOGINS = 2
 WRONG_PASSWORD = "another-password-than-hers"
 AUTHENTICATION_FAILED = "org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed"
-_SASL = "org.apache.kafka.common.security.oauthbearer"
 
 
 def work(test: Callable[..., None]) -> Callable[..., None]:
@@ -31,18 +30,28 @@ def work(test: Callable[..., None]) -> Callable[..., None]:
     return pytest.mark.parametrize("mechanism", mechanisms)(test)
 
 
-def properties(user: str, password: str, ca_file: Path) -> str:
-    """``client.properties`` of docs/security.md, for another user and place."""
+def _block_after(words: str, changes: dict[str, str]) -> str:
+    """The code block of docs/security.md that follows these words, with the names and places of the test."""
     page = (ROOT / "docs/security.md").read_text()
-    text = page.partition("`client.properties` of the Java client:\n\n```\n")[2].partition("```")[0]
-    for old, new in (
-        ("/etc/stele/server.pem", str(ca_file)),
-        ('"alice"', f'"{user}"'),
-        ('"a-long-generated-password"', f'"{password}"'),
-    ):
-        assert old in text
+    text = page.partition(words)[2].partition("```\n")[2].partition("```")[0]
+    for old, new in changes.items():
+        assert old in text, old
         text = text.replace(old, new)
     return text
+
+
+def properties(user: str, password: str, ca_file: Path) -> str:
+    """``client.properties`` of docs/security.md."""
+    changes = {
+        "/etc/stele/server.pem": str(ca_file),
+        '"alice"': f'"{user}"',
+        '"a-long-generated-password"': f'"{password}"',
+    }
+    return _block_after("`client.properties` of the Java client:", changes)
+
+
+def _parsed(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines())
 
 
 class Login:
@@ -51,17 +60,14 @@ class Login:
     def __init__(
         self, locked: LockedBroker, user: str, mechanism: str = SCRAM_512, *, password: str = PASSWORD
     ) -> None:
-        text = properties(user, password, locked.ca_file)
-        self.properties = dict(line.split("=", 1) for line in text.splitlines())
+        self.properties = _parsed(properties(user, password, locked.ca_file))
         self.environment = dict[str, str]()
         if mechanism == OAUTHBEARER:
             url = locked.token_file(user).as_uri()
-            self.properties |= {
-                "sasl.mechanism": OAUTHBEARER,
-                "sasl.jaas.config": f"{_SASL}.OAuthBearerLoginModule required;",
-                "sasl.login.callback.handler.class": f"{_SASL}.OAuthBearerLoginCallbackHandler",
-                "sasl.oauthbearer.token.endpoint.url": url,
-            }
+            text = _block_after(
+                "With [tokens](#tokens), the last two lines", {"file:///etc/stele/token": url}
+            )
+            self.properties |= _parsed(text)
             # The client reads tokens from places that are allowed only.
             option = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={url}"
             self.environment["JAVA_TOOL_OPTIONS"] = option
