@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +65,34 @@ def test_the_url_has_the_user_and_a_file_has_the_password(
     query.awaitTermination(TIMEOUT_S)
     assert sorted(locked.values(sink), key=str) == sorted(VALUES * 2, key=str)
     assert locked.logins(user, listener="binary")
+
+
+def test_a_stream_in_transactions_needs_the_rights_that_the_page_names(
+    spark: SparkSession, locked: LockedBroker, source: str, tmp_path: Path
+) -> None:
+    user, sink, query_name = locked.add_user(), locked.make_topic(), f"copy-{uuid.uuid4().hex[:12]}"
+    progress = f"__spark_commits.stream.{query_name}"
+    locked.allow(user, "READ", "TOPIC", source)
+    locked.allow(user, "WRITE", "TOPIC", sink)
+    for operation in ("CREATE", "DESCRIBE", "READ", "WRITE"):
+        locked.allow(user, operation, "TOPIC", progress)
+    locked.allow(user, "WRITE", "TRANSACTIONAL_ID", f"spark-stream/{query_name}/", pattern="PREFIXED")
+    login = {
+        "url": f"stele+tls://{user}@{locked.binary_address}?ca_file={quote(str(locked.ca_file))}",
+        "passwordFile": str(locked.password_file()),
+    }
+    frame = spark.readStream.format("stele").options(**login).option("subscribe", source)
+    frame = frame.option("startingOffsets", "earliest").load().select("key", "value")
+    writer = frame.writeStream.format("stele").options(**login).option("topic", sink)
+    writer = writer.option("txnAppId", query_name).option("checkpointLocation", str(tmp_path))
+    writer.trigger(availableNow=True).start().awaitTermination(TIMEOUT_S)
+    assert sorted(locked.values(sink), key=str) == sorted(VALUES, key=str)
+    denied = [
+        line
+        for line in map(json.loads, locked.audit_log.read_text().splitlines())
+        if line["verdict"] == "denied" and line["principal"] == f"User:{user}"
+    ]
+    assert denied == []
 
 
 def test_a_wrong_password_fails_the_query_and_is_not_shown(
