@@ -8,7 +8,7 @@ and tables are compared with what a reader finds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from app.storage.engine import AppendTicket
 from app.storage.shared.compactor import CompactorOptions
 from app.storage.topic_config import TopicConfig
 
-from .shared_cluster import NAMES, OPTIONS, PARTITIONS, Cluster, SimulatedBroker, fetch
+from .shared_cluster import NAMES, OPTIONS, PARTITIONS, Cluster, Producer, SimulatedBroker, fetch
 
 _KEYS = [b"a", b"b", b"c", b"d", b"e"]
 # Key and value.
@@ -52,10 +52,15 @@ class CompactedCluster(Cluster):
 
     # ── what clients do ──
 
-    def batch(self, values: list[bytes], *, producer_id: int, base_sequence: int) -> bytearray:
+    def producers(self, batches: int) -> list[Coroutine[Any, Any, None]]:
+        return [Producer(self, number, is_idempotent=number > 0).run(batches) for number in range(3)]
+
+    def batch(
+        self, values: list[bytes], *, producer_id: int, base_sequence: int, producer_epoch: int = 0
+    ) -> bytearray:
         builder = rb.BatchBuilder(
             producer_id=producer_id,
-            producer_epoch=0 if producer_id >= 0 else -1,
+            producer_epoch=producer_epoch if producer_id >= 0 else -1,
             base_sequence=base_sequence if producer_id >= 0 else -1,
         )
         for value in values:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from uuid import UUID
 
 from app.storage.engine import AbortedTransaction
 from app.storage.keys.key_index import SALT_BYTES
 from app.storage.shared.commit_rules import (
+    Decision,
     ProducerKey,
     decide_commit,
     log_ids,
@@ -92,6 +94,10 @@ class ModelMeta:
         self._claims: dict[int, float] = {}
         self._uploaders: dict[UUID, int] = {}
         self._first_dirty: dict[int, int] = {}
+        # The newest epochs of named producers, by producer id.
+        self.named_epochs: dict[int, int] = {}
+        # Called with each commit, before anything else happens.
+        self.watchers: list[Callable[[Sequence[ObjectWrite], Decision], None]] = []
 
     def _row(self, log_id: int) -> LogRow | None:
         log = self._logs.get(log_id)
@@ -139,6 +145,26 @@ class ModelMeta:
 
     # ── T1 ──
 
+    async def begin_version(self, producer_id: int) -> int:
+        """Begin a version of a named producer; return its epoch."""
+        epoch = self.named_epochs[producer_id] = self.named_epochs.get(producer_id, -1) + 1
+        return epoch
+
+    def epochs_of_names(self) -> dict[int, int]:
+        """Return what a commit knows of named producers."""
+        return self.named_epochs
+
+    def decide(self, objects: Sequence[ObjectWrite]) -> Decision:
+        """Return what a commit of new objects would do now."""
+        with_producers = logs_of_producers(objects)
+        return decide_commit(
+            objects,
+            {log_id: row for log_id in log_ids(objects) if (row := self._row(log_id)) is not None},
+            {key: self._producers[key] for key in producer_keys(objects) if key in self._producers},
+            {key: first for key, first in self._open.items() if key.log_id in with_producers},
+            self.epochs_of_names(),
+        )
+
     async def commit_objects(
         self, objects: Sequence[ObjectWrite], *, computed: CommitAnswer | None = None
     ) -> CommitAnswer:
@@ -150,12 +176,7 @@ class ModelMeta:
             assert computed is not None
             assert len(known) == len(objects)
             return computed
-        decision = decide_commit(
-            objects,
-            await self.log_rows(log_ids(objects)),
-            {key: self._producers[key] for key in producer_keys(objects) if key in self._producers},
-            {key: first for key, first in self._open.items() if key.log_id in logs_of_producers(objects)},
-        )
+        decision = self.decide(objects)
         for key in decision.closed:
             del self._open[key]
         self._open.update(decision.opened)
@@ -190,6 +211,8 @@ class ModelMeta:
         now_ms = self._now_ms()
         for key, producer in decision.producers.items():
             self._producers[key] = producer._replace(last_timestamp_ms=now_ms)
+        for watcher in self.watchers:
+            watcher(objects, decision)
         return decision.answer
 
     # ── T2 ──
@@ -447,6 +470,11 @@ class ModelMeta:
 
     async def heartbeat(self, uploader: UUID) -> None:
         self._uploaders[uploader] = self._now_ms()
+
+    def silent_ms(self, uploader: UUID) -> float:
+        """Return how long ago the last heartbeat was; infinity if the incarnation is not known."""
+        seen_ms = self._uploaders.get(uploader)
+        return inf if seen_ms is None else self._now_ms() - seen_ms
 
     async def silent_uploaders(self, silent_s: float) -> list[UUID]:
         silent = [uploader for uploader, seen in self._uploaders.items() if self._is_past(seen, silent_s)]

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, cast
 
-from app.storage.shared.commit_rules import ProducerKey, decide_commit, log_ids, producer_keys
 from app.storage.shared.meta import CommitAnswer, CommitUnknown, Meta, MetaUnavailable, ObjectWrite
 from app.storage.shared.objects import (
     LIST_MAX,
@@ -173,7 +172,7 @@ class FaultyMeta:
         await self._begin(is_write=True)
         is_committed = any(written.key in self._meta.objects for written in objects)
         if not is_committed and self._faults.strikes():
-            answer = await self._decide(objects)
+            answer = self._meta.decide(objects).answer
             if self._faults.random.random() < 0.5:
                 seconds = self._faults.random.choice((0.001, 0.5, 3))
                 self._locks.hold(seconds, lambda: self._meta.commit_objects(objects, computed=computed))
@@ -184,17 +183,6 @@ class FaultyMeta:
         if self._faults.strikes():
             raise CommitUnknown(answer)
         return answer
-
-    async def _decide(self, objects: Sequence[ObjectWrite]) -> CommitAnswer:
-        """Return what a commit would answer now."""
-        logs = await self._meta.log_rows(log_ids(objects))
-        keys = producer_keys(objects)
-        rows = {log_id: await self._meta.producers(log_id) for log_id in logs}
-        known = {
-            ProducerKey(log_id, row.producer_id): row for log_id, of_log in rows.items() for row in of_log
-        }
-        opened = {key: row.first_open for key, row in known.items() if row.first_open >= 0}
-        return decide_commit(objects, logs, {key: known[key] for key in keys if key in known}, opened).answer
 
 
 class ModelStore:

@@ -135,6 +135,13 @@ class CommitOfFencedObjects(ModelMeta):
         return await super().commit_objects(objects, computed=computed)
 
 
+class CommitWithoutVersions(ModelMeta):
+    """Knows the epoch of a named producer only from the batches in a log."""
+
+    def epochs_of_names(self) -> dict[int, int]:
+        return {}
+
+
 class AckBeforeCommit(Committer):
     """Takes a commit whose answer is lost for one that happened."""
 
@@ -208,6 +215,7 @@ class EngineWithStaleEnds(SharedEngine):
 MUTANTS: dict[str, tuple[type[SharedEngine], type[ModelMeta]]] = {
     "a merge without the lock of the log": (SharedEngine, MergeWithoutLock),
     "a commit of fenced objects": (SharedEngine, CommitOfFencedObjects),
+    "a commit that does not look at versions": (SharedEngine, CommitWithoutVersions),
     "an acknowledgement before the commit": (EngineWithAckBeforeCommit, ModelMeta),
     "commits out of order": (EngineWithCommitsOutOfOrder, ModelMeta),
     "an end that is not refreshed": (EngineWithStaleEnds, ModelMeta),
