@@ -1,29 +1,33 @@
 """Measure what unexceeded quotas cost, and how exactly a rate is held.
 
-``python -m load.bench_quotas`` prints microseconds of CPU time of the whole broker process per request, of a broker
-with quotas beside one without, in turn. The second figure is the rate of a Kafka producer that sends as fast as it may,
-as a share of its quota, after the burst that it is allowed has left the window.
+``python -m load.bench_quotas`` prints the CPU time of the event loop's thread per request, with quotas that are never
+reached beside none, by connections to one broker in this process (``call_costs``). Whether quotas are in force is
+switched between the slices. The last figure is the rate of a Kafka producer over a socket that sends as fast as it
+may, as a share of its quota, after the burst that it is allowed has left the window.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
-from contextlib import ExitStack
-from functools import partial
-from statistics import median
+from pathlib import Path
 
 import httpx
 from stele.broker_process import BrokerProcess, run_broker
-from stele.wire import messages as m
 from stele.wire.record_batch import build_values
 
-from .bench_request_cost import HOST, IN_FLIGHT, Exchange, cost_us, exchanges, prepare
+from app.broker.quotas.entities import QuotaEntity
+from app.broker.quotas.manager import Quotas
+
+from .call_costs import CommonRequest, caller_of, check_alike, common_requests, pairs_of, prepare, report, run
+from .in_process import HOST, Caller, broker_in_process
 from .kafka_frames import connect, make_topic, produce_request, receive
-from .measure import in_turn
+from .slices import PAIRS, Slice, SlicedComparison, in_slices
 
 # Never reached.
 NEVER = {"producer_byte_rate": 1e13, "consumer_byte_rate": 1e13}
+GOAL = 1.15
 RATE = 2_000_000
 BATCH_BYTES = 100_000
 # The default window of eleven samples, twice: what was sent at once at the beginning counts no more.
@@ -35,33 +39,38 @@ def set_quotas(broker: BrokerProcess, values: dict[str, float]) -> None:
     httpx.patch(f"{broker.http_url}/v1/quotas", json=change).raise_for_status()
 
 
-def chosen(scale: float) -> list[Exchange]:
-    """Return what is measured: produces and fetches of each protocol."""
-    wanted = (
-        f"Kafka Produce, a record of 100 B, acks=1, {IN_FLIGHT} in flight",
-        f"Kafka Produce, a record of 10 KB, acks=1, {IN_FLIGHT} in flight",
-        "Kafka Fetch of 16 KB",
-        "binary PRODUCE, a record of 100 B, acks=1, one at a time",
-    )
-    of_others = [one for one in exchanges(scale) if one.what in wanted or one.what.startswith("HTTP")]
-    consume = Exchange(
-        what="binary CONSUME of 16 records of 1 KB",
-        goal="fetch",
-        port=lambda broker: broker.binary_port,
-        request=m.ConsumeRequest(topic="bench-fetch", offset=0, batch_size=16).encode(),
-        requests=max(100, int(3000 * scale)),
-        uncounted_bytes=0,
-    )
-    get = Exchange(
-        what="HTTP, one record of 1 KB is read",
-        goal="http",
-        port=lambda broker: broker.http_port,
-        request=f"GET /v1/topics/bench-fetch/partitions/0/records/0 HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode(),
-        requests=max(100, int(2000 * scale)),
-        connections=4,
-        is_http=True,
-    )
-    return [*of_others, consume, get]
+def slices(quotas: Quotas, request: CommonRequest, caller: Caller, *, are_active: bool) -> Slice:
+    """Return slices of requests while quotas are in force, or as if there were none."""
+
+    async def work() -> float:
+        quotas.is_active = are_active
+        return await caller.call(request.per_slice // request.at_once)
+
+    return work
+
+
+async def measure(data_dir: Path, only: str, pairs: int) -> None:
+    """Print what quotas that are never reached cost in each request."""
+    async with broker_in_process(data_dir) as process:
+        await prepare(process.broker)
+        quotas = process.broker.quotas
+        await quotas.alter(QuotaEntity.of([("user", "ANONYMOUS")]), NEVER)
+        for request in common_requests():
+            if only not in request.what:
+                continue
+            comparisons: list[SlicedComparison] = []
+            for are_active in (True, False):
+                ours, yardstick = await caller_of(process, request), await caller_of(process, request)
+                check_alike(request, ours, yardstick)
+                comparisons.append(
+                    await in_slices(
+                        slices(quotas, request, ours, are_active=are_active),
+                        slices(quotas, request, yardstick, are_active=False),
+                        pairs=pairs_of(request, pairs),
+                    )
+                )
+            comparison, control = comparisons
+            report(request, comparison, control, with_it="with quotas", without="without quotas", goal=GOAL)
 
 
 def share_of_rate(broker: BrokerProcess, seconds: float) -> float:
@@ -86,34 +95,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=7, help="runs per side and figure (default: 7)")
-    parser.add_argument("--scale", type=float, default=1.0, help="more or fewer requests per round")
+    parser.add_argument("--only", default="", help="figures whose names contain this text")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"pairs of slices (default: {PAIRS})")
     parser.add_argument(
-        "--seconds", type=float, default=44.0, help="time of the producer that is held (default: 44)"
+        "--seconds",
+        type=float,
+        default=44.0,
+        help="time of the producer that is held (default: 44; 0 leaves it out)",
     )
     options = parser.parse_args()
-    with ExitStack() as stack:
-        limited, free = (
-            stack.enter_context(run_broker(arguments=("--log-level", "warning"))) for _ in range(2)
-        )
-        for broker in (limited, free):
-            prepare(broker)
-        set_quotas(limited, NEVER)
-        for exchange in chosen(options.scale):
-            comparison = in_turn(
-                partial(cost_us, exchange, exchange.port(limited), limited.pid),
-                partial(cost_us, exchange, exchange.port(free), free.pid),
-                rounds=options.rounds,
-            )
-            ratios = comparison.ratios
-            print(exchange.what)
-            print(f"  with quotas     {median(comparison.ours):>8.1f} µs of CPU")
-            print(f"  without quotas  {median(comparison.yardstick):>8.1f} µs of CPU")
-            print(
-                f"  ratio           {comparison.ratio:>8.2f} x  (rounds {min(ratios):.2f} to {max(ratios):.2f})",
-                flush=True,
-            )
-        share = share_of_rate(limited, options.seconds)
+    with tempfile.TemporaryDirectory() as folder:
+        run(measure(Path(folder) / "data", options.only, options.pairs))
+    if options.seconds:
+        with run_broker(arguments=("--log-level", "warning")) as broker:
+            share = share_of_rate(broker, options.seconds)
         print(f"a producer with a quota of {RATE:,} bytes/s that has settled: {share:.3f} of the quota")
 
 

@@ -6,11 +6,11 @@ The delay ends early if quotas change.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..broker.quotas.limits import QuotaKey
 from ..broker.quotas.machine import QuotaClient
-from ..broker.quotas.manager import Quotas
+from ..broker.quotas.manager import QuotaMeter, Quotas
 from ..security.principal import Principal
 
 # A connection is not read from for this long at most: one that is gone is noticed only by reading.
@@ -26,13 +26,22 @@ class Delayable(Protocol):
     def resume_after_quota(self) -> None: ...
 
 
+class ClientMeters(NamedTuple):
+    """What charges the bytes of one client."""
+
+    principal: Principal
+    client_id: str
+    produce: QuotaMeter
+    consume: QuotaMeter
+
+
 class QuotaDelays:
     """Charges the requests of one connection, and delays it.
 
     ``close`` must be called when the connection is lost.
     """
 
-    __slots__ = ("_connection", "_door", "_is_closed", "_loop", "_timer", "quotas")
+    __slots__ = ("_connection", "_door", "_is_closed", "_loop", "_meters", "_timer", "quotas")
 
     def __init__(self, door: str, quotas: Quotas, connection: Delayable) -> None:
         self.quotas = quotas
@@ -42,16 +51,32 @@ class QuotaDelays:
         # When the connection goes on; None while it is not delayed.
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
+        # Those of the last client: a connection rarely has another one.
+        self._meters: ClientMeters | None = None
+
+    def meters(self, client_id: str = "") -> ClientMeters:
+        """Return the meters of a client of this connection."""
+        meters, principal = self._meters, self._connection.principal
+        if meters is None or meters.principal is not principal or meters.client_id != client_id:
+            client, quotas, door = self.client(client_id), self.quotas, self._door
+            meters = self._meters = ClientMeters(
+                principal,
+                client_id,
+                quotas.meter(door, QuotaKey.PRODUCE, client),
+                quotas.meter(door, QuotaKey.CONSUME, client),
+            )
+        return meters
 
     def client(self, client_id: str = "") -> QuotaClient:
         return QuotaClient(self._connection.principal.name, client_id)
 
-    def charge(self, key: QuotaKey, client: QuotaClient, amount: float) -> int:
+    def charge(self, meter: QuotaMeter, amount: float) -> int:
         """Count ``amount``; delay the connection if it is too much, return the delay.
 
         The delay is in ms.
         """
-        return self.delay(self.quotas.charge(self._door, key, client, amount))
+        delay_ms = meter.charge(amount)
+        return self.delay(delay_ms) if delay_ms else 0
 
     def charge_time(self, client: QuotaClient, seconds: float) -> int:
         """Count the time that a request held the event loop; otherwise as ``charge``."""

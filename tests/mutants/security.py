@@ -105,17 +105,31 @@ SECURITY_MUTANTS = (
     # The short ways do not count for quotas.
     Mutant(
         "app/tcp/kafka/connection.py",
-        "            charge.produced(len(frame))\n",
-        "            pass\n",
+        "delay_ms = 0 if charge is None else charge.produced(len(frame))\n",
+        "delay_ms = 0\n",
         "tests/unit/tcp/kafka/test_direct_produce.py",
         "both_ways",
     ),
     Mutant(
         "app/tcp/kafka/direct_fetch.py",
-        "        bytes_max = charge.fetch_bytes_max(bytes_max)\n",
-        "",
+        "bytes_max = consume.bytes_max(route.bytes_max)\n",
+        "bytes_max = route.bytes_max\n",
         "tests/unit/tcp/kafka/test_direct_fetch.py",
         "at_once",
+    ),
+    # A client keeps the quota that it had when it connected.
+    Mutant(
+        "app/broker/quotas/machine.py",
+        "        self.generation += 1\n",
+        "",
+        "tests/unit/broker/quotas/test_meter.py",
+    ),
+    # A meter charges a use that the machine has forgotten, which no other connection sees.
+    Mutant(
+        "app/broker/quotas/machine.py",
+        "            oldest.is_forgotten = True\n",
+        "",
+        "tests/unit/broker/quotas/test_meter.py",
     ),
     Mutant(
         "app/api/direct_produce.py",

@@ -10,7 +10,7 @@ from unittest import mock
 from app.broker.quotas.entities import QuotaEntity
 from app.broker.quotas.limits import QuotaKey
 from app.broker.quotas.machine import QuotaClient
-from app.broker.quotas.manager import Quotas
+from app.broker.quotas.manager import QuotaMeter, Quotas
 
 # Of all users.
 EVERYBODY = QuotaEntity.of([("user", None)])
@@ -28,11 +28,15 @@ class Charges:
 @contextmanager
 def noted_charges(quotas: Quotas) -> Generator[Charges]:
     """Note the charges to ``quotas``. Requests take no time, and connections are delayed for a moment at most."""
-    charges, charge = Charges(), quotas.charge
+    charges, charge, charge_by_meter = Charges(), quotas.charge, QuotaMeter.charge
 
     def noted(door: str, key: QuotaKey, client: QuotaClient, amount: float) -> int:
         charges.noted.append((door, key, client, amount))
         return charge(door, key, client, amount)
+
+    def noted_by_meter(meter: QuotaMeter, amount: float) -> int:
+        charges.noted.append((meter.door, meter.key, meter.client, amount))
+        return charge_by_meter(meter, amount)
 
     def now_ms() -> int:
         return charges.now_ms
@@ -42,7 +46,8 @@ def noted_charges(quotas: Quotas) -> Generator[Charges]:
 
     with (
         mock.patch.object(quotas, "charge", noted),
-        mock.patch.object(quotas, "_now_ms", now_ms),
+        mock.patch.object(QuotaMeter, "charge", noted_by_meter),
+        mock.patch.object(quotas, "now_ms", now_ms),
         mock.patch.object(quotas, "clock_s", stopped_s),
         mock.patch("app.tcp.quota_delays._DELAY_S_MAX", 0.001),
     ):

@@ -38,13 +38,15 @@ class QuotaClient(NamedTuple):
 class _Use:
     """What the clients that share one quota have used."""
 
-    __slots__ = ("rate", "seen_ms", "until_ms")
+    __slots__ = ("is_forgotten", "rate", "seen_ms", "until_ms")
 
     def __init__(self, window: Window) -> None:
         self.rate = SampledRate(window)
         self.seen_ms = 0
         # When the last wait ends.
         self.until_ms = 0
+        # The machine has no place for it any more: what is charged next begins anew.
+        self.is_forgotten = False
 
 
 class QuotaMachine:
@@ -55,11 +57,13 @@ class QuotaMachine:
 
     def __init__(self, window: Window) -> None:
         self.window = window
+        # How often the quotas have changed.
+        self.generation = 0
         self._full_ms = window.full_ms
         self._limits = limits_by_key({})
         # What ``of_client`` returned since the quotas changed.
         self._found: dict[tuple[QuotaKey, QuotaClient], Limit | None] = {}
-        # The use that was charged last is last.
+        # The use that was charged last is last; meters move theirs with each sample only.
         self._uses: OrderedDict[tuple[QuotaKey, tuple[str | None, str | None]], _Use] = OrderedDict()
 
     def __len__(self) -> int:
@@ -69,6 +73,7 @@ class QuotaMachine:
     def set_quotas(self, quotas: Mapping[QuotaEntity, Mapping[QuotaKey, float]]) -> None:
         """Replace all quotas. Amounts used still count; waits that were ordered end."""
         self._limits = limits_by_key(quotas)
+        self.generation += 1
         self._found.clear()
         for use in self._uses.values():
             use.until_ms = 0
@@ -84,7 +89,7 @@ class QuotaMachine:
 
         ``amount`` is in bytes, and for ``REQUEST`` the percentage of a second that a request took.
         """
-        limit = self._limit(key, client)
+        limit = self.limit(key, client)
         if limit is None:
             return 0
         use = self._use(key, limit, now_ms)
@@ -100,16 +105,24 @@ class QuotaMachine:
 
     def wait_ms(self, key: QuotaKey, client: QuotaClient, now_ms: int) -> int:
         """Return how long the last wait that was ordered still lasts."""
-        limit = self._limit(key, client)
-        use = None if limit is None else self._uses.get((key, limit.scope))
+        limit = self.limit(key, client)
+        use = None if limit is None else self.use(key, limit)
         return 0 if use is None else max(0, use.until_ms - now_ms)
 
     def at_once_max(self, key: QuotaKey, client: QuotaClient) -> int | None:
         """Return how much one request should use at most; None without a quota."""
-        limit = self._limit(key, client)
+        limit = self.limit(key, client)
         return None if limit is None else max(1, int(limit.value * self._full_ms / 1000))
 
-    def _limit(self, key: QuotaKey, client: QuotaClient) -> Limit | None:
+    def meter(self, key: QuotaKey, client: QuotaClient) -> Meter:
+        """Return what charges many amounts of one client."""
+        return Meter(self, key, client)
+
+    def use(self, key: QuotaKey, limit: Limit) -> _Use | None:
+        """Return the use of those that share ``limit``, None if it is not remembered."""
+        return self._uses.get((key, limit.scope))
+
+    def limit(self, key: QuotaKey, client: QuotaClient) -> Limit | None:
         """Return the quota that holds for ``client``: a look-up, unless it is new."""
         found = self._found
         name = key, client
@@ -155,6 +168,71 @@ class QuotaMachine:
             if not is_over and len(self._uses) < USES_MAX:
                 return
             del self._uses[name]
+            oldest.is_forgotten = True
+
+
+class Meter:
+    """Charges the amounts of one client as ``QuotaMachine.charge`` does, at less cost.
+
+    It keeps what the machine looks up: the quota until quotas change, and the use until that is forgotten.
+    """
+
+    __slots__ = ("_at_once_max", "_client", "_generation", "_key", "_limit", "_machine", "_use")
+
+    def __init__(self, machine: QuotaMachine, key: QuotaKey, client: QuotaClient) -> None:
+        self._machine = machine
+        self._key = key
+        self._client = client
+        self._generation = -1
+        self._limit: Limit | None = None
+        self._at_once_max: int | None = None
+        self._use: _Use | None = None
+
+    def charge(self, amount: float, now_ms: int) -> int:
+        """Count ``amount``; return the client's wait before its next request, in ms."""
+        machine = self._machine
+        if self._generation != machine.generation:
+            self._look_up()
+        limit, use = self._limit, self._use
+        if limit is None:
+            return 0
+        if use is not None and not use.is_forgotten and use.rate.record_within(amount, limit.value, now_ms):
+            return 0
+        delay_ms = machine.charge(self._key, self._client, amount, now_ms)
+        self._use = machine.use(self._key, limit)
+        return delay_ms
+
+    def free_bytes_max(self, wanted: int) -> int | None:
+        """Return ``wanted``, or less if the quota allows less at once.
+
+        None if a wait was ordered, or nothing has been charged yet: see ``bounds``.
+        """
+        use = self._use
+        if use is None or use.until_ms or use.is_forgotten or self._generation != self._machine.generation:
+            return None
+        at_once_max = self._at_once_max
+        return wanted if at_once_max is None or wanted <= at_once_max else at_once_max
+
+    def bounds(self) -> tuple[int, int | None]:
+        """Return when the last wait ends, and how much one request should use at most.
+
+        0 if there was no wait; None without a quota.
+        """
+        if self._generation != self._machine.generation:
+            self._look_up()
+        use = self._use
+        if use is None or use.is_forgotten:
+            if self._limit is None:
+                return 0, None
+            use = self._use = self._machine.use(self._key, self._limit)
+        return 0 if use is None else use.until_ms, self._at_once_max
+
+    def _look_up(self) -> None:
+        machine = self._machine
+        self._generation = machine.generation
+        self._limit = machine.limit(self._key, self._client)
+        self._at_once_max = machine.at_once_max(self._key, self._client)
+        self._use = None
 
 
 def _delay_ms(above_ms: float) -> int:

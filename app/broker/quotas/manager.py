@@ -13,7 +13,7 @@ from ..catalog_thread import CatalogThread
 from ..cluster import Cluster, SoloCluster
 from .entities import ALL_ENTITIES, EntityFilter, QuotaEntity, address_text
 from .limits import QuotaKey, check_quota
-from .machine import QuotaClient, QuotaMachine
+from .machine import Meter, QuotaClient, QuotaMachine
 from .rate import Window
 
 # The kind of the catalog's records.
@@ -54,7 +54,7 @@ class Quotas:
         self.clock_s = clock_s
         self.throttling: dict[tuple[str, QuotaKey], Throttling] = {}
         self._catalog = catalog
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         self._machine = QuotaMachine(window)
         self._set: dict[QuotaEntity, Mapping[QuotaKey, float]] = {}
         self._changes = asyncio.Lock()
@@ -146,11 +146,16 @@ class Quotas:
 
     def charge(self, door: str, key: QuotaKey, client: QuotaClient, amount: float) -> int:
         """Count ``amount``, and return how long the client has to wait, in ms."""
-        delay_ms = self._machine.charge(key, client, amount, self._now_ms())
-        if not delay_ms:
-            return 0
+        return self.noted(door, key, self._machine.charge(key, client, amount, self.now_ms()))
+
+    def noted(self, door: str, key: QuotaKey, delay_ms: int) -> int:
+        """Note a delay that was ordered; return how long the client has to wait, in ms."""
         self._note(door, key, delay_ms)
         return 0 if self._is_closing else delay_ms
+
+    def left_ms(self, until_ms: int) -> int:
+        """Return how long a wait still lasts that ends at ``until_ms``."""
+        return 0 if self._is_closing else max(0, until_ms - self.now_ms())
 
     def charge_time(self, door: str, client: QuotaClient, seconds: float) -> int:
         """Count the time that a request held the event loop; otherwise as ``charge``."""
@@ -158,7 +163,7 @@ class Quotas:
 
     def wait_ms(self, key: QuotaKey, client: QuotaClient) -> int:
         """Return how long the client still has to wait after what was charged before."""
-        return 0 if self._is_closing else self._machine.wait_ms(key, client, self._now_ms())
+        return 0 if self._is_closing else self._machine.wait_ms(key, client, self.now_ms())
 
     def check(self, door: str, key: QuotaKey, client: QuotaClient) -> None:
         """Raise QuotaExceeded while the client has to wait."""
@@ -171,11 +176,15 @@ class Quotas:
         """Return how much one request should use at most; None without a quota."""
         return self._machine.at_once_max(key, client)
 
+    def meter(self, door: str, key: QuotaKey, client: QuotaClient) -> QuotaMeter:
+        """Return what charges the requests of one client, which a connection keeps."""
+        return QuotaMeter(self, door, key, client, self._machine.meter(key, client))
+
     def connect(self, door: str, host: str) -> int:
         """Count a connection from ``host``; return 0, or for how many ms it is refused."""
         if not self.is_active:
             return 0
-        delay_ms = self._machine.connect(address_text(host), self._now_ms())
+        delay_ms = self._machine.connect(address_text(host), self.now_ms())
         self._note(door, QuotaKey.CONNECTION, delay_ms)
         return delay_ms
 
@@ -213,3 +222,36 @@ class Quotas:
         waiting, self._waiting = self._waiting, set()
         for ended in waiting:
             ended()
+
+
+class QuotaMeter:
+    """Charges many requests of one client; each method is as that of ``Quotas``."""
+
+    __slots__ = ("_quotas", "client", "door", "key", "meter")
+
+    def __init__(self, quotas: Quotas, door: str, key: QuotaKey, client: QuotaClient, meter: Meter) -> None:
+        self.door = door
+        self.key = key
+        self.client = client
+        self.meter = meter
+        self._quotas = quotas
+
+    def charge(self, amount: float) -> int:
+        """Count ``amount``, and return how long the client has to wait, in ms."""
+        quotas = self._quotas
+        delay_ms = self.meter.charge(amount, quotas.now_ms())
+        return quotas.noted(self.door, self.key, delay_ms) if delay_ms else 0
+
+    def bytes_max(self, wanted: int) -> int | None:
+        """Return ``wanted``, or less if the quota allows less at once.
+
+        None while the client has to wait.
+        """
+        until_ms, at_once_max = self.meter.bounds()
+        if until_ms and self._quotas.left_ms(until_ms):
+            return None
+        return wanted if at_once_max is None or wanted <= at_once_max else at_once_max
+
+    def at_once_max(self) -> int | None:
+        """Return how much one request should use at most; None without a quota."""
+        return self.meter.bounds()[1]

@@ -36,7 +36,7 @@ class Window:
 class SampledRate:
     """The amounts of the last samples."""
 
-    __slots__ = ("_earlier", "_full_ms", "_sample_ms", "_samples", "_total_ms", "_window")
+    __slots__ = ("_earlier", "_full_ms", "_sample_ms", "_samples", "_steady_until_ms", "_total_ms", "_window")
 
     def __init__(self, window: Window) -> None:
         self._window = window
@@ -45,6 +45,22 @@ class SampledRate:
         self._samples: deque[list[float]] = deque()
         # The sum of all samples but the last, which change with a sample and not with a request.
         self._earlier = 0.0
+        # Until then no sample begins and none is forgotten.
+        self._steady_until_ms = 0
+
+    def record_within(self, amount: float, limit_per_s: float, now_ms: int) -> bool:
+        """As ``record``, if that is simple and the rate is within its limit then.
+
+        Return whether it is; otherwise nothing has been recorded. This is what most requests of most clients need.
+        """
+        if now_ms >= self._steady_until_ms:
+            return False
+        last = self._samples[-1]
+        most = last[1] + amount
+        if (self._earlier + most) * 1000 > limit_per_s * self._full_ms:
+            return False
+        last[1] = most
+        return True
 
     def record(self, amount: float, now_ms: int) -> None:
         samples = self._samples
@@ -54,6 +70,9 @@ class SampledRate:
             samples.append([now_ms, 0.0])
             self._add_up()
         samples[-1][1] += amount
+        self._steady_until_ms = int(
+            min(samples[-1][0] + self._sample_ms, samples[0][0] + self._total_ms),
+        )
 
     def per_s(self, now_ms: int) -> float:
         self._forget(now_ms)
@@ -90,6 +109,8 @@ class SampledRate:
         while samples and now_ms - samples[0][0] >= self._total_ms:
             samples.popleft()
         self._add_up()
+        # The next record looks at the samples again.
+        self._steady_until_ms = 0
 
     def _add_up(self) -> None:
         self._earlier = sum(amount for _, amount in list(self._samples)[:-1])

@@ -29,7 +29,6 @@ from stele.wire.error_codes import ErrorCode
 from stele.wire.record_batch import HEADER_BYTES, build_values
 
 from ...broker.produce import Acks, PendingProduce
-from ...broker.quotas.limits import QuotaKey
 from ...broker.quotas.timed import HeldTime
 from ...errors import AuthorizationError, BatchTooLarge, InvalidRequest, SteleError, UnknownTopic
 from ...security.acl import WRITE_TOPIC
@@ -178,8 +177,9 @@ class BinaryConnection(Connection[Frame]):
         self._delays.charge_time(self._delays.client(), held.seconds)
 
     def _charge_produce(self, size_bytes: int) -> None:
-        if self._delays is not None and self._delays.quotas.is_active:
-            self._delays.charge(QuotaKey.PRODUCE, self._delays.client(), size_bytes)
+        delays = self._delays
+        if delays is not None and delays.quotas.is_active:
+            delays.charge(delays.meters().produce, size_bytes)
 
     async def _charged(
         self, work: Coroutine[Any, Any, Buffers], delays: QuotaDelays, *, is_read: bool
@@ -192,7 +192,7 @@ class BinaryConnection(Connection[Frame]):
         else:
             answer = await work
         if is_read:
-            delays.charge(QuotaKey.CONSUME, delays.client(), size_of(answer))
+            delays.charge(delays.meters().consume, size_of(answer))
         return answer
 
     # ── logins ──
@@ -409,7 +409,7 @@ class BinaryConnection(Connection[Frame]):
                 return
         delays = self._delays if self._listener.broker.quotas.is_active else None
         if delays is not None:
-            request = limited(request, delays.quotas.at_once_max(QuotaKey.CONSUME, delays.client()))
+            request = limited(request, delays.meters().consume.at_once_max())
         try:
             if self._listener.forwarding is None:
                 answer = HANDLERS[type(request)](self._listener, request)

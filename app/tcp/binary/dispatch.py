@@ -76,17 +76,13 @@ def answer_bytes_max(listener: BinaryListener, request: m.Request) -> int | None
             return None
 
 
+_LIMITED = (m.FetchRequest, m.OwnerFetchRequest, m.PollRequest, m.TableFetchRequest)
+_READS_RECORDS = (*_LIMITED, m.ConsumeRequest, m.LookUpKeyRequest)
+
+
 def reads_records(request: m.Request) -> bool:
     """Return whether the response carries records, which consumers' quotas count."""
-    return isinstance(
-        request,
-        m.ConsumeRequest
-        | m.FetchRequest
-        | m.OwnerFetchRequest
-        | m.PollRequest
-        | m.TableFetchRequest
-        | m.LookUpKeyRequest,
-    )
+    return isinstance(request, _READS_RECORDS)
 
 
 def sees_records(request: m.Request) -> bool:
@@ -96,10 +92,8 @@ def sees_records(request: m.Request) -> bool:
 
 def limited(request: m.Request, bytes_max: int | None) -> m.Request:
     """Return ``request``, and if it reads records, with ``bytes_max`` as their limit."""
-    if bytes_max is not None and isinstance(
-        request, m.FetchRequest | m.OwnerFetchRequest | m.PollRequest | m.TableFetchRequest
-    ):
-        return replace(request, max_bytes=min(request.max_bytes, bytes_max))
+    if bytes_max is not None and isinstance(request, _LIMITED) and request.max_bytes > bytes_max:
+        return replace(request, max_bytes=bytes_max)
     return request
 
 

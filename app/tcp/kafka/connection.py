@@ -8,6 +8,9 @@ sync, the other members or new records, while later requests begin. Requests tha
 change topics are *barriers*: no later request begins before a barrier has ended. So
 are requests that list or describe partitions and groups, because they pause on the
 way and must not see the effects of later requests of the same client.
+
+It is one class in one file, because the order of requests and responses is kept by all of its methods
+together.
 """
 
 from __future__ import annotations
@@ -84,6 +87,7 @@ class KafkaConnection(Connection[memoryview]):
     __slots__ = (
         "_access",
         "_asked_for",
+        "_charge",
         "_delays",
         "_fetch_routes",
         "_frame_bytes_max",
@@ -112,6 +116,7 @@ class KafkaConnection(Connection[memoryview]):
         self._tracers = tracers
         # None until there are quotas.
         self._delays: QuotaDelays | None = None
+        self._charge: DirectCharge | None = None
         # None where nobody can log in.
         self._sasl: SaslSession | None = None
         self._login_timer: asyncio.TimerHandle | None = None
@@ -316,21 +321,29 @@ class KafkaConnection(Connection[memoryview]):
             route.granted = access.epoch
         if route.client_id:
             self.client_id = route.client_id
-        charge = self._charge_of(route.client_id)
+        quotas, charge = broker.quotas, None
+        if quotas.is_active:
+            charge = self._charge
+            if (
+                charge is None
+                or charge.client_id is not route.client_id
+                or charge.principal is not self.principal
+                or quotas.times_requests
+            ):
+                charge = self._charge_of(route.client_id)
         outcome: PendingProduce | SteleError
         try:
             outcome = broker.produce(name, route.partition, records, acks=route.acks)
         except SteleError as error:
             outcome = error
-        if charge is not None:
-            charge.produced(len(frame))
+        delay_ms = 0 if charge is None else charge.produced(len(frame))
         if isinstance(outcome, SteleError) or outcome.done:
-            self.answer(self._produced(head, route, outcome, charge))
+            self.answer(self._produced(head, route, outcome, delay_ms))
             return True
         future = outcome.future
         assert future is not None
         self.answer_when(
-            future, route.timeout_ms, lambda _has_ended: self._produced(head, route, outcome, charge)
+            future, route.timeout_ms, lambda _has_ended: self._produced(head, route, outcome, delay_ms)
         )
         return True
 
@@ -339,10 +352,9 @@ class KafkaConnection(Connection[memoryview]):
         head: RequestHead,
         route: Route,
         outcome: PendingProduce | SteleError,
-        charge: DirectCharge | None,
+        delay_ms: int,
     ) -> Buffers:
         """Encode the response to a produce that is done or refused, or whose time is up."""
-        delay_ms = 0 if charge is None else charge.finished()
         if isinstance(outcome, PendingProduce) and outcome.done:
             try:
                 return route.response(head.correlation_id, outcome.placed(), delay_ms)
@@ -371,7 +383,16 @@ class KafkaConnection(Connection[memoryview]):
             return False
         route, layout = matched
         sessions = self._listener.fetch_sessions
-        charge = self._charge_of(route.client_id)
+        quotas, charge = broker.quotas, None
+        if quotas.is_active:
+            charge = self._charge
+            if (
+                charge is None
+                or charge.client_id is not route.client_id
+                or charge.principal is not self.principal
+                or quotas.times_requests
+            ):
+                charge = self._charge_of(route.client_id)
         access = self._access if self._asked_for is self.principal else self._access_now()
         data = fetch_directly(broker, sessions, route, layout, frame, head, access, charge)
         if data is None:
@@ -393,19 +414,18 @@ class KafkaConnection(Connection[memoryview]):
             self._delays = QuotaDelays("kafka", self._listener.broker.quotas, self)
         return self._delays
 
-    def _charge_of(self, client_id: str) -> DirectCharge | None:
-        """Return what charges a request of a short way that begins now.
-
-        None without quotas.
-        """
-        is_active = self._listener.broker.quotas.is_active
-        return DirectCharge(self._quota_delays(), client_id) if is_active else None
+    def _charge_of(self, client_id: str) -> DirectCharge:
+        """Return what charges a request of a short way that begins now."""
+        charge = self._charge
+        if charge is None or charge.client_id != client_id or charge.principal is not self.principal:
+            charge = self._charge = DirectCharge(self._quota_delays(), client_id, self.principal)
+        if self._listener.broker.quotas.times_requests:
+            charge.begin()
+        return charge
 
     def _begin_under_quotas(self, served: Served, context: Context, message: Any, frame_bytes: int) -> Answer:
-        delays = self._quota_delays()
-        return ThrottledRequest(delays, delays.client(context.client_id)).handle(
-            served, context, message, frame_bytes
-        )
+        throttled = ThrottledRequest(self._quota_delays(), context.client_id)
+        return throttled.handle(served, context, message, frame_bytes)
 
     def _answer_later(
         self, head: RequestHead, served: Served, request: Any, answer: Coroutine[Any, Any, Any]

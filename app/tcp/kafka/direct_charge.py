@@ -8,58 +8,54 @@ which answers it without records.
 
 from __future__ import annotations
 
-from ...broker.quotas.limits import QuotaKey
+from ...security.principal import Principal
 from ..quota_delays import QuotaDelays
 
 
 class DirectCharge:
-    """One request that begins now."""
+    """The requests of one client of a connection, one after the other.
 
-    __slots__ = ("_begun_s", "_client", "_delay_ms", "_delays", "_seconds")
+    All of a request that counts happens before the next one begins. ``consume`` is the quota of fetches.
+    """
 
-    def __init__(self, delays: QuotaDelays, client_id: str) -> None:
+    __slots__ = ("_begun_s", "_delays", "_produce", "_quotas", "client_id", "consume", "principal")
+
+    def __init__(self, delays: QuotaDelays, client_id: str, principal: Principal) -> None:
+        self.client_id = client_id
+        self.principal = principal
         self._delays = delays
-        self._client = delays.client(client_id)
-        self._delay_ms = 0
-        # How long it has held the event loop; None if that is not limited.
-        self._seconds: float | None = None
-        quotas = delays.quotas
-        self._begun_s = quotas.clock_s() if quotas.times_requests else None
+        self._quotas = delays.quotas
+        meters = delays.meters(client_id)
+        self._produce, self.consume = meters.produce, meters.consume
+        self._begun_s = 0.0
 
-    @property
-    def must_wait(self) -> bool:
-        """Whether the client may read nothing yet."""
-        return self._delays.quotas.wait_ms(QuotaKey.CONSUME, self._client) > 0
+    def begin(self) -> None:
+        """Begin a request; needed only while the time of requests is limited."""
+        self._begun_s = self._quotas.clock_s()
 
-    def fetch_bytes_max(self, wanted: int) -> int:
-        """Return ``wanted``, or less if the quota allows less at once."""
-        at_once_max = self._delays.quotas.at_once_max(QuotaKey.CONSUME, self._client)
-        return wanted if at_once_max is None else min(wanted, at_once_max)
-
-    def produced(self, frame_bytes: int) -> None:
+    def produced(self, frame_bytes: int) -> int:
         """Charge a produce that has been appended or refused.
+
+        Return its client's wait in ms.
 
         Now, because the next request may begin before this one is answered.
         """
-        self._hold()
-        self._delay_ms = self._delays.charge(QuotaKey.PRODUCE, self._client, frame_bytes)
+        delay_ms = self._produce.charge(frame_bytes)
+        return self._finished(delay_ms) if delay_ms or self._quotas.times_requests else 0
 
     def fetched(self, records_bytes: int) -> int:
         """Charge a fetch; return its client's wait in ms."""
-        self._hold()
-        if records_bytes:
-            self._delay_ms = self._delays.charge(QuotaKey.CONSUME, self._client, records_bytes)
-        return self.finished()
+        delay_ms = self.consume.charge(records_bytes) if records_bytes else 0
+        return self._finished(delay_ms) if delay_ms or self._quotas.times_requests else 0
 
-    def finished(self) -> int:
-        """Charge the time of the request.
+    def _finished(self, delay_ms: int) -> int:
+        """Charge the time of the request, and delay the connection.
 
-        Return its client's wait in ms, for the response.
+        Return the wait for the response.
         """
-        if self._seconds is None:
-            return self._delay_ms
-        return max(self._delay_ms, self._delays.charge_time(self._client, self._seconds))
-
-    def _hold(self) -> None:
-        if self._begun_s is not None:
-            self._seconds = self._delays.quotas.clock_s() - self._begun_s
+        delays, quotas = self._delays, self._quotas
+        delays.delay(delay_ms)
+        if not quotas.times_requests:
+            return delay_ms
+        seconds = quotas.clock_s() - self._begun_s
+        return max(delay_ms, delays.charge_time(self._produce.client, seconds))

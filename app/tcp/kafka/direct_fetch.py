@@ -198,11 +198,14 @@ def fetch_directly(
 
     None if it must take the generic way.
     """
-    bytes_max = route.bytes_max
+    bytes_max: int | None = route.bytes_max
     if charge is not None:
-        if charge.must_wait:
-            return None
-        bytes_max = charge.fetch_bytes_max(bytes_max)
+        consume = charge.consume
+        bytes_max = consume.meter.free_bytes_max(route.bytes_max)
+        if bytes_max is None:
+            bytes_max = consume.bytes_max(route.bytes_max)
+            if bytes_max is None:
+                return None
     session_id, epoch = NO_SESSION_ID, FINAL_EPOCH
     if layout.session != layout.session_end:
         session_id, epoch = _SESSION.unpack_from(frame, layout.session)

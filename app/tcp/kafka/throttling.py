@@ -10,8 +10,6 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any, cast
 
-from ...broker.quotas.limits import QuotaKey
-from ...broker.quotas.machine import QuotaClient
 from ...broker.quotas.timed import HeldTime
 from ..deferred_response import DeferredResponse
 from ..quota_delays import QuotaDelays
@@ -24,9 +22,9 @@ from .schemas.fetch import FetchRequest, FetchResponse
 class ThrottledRequest:
     """One request on its way through its handler."""
 
-    def __init__(self, delays: QuotaDelays, client: QuotaClient) -> None:
+    def __init__(self, delays: QuotaDelays, client_id: str) -> None:
         self._delays = delays
-        self._client = client
+        self._meters = delays.meters(client_id)
         self._delay_ms = 0
         self._held = HeldTime(delays.quotas.clock_s) if delays.quotas.times_requests else None
 
@@ -42,13 +40,13 @@ class ThrottledRequest:
             answer = held.call(lambda: served.handle(context, request))
         if served.api.key == produce.API.key:
             # Now, because the next request may begin before this one is answered.
-            self._delay_ms = self._delays.charge(QuotaKey.PRODUCE, self._client, frame_bytes)
+            self._delay_ms = self._delays.charge(self._meters.produce, frame_bytes)
         return self._wrapped(answer)
 
     def _limit_fetch(self, request: FetchRequest) -> None:
-        at_once_max = self._delays.quotas.at_once_max(QuotaKey.CONSUME, self._client)
-        if at_once_max is not None:
-            request.max_bytes = min(request.max_bytes, at_once_max)
+        at_once_max = self._meters.consume.at_once_max()
+        if at_once_max is not None and request.max_bytes > at_once_max:
+            request.max_bytes = at_once_max
 
     def _wrapped(self, answer: Answer) -> Answer:
         if isinstance(answer, DeferredResponse):
@@ -75,9 +73,11 @@ class ThrottledRequest:
             delay_ms = self._delays.delay(response.throttle_time_ms)
             size = _records_bytes(response)
             if size:
-                delay_ms = self._delays.charge(QuotaKey.CONSUME, self._client, size)
+                delay_ms = self._delays.charge(self._meters.consume, size)
         if self._held is not None:
-            delay_ms = max(delay_ms, self._delays.charge_time(self._client, self._held.seconds))
+            delay_ms = max(
+                delay_ms, self._delays.charge_time(self._meters.produce.client, self._held.seconds)
+            )
         if delay_ms and not isinstance(response, NoResponse) and hasattr(response, "throttle_time_ms"):
             response.throttle_time_ms = delay_ms
         return response
