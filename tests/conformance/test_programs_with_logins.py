@@ -38,7 +38,9 @@ SPARK_TIMEOUT_S = 300
 
 
 @pytest.fixture
-def locked(tmp_path: Path) -> Iterator[LockedBroker]:
+def locked(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LockedBroker]:
+    # Skips before a broker is started for a program that was not chosen.
+    home_of(request.node.get_closest_marker("program").args[0])
     (tmp_path / "broker").mkdir()
     with locked_broker(tmp_path / "broker", session_ms=SESSION_MS) as broker:
         yield broker

@@ -144,9 +144,11 @@ class Profile:
     def start(self, service: str, command: list[str] | None = None) -> subprocess.Popen[bytes]:
         """Run a service, or a command in its container."""
         secrets = self.directory / f"secrets-{service}"
-        secrets.mkdir(exist_ok=True)
-        for name in self.service(service).get("secrets", []):
-            shutil.copy(self.compose["secrets"][name]["file"], secrets / name)
+        # Once: the broker may be reading them while its health is checked.
+        if not secrets.exists():
+            secrets.mkdir()
+            for name in self.service(service).get("secrets", []):
+                shutil.copy(self.compose["secrets"][name]["file"], secrets / name)
         # The image cannot be written to: what it writes goes to the volume.
         root = self.directory / "root"
         root.mkdir(exist_ok=True)
@@ -173,7 +175,11 @@ class Profile:
 
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Profile:
-    directory = tmp_path_factory.mktemp("secure")
+    return make_profile(tmp_path_factory.mktemp("secure"))
+
+
+def make_profile(directory: Path) -> Profile:
+    """The profile with the files that compose.yaml asks for."""
     (directory / "volume").mkdir()
     (directory / "authority").mkdir()
     authority = Authority(directory / "authority")
@@ -190,17 +196,21 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Profile:
 
 @pytest.fixture(scope="module")
 def running(profile: Profile) -> Iterator[subprocess.Popen[bytes]]:
+    process = up(profile)
+    try:
+        yield process
+    finally:
+        stop(process)
+
+
+def up(profile: Profile) -> subprocess.Popen[bytes]:
     """The broker, after the service that it depends on, as ``docker compose up broker-secure`` starts them."""
     assert profile.service(BROKER_SERVICE)["depends_on"] == {
         USERS_SERVICE: {"condition": "service_completed_successfully"}
     }
     code, output = profile.run(USERS_SERVICE)
     assert code == 0, output
-    process = started(profile)
-    try:
-        yield process
-    finally:
-        stop(process)
+    return started(profile)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -331,13 +341,17 @@ def test_the_first_user_may_do_everything_and_its_logins_are_in_the_audit_log(
     }
 
 
-def test_a_second_start_keeps_the_users(profile: Profile, running: subprocess.Popen[bytes]) -> None:
-    # docker compose up runs the first service again, also while the broker runs.
-    code, output = profile.run(USERS_SERVICE)
-    assert (code, output) == (0, "")
-    running.send_signal(signal.SIGTERM)
-    output, _ = running.communicate(timeout=TIMEOUT_S)
-    assert running.returncode == 0, output.decode()
+def test_a_second_start_keeps_the_users(tmp_path: Path) -> None:
+    profile = make_profile(tmp_path)
+    first = up(profile)
+    try:
+        # docker compose up runs the first service again, also while the broker runs.
+        assert profile.run(USERS_SERVICE) == (0, "")
+        first.send_signal(signal.SIGTERM)
+        output, _ = first.communicate(timeout=TIMEOUT_S)
+        assert first.returncode == 0, output.decode()
+    finally:
+        stop(first)
     assert not profile.is_healthy()
 
     assert profile.run(USERS_SERVICE) == (0, "")
