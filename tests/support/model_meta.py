@@ -14,6 +14,7 @@ from app.storage.engine import AbortedTransaction
 from app.storage.keys.key_index import SALT_BYTES
 from app.storage.shared.commit_rules import (
     Decision,
+    IdRow,
     ProducerKey,
     decide_commit,
     log_ids,
@@ -96,6 +97,9 @@ class ModelMeta:
         self._first_dirty: dict[int, int] = {}
         # The newest epochs of named producers, by producer id.
         self.named_epochs: dict[int, int] = {}
+        # The transactional ids, by producer id, and what is called with those that a commit begins.
+        self.id_rows: Callable[[], dict[int, IdRow]] = dict
+        self.on_begun: Callable[[Sequence[int]], None] = lambda producer_ids: None
         # Called with each commit, before anything else happens.
         self.watchers: list[Callable[[Sequence[ObjectWrite], Decision], None]] = []
 
@@ -163,6 +167,7 @@ class ModelMeta:
             {key: self._producers[key] for key in producer_keys(objects) if key in self._producers},
             {key: first for key, first in self._open.items() if key.log_id in with_producers},
             self.epochs_of_names(),
+            self.id_rows(),
         )
 
     async def commit_objects(
@@ -176,7 +181,16 @@ class ModelMeta:
             assert computed is not None
             assert len(known) == len(objects)
             return computed
+        return self.place(objects).answer
+
+    def open_in_logs(self) -> dict[ProducerKey, int]:
+        """Return the first offsets of open transactions."""
+        return dict(self._open)
+
+    def place(self, objects: Sequence[ObjectWrite]) -> Decision:
+        """Commit new objects."""
         decision = self.decide(objects)
+        self.on_begun(decision.begun)
         for key in decision.closed:
             del self._open[key]
         self._open.update(decision.opened)
@@ -213,7 +227,7 @@ class ModelMeta:
             self._producers[key] = producer._replace(last_timestamp_ms=now_ms)
         for watcher in self.watchers:
             watcher(objects, decision)
-        return decision.answer
+        return decision
 
     # ── T2 ──
 

@@ -221,9 +221,9 @@ class Cluster:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._work.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._fail(error)
+            self.fail(error)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """End the run, also from where an exception would be taken for one of the broker."""
         assert self._failure is not None
         if not self._failure.done():
@@ -311,7 +311,7 @@ class Cluster:
                     if newest is None or place.error is not None or place.is_duplicate:
                         continue
                     if header.producer_epoch < newest:
-                        self._fail(AssertionError(f"epoch {header.producer_epoch} was stored after {newest}"))
+                        self.fail(AssertionError(f"epoch {header.producer_epoch} was stored after {newest}"))
 
     def acked(self, partition: int, ticket: AppendTicket, batch: bytearray) -> None:
         """Note what was acknowledged, beside the ledger."""
@@ -472,6 +472,9 @@ class Cluster:
                 assert read.error is None, read.error
                 offset = self.check_batches(partition, offset, bytes(read.batches))
                 for header in rb.iter_headers(read.batches):
+                    if header.is_control:
+                        # The same in each partition of a transaction.
+                        continue
                     assert header.crc not in shown, "a batch is stored twice"
                     shown[header.crc] = (partition, header.base_offset)
                     if header.crc in self.ledger.sequences:

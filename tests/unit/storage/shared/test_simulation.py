@@ -14,7 +14,9 @@ from itertools import count
 
 import pytest
 
+from app.cluster.shared_transactions import EndOfTransaction
 from app.storage.shared.cleaning_work import CleaningWork
+from app.storage.shared.commit_rules import Decision, ProducerKey
 from app.storage.shared.committer import Committer, Pending
 from app.storage.shared.compactor import Compactor
 from app.storage.shared.engine import SharedEngine
@@ -33,7 +35,9 @@ from app.storage.shared.meta import (
 from app.storage.topic_partition import TopicPartition
 from tests.support.compacted_cluster import CompactedCluster
 from tests.support.model_meta import ModelMeta, ModelObject
+from tests.support.model_transactions import ModelTransactions
 from tests.support.shared_cluster import Cluster, simulate
+from tests.support.transactional_cluster import TransactionalCluster
 
 # In parts that several processes may take; `make test` runs the first ones, `make long` the others.
 SEEDS = 10_000
@@ -42,6 +46,9 @@ _SHORT_PARTS = 5
 COMPACTED_SEEDS = 1_000
 COMPACTED_PARTS = 10
 _COMPACTED_SHORT_PARTS = 1
+TRANSACTIONAL_SEEDS = 1_000
+TRANSACTIONAL_PARTS = 10
+_TRANSACTIONAL_SHORT_PARTS = 1
 TORTURE_SEEDS = 100_000
 # A mutant that survives so many is not noticed.
 MUTANT_SEEDS = 400
@@ -79,11 +86,27 @@ def test_no_promise_is_broken_in_compacted_topics(part: int) -> None:
         run(seed, CompactedCluster)
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        *range(_TRANSACTIONAL_SHORT_PARTS),
+        *(
+            pytest.param(part, marks=pytest.mark.long)
+            for part in range(_TRANSACTIONAL_SHORT_PARTS, TRANSACTIONAL_PARTS)
+        ),
+    ],
+)
+def test_no_promise_is_broken_in_transactions(part: int) -> None:
+    for seed in range(part, TRANSACTIONAL_SEEDS, TRANSACTIONAL_PARTS):
+        run(seed, TransactionalCluster)
+
+
 @pytest.mark.torture
 def test_no_promise_is_broken_in_very_many_runs() -> None:
     for seed in range(SEEDS, TORTURE_SEEDS):
         run(seed)
         run(seed, CompactedCluster)
+        run(seed, TransactionalCluster)
 
 
 def run(seed: int, cluster_class: type[Cluster] = Cluster) -> None:
@@ -140,6 +163,37 @@ class CommitWithoutVersions(ModelMeta):
 
     def epochs_of_names(self) -> dict[int, int]:
         return {}
+
+
+class CommitWithoutClaims(ModelMeta):
+    """Does not look at the transactional ids of batches."""
+
+    def decide(self, objects: Sequence[ObjectWrite]) -> Decision:
+        return super().decide(
+            [replace(written, runs=[replace(run, claims={}) for run in written.runs]) for written in objects]
+        )
+
+
+class MarkersOfOneLog(ModelTransactions):
+    """Ends a transaction in its first log only."""
+
+    def open_keys(self, producer_ids: Collection[int]) -> list[ProducerKey]:
+        return super().open_keys(producer_ids)[:1]
+
+
+class OffsetsOfAborts(ModelTransactions):
+    """Commits the offsets of a transaction that is aborted."""
+
+    def end_offsets(self, end: EndOfTransaction) -> bool:
+        return super().end_offsets(end._replace(is_commit=True))
+
+
+class ClusterWithMarkersOfOneLog(TransactionalCluster):
+    transactions_class = MarkersOfOneLog
+
+
+class ClusterWithOffsetsOfAborts(TransactionalCluster):
+    transactions_class = OffsetsOfAborts
 
 
 class AckBeforeCommit(Committer):
@@ -228,6 +282,25 @@ COMPACTION_MUTANTS: dict[str, tuple[type[SharedEngine], type[ModelMeta]]] = {
     "a map that was full": (EngineWithForgetfulCompactor, ModelMeta),
     "a table without what was replaced": (EngineThatHidesCompaction, ModelMeta),
 }
+
+
+# For transactions.
+TRANSACTION_MUTANTS: dict[str, tuple[type[ModelMeta], type[Cluster]]] = {
+    "a commit that does not look at transactional ids": (CommitWithoutClaims, TransactionalCluster),
+    "an end without all markers": (ModelMeta, ClusterWithMarkersOfOneLog),
+    "the offsets of an abort": (ModelMeta, ClusterWithOffsetsOfAborts),
+}
+
+
+@pytest.mark.parametrize("mutant", TRANSACTION_MUTANTS)
+def test_each_mutant_of_transactions_is_noticed(mutant: str) -> None:
+    meta_class, cluster_class = TRANSACTION_MUTANTS[mutant]
+    for seed in count():
+        assert seed < MUTANT_SEEDS, f"{mutant} was not noticed"
+        try:
+            simulate(seed, meta_class=meta_class, cluster_class=cluster_class)
+        except AssertionError:
+            return
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

@@ -1,0 +1,133 @@
+"""The transactional ids of brokers with shared storage as dictionaries, over ``ModelMeta``.
+
+Every call is atomic, as a transaction of ``PostgresTransactions`` and of the store of pending offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from itertools import groupby
+from uuid import UUID
+
+from stele.wire import record_batch as rb
+from stele.wire.control_record import EndTransactionMarker, MarkerType, marker_batch
+
+from app.cluster.shared_transactions import Decide, EndOfTransaction, T, Updated
+from app.cluster.transaction_store import TransactionRecord
+from app.storage.shared.commit_rules import IdRow, ProducerKey
+from app.storage.shared.meta import ObjectWrite, RunWrite
+from app.storage.shared.object_keys import MARKERS, ObjectKeys
+from app.storage.topic_partition import TopicPartition
+from app.transactions.messages import ProducerIdentity
+from app.transactions.states import TransactionState
+
+from .model_meta import ModelMeta
+
+_UPLOADER = UUID(int=1 << 64)
+
+
+class ModelTransactions:
+    """``store`` has the objects of the markers; they are in the metadata if ``is_inline``.
+
+    ``committed`` are the committed offsets by group.
+    """
+
+    def __init__(
+        self, meta: ModelMeta, store: dict[str, bytes], *, is_inline: bool, now_ms: Callable[[], int]
+    ) -> None:
+        self.records: dict[str, TransactionRecord] = {}
+        self.committed: dict[str, int] = {}
+        self.pending: dict[ProducerIdentity, dict[str, int]] = {}
+        self._meta = meta
+        self._store = store
+        self._is_inline = is_inline
+        self._now_ms = now_ms
+        self._keys = ObjectKeys(MARKERS, _UPLOADER)
+        meta.id_rows = self._id_rows
+        meta.on_begun = self._begun
+
+    def _id_rows(self) -> dict[int, IdRow]:
+        return {
+            record.producer_id: IdRow(
+                record.transactional_id,
+                record.epoch,
+                record.state == TransactionState.ONGOING.value,
+                frozenset(TopicPartition(*pair) for pair in record.partitions),
+            )
+            for record in self.records.values()
+        }
+
+    def _begun(self, producer_ids: Sequence[int]) -> None:
+        for record in list(self.records.values()):
+            if record.producer_id in producer_ids:
+                self.records[record.transactional_id] = replace(
+                    record, state=TransactionState.ONGOING.value, started_at_ms=self._now_ms()
+                )
+
+    def is_open(self, producer: ProducerIdentity) -> bool:
+        """Return whether a transaction of the producer is open."""
+        return any(
+            (record.producer_id, record.epoch) == producer and record.state == TransactionState.ONGOING.value
+            for record in self.records.values()
+        )
+
+    async def update(self, ids: Collection[str], decide: Decide[T]) -> Updated[T]:
+        before = {name: self.records[name] for name in ids if name in self.records}
+        update = decide(before, self._now_ms())
+        self.records.update({record.transactional_id: record for record in update.records})
+        has_offsets = [self.end_offsets(end) for end in update.ends]
+        self._append_markers(update.ends)
+        return Updated(result=update.result, partitions=(), has_offsets=any(has_offsets))
+
+    async def stage(self, producer: ProducerIdentity, group: str, offset: int) -> bool:
+        """Store a pending offset; return False if the transaction has ended."""
+        if not self.is_open(producer):
+            return False
+        self.pending.setdefault(producer, {})[group] = offset
+        return True
+
+    def end_offsets(self, end: EndOfTransaction) -> bool:
+        offsets = self.pending.pop(ProducerIdentity(end.producer_id, end.epoch), {})
+        if end.is_commit:
+            self.committed.update(offsets)
+        return bool(offsets)
+
+    def open_keys(self, producer_ids: Collection[int]) -> list[ProducerKey]:
+        """Return where transactions of these producers are open."""
+        return sorted(key for key in self._meta.open_in_logs() if key.producer_id in producer_ids)
+
+    def _append_markers(self, ends: Sequence[EndOfTransaction]) -> None:
+        by_producer = {end.producer_id: end for end in ends}
+        keys = self.open_keys(by_producer)
+        if not keys:
+            return
+        data = bytearray(8)
+        writes: list[RunWrite] = []
+        for log_id, of_log in groupby(keys, lambda key: key.log_id):
+            here = [by_producer[key.producer_id] for key in of_log]
+            batches = [self._marker(end) for end in here]
+            writes.append(
+                RunWrite(
+                    log_id=log_id,
+                    position=len(data),
+                    headers=[rb.read_header(batch) for batch in batches],
+                    aborts=frozenset(at for at, end in enumerate(here) if not end.is_commit),
+                )
+            )
+            data += b"".join(batches)
+        key = self._keys.next(len(data))
+        inline = bytes(data) if self._is_inline else None
+        self._store[key] = bytes(data)
+        self._meta.place(
+            [ObjectWrite(key=key, uploader=_UPLOADER, size=len(data), runs=writes, inline=inline)]
+        )
+
+    def _marker(self, end: EndOfTransaction) -> bytearray:
+        kind = MarkerType.COMMIT if end.is_commit else MarkerType.ABORT
+        return marker_batch(
+            EndTransactionMarker(type=kind, coordinator_epoch=0),
+            producer_id=end.producer_id,
+            producer_epoch=end.marker_epoch,
+            timestamp_ms=self._now_ms(),
+        )
