@@ -10,7 +10,11 @@ from typing import Any
 import hypothesis
 import pytest
 
-pytest_plugins = ["tests.support.time_limit", "tests.support.warm_processes"]
+pytest_plugins = [
+    "tests.support.one_tls_context",
+    "tests.support.warm_processes",
+    "tests.support.time_limit",
+]
 
 # Parallel processes take whole files from the front, so the files that take longest must not come last.
 LONGEST_FIRST = (

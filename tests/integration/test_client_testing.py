@@ -10,8 +10,6 @@ import pytest
 from stele import AuthenticationError, Client, SteleClientError
 from stele.broker_process import BrokerLogin, BrokerProcess, BrokerStartError, run_broker
 
-pytestmark = pytest.mark.cold_start
-
 USERS_TEST = """
 from stele import Client
 
@@ -44,6 +42,7 @@ def test_a_users_test_gets_a_broker_by_naming_a_fixture(tmp_path: Path) -> None:
     assert "3 passed" in done.stdout
 
 
+@pytest.mark.cold_start
 def test_a_restart_keeps_ports_and_data(stele_broker: BrokerProcess) -> None:
     ports, pid = (stele_broker.http_port, stele_broker.binary_port), stele_broker.pid
     with Client(stele_broker.binary_url) as client:
@@ -54,6 +53,7 @@ def test_a_restart_keeps_ports_and_data(stele_broker: BrokerProcess) -> None:
         assert [record.value for record in client.fetch("t").records] == [b"x"]
 
 
+@pytest.mark.cold_start
 def test_stop_is_clean_and_kill_is_not(stele_broker: BrokerProcess) -> None:
     assert stele_broker.stop() == 0
     assert not stele_broker.is_running

@@ -16,13 +16,15 @@ from stele.testing import run_broker
 from stele.wire import messages as m
 from stele.wire.framing import FrameReader
 
+from tests.support.warm_processes import run_stele
+
 pytestmark = pytest.mark.cold_start
 
 
-def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A ``stele serve`` that is expected to refuse."""
-    command = [sys.executable, "-m", "stele.cli", "serve", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+def serve(*arguments: str) -> tuple[int, str]:
+    """The exit code and stderr of a ``stele serve`` that is expected to refuse."""
+    done = run_stele("serve", *arguments)
+    return done.returncode, done.stderr.decode()
 
 
 def test_sigterm_answers_what_was_asked_and_leaves_a_clean_directory(tmp_path: Path) -> None:
@@ -55,15 +57,15 @@ def test_an_idle_broker_ends_at_once_with_zero(number: signal.Signals) -> None:
 
 def test_a_second_broker_on_the_same_directory_is_refused_and_the_first_continues(tmp_path: Path) -> None:
     with run_broker(tmp_path) as broker:
-        refused = serve(
+        code, said = serve(
             "--data-dir", str(tmp_path), "--http-port", "0", "--binary-port", "0", "--kafka-port", "0"
         )
 
-        assert refused.returncode == 1
-        assert "in use by another broker" in refused.stderr
-        assert f"process {broker.pid}" in refused.stderr
-        assert "--data-dir" in refused.stderr
-        assert "Traceback" not in refused.stderr
+        assert code == 1
+        assert "in use by another broker" in said
+        assert f"process {broker.pid}" in said
+        assert "--data-dir" in said
+        assert "Traceback" not in said
         with Client(broker.binary_url) as client:
             assert client.simple_produce("t", b"x") == 0
 
@@ -71,41 +73,40 @@ def test_a_second_broker_on_the_same_directory_is_refused_and_the_first_continue
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        refused = serve(
+        code, said = serve(
             "--data-dir", str(tmp_path), "--http-port", "0", "--binary-port", port, "--kafka-port", "0"
         )
 
-    assert refused.returncode == 1
-    assert f"the binary listener cannot listen on 127.0.0.1:{port}" in refused.stderr
+    assert code == 1
+    assert f"the binary listener cannot listen on 127.0.0.1:{port}" in said
 
 
 def test_a_setting_that_makes_no_sense_is_named() -> None:
-    refused = serve("--set", "num_partitions=0")
+    code, said = serve("--set", "num_partitions=0")
 
-    assert refused.returncode == 2
-    assert "num_partitions" in refused.stderr
-    assert "Traceback" not in refused.stderr
+    assert code == 2
+    assert "num_partitions" in said
+    assert "Traceback" not in said
 
 
 def test_an_address_that_others_can_reach_is_refused_or_warned_about_loudly(tmp_path: Path) -> None:
     with run_broker(tmp_path, arguments=["--set", "advertised_host=broker.example"]) as broker:
         assert "WITHOUT AUTHENTICATION" not in broker.stderr
+    arguments = ["--data-dir", str(tmp_path / "open"), "--host", "0.0.0.0"]
+    arguments += ["--http-port", "0", "--binary-port", "0", "--kafka-port", "0"]
+    code, said = serve(*arguments)
+    assert code == 2
+    assert "STELE_AUTHENTICATION=required" in said
+    assert "STELE_ALLOW_ANONYMOUS_NETWORK=true" in said
     command = [
         sys.executable,
         "-m",
         "stele.cli",
         "serve",
-        "--data-dir",
-        str(tmp_path / "open"),
-        "--host",
-        "0.0.0.0",
+        *arguments,
+        "--set",
+        "allow_anonymous_network=true",
     ]
-    command += ["--http-port", "0", "--binary-port", "0", "--kafka-port", "0"]
-    refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert refused.returncode == 2
-    assert "STELE_AUTHENTICATION=required" in refused.stderr
-    assert "STELE_ALLOW_ANONYMOUS_NETWORK=true" in refused.stderr
-    command += ["--set", "allow_anonymous_network=true"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     ready = re.match(r"stele ready http=0\.0\.0\.0:(\d+)", process.stdout.readline())
@@ -129,14 +130,9 @@ def test_stele_verify_distinguishes_a_torn_tail_from_a_flipped_bit(tmp_path: Pat
         damaged = bytearray(healthy)
         damaged[len(healthy) // 2] ^= 1
         log.write_bytes(damaged)
-        verified = subprocess.run(
-            [sys.executable, "-m", "stele.cli", "verify", str(tmp_path)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        verified = run_stele("verify", str(tmp_path))
         assert verified.returncode == 1
-        assert f"{log}: corrupt from byte" in verified.stdout
+        assert f"{log}: corrupt from byte" in verified.stdout.decode()
 
         broker.start()
         with Client(broker.binary_url) as client:

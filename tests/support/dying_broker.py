@@ -1,4 +1,4 @@
-"""A broker process that kills itself at a chosen step of the first transaction that ends: ``python -m`` of this module.
+"""A broker process that kills itself at a chosen step of the first transaction that ends.
 
 ``DyingBroker`` starts it, and after the death a broker as users have it, on the same data and ports.
 """
@@ -7,25 +7,24 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal
 
-import stele.cli
 from stele.broker_process import BrokerProcess, Process
 
 from app.cluster.group_store import StoreChange
 from app.cluster.sqlite_groups import SqliteGroupStore
 from app.cluster.transaction_store import OutcomeRecord
 from app.transactions.endings import Endings
+from tests.support.faults.hooks import HOOK
 
 # The outcome is not stored; it is durable; the markers are appended, too. None is answered.
 Step = Literal["before", "stored", "marked"]
 _STEP = "DYING_BROKER_STEP"
+_INSTALL = "tests.support.dying_broker:install"
 
 
 class DyingBroker(BrokerProcess):
@@ -36,14 +35,7 @@ class DyingBroker(BrokerProcess):
     def spawn(self, arguments: list[str], stderr: IO[bytes], environment: Mapping[str, str]) -> Process:
         if self.step is None:
             return super().spawn(arguments, stderr, environment)
-        return subprocess.Popen(
-            [sys.executable, "-m", "tests.support.dying_broker", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            env={**environment, _STEP: self.step},
-            cwd=Path(__file__).parents[2],
-        )
+        return super().spawn(arguments, stderr, {**environment, _STEP: self.step, HOOK: _INSTALL})
 
     def await_death(self) -> None:
         """Return when it has killed itself, and let the next process live."""
@@ -89,6 +81,6 @@ def _die_at(step: str) -> None:
     Endings._complete = dying_complete
 
 
-if __name__ == "__main__":
+def install() -> None:
+    """Let this process, which is about to become a broker, die at the step that its environment names."""
     _die_at(os.environ.pop(_STEP))
-    stele.cli.main()

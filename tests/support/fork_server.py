@@ -8,6 +8,7 @@ pid and then the exit code are sent.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import json
 import os
@@ -37,6 +38,8 @@ _PRELOADED = (
     "uvloop",
 )
 REQUEST_BYTES_MAX = 1 << 17
+# A child that gets it writes the stacks of its threads to its stderr.
+STACKS_SIGNAL = signal.SIGUSR2
 ANSWER = struct.Struct("=i")
 _STREAMS = 3
 
@@ -123,6 +126,7 @@ def _become(request: _Request) -> None:
     os.environ.update(request.environment)
     time.tzset()
     os.chdir(request.directory)
+    faulthandler.register(STACKS_SIGNAL, all_threads=True)
     sys.argv = [str(sys.modules["stele.cli"].__file__), *request.arguments]
 
 

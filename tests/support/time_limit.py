@@ -26,6 +26,8 @@ from typing import Any
 
 import pytest
 
+from .warm_processes import show_stacks
+
 # On two idle cores the slowest test takes about a minute; a busy machine is several times slower.
 LIMIT_S = 600.0
 # Spark starts, several times, on a cluster of processes.
@@ -81,7 +83,11 @@ class _TimeLimit:
             if not self._has_fired:
                 self._has_fired = True
                 sys.stderr.write(all_stacks())
-            pytest.fail(f"the test exceeded its time limit of {seconds:g} s; the stacks are in its stderr")
+                show_stacks()
+            pytest.fail(
+                f"the test exceeded its time limit of {seconds:g} s; the stacks are in its stderr, "
+                "those of the processes that it started in theirs"
+            )
 
         if _HAS_ALARM and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGALRM, fire)

@@ -21,6 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
+import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -31,10 +32,11 @@ from typing import IO, Self
 import pytest
 from stele.broker_process import BrokerProcess, Process
 
-from .fork_server import ANSWER, REQUEST_BYTES_MAX
+from .fork_server import ANSWER, REQUEST_BYTES_MAX, STACKS_SIGNAL
 
 _ROOT = Path(__file__).parents[2]
 _spawn_cold = BrokerProcess.spawn
+_living: weakref.WeakSet[WarmProcess] = weakref.WeakSet()
 
 
 @functools.cache
@@ -86,6 +88,7 @@ class WarmProcess:
             socket.send_fds(_requests(), [request], [*descriptors, theirs.fileno()])
             self.stdin, self.stdout, self.stderr = (ours for _, ours in given)
         self.pid = self._receive()
+        _living.add(self)
 
     def _receive(self) -> int:
         answer = self._answers.recv(ANSWER.size, socket.MSG_WAITALL)
@@ -186,6 +189,12 @@ def _read_to_end(stream: IO[bytes] | None) -> bytes:
         return b""
     with stream:
         return stream.read()
+
+
+def show_stacks() -> None:
+    """Let every process that lives write the stacks of its threads to its stderr."""
+    for process in list(_living):
+        process.send_signal(STACKS_SIGNAL)
 
 
 def run_stele(

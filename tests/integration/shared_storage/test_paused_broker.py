@@ -13,16 +13,18 @@ from stele import Client
 
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
+from tests.support.waiting import eventually
 
 _CONNECTIONS = 8
 
 
-def commit(brokers: Brokers, broker_id: int, offset: int) -> httpx.Response:
-    return httpx.put(
-        f"{brokers[broker_id].http_url}/v1/groups/readers/offsets",
-        json={"offsets": [{"topic": "paused", "partition": 0, "offset": offset}]},
-        timeout=60,
-    )
+def commit(client: httpx.Client, offset: int) -> httpx.Response:
+    offsets = {"offsets": [{"topic": "paused", "partition": 0, "offset": offset}]}
+    return client.put("/v1/groups/readers/offsets", json=offsets)
+
+
+def client_of(brokers: Brokers, broker_id: int) -> httpx.Client:
+    return httpx.Client(base_url=brokers[broker_id].http_url, timeout=60)
 
 
 def test_requests_that_wait_for_a_paused_coordinator_get_no_old_offsets(
@@ -35,7 +37,8 @@ def test_requests_that_wait_for_a_paused_coordinator_get_no_old_offsets(
             client.create_topic("paused")
             for number in range(10):
                 client.produce("paused", str(number).encode())
-        answer = commit(brokers, old, 1)
+        with client_of(brokers, old) as client:
+            answer = commit(client, 1)
         assert answer.status_code == 200, answer.text
         pid = brokers[old].pid
         # Connections that the broker has accepted: their requests are the first that it reads when it goes on.
@@ -47,8 +50,8 @@ def test_requests_that_wait_for_a_paused_coordinator_get_no_old_offsets(
         try:
             for connection in connections:
                 connection.request("GET", "/v1/groups/readers")
-            while commit(brokers, new, 7).status_code != 200:
-                pass
+            with client_of(brokers, new) as client:
+                eventually(lambda: commit(client, 7).status_code == 200, "the other broker coordinates")
         finally:
             os.kill(pid, signal.SIGCONT)
         for connection in connections:
