@@ -8,6 +8,7 @@ Kafka listener at a third.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,6 +26,10 @@ from load.postgres_server import PostgresServer
 from tests.support.postgres import postgres_bin
 
 BROKERS = int(os.environ.get("STELE_TEST_BROKERS", "1"))
+
+
+# Between two looks at what nothing announces.
+_LOOK_S = 0.02
 
 
 class Brokers:
@@ -65,6 +70,7 @@ class Brokers:
             named = {self.cluster(number)["leases"].get(lease, {}).get("broker_id") for number in running}
             if named == {preferred}:
                 return preferred
+            time.sleep(_LOOK_S)
 
     def settle(self) -> None:
         """Wait until every shard of groups is where it stays until a broker comes or goes."""
@@ -129,7 +135,7 @@ class ClusterAsBroker(BrokerProcess):
                 process.start()
         for number in self._brokers.processes:
             while len(self._brokers.cluster(number)["brokers"]) < len(self._brokers.processes):
-                pass
+                time.sleep(_LOOK_S)
         self._take_ports()
 
     def kill(self) -> None:
