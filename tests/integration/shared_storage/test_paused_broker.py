@@ -37,8 +37,8 @@ def test_requests_that_wait_for_a_paused_coordinator_get_no_old_offsets(
             client.create_topic("paused")
             for number in range(10):
                 client.produce("paused", str(number).encode())
-        with client_of(brokers, old) as client:
-            answer = commit(client, 1)
+        with client_of(brokers, old) as there:
+            answer = commit(there, 1)
         assert answer.status_code == 200, answer.text
         pid = brokers[old].pid
         # Connections that the broker has accepted: their requests are the first that it reads when it goes on.
@@ -50,8 +50,8 @@ def test_requests_that_wait_for_a_paused_coordinator_get_no_old_offsets(
         try:
             for connection in connections:
                 connection.request("GET", "/v1/groups/readers")
-            with client_of(brokers, new) as client:
-                eventually(lambda: commit(client, 7).status_code == 200, "the other broker coordinates")
+            with client_of(brokers, new) as elsewhere:
+                eventually(lambda: commit(elsewhere, 7).status_code == 200, "the other broker coordinates")
         finally:
             os.kill(pid, signal.SIGCONT)
         for connection in connections:
@@ -66,9 +66,9 @@ def test_requests_that_wait_for_a_paused_coordinator_get_no_old_offsets(
                     503,
                     "coordinator-elsewhere",
                 )
-        with client_of(brokers, new) as client:
+        with client_of(brokers, new) as elsewhere:
             # Wherever the group is now.
             eventually(
-                lambda: client.get("/v1/groups/readers").status_code == 200, "the group has a coordinator"
+                lambda: elsewhere.get("/v1/groups/readers").status_code == 200, "the group has a coordinator"
             )
-            assert client.get("/v1/groups/readers").json()["partitions"][0]["committed"] == 7
+            assert elsewhere.get("/v1/groups/readers").json()["partitions"][0]["committed"] == 7
