@@ -57,6 +57,7 @@ NOT_RUN = {
     "spark-submit": "tests/integration/spark runs it",
     "python -m": "the module exists (checked)",
     ".venv/bin/python -m": "the module exists (checked)",
+    "docker compose --profile cluster": "test_compose.py runs the services as processes",
     "LOAD_BINARY_URL=": "make load runs Locust",
 }
 # A program that takes longer hangs; Spark alone needs a minute to start on a busy machine.

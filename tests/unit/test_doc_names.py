@@ -26,7 +26,7 @@ from tests.support.simulated_time import SimulatedClock
 
 # Names that are not ours, by whose they are. One that no page uses any more must go.
 FOREIGN = {
-    "Apache Kafka": ("kafka-dump-log.sh",),
+    "Apache Kafka": ("kafka-dump-log.sh", "KAFKA_OPTS"),
     "Kafka's client libraries": (
         "KafkaJSProtocolError",
         "KafkaConnectionError",
