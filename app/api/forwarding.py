@@ -123,17 +123,23 @@ class AcceptForwarded:
         if not values:
             await self._login(scope, receive, send)
             return
+        forwarded = None
+        if len(values) == 1:
+            now_ms = self._forwarding.clock.now_ms()
+            method, target = scope["method"], target_of(scope)
+            forwarded = verify(self._forwarding.key, values[0], method=method, target=target, now_ms=now_ms)
+        if forwarded is None:
+            # Before the body is read: this client has not logged in.
+            await _not_signed()(scope, receive, send)
+            return
         body = await _read(receive)
         if body is None:
             await _too_large()(scope, receive, send)
             return
-        signed = SignedRequest(method=scope["method"], target=target_of(scope), body=body)
-        now_ms = self._forwarding.clock.now_ms()
-        client = verify(self._forwarding.key, values[0], signed, now_ms) if len(values) == 1 else None
-        if client is None:
-            detail = "the signature of the forwarded request is not valid; compare the clocks of the brokers"
-            await problem_response(http_problem(403, detail))(scope, receive, send)
+        if not forwarded.has(body):
+            await _not_signed()(scope, receive, send)
             return
+        client = forwarded.client
         frame_type = scope["path"].removeprefix(f"{FRAME_PATH}/")
         if frame_type != scope["path"]:
             await self._serve_frame(int(frame_type), body, client, scope, receive, send)
@@ -289,6 +295,11 @@ async def _read(receive: Receive) -> bytes | None:
             return None
         if not message.get("more_body", False):
             return b"".join(parts)
+
+
+def _not_signed() -> Response:
+    detail = "the signature of the forwarded request is not valid; compare the clocks of the brokers"
+    return problem_response(http_problem(403, detail))
 
 
 def _too_large() -> Response:

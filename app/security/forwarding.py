@@ -4,7 +4,8 @@ Pure functions.
 
 The coordinator learns the principal and the address of the client from the broker that received the request.
 The signature is an HMAC with a key that only the brokers of the cluster know, derived from a secret in their
-catalog. It covers principal, address, method, target, body and time.
+catalog. It covers principal, address, method, target, time and the digest of the body, so it is checked before the
+body is read.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .principal import Principal
 HEADER = b"stele-forwarded"
 # How long a signature is valid, so the clocks of two brokers may differ by about as much.
 VALID_MS = 60_000
-_VERSION = b"stele-forwarded-1"
+_VERSION = b"stele-forwarded-2"
 _BASE64 = b"-_"
 
 
@@ -46,6 +47,18 @@ class SignedRequest:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """What a valid signature says: the client, and the SHA-256 of the body."""
+
+    client: ForwardedClient
+    body_digest: str
+
+    def has(self, body: bytes) -> bool:
+        """Return whether ``body`` is the one that was signed."""
+        return hmac.compare_digest(self.body_digest, _digest(body))
+
+
 def forwarding_key(secret: bytes) -> bytes:
     """Return the key for signatures, from the secret of the catalog.
 
@@ -59,15 +72,15 @@ def forwarding_key(secret: bytes) -> bytes:
 
 def sign(key: bytes, client: ForwardedClient, request: SignedRequest, now_ms: int) -> bytes:
     """Return the value of the header."""
-    document = json.dumps([str(client.principal), client.host, now_ms]).encode()
-    signature = _signature(key, document, request)
+    document = json.dumps([str(client.principal), client.host, now_ms, _digest(request.body)]).encode()
+    signature = _signature(key, document, request.method, request.target)
     return base64.urlsafe_b64encode(signature) + b"." + base64.urlsafe_b64encode(document)
 
 
-def verify(key: bytes, value: bytes, request: SignedRequest, now_ms: int) -> ForwardedClient | None:
-    """Return the client of a forwarded request.
+def verify(key: bytes, value: bytes, *, method: str, target: str, now_ms: int) -> Forwarded | None:
+    """Return what the header of a forwarded request says.
 
-    None if no broker of the cluster signed it, or too long ago.
+    None if no broker of the cluster signed it, or too long ago. The body is checked by ``Forwarded.has``.
     """
     encoded_signature, _, encoded_document = value.partition(b".")
     try:
@@ -75,22 +88,20 @@ def verify(key: bytes, value: bytes, request: SignedRequest, now_ms: int) -> For
         document = base64.b64decode(encoded_document, altchars=_BASE64, validate=True)
     except (binascii.Error, ValueError):
         return None
-    if not hmac.compare_digest(signature, _signature(key, document, request)):
+    if not hmac.compare_digest(signature, _signature(key, document, method, target)):
         return None
     # A broker of the cluster has written it.
-    principal, host, at_ms = cast("tuple[str, str, int]", json.loads(document))
+    principal, host, at_ms, digest = cast("tuple[str, str, int, str]", json.loads(document))
     if abs(now_ms - at_ms) > VALID_MS:
         return None
-    return ForwardedClient(Principal.parse(principal), host)
+    return Forwarded(ForwardedClient(Principal.parse(principal), host), digest)
 
 
-def _signature(key: bytes, document: bytes, request: SignedRequest) -> bytes:
-    # No part but the last can hold a line break: the document is JSON, method and target are of one line.
-    parts = (
-        _VERSION,
-        document,
-        request.method.encode(),
-        request.target.encode(),
-        hashlib.sha256(request.body).digest(),
-    )
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def _signature(key: bytes, document: bytes, method: str, target: str) -> bytes:
+    # No part can hold a line break: the document is JSON, method and target are of one line.
+    parts = (_VERSION, document, method.encode(), target.encode())
     return hmac.digest(key, b"\n".join(parts), hashlib.sha256)
