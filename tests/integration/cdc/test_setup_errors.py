@@ -57,7 +57,8 @@ def test_a_role_without_replication_gets_an_error_with_the_statement_to_run(
     pg.run("CREATE TABLE t (id int PRIMARY KEY)")
     pg.run("DROP ROLE IF EXISTS reader")
     pg.run("CREATE ROLE reader LOGIN PASSWORD 'secret-word'")
-    dsn = pg.dsn.replace("postgres@", "reader:secret-word@")
+    monkeypatch.setenv("PGPASSWORD", "secret-word")
+    dsn = pg.dsn.replace("postgres@", "reader@")
     with running_cdc(pg, stele_broker.binary_url, log, "--dsn", dsn, "--tables", "t") as cdc:
         assert cdc.wait() == 1
         assert 'ALTER ROLE "reader" REPLICATION' in cdc.said

@@ -41,6 +41,14 @@ def describe_dsn(dsn: str) -> str:
     return f"{parts.get('dbname') or os.environ.get('PGDATABASE') or 'default database'} on {host}:{parts.get('port', 5432)}"
 
 
+def has_password(dsn: str) -> bool:
+    """Return whether a DSN holds a password, also that of a private key.
+
+    Raises CdcError.
+    """
+    return not _parse(dsn).keys().isdisjoint(("password", "sslpassword"))
+
+
 def _parse(dsn: str) -> dict[str, str]:
     unreadable = CdcError(
         "the DSN is invalid; write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with / @ : and % in the "

@@ -29,8 +29,8 @@ _LOG_S = 10.0
 
 @click.command(context_settings={"show_default": True})
 @click.option("--dsn", envvar="STELE_CDC_DSN", show_envvar=True, default="", metavar="DSN", show_default=False,
-              help="postgresql://USER@HOST:PORT/DATABASE. Use the environment variable to hide a password from `ps`, or "
-              "keep it in ~/.pgpass.")  # fmt: skip
+              help="postgresql://USER@HOST:PORT/DATABASE. A password is refused here, because `ps` shows arguments: use the "
+              "environment variable, or ~/.pgpass.")  # fmt: skip
 @click.option("--tables", envvar="STELE_CDC_TABLES", show_envvar=True, default="", metavar="A,B", show_default=False,
               help="Tables to follow, as SCHEMA.TABLE, separated by commas.")  # fmt: skip
 @click.option("--channels", envvar="STELE_CDC_CHANNELS", show_envvar=True, default="", metavar="A,B", show_default=False,
@@ -104,13 +104,14 @@ def cdc(
 
     SIGINT and SIGTERM store and confirm what was read, then exit with 0.
     """
-    if click.get_current_context().get_parameter_source("broker") is ParameterSource.COMMANDLINE:
+    source_of = click.get_current_context().get_parameter_source
+    if source_of("broker") is ParameterSource.COMMANDLINE:
         refuse_password(given["broker"])
     logging.basicConfig(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
     try:
-        from ..cdc.connection import describe_dsn
+        from ..cdc.connection import describe_dsn, has_password
         from ..cdc.connector import Connector
         from ..cdc.errors import CdcError
         from ..cdc.options import CdcOptionError, CdcOptions
@@ -123,6 +124,11 @@ def cdc(
     # httpx logs every request at level info.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
+        if source_of("dsn") is ParameterSource.COMMANDLINE and has_password(dsn):
+            raise click.UsageError(
+                "the DSN holds a password, which every user of this machine could read; write "
+                "postgresql://USER@HOST/DATABASE and keep the password in ~/.pgpass, or set STELE_CDC_DSN"
+            )
         options = CdcOptions(dsn=dsn, tables=_names(tables), channels=_names(channels), **given)
         status = Status(slot=options.slot, database=describe_dsn(dsn))
         connector = Connector(options, status)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from stele.cdc.connection import describe_dsn
 from stele.cdc.errors import CdcError
 from stele.cdc.events import Position
 from stele.cdc.options import CdcOptionError, CdcOptions, TransactionMode
+from stele.cli import stele
 
 
 @pytest.mark.parametrize(
@@ -46,6 +48,22 @@ def test_a_password_is_never_shown() -> None:
         with pytest.raises(CdcError, match="%2F") as caught:
             describe_dsn(dsn)
         assert "sec" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        "postgresql://me:secret@db/shop",
+        "postgresql://me@db/shop?password=secret",
+        "host=db user=me password=secret",
+        "postgresql://me@db/shop?sslpassword=secret",
+    ],
+)
+def test_a_password_in_an_argument_is_refused(dsn: str) -> None:
+    refused = CliRunner().invoke(stele, ["cdc", "--dsn", dsn, "--tables", "t"])
+    assert refused.exit_code == 2
+    assert "holds a password" in refused.output
+    assert "secret" not in refused.output
 
 
 def test_positions_are_ordered_as_the_stream_is_and_survive_text() -> None:
