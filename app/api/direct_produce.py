@@ -104,7 +104,9 @@ class DirectProduce:
         message = await receive()
         body: bytes = message.get("body", b"")
         appended = None
-        if message["type"] == "http.request" and not message.get("more_body"):
+        # The body may have come long after the head.
+        is_whole = message["type"] == "http.request" and not message.get("more_body")
+        if is_whole and self._may_write(scope, topic):
             appended = self._append(topic, body, acks)
         if appended is None:
             await self._app(scope, _after(message, receive), send)
@@ -148,8 +150,7 @@ class DirectProduce:
 
         Any right was used before.
         """
-        access: Access | None = scope.get("stele.access")
-        if not (access is None or access.was_allowed(WRITE_TOPIC, topic)):
+        if not self._may_write(scope, topic):
             return False
         for name, value in scope["headers"]:
             if name == b"content-type":
@@ -161,6 +162,10 @@ class DirectProduce:
             elif name in _SPECIAL:
                 return False
         return True
+
+    def _may_write(self, scope: Scope, topic: str) -> bool:
+        access: Access | None = scope.get("stele.access")
+        return access is None or access.was_allowed(WRITE_TOPIC, topic)
 
     def _append(self, name: str, body: bytes, acks: Acks) -> tuple[PendingProduce, int] | None:
         """Append the one record of ``body``.

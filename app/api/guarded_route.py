@@ -1,4 +1,4 @@
-"""Check the rights of a request before its route, and again while it streams."""
+"""Check the rights of a request before its route, after its body and in streams."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..errors import AuthorizationError
 from ..security.authorizer import Access
 from .errors import HttpError, error_response
+from .requests import CHECK_AGAIN
 from .rights import NEEDS, Need, access_of
 from .state import broker_of
 
@@ -37,6 +38,17 @@ def _check(access: Access, request: Request, needs: tuple[Need, ...] | None) -> 
         need.check(access, request)
 
 
+def _again(access: Access, request: Request, needs: tuple[Need, ...] | None) -> Callable[[], None]:
+    """Return a check that costs nothing until a rule changes."""
+    epoch = access.epoch
+
+    def check() -> None:
+        if access.epoch is not epoch:
+            _check(access, request, needs)
+
+    return check
+
+
 async def _find_topic(request: Request) -> None:
     """Ask other brokers for the topic of the path, if this one does not know it."""
     topic = request.path_params.get("topic")
@@ -56,6 +68,7 @@ class GuardedRoute(APIRoute):
             if access is None:
                 await _find_topic(request)
                 return await handle(request)
+            request.scope[CHECK_AGAIN] = _again(access, request, needs)
             _check(access, request, needs)
             await _find_topic(request)
             response = await handle(request)

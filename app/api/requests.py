@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from starlette.requests import Request
 from stele.wire.isolation_level import IsolationLevel
@@ -13,6 +14,8 @@ from .errors import HttpError
 _INTEGER = re.compile(r"-?\d{1,19}")
 INT64_MAX = 2**63 - 1
 INT32_MAX = 2**31 - 1
+# The key in the scope of a check of the route's rights; it raises AuthorizationError.
+CHECK_AGAIN = "stele.check_again"
 
 
 def integer_parameter(
@@ -62,7 +65,9 @@ def path_integer(request: Request, name: str) -> int:
 async def read_body(request: Request, limit: int) -> bytes:
     """Return the whole body.
 
-    Raises ``HttpError`` 413 as soon as it is known to exceed ``limit`` bytes.
+    Raises:
+        HttpError: 413 as soon as it is known to exceed ``limit`` bytes.
+        AuthorizationError: a right of the client has ended while the body arrived.
     """
     declared = request.headers.get("content-length")
     if declared and declared.isdigit() and int(declared) > limit:
@@ -80,7 +85,18 @@ async def read_body(request: Request, limit: int) -> bytes:
                 413, f"the body is larger than {limit} bytes; send less, or stream NDJSON", limit=limit
             )
         parts.append(chunk)
+    check_again(request)
     return b"".join(parts)
+
+
+def check_again(request: Request) -> None:
+    """Check the rights of the route again, because the request has waited.
+
+    Raises AuthorizationError if a rule has changed, and one of the rights has ended.
+    """
+    check: Callable[[], None] | None = request.scope.get(CHECK_AGAIN)
+    if check is not None:
+        check()
 
 
 def content_type(request: Request, default: str) -> str:

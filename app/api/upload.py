@@ -8,7 +8,7 @@ so a client may send all its records before it reads a result.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
@@ -120,12 +120,18 @@ class Upload:
         acks: Acks,
         partition: int | None = None,
         identity: ProducerIdentity | None = None,
+        check: Callable[[], None] | None = None,
     ) -> None:
+        """Begin an upload.
+
+        ``check`` raises AuthorizationError if the client may no longer write to the topic.
+        """
         self._broker = broker
         self._topic = topic
         self._acks = acks
         self._partition = partition
         self._identity = identity
+        self._check = check
         self._limit = topic.config.max_message_bytes
         self._rows: dict[int, list[Row]] = {}
         self._sizes: dict[int, int] = {}
@@ -260,6 +266,8 @@ class Upload:
             return
         for partition, rows in self._rows.items():
             try:
+                if self._check is not None:
+                    self._check()
                 chunk.appended[partition] = self._broker.produce(
                     self._topic.name, partition, self._build(rows), acks=self._acks, sync_later=True
                 )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import json
 import re
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -315,6 +319,75 @@ def test_a_stream_of_events_is_cut_before_the_next_record(root: httpx.Client, al
     assert ended.wait(60)
     follower.join()
     assert b"after" not in received
+
+
+def end_of(root: httpx.Client, partition: int = 0) -> int:
+    answer = root.get(f"/v1/topics/{OPEN}/partitions/{partition}/offsets", params={"at": "latest"})
+    return int(answer.json()["offset"])
+
+
+def test_an_upload_stores_nothing_after_its_right_ends(root: httpx.Client, alice: httpx.Client) -> None:
+    give(root, "WRITE", OPEN)
+    before = end_of(root)
+
+    def lines() -> Iterator[bytes]:
+        yield b'{"value": "before"}\n'
+        while end_of(root) == before:
+            time.sleep(0.01)
+        root.delete("/v1/acls", params={"principal": f"User:{ALICE}"})
+        yield b'{"value": "after"}\n'
+
+    headers = {"Content-Type": "application/x-ndjson"}
+    # The response may have begun before.
+    with contextlib.suppress(httpx.RemoteProtocolError):
+        alice.post(f"/v1/topics/{OPEN}/records?partition=0", content=lines(), headers=headers)
+    assert end_of(root) == before + 1
+
+
+RULE = {"principal": "User:*", "operation": "READ", "resource_type": "TOPIC", "resource_name": SECRET}
+OF_TOPIC, OF_CLUSTER = {"resource_type": "TOPIC"}, {"resource_type": "CLUSTER"}
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "body", "right"),
+    [
+        (f"/v1/topics/{OPEN}/records?partition=0", "application/json", b'{"records": [{"value": "x"}]}', ("WRITE", OPEN, OF_TOPIC)),
+        (f"/v1/topics/{OPEN}/records?partition=0", "application/octet-stream", b"x", ("WRITE", OPEN, OF_TOPIC)),
+        ("/v1/acls", "application/json", json.dumps({"acls": [RULE]}).encode(), ("ALTER", "kafka-cluster", OF_CLUSTER)),
+    ],
+)  # fmt: skip
+def test_a_request_is_refused_if_its_right_ends_before_its_body_arrives(
+    broker: BrokerProcess,
+    root: httpx.Client,
+    path: str,
+    kind: str,
+    body: bytes,
+    right: tuple[str, str, dict[str, str]],
+) -> None:
+    operation, name, fields = right
+    give(root, operation, name, **fields)
+    before = end_of(root), root.get("/v1/acls").json()
+    credentials = base64.b64encode(f"{ALICE}:{PASSWORD}".encode()).decode()
+    head = [
+        f"POST {path} HTTP/1.1",
+        f"Host: {broker.host}:{broker.http_port}",
+        f"Authorization: Basic {credentials}",
+        f"Content-Type: {kind}",
+        f"Content-Length: {len(body)}",
+        "Expect: 100-continue",
+        "Connection: close",
+        "",
+        "",
+    ]
+    with socket.create_connection((broker.host, broker.http_port), timeout=60) as connection:
+        connection.sendall("\r\n".join(head).encode())
+        # The broker has checked the right, and waits for the body.
+        assert connection.recv(65536).startswith(b"HTTP/1.1 100 ")
+        root.delete("/v1/acls", params={"principal": f"User:{ALICE}"})
+        connection.sendall(body)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 403 ")
+    rules = [rule for rule in before[1]["acls"] if rule["principal"] != f"User:{ALICE}"]
+    assert (end_of(root), root.get("/v1/acls").json()["acls"]) == (before[0], rules)
 
 
 def test_a_lease_is_checked_whenever_it_is_used(root: httpx.Client, alice: httpx.Client) -> None:

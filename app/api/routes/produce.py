@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from ..record_json import NewRecord, decode_produce_body, decode_record
 from ..requests import (
     INT32_MAX,
     INT64_MAX,
+    check_again,
     content_type,
     integer_parameter,
     path_integer,
@@ -66,6 +68,7 @@ async def produce(request: Request) -> Response:
         acks=acks,
         partition=_checked_partition(topic, partition, identity),
         identity=identity,
+        check=partial(check_again, request),
     )
     if kind == _NDJSON:
         return NdjsonUpload(

@@ -21,6 +21,9 @@ from app.api.http_traffic import HttpTraffic
 from app.broker.broker import Broker
 from app.broker.placement import Placement
 from app.broker.quotas.limits import QuotaKey
+from app.security.acl import WRITE_TOPIC, Acl, AclFilter, Operation, ResourceType
+from app.security.principal import ANONYMOUS
+from tests.support.acls import authorizer_over
 from tests.support.charges import noted_charges, set_quotas
 from tests.support.http_application import application
 
@@ -230,6 +233,43 @@ async def test_a_plain_record_never_reaches_the_application(
         request = Request("/v1/topics/orders/records", query, (("content-type", "application/json"),), body)
         start, _ = await send(served, request)
         assert start["status"] == 200
+
+
+async def test_a_right_that_ends_before_the_body_arrives_leaves_the_request_to_the_application(
+    tmp_path: Path,
+) -> None:
+    write = Acl(
+        resource_type=ResourceType.TOPIC,
+        resource_name="orders",
+        principal=str(ANONYMOUS),
+        operation=Operation.WRITE,
+    )
+    authorizer = await authorizer_over([write])
+    access = authorizer.access("http", ANONYMOUS, "127.0.0.1")
+    assert access.allows(WRITE_TOPIC, "orders")
+    asked: list[Scope] = []
+
+    async def note(scope: Scope, *_: object) -> None:
+        asked.append(scope)
+
+    async with application(tmp_path, StoppedClock()) as app:
+        state = app.state.stele
+        await state.broker.create_topic("orders", placement=Placement(partitions=1))
+        served = DirectProduce(note, state, app.state.http_traffic, app.state.request_counts, state.settings)
+        request = Request("/v1/topics/orders/records", "", (("content-type", "application/json"),), BODIES[0])
+        (body,) = request.messages()
+        scope = {**request.scope(), "stele.access": access}
+
+        async def receive() -> Message:
+            await authorizer.acls.remove(AclFilter())
+            return body
+
+        async def keep(message: Message) -> None:
+            raise AssertionError(message)
+
+        await served(scope, receive, keep)
+        assert asked == [scope]
+        assert state.broker.log_state("orders", 0).log_end_offset == 0
 
 
 @pytest.mark.parametrize("is_direct", [True, False])
