@@ -27,6 +27,7 @@ from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer
 from tests.support.kafka_peer import KafkaPeer, create_topic, fetch, produce, put
 from tests.support.listeners import Listeners, listeners
+from tests.support.share_groups import Member, configure
 
 EVERYBODY = QuotaEntity.of([("user", None)])
 AN_HOUR_MS = 3_600_000
@@ -206,6 +207,22 @@ async def test_a_fetch_is_small_and_the_next_ones_are_empty(tmp_path: Path, vers
         assert len(records_of(third)) >= 20_000
         assert third.throttle_time_ms == 0
         peer.close()
+
+
+async def test_a_fetch_of_a_share_group_counts_for_the_same_quota(tmp_path: Path) -> None:
+    def take(peer: KafkaPeer) -> Any:
+        configure(peer, "queue", share_auto_offset_reset="earliest")
+        member = Member(peer, "queue", TOPIC)
+        while not member.partitions:
+            member.beat()
+        return peer.call(member.fetch_request(), 2)
+
+    async with served(tmp_path) as at:
+        await on_peer(at, lambda peer: [put(peer, TOPIC, b"x" * 20_000) for _ in range(5)])
+        await at.broker.quotas.alter(EVERYBODY, {"consumer_byte_rate": 2})
+        answer = await on_peer(at, take)
+        assert 20_000 <= len(records_of(answer)) < 40_000
+        assert answer.throttle_time_ms > AN_HOUR_MS
 
 
 async def test_the_oldest_fetch_has_no_room_for_the_delay_and_is_delayed_anyway(tmp_path: Path) -> None:

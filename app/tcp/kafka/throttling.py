@@ -15,8 +15,11 @@ from ..deferred_response import DeferredResponse
 from ..quota_delays import QuotaDelays
 from .dispatch import Served
 from .handlers.context import Answer, Context, NoResponse
-from .schemas import fetch, produce
+from .schemas import fetch, produce, share_fetch
 from .schemas.fetch import FetchRequest, FetchResponse
+from .schemas.share_fetch import ShareFetchRequest, ShareFetchResponse
+
+_FETCHES = frozenset((fetch.API.key, share_fetch.API.key))
 
 
 class ThrottledRequest:
@@ -30,7 +33,7 @@ class ThrottledRequest:
 
     def handle(self, served: Served, context: Context, request: Any, frame_bytes: int) -> Answer:
         """Call the handler; ``frame_bytes`` is the size of the request."""
-        if served.api.key == fetch.API.key:
+        if served.api.key in _FETCHES:
             self._limit_fetch(request)
         held = self._held
         answer: Answer
@@ -43,7 +46,7 @@ class ThrottledRequest:
             self._delay_ms = self._delays.charge(self._meters.produce, frame_bytes)
         return self._wrapped(answer)
 
-    def _limit_fetch(self, request: FetchRequest) -> None:
+    def _limit_fetch(self, request: FetchRequest | ShareFetchRequest) -> None:
         at_once_max = self._meters.consume.at_once_max()
         if at_once_max is not None and request.max_bytes > at_once_max:
             request.max_bytes = at_once_max
@@ -68,7 +71,7 @@ class ThrottledRequest:
     def _finished(self, response: Any) -> Any:
         """Charge what is known at the end, and tell the client how long it has to wait."""
         delay_ms = self._delay_ms
-        if isinstance(response, FetchResponse):
+        if isinstance(response, FetchResponse | ShareFetchResponse):
             # A fetch that comes too early is answered without records, and waits.
             delay_ms = self._delays.delay(response.throttle_time_ms)
             size = _records_bytes(response)
@@ -83,7 +86,7 @@ class ThrottledRequest:
         return response
 
 
-def _records_bytes(response: FetchResponse) -> int:
+def _records_bytes(response: FetchResponse | ShareFetchResponse) -> int:
     return sum(
         len(partition.records or b"") for topic in response.responses for partition in topic.partitions
     )
