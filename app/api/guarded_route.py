@@ -20,6 +20,8 @@ from .state import broker_of
 
 logger = logging.getLogger(__name__)
 
+_READS = frozenset({"GET", "HEAD"})
+
 
 class _Withdrawn(Exception):
     """The client lost the right to the response that it is being sent."""
@@ -68,12 +70,17 @@ class GuardedRoute(APIRoute):
             if access is None:
                 await _find_topic(request)
                 return await handle(request)
-            request.scope[CHECK_AGAIN] = _again(access, request, needs)
+            check_again = request.scope[CHECK_AGAIN] = _again(access, request, needs)
             _check(access, request, needs)
             await _find_topic(request)
             response = await handle(request)
             # Only a plain response is sent in one piece.
-            return response if type(response) is Response else _Watched(response, access, request, needs)
+            if type(response) is not Response:
+                return _Watched(response, access, request, needs)
+            if request.method in _READS:
+                # It may have waited for records. What was changed is changed, and its client is told.
+                check_again()
+            return response
 
         return guarded
 

@@ -8,7 +8,6 @@ import json
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 
 from app.tcp.kafka.schemas import share_acknowledge
+from app.tcp.kafka.schemas.api_versions import ApiVersionsRequest
 from app.tcp.kafka.schemas.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from app.tcp.kafka.schemas.create_acls import AclCreation, CreateAclsRequest
 from app.tcp.kafka.schemas.create_topics import CreatableTopic, CreateTopicsRequest
@@ -47,6 +47,7 @@ from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.share_groups import Member
+from tests.support.waiting import eventually
 
 ROOT, ALICE = "root", "alice"
 OPEN, SECRET = "open-orders", "secret-salaries"
@@ -332,8 +333,7 @@ def test_an_upload_stores_nothing_after_its_right_ends(root: httpx.Client, alice
 
     def lines() -> Iterator[bytes]:
         yield b'{"value": "before"}\n'
-        while end_of(root) == before:
-            time.sleep(0.01)
+        eventually(lambda: end_of(root) > before, "the first record is stored")
         root.delete("/v1/acls", params={"principal": f"User:{ALICE}"})
         yield b'{"value": "after"}\n'
 
@@ -467,6 +467,43 @@ def test_reads_that_wait_are_refused_when_their_right_ends(broker: BrokerProcess
         ]
         assert isinstance(polled, m.ErrorResponse)
         assert polled.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_takers_of_a_share_group_that_wait_are_refused_when_their_right_ends(
+    broker: BrokerProcess, root: httpx.Client, alice: httpx.Client
+) -> None:
+    topic, record = "waited-for", {"records": [{"value": "secret", "partition": 0}]}
+    assert root.put(f"/v1/topics/{topic}", json={"partitions": 1}).status_code == 201
+    for group in ("shared-over-kafka", "shared-over-http"):
+        read_group(root, group)
+    give(root, "READ", topic)
+    answers: list[httpx.Response] = []
+    poll = {"topics": [topic], "wait_ms": 60_000}
+    polling = threading.Thread(
+        target=lambda: answers.append(alice.post("/v1/groups/shared-over-http/share/poll", json=poll))
+    )
+    polling.start()
+    with kafka_of(broker, ALICE) as peer:
+        member = Member(peer, "shared-over-kafka", topic)
+        while not member.partitions:
+            member.beat()
+        versions, fetch = ApiVersionsRequest(), member.fetch_request(max_wait_ms=60_000)
+        # Requests that arrive together begin together: with the first answer, the second one waits.
+        peer.post_all([(versions, 0), (fetch, 2)])
+        peer.next_answer()
+        # The poll has begun when the group has a position in the topic.
+        path = "/v1/groups/shared-over-http"
+        eventually(lambda: root.get(path).status_code == 200, "a group")
+        answer = root.delete("/v1/acls", params={"principal": f"User:{ALICE}", "resource_type": "TOPIC"})
+        assert answer.status_code == 200
+        assert root.post(f"/v1/topics/{topic}/records", json=record).status_code == 200
+        _, fetched = peer.next_answer()
+        (part,) = fetched.responses[0].partitions
+        assert (part.error_code, bytes(part.records or b"")) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, b"")
+        assert not part.acquired_records
+    polling.join()
+    assert problem(answers[0]) == (403, 29)
+    assert root.delete(f"/v1/topics/{topic}").status_code == 204
 
 
 def test_a_topic_that_is_gone_is_not_created_by_the_right_to_write_alone(

@@ -58,6 +58,8 @@ async def poll(request: Request) -> Response:
             lock=body.lock,
         )
     )
+    # Again, because a poll may wait.
+    require(request, READ_TOPIC, body.topics)
     return Response(await _polled(polled, broker_of(request).now_ms()), media_type=_JSON)
 
 

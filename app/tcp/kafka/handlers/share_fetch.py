@@ -115,7 +115,14 @@ async def share_fetch(context: Context, request: ShareFetchRequest) -> ShareFetc
                 is_strict=request.share_acquire_mode == _STRICT,
             ),
         )
-    acquired = [(places[one.partition], one) for one in records]
+    access = context.access
+    acquired: list[tuple[SharedPartition, SharedRecords]] = []
+    for one in records:
+        # Again, because a fetch may wait. The records stay locked until their locks end.
+        if access is None or access.allows(READ_TOPIC, one.partition.topic):
+            acquired.append((places[one.partition], one))
+        else:
+            refused[places[one.partition]] = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
     return _fetched(context, group, outcomes, refused, acquired)
 
 
