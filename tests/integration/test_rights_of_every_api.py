@@ -1,6 +1,7 @@
 """Each Kafka API that declares one right, over a socket: every right but that one, and that one alone.
 
-Requests are made of their declaration, so that a new API with one right is tried, too.
+Requests are made of their declaration, so that a new API with one right is tried, too. Redpanda left an API
+unchecked (CVE-2023-50976), and Kafka asked for a wrong right (CVE-2026-41115).
 """
 
 from __future__ import annotations
