@@ -6,8 +6,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +84,18 @@ class CdcProcess:
         return self.wait()
 
     def freeze(self) -> None:
+        """Returns when none of its threads runs any more.
+
+        The signal stops them when the first of them gets a CPU to take it. On a busy machine the others
+        store changes until then.
+        """
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        give_up_s = time.monotonic() + TIMEOUT_S
+        while set(_thread_states(self._process.pid)) != {"T"}:
+            self.check()
+            assert time.monotonic() < give_up_s, self.said
+            time.sleep(0.001)
 
     def thaw(self) -> None:
         assert self._process is not None
@@ -95,6 +105,14 @@ class CdcProcess:
         if self._process is not None:
             self._process.kill()
             self._process.wait(TIMEOUT_S)
+
+
+def _thread_states(pid: int) -> Iterator[str]:
+    """A letter for each thread: T is stopped."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            # Behind the name, which may hold anything.
+            yield stat.read_text().rpartition(")")[2].split()[0]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from stele.broker_process import BrokerProcess
 
 from load.postgres_server import PostgresServer
-from tests.support.cdc import CdcProcess, Replay, running_cdc
+from tests.support.cdc import TIMEOUT_S, CdcProcess, Replay, running_cdc
 from tests.support.postgres import drop_slot, postgres_bin
 
 # What the connector logs when it waits to try again.
@@ -88,8 +88,10 @@ def _sent_up_to_now(pg: PostgresServer) -> None:
 def _waits_for_the_broker(cdc: CdcProcess) -> None:
     """Some rounds of retries, in each of which it speaks to PostgreSQL."""
     before = cdc.said.count(RETRIES)
+    give_up_s = time.monotonic() + TIMEOUT_S
     while cdc.said.count(RETRIES) < before + 3:
         cdc.check()
+        assert time.monotonic() < give_up_s, cdc.said
         time.sleep(0.02)
 
 
