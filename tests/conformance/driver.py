@@ -115,7 +115,7 @@ def _from_json(told: dict[str, Any]) -> Record:
     )
 
 
-def _places(told: dict[str, Any]) -> set[Place]:
+def places_told(told: dict[str, Any]) -> set[Place]:
     places = cast("list[list[Any]]", told["assignment"])
     return {(topic, partition) for topic, partition in places}
 
@@ -383,10 +383,14 @@ class Driver:
     # ── groups ──
 
     def join(self, member: str, group: str, topics: Sequence[str], **arguments: Any) -> set[Place]:
-        return _places(self.call("join", member=member, group=group, topics=list(topics), **arguments))
+        return places_told(self.call("join", member=member, group=group, topics=list(topics), **arguments))
+
+    def begin_assignment(self, member: str, *, poll_ms: int = 200) -> Pending:
+        """Let the member poll; ``places_told`` reads the result."""
+        return self.begin("assignment", member=member, poll_ms=poll_ms)
 
     def assignment(self, member: str, *, poll_ms: int = 200) -> set[Place]:
-        return _places(self.call("assignment", member=member, poll_ms=poll_ms))
+        return places_told(self.begin_assignment(member, poll_ms=poll_ms).result())
 
     def poll(self, member: str, count: int, *, timeout_ms: int = OP_TIMEOUT_MS) -> list[Record]:
         return records_of(self.call("poll", member=member, count=count, timeout_ms=timeout_ms))

@@ -31,8 +31,8 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from kafka.version import __version__ as kafka_version
 
 _POLL_MS = 100
-# A member's poll that ends while its rebalance is under way leaves it joining twice, and then with every
-# poll anew (with Apache Kafka as well). The others hear of a rebalance by their next heartbeat.
+# A rebalance that ends between two polls of a member is lost on it: its next poll joins anew, and so on, unless
+# the others poll at the same time (with Apache Kafka as well). They hear of a rebalance by their next heartbeat.
 _MEMBER_POLL_MS = 2 * HEARTBEAT_INTERVAL_MS
 # On a busy machine a rebalance outlasts that, so a poll that ended within one is followed by a longer one.
 _LONGEST_MEMBER_POLL_MS = 32 * HEARTBEAT_INTERVAL_MS
@@ -278,6 +278,9 @@ class KafkaPythonDriver(PythonDriver):
         deadline = Deadline(command.get("poll_ms", POLL_DEFAULT_MS))
         while not deadline.is_over:
             self._meet(member)
+        if member.consumer._coordinator.need_rejoin():
+            # It has given its partitions up, or is about to, and names them until it gets others.
+            return {"assignment": []}
         return self._assignment(member)
 
     def op_poll(self, command: Command) -> Any:
