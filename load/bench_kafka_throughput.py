@@ -77,6 +77,9 @@ class Subject(Protocol):
     # What makes acks=all a sync before the answer.
     @property
     def synced_configs(self) -> dict[str, str]: ...
+    # What its clients need to reach it.
+    @property
+    def client(self) -> dict[str, str]: ...
 
     def start(self) -> float:
         """The seconds from the start of the process to its first answer to Metadata."""
@@ -90,6 +93,7 @@ class SteleSubject:
 
     def __init__(self, directory: Path) -> None:
         self.synced_configs: dict[str, str] = {}
+        self.client: dict[str, str] = {}
         self._broker = BrokerProcess(directory / "data", arguments=["--log-level", "warning"])
 
     @property
@@ -122,6 +126,7 @@ class KafkaSubject:
 
     def __init__(self, directory: Path) -> None:
         self.synced_configs = {"flush.messages": "1"}
+        self.client: dict[str, str] = {}
         # Wait until deleted data is removed, so that this does not happen during the next measurement.
         self._kafka = ApacheKafka(directory, properties={"log.segment.delete.delay.ms": "0"})
         # Not a part of a start: it is done once in the life of a broker.
@@ -140,6 +145,26 @@ class KafkaSubject:
 
     def stop(self) -> None:
         self._kafka.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSubject:
+    """A broker that somebody else starts and stops; ``client`` is what its clients need to reach it."""
+
+    name: str
+    bootstrap: str
+    pid: int
+    client: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def synced_configs(self) -> dict[str, str]:
+        return {}
+
+    def start(self) -> float:
+        return 0.0
+
+    def stop(self) -> None:
+        pass
 
 
 Maker = Callable[[Path], Subject]
@@ -187,7 +212,7 @@ _numbers = count()
 @contextmanager
 def new_topic(subject: Subject, *, partitions: int, acks: Acks) -> Generator[str]:
     """A topic of its own for a measurement, deleted afterwards."""
-    admin = AdminClient({"bootstrap.servers": subject.bootstrap, **_CLIENT})
+    admin = AdminClient({"bootstrap.servers": subject.bootstrap, **_CLIENT, **subject.client})
     topic = f"bench-{next(_numbers)}"
     configs = subject.synced_configs if acks == "all" else {}
     admin.create_topics([NewTopic(topic, partitions, 1, config=configs)])[topic].result(TIMEOUT_S)
@@ -209,13 +234,17 @@ def await_leaders(client: Producer | Consumer, topic: str, partitions: int) -> N
 
 
 def make_producer(subject: Subject, acks: Acks, **settings: str | int) -> Producer:
-    return Producer({"bootstrap.servers": subject.bootstrap, "acks": acks, **_CLIENT, **settings})
+    return Producer(
+        {"bootstrap.servers": subject.bootstrap, "acks": acks, **_CLIENT, **subject.client, **settings}
+    )
 
 
 def make_consumer(subject: Subject, **settings: str | int) -> Consumer:
     # It joins no group; the client library wants a name all the same.
     group = {"group.id": "bench", "enable.auto.commit": "false"}
-    return Consumer({"bootstrap.servers": subject.bootstrap, **group, **_CLIENT, **settings})
+    return Consumer(
+        {"bootstrap.servers": subject.bootstrap, **group, **_CLIENT, **subject.client, **settings}
+    )
 
 
 def produce(subject: Subject, topic: str, *, partitions: int, acks: Acks, size: int, records: int) -> float:

@@ -37,6 +37,7 @@ from .bench_kafka_throughput import (
     Figure,
     KafkaSubject,
     Results,
+    RunningSubject,
     SteleSubject,
     Subject,
     await_leaders,
@@ -249,7 +250,7 @@ def measure_shared(scale: Scale) -> None:
             environment={"STELE_STORAGE": "shared", "STELE_POSTGRES_URL": server.dsn},
         ) as shared,
     ):
-        subjects = [_Running("Stele", one.kafka_bootstrap, one.pid) for one in (shared, alone)]
+        subjects = [RunningSubject("Stele", one.kafka_bootstrap, one.pid) for one in (shared, alone)]
         for producers in (1, PRODUCERS):
 
             def rate(subject: Subject, count: int = producers) -> float:
@@ -277,7 +278,7 @@ def measure_http(scale: Scale) -> None:
     Both use the same broker.
     """
     with running_broker("--log-level", "warning") as broker, httpx.Client(base_url=broker.http_url) as http:
-        subject = _Running("Stele", broker.kafka_bootstrap, broker.pid)
+        subject = RunningSubject("Stele", broker.kafka_bootstrap, broker.pid)
         for records in RECORDS:
             topic = f"http-{records}"
             http.put(f"/v1/topics/{topic}", json={"partitions": 6}).raise_for_status()
@@ -310,25 +311,6 @@ def _http_beside_kafka(
         lambda: transactions_per_s(subject, partitions=6, records=records, seconds=scale.seconds),
         rounds=scale.rounds,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """A broker that runs already."""
-
-    name: str
-    bootstrap: str
-    pid: int
-
-    @property
-    def synced_configs(self) -> dict[str, str]:
-        return {}
-
-    def start(self) -> float:
-        return 0.0
-
-    def stop(self) -> None:
-        pass
 
 
 def main() -> None:
