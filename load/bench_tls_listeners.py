@@ -1,7 +1,7 @@
-"""Measure what TLS costs on each listener, with records of 100 bytes and 1 KB, beside Apache Kafka.
+"""Measure what TLS costs on each listener, beside Apache Kafka.
 
 A figure is what the same work with and without TLS costs the broker: records per second of CPU time of its whole
-process. The same client and the same certificate (ECDSA P-256) serve both brokers, and one of them has work at a time.
+process, with records of 100 bytes and 1 KB. The same client and the same certificate (ECDSA P-256) serve both brokers, and one of them has work at a time.
 ``--without-kafka`` leaves Apache Kafka out.
 """
 
