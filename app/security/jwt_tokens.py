@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from .acl import WILDCARD
 from .jwt_keys import IssuerKey
 from .principal import ANONYMOUS, Login, Principal
 
@@ -89,8 +90,11 @@ class JwtValidator:
         # Lists and numbers would become names that nobody chose (CVE-2026-75509).
         if not isinstance(claims.get("iss"), str) or not isinstance(name, str):
             raise InvalidToken(f"the claim {self._options.principal_claim!r} is not a text")
-        if not 0 < len(name) <= _NAME_CHARACTERS_MAX or not name.isprintable() or name == ANONYMOUS.name:
+        if not 0 < len(name) <= _NAME_CHARACTERS_MAX or not name.isprintable():
             raise InvalidToken("the name of the principal is not valid")
+        # The first would have no login, and the second stands for everybody in access rules.
+        if name in (ANONYMOUS.name, WILDCARD):
+            raise InvalidToken(f"the name {name!r} is reserved")
         return Login(
             principal=Principal(name), mechanism="OAUTHBEARER", expires_at_ms=int(claims["exp"]) * 1000
         )

@@ -91,6 +91,7 @@ def test_another_claim_may_name_the_user() -> None:
         {"aud": "others"},
         {"sub": ["alice"]},
         {"sub": "ANONYMOUS"},
+        {"sub": "*"},
         {"sub": "a\nb"},
         {"sub": ""},
     ],
