@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 ANONYMOUS = "User:ANONYMOUS"
+# The one stands for everybody in access rules, the other for clients without a login.
+_RESERVED = ("*", "ANONYMOUS")
 # Names of certificates are short; a rule may take time that grows fast with the length.
 NAME_CHARACTERS_MAX = 1024
 
@@ -73,13 +75,15 @@ class PrincipalMapping:
         """Return ``User:NAME`` for a distinguished name.
 
         Raises:
-            NoPrincipal: no rule matches, or the result is empty.
+            NoPrincipal: no rule matches, or the result is empty or a reserved name.
         """
         if len(name) > NAME_CHARACTERS_MAX:
             raise NoPrincipal(f"the name of the certificate has {len(name)} characters")
         hidden = _ESCAPE.sub(lambda match: "\\" + _HEXADECIMAL.get(match[1], match[1]), name)
         for rule in self._rules:
             mapped = name if rule is None else rule.apply(hidden)
+            if mapped in _RESERVED:
+                raise NoPrincipal(f"tls_principal_mapping_rules give {name!r} the reserved name {mapped!r}")
             if mapped:
                 return f"User:{mapped}"
             if mapped is not None:

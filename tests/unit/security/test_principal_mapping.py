@@ -54,6 +54,9 @@ def test_syntax(rules: str, name: str, principal: str) -> None:
         ("RULE:^.*[,+]OU=([^,]+),O=b$/$1/", r"CN=x\,OU=admin\,O=b"),
         ("RULE:^.*[,+]OU=admin.*$/admin/", r"CN=x\+OU=admin,OU=y"),
         ("RULE:CN=(.*),.*/$1/,DEFAULT", "CN=,O=x"),
+        # Names that access rules and clients without a login have.
+        ("RULE:^CN=(.*?),.*$/$1/,DEFAULT", "CN=*,O=x"),
+        ("RULE:^CN=(.*?),.*$/$1/", "CN=ANONYMOUS,O=x"),
         ("DEFAULT", ""),
         ("DEFAULT", "CN=" + "x" * 1024),
     ],
