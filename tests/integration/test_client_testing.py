@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,19 @@ def test_a_restart_keeps_ports_and_data(stele_broker: BrokerProcess) -> None:
         assert (stele_broker.http_port, stele_broker.binary_port) == ports
         assert stele_broker.pid != pid
         assert [record.value for record in client.fetch("t").records] == [b"x"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a port be held for a listener")
+def test_nobody_else_gets_the_ports_of_a_broker_that_is_down(stele_broker: BrokerProcess) -> None:
+    stele_broker.kill()
+    for port in (stele_broker.http_port, stele_broker.binary_port, stele_broker.kafka_port):
+        with socket.socket() as other, pytest.raises(OSError, match="Address already in use"):
+            other.bind((stele_broker.host, port))
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((stele_broker.host, port))
+    stele_broker.start()
+    with Client(stele_broker.binary_url) as client:
+        client.ping()
 
 
 @pytest.mark.cold_start

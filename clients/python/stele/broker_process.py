@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -75,6 +77,20 @@ class BrokerLogin:
 
     user: str = "test"
     password: str = field(default="a-password-for-tests", repr=False)
+
+
+def _hold_port(owner: object, host: str) -> int:
+    """Return a free port that other processes do not get as long as ``owner`` lives.
+
+    A socket that is bound and does not listen keeps it from being chosen for others, also as the local port of a
+    connection, and lets a listener in that sets SO_REUSEADDR, as the broker does.
+    """
+    held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((host, 0))
+    port = held.getsockname()[1]
+    weakref.finalize(owner, os.close, held.detach())
+    return port
 
 
 class BrokerProcess:
@@ -168,6 +184,7 @@ class BrokerProcess:
             BrokerStartError: it exited, or was not ready within ``start_timeout_s``.
         """
         self.data_dir.mkdir(parents=True, exist_ok=True)
+        self._hold_ports()
         # Settings of the shell must not leak into a broker under test.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("STELE_")}
         environment = {**inherited, "PYTHONUNBUFFERED": "1", **_FOR_TESTS, **self._environment}
@@ -189,6 +206,17 @@ class BrokerProcess:
         self.host, self.http_port = ready[1], int(ready[2])
         self.binary_port = int(ready[4])
         self.kafka_port = int(ready[6])
+
+    def _hold_ports(self) -> None:
+        """Choose the ports that are still open; elsewhere than on Linux the broker does that.
+
+        They are kept while the broker is down: otherwise another process may have one when it starts again.
+        """
+        if sys.platform != "linux":
+            return
+        self.http_port = self.http_port or _hold_port(self, self.host)
+        self.binary_port = self.binary_port or _hold_port(self, self.host)
+        self.kafka_port = self.kafka_port or _hold_port(self, self.host)
 
     def _add_user(self, login: BrokerLogin, environment: Mapping[str, str]) -> None:
         with self._stderr_path.open("ab") as stderr:
