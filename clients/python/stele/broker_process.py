@@ -80,10 +80,10 @@ class BrokerLogin:
 
 
 def _hold_port(owner: object, host: str) -> int:
-    """Return a free port that other processes do not get as long as ``owner`` lives.
+    """Return a free port that is held for ``owner`` as long as it lives.
 
-    A socket that is bound and does not listen keeps it from being chosen for others, also as the local port of a
-    connection, and lets a listener in that sets SO_REUSEADDR, as the broker does.
+    A socket that is bound and does not listen keeps it from being chosen for other processes, also as the local
+    port of a connection, and lets a listener in that sets SO_REUSEADDR, as the broker does.
     """
     held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -208,9 +208,9 @@ class BrokerProcess:
         self.kafka_port = int(ready[6])
 
     def _hold_ports(self) -> None:
-        """Choose the ports that are still open; elsewhere than on Linux the broker does that.
+        """Choose the ports that are still open.
 
-        They are kept while the broker is down: otherwise another process may have one when it starts again.
+        Elsewhere than on Linux the broker does that. They are kept while the broker is down: otherwise another process may have one when it starts again.
         """
         if sys.platform != "linux":
             return
