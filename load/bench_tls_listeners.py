@@ -36,7 +36,7 @@ from .certificates import write_certificate
 from .measure import Comparison, in_turn
 
 SIZES_BYTES = (100, 1024)
-RECORDS = {100: 500_000, 1024: 150_000}
+RECORDS = {100: 200_000, 1024: 60_000}
 ROUNDS = 3
 _BATCH_BYTES = 16 * 1024
 _IN_FLIGHT = 5
