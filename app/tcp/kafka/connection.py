@@ -321,16 +321,7 @@ class KafkaConnection(Connection[memoryview]):
             route.granted = access.epoch
         if route.client_id:
             self.client_id = route.client_id
-        quotas, charge = broker.quotas, None
-        if quotas.is_active:
-            charge = self._charge
-            if (
-                charge is None
-                or charge.client_id is not route.client_id
-                or charge.principal is not self.principal
-                or quotas.times_requests
-            ):
-                charge = self._charge_of(route.client_id)
+        charge = self._charge_of(route.client_id)
         outcome: PendingProduce | SteleError
         try:
             outcome = broker.produce(name, route.partition, records, acks=route.acks)
@@ -383,16 +374,7 @@ class KafkaConnection(Connection[memoryview]):
             return False
         route, layout = matched
         sessions = self._listener.fetch_sessions
-        quotas, charge = broker.quotas, None
-        if quotas.is_active:
-            charge = self._charge
-            if (
-                charge is None
-                or charge.client_id is not route.client_id
-                or charge.principal is not self.principal
-                or quotas.times_requests
-            ):
-                charge = self._charge_of(route.client_id)
+        charge = self._charge_of(route.client_id)
         access = self._access if self._asked_for is self.principal else self._access_now()
         data = fetch_directly(broker, sessions, route, layout, frame, head, access, charge)
         if data is None:
@@ -414,12 +396,18 @@ class KafkaConnection(Connection[memoryview]):
             self._delays = QuotaDelays("kafka", self._listener.broker.quotas, self)
         return self._delays
 
-    def _charge_of(self, client_id: str) -> DirectCharge:
-        """Return what charges a request of a short way that begins now."""
+    def _charge_of(self, client_id: str) -> DirectCharge | None:
+        """Return what charges a request of a short way.
+
+        It begins now. None without quotas.
+        """
+        quotas = self._listener.broker.quotas
+        if not quotas.is_active:
+            return None
         charge = self._charge
         if charge is None or charge.client_id != client_id or charge.principal is not self.principal:
             charge = self._charge = DirectCharge(self._quota_delays(), client_id, self.principal)
-        if self._listener.broker.quotas.times_requests:
+        if quotas.times_requests:
             charge.begin()
         return charge
 
