@@ -319,8 +319,8 @@ MUTANTS = (
     ),
     Mutant(
         "app/groups/group.py",
-        "        if generation != self.generation:\n",
-        "        if generation > self.generation:\n",
+        "if generation != self.generation and",
+        "if generation > self.generation and",
         f"{_GROUPS}/test_group.py",
     ),
     Mutant(
@@ -515,14 +515,14 @@ MUTANTS = (
     ),
     Mutant(
         "app/transactions/endings.py",
-        "changes: list[StoreChange] = [plan.record, *offsets.changes, *also]",
-        "changes: list[StoreChange] = [plan.record, *also]",
+        "changes += [end.ending.plan.record, *end.offsets.changes]",
+        "changes += [end.ending.plan.record]",
         f"{_TRANSACTIONS}/test_transaction_histories.py",
         "when_the_broker_crashes",
     ),
     Mutant(
         "app/transactions/endings.py",
-        "        offsets.apply()\n",
+        "            end.offsets.apply()\n",
         "",
         f"{_TRANSACTIONS}/test_coordinator.py",
         "offsets_at_once",
@@ -536,7 +536,7 @@ MUTANTS = (
     ),
     Mutant(
         "app/transactions/endings.py",
-        "            self._unmarked[transaction.transactional_id] = outcome\n",
+        "                self._unmarked[outcome.transactional_id] = outcome\n",
         "",
         f"{_TRANSACTIONS}/test_coordinator.py",
         "no_room",
