@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -55,8 +55,12 @@ MUTANT_SEEDS = 400
 
 
 @pytest.fixture(autouse=True)
-def without_logs() -> None:
-    logging.getLogger("app.storage.shared").setLevel(logging.CRITICAL)
+def without_logs() -> Iterator[None]:
+    logger = logging.getLogger("app.storage.shared")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
 
 
 @pytest.mark.parametrize(
