@@ -11,15 +11,22 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from uuid import UUID
 
+import httpx
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+from app.cluster.group_shards import SHARD_LEASES
+from app.cluster.leaders import ranked
+from app.cluster.membership import Member
 
 from .apache_kafka import KafkaStartError, KafkaUnavailable
 from .bench_kafka_throughput import await_leaders
@@ -35,13 +42,14 @@ from .measure import percentile
 from .postgres_server import PostgresMissing
 from .seaweedfs import SeaweedMissing
 
-PARTS = ("throughput", "latency", "metadata", "failover", "restart", "partitions", "kafka")
-_IN_DEFAULT = ("throughput", "latency", "metadata", "failover", "restart", "kafka")
+PARTS = ("throughput", "latency", "metadata", "failover", "restart", "pause", "partitions", "kafka")
+_IN_DEFAULT = ("throughput", "latency", "metadata", "failover", "restart", "pause", "kafka")
 _PARTITIONS = 6
 _VALUE_BYTES = 1024
 _TIMEOUT_S = 120.0
 _LATENCY_PER_S = 100
 _AT_ONCE = 500
+_LOOK_S = 0.02
 _CLIENT: dict[str, str | int] = {"log_level": "0", "topic.metadata.propagation.max.ms": 10_000}
 # An object store may take longer than the library waits by default for a busy machine.
 _PRODUCER: dict[str, str | int] = {"acks": "all", "message.timeout.ms": 120_000, "linger.ms": 5}
@@ -316,6 +324,45 @@ def measure_restart(scale: Scale) -> None:
         )
 
 
+def measure_pause(scale: Scale) -> None:
+    """Pause a broker until another has its groups, and wait until they are back."""
+    del scale
+    with stele_cluster(brokers=2, store="inline", linger_ms=5) as cluster:
+        first, paused = cluster.brokers
+
+        def shards(broker_id: int) -> int:
+            leases = httpx.get(f"{first.http_url}/v1/cluster", timeout=_TIMEOUT_S).json()["leases"]
+            return sum(
+                lease["broker_id"] == broker_id for name, lease in leases.items() if name in SHARD_LEASES
+            )
+
+        def wait_for(own: int, others: int) -> float:
+            begun = time.perf_counter()
+            while (shards(2), shards(1)) != (own, others):
+                time.sleep(_LOOK_S)
+            return time.perf_counter() - begun
+
+        # The broker that joins gets its share.
+        own = sum(ranked(name.encode(), _members(2))[0].broker_id == 2 for name in SHARD_LEASES)
+        wait_for(own, len(SHARD_LEASES) - own)
+        os.kill(paused.pid, signal.SIGSTOP)
+        taken_s = wait_for(0, len(SHARD_LEASES))
+        os.kill(paused.pid, signal.SIGCONT)
+        back_s = wait_for(own, len(SHARD_LEASES) - own)
+        print(
+            f"{cluster.name}, one paused\n  the other coordinates its {own} shards of groups"
+            f" after {taken_s:.1f} s; after the pause they are back in {back_s:.1f} s",
+            flush=True,
+        )
+
+
+def _members(brokers: int) -> list[Member]:
+    return [
+        Member(broker_id=number, incarnation=UUID(int=number), rack=None, endpoints={})
+        for number in range(1, brokers + 1)
+    ]
+
+
 def measure_partitions(scale: Scale) -> None:
     """One record to each of many partitions, again and again."""
     with stele_cluster(brokers=1, store="inline", linger_ms=250) as cluster:
@@ -411,6 +458,7 @@ def main() -> None:
         ("metadata", measure_metadata),
         ("failover", measure_failover),
         ("restart", measure_restart),
+        ("pause", measure_pause),
         ("partitions", measure_partitions),
     ):
         if part in parts:

@@ -27,7 +27,7 @@ _INTERVAL_MS = 250
 _USED_MS = DEAD_MS - 500
 # How long the preferred broker of a free lease may take before others do.
 _PREFERRED_MS = 2_000
-# How long a lease stays here whose preferred broker was given it and did not keep it.
+# How long a lease stays here whose preferred broker was given it and did not keep it, although it was alive.
 _GIVEN_AGAIN_MS = 60_000
 
 
@@ -52,7 +52,8 @@ class _HeldLease:
         self.calls: set[asyncio.Task[None]] = set()
         self.turn = asyncio.Lock()
         self.free_since_ms: int | None = None
-        self.given: tuple[UUID, int] | None = None
+        # The broker that was given the lease last, when it had joined, and when it was given the lease.
+        self.given: tuple[UUID, int, int] | None = None
 
 
 class LeaseKeeper:
@@ -176,11 +177,15 @@ class LeaseKeeper:
         if preferred is None or preferred.incarnation == member.incarnation:
             return
         if held.given is not None:
-            incarnation, given_ms = held.given
-            if incarnation == preferred.incarnation and now_ms - given_ms < _GIVEN_AGAIN_MS:
+            *joined, given_ms = held.given
+            # One that joined since then has lost the lease because it counted as dead.
+            if (
+                joined == [preferred.incarnation, preferred.started_at_ms]
+                and now_ms - given_ms < _GIVEN_AGAIN_MS
+            ):
                 return
         logger.info("giving the lease %s to broker %d", name, preferred.broker_id)
-        held.given = (preferred.incarnation, now_ms)
+        held.given = (preferred.incarnation, preferred.started_at_ms, now_ms)
         held.until_ms = None
         held.free_since_ms = now_ms
 

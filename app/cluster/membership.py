@@ -30,7 +30,8 @@ class MemberEndpoint(NamedTuple):
 class Member:
     """A broker that is registered.
 
-    ``incarnation`` is new with each start; endpoints are by listener.
+    ``incarnation`` is new with each start. ``started_at_ms`` is when the broker joined: at its start, or when it came
+    back after it had counted as dead. Endpoints are by listener.
     """
 
     broker_id: int
@@ -84,7 +85,7 @@ class Membership(Protocol):
     def heartbeat(self, member: Member, report: str | None = None) -> None:
         """Note that the broker is alive; register it again if it was removed.
 
-        Raises ``Displaced``.
+        A broker that counted as dead joins again: it gets another ``started_at_ms``. Raises ``Displaced``.
 
         ``report`` is a JSON object that surveys show; None keeps the last one.
         """

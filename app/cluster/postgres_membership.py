@@ -47,6 +47,13 @@ _REGISTER = f"""
         endpoints = EXCLUDED.endpoints, started_at = now(), seen = now(), report = NULL
     WHERE brokers.seen <= now() - {_DEAD} OR brokers.incarnation IN (EXCLUDED.incarnation, %s)
 """  # noqa: S608 - a number from above
+# A broker that counted as dead joins again: to the others it is a newcomer. ``report`` stays if it is null.
+_HEARTBEAT = f"""
+    UPDATE brokers SET seen = now(), report = coalesce(%s, report),
+        started_at = CASE WHEN seen <= now() - {_DEAD} THEN now() ELSE started_at END
+    WHERE broker_id = %s AND incarnation = %s
+    RETURNING started_at = now()
+"""  # noqa: S608 - a number from above
 _ACQUIRE = f"""
     INSERT INTO leases (name, broker_id, incarnation, epoch, expires) VALUES (%s, %s, %s, 1, now() + {_LEASE})
     ON CONFLICT (name) DO UPDATE SET broker_id = EXCLUDED.broker_id, incarnation = EXCLUDED.incarnation,
@@ -95,14 +102,13 @@ class PostgresMembership:
     def heartbeat(self, member: Member, report: str | None = None) -> None:
         def work(connection: Connection) -> bool:
             connection.execute("SET LOCAL synchronous_commit = off")
-            updated = connection.execute(
-                "UPDATE brokers SET seen = now(), report = coalesce(%s, report) "
-                "WHERE broker_id = %s AND incarnation = %s",
-                (report, member.broker_id, member.incarnation),
-            )
+            given = (report, member.broker_id, member.incarnation)
+            updated = connection.execute(_HEARTBEAT, given).fetchone()
+            if updated == (True,):
+                logger.warning("this broker counted as dead, and has joined the cluster again")
             if connection.execute(_END_STUCK).fetchone() is not None:
                 logger.warning("the transaction that a dead broker had left open was ended")
-            return updated.rowcount == 1
+            return updated is not None
 
         if not self._run("a heartbeat", work) and not self.register(member):
             raise Displaced(

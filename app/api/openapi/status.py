@@ -22,7 +22,10 @@ _BROKER = {
     "id": INTEGER,
     "host": NULLABLE_STRING,
     "rack": NULLABLE_STRING,
-    "started_at": INTEGER,
+    "started_at": {
+        **INTEGER,
+        "description": "when it joined, in ms: at its start, or when it came back after it had counted as dead",
+    },
     "incarnation": {**STRING, "description": "changes with each start"},
     "http_port": INTEGER,
     "binary_port": INTEGER,

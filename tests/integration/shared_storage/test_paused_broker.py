@@ -1,4 +1,7 @@
-"""A coordinator of groups that was paused, and replaced meanwhile, answers nothing that is out of date."""
+"""A coordinator of groups that was paused, and replaced meanwhile, answers nothing that is out of date.
+
+It gets its groups back as soon as it goes on.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,17 @@ from tests.support.waiting import eventually
 _CONNECTIONS = 8
 
 
-def commit(client: httpx.Client, offset: int) -> httpx.Response:
-    offsets = {"offsets": [{"topic": "paused", "partition": 0, "offset": offset}]}
-    return client.put("/v1/groups/readers/offsets", json=offsets)
+def commit(
+    client: httpx.Client, offset: int, *, group: str = "readers", topic: str = "paused"
+) -> httpx.Response:
+    offsets = {"offsets": [{"topic": topic, "partition": 0, "offset": offset}]}
+    return client.put(f"/v1/groups/{group}/offsets", json=offsets)
+
+
+def joined_at(brokers: Brokers, broker_id: int) -> int | None:
+    """Return when a broker has joined, as broker 1 knows; None if it counts as dead."""
+    listed = brokers.cluster(1)["brokers"]
+    return next((broker["started_at"] for broker in listed if broker["id"] == broker_id), None)
 
 
 def client_of(brokers: Brokers, broker_id: int) -> httpx.Client:
@@ -72,3 +83,38 @@ def test_requests_that_wait_for_a_paused_coordinator_get_no_old_offsets(
                 lambda: elsewhere.get("/v1/groups/readers").status_code == 200, "the group has a coordinator"
             )
             assert elsewhere.get("/v1/groups/readers").json()["partitions"][0]["committed"] == 7
+
+
+def test_a_broker_that_was_paused_joins_again_and_gets_its_groups_back(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    with run_brokers(tmp_path, server.dsn, 2) as brokers:
+        # The last one to join was given its groups by the first one, a moment ago.
+        paused = 2
+        group = next(name for name in map(str, range(1000)) if brokers.coordinator(name) == paused)
+
+        def commits(client: httpx.Client, offset: int) -> bool:
+            return commit(client, offset, group=group, topic="returned").status_code == 200
+
+        with Client(brokers[paused].binary_url) as client:
+            client.create_topic("returned")
+            client.produce("returned", b"first")
+        with client_of(brokers, paused) as there:
+            assert commits(there, 1)
+        joined_ms = joined_at(brokers, paused)
+        assert joined_ms is not None
+        os.kill(brokers[paused].pid, signal.SIGSTOP)
+        try:
+            with client_of(brokers, 1) as elsewhere:
+                eventually(lambda: commits(elsewhere, 0), "the other broker coordinates")
+            assert joined_at(brokers, paused) is None, "the paused broker counts as dead"
+        finally:
+            os.kill(brokers[paused].pid, signal.SIGCONT)
+        eventually(lambda: joined_at(brokers, paused) is not None, "the broker is back")
+        assert (joined_at(brokers, paused) or 0) > joined_ms, "it has not joined again"
+        # Each broker names it as the coordinator.
+        assert brokers.coordinator(group) == paused
+        with client_of(brokers, paused) as there:
+            eventually(lambda: commits(there, 1), "the group is served")
+            described = there.get(f"/v1/groups/{group}").json()
+        assert described["partitions"][0]["committed"] == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
@@ -135,5 +136,29 @@ async def test_a_lease_that_its_preferred_broker_does_not_take_is_taken_back_and
     # Not given again at once.
     assert keeper.is_held(NAME)
     assert not work.has_ended.is_set()
+    keeping.cancel()
+    await keeper.leave()
+
+
+async def test_a_lease_is_given_again_at_once_to_a_broker_that_counted_as_dead() -> None:
+    """It had been given the lease within the last minute, and lost it because it was paused."""
+    row, clock = OneRow(), HandClock()
+    row.members = [SECOND]
+    work = Work(row, SECOND)
+    keeper, keeping = keeper_of(row, clock, SECOND, work)
+    await work.has_begun.wait()
+    # The other one joins, and gets the lease.
+    row.members = [FIRST, SECOND]
+    await work.has_ended.wait()
+    row.holder, row.epoch = FIRST, 2
+    work.has_begun.clear()
+    work.has_ended.clear()
+    # The other one is paused, and counts as dead.
+    row.members, row.holder = [SECOND], None
+    await work.has_begun.wait()
+    # It comes back.
+    row.members = [replace(FIRST, started_at_ms=7_000), SECOND]
+    await work.has_ended.wait()
+    assert not keeper.is_held(NAME)
     keeping.cancel()
     await keeper.leave()
