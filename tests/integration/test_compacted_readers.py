@@ -154,8 +154,14 @@ def test_a_read_from_any_offset_finds_the_next_record(
     broker: BrokerProcess, http: httpx.Client, expected: list[int]
 ) -> None:
     with Client(broker.binary_url) as client:
-        for offset in range(0, expected[-1], 7):
-            following = next(after for after in expected if after >= offset)
+        # Each record, and the hole before it: its beginning, its middle and its end.
+        cases = {
+            (offset, following)
+            for before, following in pairwise([-1, *expected])
+            for offset in (before + 1, (before + following) // 2, following - 1, following)
+            if offset > before
+        }
+        for offset, following in sorted(cases):
             page = http.get(RECORDS, params={"from": offset, "limit": 1}).raise_for_status().json()
             assert page["records"][0]["offset"] == following
             messages, _ = client.simple_consume(TOPIC, offset, 1)

@@ -15,11 +15,11 @@ from stele.testing import BrokerProcess, run_broker
 from app.storage.checkpoint import CLEANER_OFFSETS, read_offsets
 from app.storage.files import RealFiles
 from app.storage.inspect import Verified, verify
+from tests.support.compaction_passes import DEADLINE_S, write_until
 
 TOPIC = "users"
 KEYS = 50
-# Passes begin every 20 ms; this only ends a test that failed.
-DEADLINE_S = 300
+# Passes begin every 20 ms.
 SETTINGS = {"STELE_LOG_CLEANER_BACKOFF_MS": "20", "STELE_LOG_CHECKPOINT_INTERVAL_MS": "50"}
 CONFIGS = {
     "cleanup.policy": "compact",
@@ -37,18 +37,8 @@ def produce_until_cleaned(
     broker: BrokerProcess, data_dir: Path, table: dict[bytes, bytes], rng: random.Random, codec: str
 ) -> None:
     """Write random changes, which go into ``table`` too, until two more passes have ended."""
-    producer = Producer(
-        {
-            "bootstrap.servers": broker.kafka_bootstrap,
-            "enable.idempotence": True,
-            "compression.type": codec,
-            "linger.ms": 1,
-        }
-    )
-    deadline_s = time.monotonic() + DEADLINE_S
-    ends = {cleaned_until(data_dir)}
-    while len(ends) < 3:
-        assert time.monotonic() < deadline_s, f"no pass within {DEADLINE_S} s: {broker.stderr}"
+
+    def write() -> None:
         for _ in range(200):
             key = b"user-%d" % rng.randrange(KEYS)
             value = None if rng.random() < 0.1 else rng.randbytes(60)
@@ -58,7 +48,18 @@ def produce_until_cleaned(
             else:
                 table[key] = value
         assert producer.flush(DEADLINE_S) == 0
-        ends.add(cleaned_until(data_dir))
+
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.kafka_bootstrap,
+            "enable.idempotence": True,
+            "compression.type": codec,
+            "linger.ms": 1,
+        }
+    )
+    for _ in range(2):
+        before = cleaned_until(data_dir)
+        write_until(lambda before=before: cleaned_until(data_dir) > before, write)
 
 
 def await_clean(broker: BrokerProcess, data_dir: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,9 @@ from stele import AsyncClient, AsyncProducer, Client, NewRecord
 from stele.testing import BrokerProcess, run_broker
 
 from app.storage.inspect import Verified, verify
+from tests.support.compaction_passes import DEADLINE_S, write_until
 
-from .test_compaction import CONFIGS, DEADLINE_S, SETTINGS, TOPIC, await_clean, cleaned_until, records_of
+from .test_compaction import CONFIGS, SETTINGS, TOPIC, await_clean, cleaned_until, records_of
 
 Change = tuple[str, dict[str, Any] | None]
 Table = dict[str, dict[str, Any]]
@@ -190,14 +190,15 @@ def drawn(rng: random.Random, count: int) -> list[Change]:
 
 def write_until_cleaned(broker: BrokerProcess, data_dir: Path, table: Table, rng: random.Random) -> None:
     """Each writer in a random order, again and again, until another pass has ended."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    before = cleaned_until(data_dir)
-    while cleaned_until(data_dir) == before:
-        assert time.monotonic() < deadline_s, f"no pass within {DEADLINE_S} s: {broker.stderr}"
+
+    def write_each() -> None:
         for write in rng.sample(WRITERS, len(WRITERS)):
             changes = drawn(rng, rng.randint(1, 60))
             write(broker, changes)
             apply(table, changes)
+
+    before = cleaned_until(data_dir)
+    write_until(lambda: cleaned_until(data_dir) > before, write_each)
 
 
 def check_history(data_dir: Path, *, seed: int, rounds: int) -> None:

@@ -7,7 +7,6 @@ import itertools
 import json
 import random
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from typing import Any
 import httpx
 import pytest
 from stele.testing import BrokerProcess, run_broker
+
+from tests.support.compaction_passes import write_until
 
 _numbers = itertools.count()
 SSE = {"accept": "text/event-stream"}
@@ -255,10 +256,11 @@ def test_a_table_is_followed_through_passes_and_kills(tmp_path: Path) -> None:
 
 def write_until_cleaned(http: httpx.Client, model: dict[str, str], rng: random.Random) -> None:
     """Write until a pass has ended since the broker started."""
-    deadline_s = time.monotonic() + 300
-    while not http.get("/v1/overview").raise_for_status().json()["compaction"]["passes"]:
-        assert time.monotonic() < deadline_s, "no pass"
-        write(http, model, rng)
+
+    def has_passed() -> bool:
+        return bool(http.get("/v1/overview").raise_for_status().json()["compaction"]["passes"])
+
+    write_until(has_passed, lambda: write(http, model, rng))
 
 
 def write(http: httpx.Client, model: dict[str, str], rng: random.Random) -> None:
