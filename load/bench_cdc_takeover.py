@@ -9,9 +9,7 @@ inserted after the signal.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
-import threading
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
@@ -19,43 +17,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import httpx
 from stele import Client
 from stele.broker_process import BrokerProcess, BrokerStartError
 from stele.errors import SteleClientError
 
+from .captured_table import TABLE, TOPIC, Inserts, connector_state, create_table, lease_holder
+from .pausing import pause, resume
 from .postgres_server import PostgresMissing, PostgresServer, find_bin
 
-_LEASE = "cdc.pg.stele"
-_TOPIC = "pg.public.t"
 _TIMEOUT_S = 120.0
 _LOOK_S = 0.02
 # Rows per second; each is a transaction.
 _RATE = 50
-
-
-class _Inserts(threading.Thread):
-    """Inserts one row after the other; ``count`` have been committed."""
-
-    def __init__(self, server: PostgresServer) -> None:
-        super().__init__(daemon=True)
-        self._server = server
-        self._ended = threading.Event()
-        self.count = 0
-
-    def run(self) -> None:
-        connection = self._server.connect()
-        try:
-            while not self._ended.wait(1 / _RATE):
-                with connection, connection.cursor() as cursor:
-                    cursor.execute("INSERT INTO t VALUES (%s)", (self.count,))
-                self.count += 1
-        finally:
-            connection.close()
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
 
 
 class _Brokers:
@@ -71,7 +44,7 @@ class _Brokers:
                     "STELE_POSTGRES_URL": server.dsn,
                     "STELE_BROKER_ID": str(number),
                     "STELE_CDC_DSN": server.dsn,
-                    "STELE_CDC_TABLES": "t",
+                    "STELE_CDC_TABLES": TABLE,
                 },
             )
             for number in (1, 2)
@@ -88,20 +61,11 @@ class _Brokers:
         for process in self._processes:
             process.stop()
 
-    def holder(self, asked: int) -> int | None:
-        """Return which broker has the lease of the connector, as one of them knows."""
-        leases = httpx.get(f"{self[asked].http_url}/v1/cluster").json()["leases"]
-        return leases.get(_LEASE, {}).get("broker_id")
-
-    def state(self, asked: int) -> str:
-        answer = httpx.get(f"{self[asked].http_url}/v1/cdc", timeout=60)
-        return answer.json()["connectors"][0]["state"]
-
     def settled(self) -> int:
         """Wait until one broker captures and the other stands by; return the first."""
         until_s = time.monotonic() + _TIMEOUT_S
         while True:
-            states = {number: self.state(number) for number in (1, 2)}
+            states = {number: connector_state(self[number]) for number in (1, 2)}
             for number in (1, 2):
                 if states[number] == "streaming" and states[3 - number] == "standby":
                     return number
@@ -122,7 +86,7 @@ class _Reader:
         with Client(broker.binary_url, timeout_s=10) as client:
             while time.monotonic() < until_s:
                 try:
-                    page = client.fetch(_TOPIC, 0, self._offset, wait_ms=100, max_records=10_000)
+                    page = client.fetch(TOPIC, 0, self._offset, wait_ms=100, max_records=10_000)
                 except SteleClientError as error:
                     if not error.retriable:
                         raise
@@ -134,40 +98,42 @@ class _Reader:
         raise TimeoutError(f"row {row} was not captured")
 
 
-def _round(brokers: _Brokers, inserts: _Inserts, reader: _Reader, signal_number: int) -> tuple[float, float]:
+def _round(brokers: _Brokers, inserts: Inserts, reader: _Reader, signal_number: int) -> tuple[float, float]:
     """Let the capturing broker fail; return the times to lease and first change."""
     failing = brokers.settled()
     other = 3 - failing
     reader.wait_for_row(brokers[other], inserts.count)
-    pid = brokers[failing].pid
     begun_s = time.monotonic()
-    os.kill(pid, signal_number)
+    if signal_number == signal.SIGSTOP:
+        pause(brokers[failing].pid)
+    else:
+        brokers[failing].kill()
+    # The failed broker does nothing any more, so the first row from here on is captured by the other.
     row = inserts.count + 1
-    while brokers.holder(other) != other:
+    while lease_holder(brokers[other]) != other:
         time.sleep(_LOOK_S)
     lease_s = time.monotonic() - begun_s
     reader.wait_for_row(brokers[other], row)
     change_s = time.monotonic() - begun_s
     if signal_number == signal.SIGSTOP:
-        os.kill(pid, signal.SIGCONT)
+        resume(brokers[failing].pid)
     else:
-        brokers[failing].kill()
-        brokers[failing].restart()
+        brokers[failing].start()
     return lease_s, change_s
 
 
 @contextmanager
-def _running() -> Generator[tuple[_Brokers, _Inserts]]:
+def _running() -> Generator[tuple[_Brokers, Inserts]]:
     with ExitStack() as stack:
         home = Path(stack.enter_context(TemporaryDirectory(prefix="stele-bench-", dir="/tmp")))
         home.chmod(0o755)
         settings: dict[str, Any] = {"wal_level": "logical", "max_connections": "200"}
         server = stack.enter_context(PostgresServer(find_bin(), parent=home, **settings))
-        server.run("CREATE TABLE t (id int PRIMARY KEY)")
+        create_table(server)
         brokers = _Brokers(server, home)
         brokers.start()
         stack.callback(brokers.stop)
-        inserts = _Inserts(server)
+        inserts = Inserts(server, interval_s=1 / _RATE)
         inserts.start()
         stack.callback(inserts.end)
         yield brokers, inserts

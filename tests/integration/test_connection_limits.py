@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import resource
-import signal
 import socket
 import struct
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ import pytest
 from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.messages import MetadataRequest
 
+from load.pausing import paused
 from tests.support.kafka_peer import KafkaPeer, create_topic, fetch, only_partition, put, records_in
 from tests.support.waiting import eventually
 
@@ -96,13 +95,10 @@ def test_peers_that_reset_before_they_are_accepted_leave_their_room(
     broker: BrokerProcess, listener: str
 ) -> None:
     urls = {"binary": broker.binary_url, "kafka": f"//{broker.kafka_bootstrap}", "http": broker.http_url}
-    os.kill(broker.pid, signal.SIGSTOP)
-    try:
+    with paused(broker.pid):
         for _ in range(2 * LIMIT):
             with connect(urls[listener]) as gone:
                 gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    finally:
-        os.kill(broker.pid, signal.SIGCONT)
     own = 1 if listener == "http" else 0
     eventually(
         lambda: open_connections(broker, listener) == own, "the connections that were reset are closed"

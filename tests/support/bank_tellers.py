@@ -34,6 +34,7 @@ from stele.records import NewRecord
 from stele.wire import messages as m
 from stele.wire.compression import Compression
 
+from load.pausing import pause, resume
 from tests.support.bank import LEASE_TOPIC, OFFSET_PLACE, Books, Outcome, Transfer, transfer_of
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -429,11 +430,11 @@ class TellerProcess:
 
     def freeze(self) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        pause(self._process.pid)
 
     def thaw(self) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        resume(self._process.pid)
 
     def kill(self) -> None:
         """kill -9; returns when all that it said before is noted."""

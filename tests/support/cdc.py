@@ -6,8 +6,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from stele.cdc.events import Position
 from stele.errors import SteleClientError, UnknownTopicError
 from stele.records import Record
 
+from load.pausing import pause, resume
 from load.postgres_server import PostgresServer
 from tests.support.warm_processes import WarmProcess
 
@@ -84,35 +85,19 @@ class CdcProcess:
         return self.wait()
 
     def freeze(self) -> None:
-        """Returns when none of its threads runs any more.
-
-        The signal stops them when the first of them gets a CPU to take it. On a busy machine the others
-        store changes until then.
-        """
+        """Returns when it stores no more changes."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-        give_up_s = time.monotonic() + TIMEOUT_S
-        while set(_thread_states(self._process.pid)) != {"T"}:
-            self.check()
-            assert time.monotonic() < give_up_s, self.said
-            time.sleep(0.001)
+        pause(self._process.pid)
+        self.check()
 
     def thaw(self) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        resume(self._process.pid)
 
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait(TIMEOUT_S)
-
-
-def _thread_states(pid: int) -> Iterator[str]:
-    """A letter for each thread: T is stopped."""
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            # Behind the name, which may hold anything.
-            yield stat.read_text().rpartition(")")[2].split()[0]
 
 
 @contextmanager

@@ -6,8 +6,6 @@ the row of the lease, or that of the named producer, tells that it comes too lat
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,6 +22,7 @@ from app.tcp.kafka.schemas.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from app.tcp.kafka.schemas.produce import ProduceRequest
+from load.pausing import paused
 from load.postgres_server import PostgresServer
 from tests.support.batches import batch_of
 from tests.support.brokers import Brokers, run_brokers
@@ -60,11 +59,10 @@ def paused_at(
     proxy.stall(lambda carried, data: b"BEGIN" in data and is_point(carried, data))
     write()
     assert proxy.held.wait(TIMEOUT_S), "no transaction has begun"
-    os.kill(broker.pid, signal.SIGSTOP)
     try:
-        yield
+        with paused(broker.pid):
+            yield
     finally:
-        os.kill(broker.pid, signal.SIGCONT)
         proxy.release.set()
 
 

@@ -6,14 +6,13 @@ It gets its groups back as soon as it goes on.
 from __future__ import annotations
 
 import json
-import os
-import signal
 from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
 from stele import Client
 
+from load.pausing import paused
 from load.postgres_server import PostgresServer
 from tests.support.brokers import Brokers, run_brokers
 from tests.support.waiting import eventually
@@ -51,20 +50,16 @@ def test_requests_that_wait_for_a_paused_coordinator_get_no_old_offsets(
         with client_of(brokers, old) as there:
             answer = commit(there, 1)
         assert answer.status_code == 200, answer.text
-        pid = brokers[old].pid
         # Connections that the broker has accepted: their requests are the first that it reads when it goes on.
         connections = [HTTPConnection(brokers[old].host, brokers[old].http_port) for _ in range(_CONNECTIONS)]
         for connection in connections:
             connection.request("GET", "/healthz")
             assert connection.getresponse().read()
-        os.kill(pid, signal.SIGSTOP)
-        try:
+        with paused(brokers[old].pid):
             for connection in connections:
                 connection.request("GET", "/v1/groups/readers")
             with client_of(brokers, new) as elsewhere:
                 eventually(lambda: commit(elsewhere, 7).status_code == 200, "the other broker coordinates")
-        finally:
-            os.kill(pid, signal.SIGCONT)
         for connection in connections:
             response = connection.getresponse()
             document = json.loads(response.read())
@@ -90,31 +85,28 @@ def test_a_broker_that_was_paused_joins_again_and_gets_its_groups_back(
 ) -> None:
     with run_brokers(tmp_path, server.dsn, 2) as brokers:
         # The last one to join was given its groups by the first one, a moment ago.
-        paused = 2
-        group = next(name for name in map(str, range(1000)) if brokers.coordinator(name) == paused)
+        second = 2
+        group = next(name for name in map(str, range(1000)) if brokers.coordinator(name) == second)
 
         def commits(client: httpx.Client, offset: int) -> bool:
             return commit(client, offset, group=group, topic="returned").status_code == 200
 
-        with Client(brokers[paused].binary_url) as client:
+        with Client(brokers[second].binary_url) as client:
             client.create_topic("returned")
             client.produce("returned", b"first")
-        with client_of(brokers, paused) as there:
+        with client_of(brokers, second) as there:
             assert commits(there, 1)
-        joined_ms = joined_at(brokers, paused)
+        joined_ms = joined_at(brokers, second)
         assert joined_ms is not None
-        os.kill(brokers[paused].pid, signal.SIGSTOP)
-        try:
+        with paused(brokers[second].pid):
             with client_of(brokers, 1) as elsewhere:
                 eventually(lambda: commits(elsewhere, 0), "the other broker coordinates")
-            assert joined_at(brokers, paused) is None, "the paused broker counts as dead"
-        finally:
-            os.kill(brokers[paused].pid, signal.SIGCONT)
-        eventually(lambda: joined_at(brokers, paused) is not None, "the broker is back")
-        assert (joined_at(brokers, paused) or 0) > joined_ms, "it has not joined again"
+            assert joined_at(brokers, second) is None, "the paused broker counts as dead"
+        eventually(lambda: joined_at(brokers, second) is not None, "the broker is back")
+        assert (joined_at(brokers, second) or 0) > joined_ms, "it has not joined again"
         # Each broker names it as the coordinator.
-        assert brokers.coordinator(group) == paused
-        with client_of(brokers, paused) as there:
+        assert brokers.coordinator(group) == second
+        with client_of(brokers, second) as there:
             eventually(lambda: commits(there, 1), "the group is served")
             described = there.get(f"/v1/groups/{group}").json()
         assert described["partitions"][0]["committed"] == 1

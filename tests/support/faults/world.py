@@ -22,6 +22,7 @@ from stele.wire import record_batch as rb
 
 from app.storage.shared.object_keys import MERGED, WRITTEN
 from app.storage.shared.object_stores import open_object_store
+from load.pausing import pause, resume
 from load.postgres_server import PostgresServer
 from tests.support import kafka_peer
 from tests.support.kafka_peer import KafkaPeer
@@ -85,12 +86,12 @@ class Broker:
     def pause(self) -> None:
         if self.process.is_running:
             self.is_paused = True
-            self.signal(signal.SIGSTOP)
+            pause(self.process.pid)
 
     def resume(self) -> None:
         if self.is_paused:
             self.is_paused = False
-            self.signal(signal.SIGCONT)
+            resume(self.process.pid)
 
 
 class World:
