@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 from stele import Client
+from stele.broker_process import BrokerProcess
 
 from load.pausing import paused
 from load.postgres_server import PostgresServer
@@ -37,6 +38,11 @@ def client_of(brokers: Brokers, broker_id: int) -> httpx.Client:
     return httpx.Client(base_url=brokers[broker_id].http_url, timeout=60)
 
 
+def http_peers(broker: BrokerProcess) -> set[str]:
+    answer = httpx.get(f"{broker.http_url}/v1/connections", timeout=60)
+    return {found["peer"] for found in answer.json()["connections"] if found["protocol"] == "http"}
+
+
 def test_requests_that_wait_for_a_paused_coordinator_get_no_old_offsets(
     server: PostgresServer, tmp_path: Path
 ) -> None:
@@ -51,10 +57,13 @@ def test_requests_that_wait_for_a_paused_coordinator_get_no_old_offsets(
             answer = commit(there, 1)
         assert answer.status_code == 200, answer.text
         # Connections that the broker has accepted: their requests are the first that it reads when it goes on.
+        # It has answered none yet: between two requests it closes them after a few seconds.
         connections = [HTTPConnection(brokers[old].host, brokers[old].http_port) for _ in range(_CONNECTIONS)]
         for connection in connections:
-            connection.request("GET", "/healthz")
-            assert connection.getresponse().read()
+            connection.connect()
+        addresses = [connection.sock.getsockname() for connection in connections]
+        peers = {f"{host}:{port}" for host, port in addresses}
+        eventually(lambda: peers <= http_peers(brokers[old]), "the broker has accepted the connections")
         with paused(brokers[old].pid):
             for connection in connections:
                 connection.request("GET", "/v1/groups/readers")
