@@ -21,7 +21,7 @@ from stele.wire.error_codes import ErrorCode
 
 from app.errors import AuthorizationError
 from app.groups.lease import Lease, LeasedPartition
-from app.security.acl import CLUSTER_NAME, Acl, AclFilter, Operation, ResourceType
+from app.security.acl import CLUSTER_NAME, Acl, Operation, ResourceType
 from app.security.authorizer import Access, Authorizer
 from app.security.principal import Principal
 from app.tcp.binary import guards as binary_guards
@@ -44,7 +44,7 @@ from app.tcp.kafka.schemas import (
     offset_fetch,
     produce,
 )
-from tests.support.acls import HOSTS, PRINCIPALS, authorizer_over, is_allowed, random_acls
+from tests.support.acls import HOSTS, PRINCIPALS, authorizer_over, is_allowed, random_acls, replace_rules
 from tests.support.histories import PARTS, TORTURE_SEEDS, seeds_of_part
 from tests.support.kafka_peer import api_of
 from tests.support.listeners import Listeners, listeners
@@ -378,8 +378,7 @@ async def check_policy(served: Listeners, authorizer: Authorizer, seed: int, sha
     """
     rng = random.Random(seed)
     acls = random_acls(rng)
-    await authorizer.acls.remove(AclFilter())
-    await authorizer.acls.add(acls)
+    await replace_rules(authorizer, acls)
     principal, host = Principal.parse(rng.choice(PRINCIPALS)), rng.choice(HOSTS)
 
     def may(operation: Operation, kind: ResourceType, name: str) -> bool:

@@ -13,28 +13,16 @@ from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
-from app.security.acl import (
-    OPERATIONS_OF,
-    Acl,
-    AclFilter,
-    Action,
-    Operation,
-    PatternType,
-    Permission,
-    ResourceType,
-)
 from app.tcp.kafka.api import Api
 from app.tcp.kafka.dispatch import SERVED
 from app.tcp.kafka.guards.refusals import refusal
 from app.tcp.kafka.guards.table import GUARDS
 from app.tcp.kafka.schemas import fetch, list_transactions
-from tests.support.acls import authorizer_over
+from tests.support.acls import authorizer_over, replace_rules
 from tests.support.kafka_peer import KafkaPeer
 from tests.support.listeners import listeners
+from tests.support.rights import GROUP, REFUSAL_CODES, TOPIC, TRANSACTIONAL_ID, all_but, code_of, only
 
-TOPIC, GROUP, TRANSACTIONAL_ID = "t", "g", "x"
-REFUSED = {ResourceType.TOPIC: 29, ResourceType.GROUP: 30, ResourceType.TRANSACTIONAL_ID: 53}
-REFUSED_CLUSTER = 31
 NAMES = {"group_id": GROUP, "group": GROUP, "transactional_id": TRANSACTIONAL_ID}
 ITEMS = {"groups": GROUP, "group_ids": GROUP, "groups_names": "unused"}
 # Not refused but left out of a list, which other tests look at.
@@ -80,46 +68,27 @@ def codes_in(message: Any) -> Iterator[int]:
             yield from codes_in(item)
 
 
-def rule(action: Action, permission: Permission) -> Acl:
-    is_cluster = action.resource_type is ResourceType.CLUSTER
-    return Acl(
-        resource_type=action.resource_type,
-        resource_name="kafka-cluster" if is_cluster else "*",
-        pattern_type=PatternType.LITERAL,
-        principal="User:ANONYMOUS",
-        operation=action.operation,
-        permission=permission,
-    )
-
-
-def all_but(action: Action) -> list[Acl]:
-    everything = [rule(Action(Operation.ALL, kind), Permission.ALLOW) for kind in OPERATIONS_OF]
-    return [*everything, rule(action, Permission.DENY)]
-
-
 def ask(peer: KafkaPeer, api: Api) -> set[int]:
     return set(codes_in(peer.call(sample(api.request), VERSIONS.get(api.key, api.versions[1]))))
 
 
 async def test_an_api_is_refused_without_its_right_and_allowed_with_it_alone(tmp_path: Path) -> None:
     authorizer = await authorizer_over()
-    refusals = {*REFUSED.values(), REFUSED_CLUSTER}
     wrong: list[str] = []
     async with listeners(tmp_path, authorizer=authorizer) as at:
         await at.broker.create_topic(TOPIC)
         for key in ONE_RIGHT:
-            api, (right,) = SERVED[key].api, GUARDS[key].rights
-            code = REFUSED.get(right.resource_type, REFUSED_CLUSTER)
-            for acls, expected in ((all_but(right), {code}), ([rule(right, Permission.ALLOW)], set[int]())):
-                await authorizer.acls.remove(AclFilter())
-                await authorizer.acls.add(acls)
+            api, rights = SERVED[key].api, GUARDS[key].rights
+            (right,) = rights
+            for acls, expected in ((all_but(rights), {code_of(right)}), (only(rights), set[int]())):
+                await replace_rules(authorizer, acls)
 
                 def asked(api: Api = api) -> set[int]:
                     with KafkaPeer(at) as peer:
                         return ask(peer, api)
 
                 try:
-                    found = await asyncio.to_thread(asked) & refusals
+                    found = await asyncio.to_thread(asked) & REFUSAL_CODES
                 except (ConnectionError, ValueError, TypeError) as error:
                     wrong.append(f"{api.name}: {error!r}")
                     continue

@@ -6,8 +6,7 @@ Of rights that stand for each other, such as CREATE on the cluster and on the to
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import fields
 from pathlib import Path
@@ -27,31 +26,34 @@ from app.security.acl import (
     DESCRIBE_GROUP,
     DESCRIBE_TOPIC,
     IDEMPOTENT_WRITE_CLUSTER,
-    OPERATIONS_OF,
     READ_GROUP,
     READ_TOPIC,
     WRITE_TOPIC,
     WRITE_TRANSACTIONAL_ID,
-    AclFilter,
+    Acl,
     Action,
-    Operation,
-    Permission,
 )
 from app.tcp.binary.guards import GUARDS
-from tests.integration.test_rights_of_every_api import GROUP, REFUSED, REFUSED_CLUSTER, TOPIC, rule
-from tests.support.acls import authorizer_over
+from tests.support.acls import authorizer_over, replace_rules
 from tests.support.binary_peer import Peer
 from tests.support.listeners import listeners
+from tests.support.rights import (
+    GROUP,
+    NEW_TOPIC,
+    REFUSAL_CODES,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Needs,
+    Refusal,
+    check_needs,
+    code_of,
+)
 
-NEW_TOPIC, TRANSACTIONAL_ID = "new", "x"
-# Rights that stand for each other.
-Rights = tuple[Action, ...]
-# Without these rights the whole request is refused, a part of it, or a part of the response is left out.
+# The place of a refusal of the whole request.
 WHOLE = "error"
-Outcome = str | Callable[[Any], bool]
 CREATE = (CREATE_TOPIC, CREATE_CLUSTER)
-SOMEWHERE: dict[Rights, Outcome] = {(IDEMPOTENT_WRITE_CLUSTER, WRITE_TOPIC): WHOLE}
-OF_GROUP_AND_TOPIC: dict[Rights, Outcome] = {(READ_GROUP,): WHOLE, (READ_TOPIC,): WHOLE}
+SOMEWHERE: Needs = {(IDEMPOTENT_WRITE_CLUSTER, WRITE_TOPIC): WHOLE}
+OF_GROUP_AND_TOPIC: Needs = {(READ_GROUP,): WHOLE, (READ_TOPIC,): WHOLE}
 OWNER: dict[str, Any] = {"group": GROUP, "member_id": "m", "generation": 1, "topic": TOPIC, "partition": 0}
 LEASE = Lease(
     group=GROUP,
@@ -60,12 +62,12 @@ LEASE = Lease(
 ).token()
 
 
-def need(action: Action) -> dict[Rights, Outcome]:
+def need(action: Action) -> Needs:
     return {(action,): WHOLE}
 
 
 # By type: a request, and its rights.
-CASES: list[tuple[m.Request, dict[Rights, Outcome]]] = [
+CASES: list[tuple[m.Request, Needs]] = [
     (m.ProduceRequest(topic=TOPIC, data=b"x"), need(WRITE_TOPIC)),
     (m.ProduceRequest(topic=NEW_TOPIC, data=b"x"), {(WRITE_TOPIC,): WHOLE, CREATE: WHOLE}),
     (m.ConsumeRequest(topic=TOPIC, offset=0, batch_size=1), need(READ_TOPIC)),
@@ -151,45 +153,38 @@ CASES: list[tuple[m.Request, dict[Rights, Outcome]]] = [
     ),
     (m.CommitTransactionsRequest(transactions=[], abandoned_prefix="x"), need(WRITE_TRANSACTIONAL_ID)),
 ]
-CODES = {*REFUSED.values(), REFUSED_CLUSTER}
-EVERYTHING = [rule(Action(Operation.ALL, kind), Permission.ALLOW) for kind in OPERATIONS_OF]
 
 
-def code_of(rights: Rights) -> int:
-    return REFUSED.get(rights[0].resource_type, REFUSED_CLUSTER)
-
-
-def refusals_in(answer: Any) -> set[tuple[str, int]]:
+def refusals_in(answer: Any) -> set[Refusal]:
     """Where a response reports a missing right, and its code; the six simple messages have the text alone."""
     if isinstance(answer, m.ErrorResponse):
         if answer.response_type <= m.LAST_ADR_0009_TYPE:
             return {(WHOLE, 0)} if "is not allowed to" in answer.message else set()
-        return {(WHOLE, int(answer.code))} & {(WHOLE, code) for code in CODES}
+        return {(WHOLE, int(answer.code))} & {(WHOLE, code) for code in REFUSAL_CODES}
     parts = [
         (field.name, int(getattr(part, "code", 0)))
         for field in fields(answer)
         if isinstance(getattr(answer, field.name), list | tuple)
         for part in cast("Sequence[object]", getattr(answer, field.name))
     ]
-    return {(f"{name}.code", code) for name, code in parts if code in CODES}
+    return {(f"{name}.code", code) for name, code in parts if code in REFUSAL_CODES}
 
 
 @pytest.mark.parametrize(
     ("request_", "needs"), CASES, ids=[f"{type(one).__name__} {n}" for n, (one, _) in enumerate(CASES)]
 )
 async def test_a_request_needs_each_of_its_rights_and_no_others(
-    request_: m.Request, needs: dict[Rights, Outcome], tmp_path: Path
+    request_: m.Request, needs: Needs, tmp_path: Path
 ) -> None:
     authorizer = await authorizer_over()
     async with AsyncExitStack() as stack:
         at = await stack.enter_async_context(listeners(tmp_path, authorizer=authorizer))
         await at.broker.create_topic(TOPIC)
 
-        async def answer(rules: list[Any]) -> Any:
+        async def answer(rules: Sequence[Acl]) -> Any:
             if at.broker.has_topic(NEW_TOPIC):
                 await at.broker.delete_topic(NEW_TOPIC)
-            await authorizer.acls.remove(AclFilter())
-            await authorizer.acls.add(rules)
+            await replace_rules(authorizer, rules)
 
             def call() -> Any:
                 with Peer(at) as peer:
@@ -197,17 +192,8 @@ async def test_a_request_needs_each_of_its_rights_and_no_others(
 
             return await asyncio.to_thread(call)
 
-        for rights, outcome in needs.items():
-            found = await answer([*EVERYTHING, *(rule(right, Permission.DENY) for right in rights)])
-            if isinstance(outcome, str):
-                is_simple = request_.TYPE <= m.LAST_ADR_0009_TYPE
-                assert refusals_in(found) == {(outcome, 0 if is_simple else code_of(rights))}, found
-            else:
-                assert (outcome(found), refusals_in(found)) == (True, set()), found
-        for chosen in itertools.product(*needs):
-            found = await answer([rule(right, Permission.ALLOW) for right in chosen])
-            assert refusals_in(found) == set(), (chosen, found)
-            assert not any(outcome(found) for outcome in needs.values() if not isinstance(outcome, str))
+        is_simple = request_.TYPE <= m.LAST_ADR_0009_TYPE
+        await check_needs(needs, answer, refusals_in, code=lambda right: 0 if is_simple else code_of(right))
 
 
 def test_every_request_and_every_right_of_it_is_tried() -> None:

@@ -6,11 +6,11 @@ Of rights that stand for each other, such as CREATE on the cluster and on the to
 from __future__ import annotations
 
 import asyncio
-import itertools
 import uuid
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -35,14 +35,11 @@ from app.security.acl import (
     DESCRIBE_TOPIC,
     DESCRIBE_TRANSACTIONAL_ID,
     IDEMPOTENT_WRITE_CLUSTER,
-    OPERATIONS_OF,
     READ_GROUP,
     READ_TOPIC,
     WRITE_TOPIC,
     WRITE_TRANSACTIONAL_ID,
-    AclFilter,
-    Action,
-    Operation,
+    Acl,
     Permission,
 )
 from app.security.authorizer import Authorizer
@@ -77,19 +74,24 @@ from app.tcp.kafka.schemas import (
     txn_offset_commit,
     write_txn_markers,
 )
-from tests.integration.test_rights_of_every_api import GROUP, REFUSED, REFUSED_CLUSTER, TOPIC, rule
-from tests.support.acls import authorizer_over
+from tests.support.acls import authorizer_over, replace_rules
 from tests.support.kafka_peer import KafkaPeer, api_of
 from tests.support.listeners import Listeners, listeners
+from tests.support.rights import (
+    EVERYTHING,
+    GROUP,
+    NEW_TOPIC,
+    REFUSAL_CODES,
+    TOPIC,
+    Needs,
+    Refusal,
+    check_needs,
+    rule,
+)
 from tests.support.share_groups import ACCEPT, Member
 
-NEW_TOPIC, CONSUMERS, SHARERS = "new", "consumers", "sharers"
-REFUSALS = {*REFUSED.values(), REFUSED_CLUSTER}
+CONSUMERS, SHARERS = "consumers", "sharers"
 TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = 2, 4, 32
-# Rights that stand for each other.
-Rights = tuple[Action, ...]
-# Where in the response a missing right is reported, or whether a response leaves out what it is about.
-Outcome = str | Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,7 @@ class Case:
     name: str
     request: Callable[[KafkaPeer], Any]
     version: int | None = None
-    needs: dict[Rights, Outcome]
+    needs: Needs
 
 
 def message(kind: Any, **known: Any) -> Any:
@@ -471,25 +473,20 @@ CASES = [
 ]
 # DESCRIBE decides whether a refusal by id has the name of the topic: see the last test.
 ELSEWHERE = {(delete_topics.API.key, DESCRIBE_TOPIC)}
-EVERYTHING = [rule(Action(Operation.ALL, kind), Permission.ALLOW) for kind in OPERATIONS_OF]
 
 
-def refusals_in(part: Any, place: str = "") -> Iterator[tuple[str, int]]:
+def refusals(part: Any, place: str = "") -> Iterator[Refusal]:
     """Yield the place and the code of each error about a missing right."""
     if is_dataclass(part):
         for field in fields(part):
             value = getattr(part, field.name)
             at = f"{place}.{field.name}".lstrip(".")
-            if field.name.endswith("error_code") and value in REFUSALS:
+            if field.name.endswith("error_code") and value in REFUSAL_CODES:
                 yield at, int(value)
-            yield from refusals_in(value, at)
+            yield from refusals(value, at)
     elif isinstance(part, list | tuple):
         for item in cast("Sequence[Any]", part):
-            yield from refusals_in(item, place)
-
-
-def code_of(rights: Rights) -> int:
-    return REFUSED.get(rights[0].resource_type, REFUSED_CLUSTER)
+            yield from refusals(item, place)
 
 
 @dataclass(slots=True)
@@ -497,13 +494,9 @@ class Asked:
     at: Listeners
     authorizer: Authorizer
 
-    async def _set(self, rules: Sequence[Any]) -> None:
-        await self.authorizer.acls.remove(AclFilter())
-        await self.authorizer.acls.add(list(rules))
-
-    async def answer(self, case: Case, rules: Sequence[Any]) -> Any:
+    async def answer(self, case: Case, rules: Sequence[Acl]) -> Any:
         """Return the response to the request of ``case`` of a client with these rules."""
-        await self._set(EVERYTHING)
+        await replace_rules(self.authorizer, EVERYTHING)
         broker = self.at.broker
         if broker.has_topic(NEW_TOPIC):
             await broker.delete_topic(NEW_TOPIC)
@@ -511,7 +504,7 @@ class Asked:
             await broker.create_topic(NEW_TOPIC)
         with await asyncio.to_thread(KafkaPeer, self.at) as peer:
             request = await asyncio.to_thread(case.request, peer)
-            await self._set(rules)
+            await replace_rules(self.authorizer, rules)
             version = api_of(request).versions[1] if case.version is None else case.version
             return await asyncio.to_thread(peer.call, request, version)
 
@@ -528,19 +521,7 @@ async def asked(path: Path) -> AsyncGenerator[Asked]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_an_api_needs_each_of_its_rights_and_no_others(case: Case, tmp_path: Path) -> None:
     async with asked(tmp_path) as client:
-        for rights, outcome in case.needs.items():
-            denied = [rule(right, Permission.DENY) for right in rights]
-            answer = await client.answer(case, [*EVERYTHING, *denied])
-            found = set(refusals_in(answer))
-            if isinstance(outcome, str):
-                expected = {(place, code_of(rights)) for place in outcome.split()}
-                assert found == expected, (rights, answer)
-            else:
-                assert (outcome(answer), found) == (True, set()), (rights, answer)
-        for chosen in itertools.product(*case.needs):
-            answer = await client.answer(case, [rule(right, Permission.ALLOW) for right in chosen])
-            assert set(refusals_in(answer)) == set(), (chosen, answer)
-            assert not any(outcome(answer) for outcome in case.needs.values() if not isinstance(outcome, str))
+        await check_needs(case.needs, partial(client.answer, case), lambda answer: set(refusals(answer)))
 
 
 def test_every_right_of_every_api_with_several_is_tried() -> None:

@@ -11,6 +11,7 @@ from app.security.acl import (
     CLUSTER_NAME,
     OPERATIONS_OF,
     Acl,
+    AclFilter,
     Operation,
     PatternType,
     Permission,
@@ -57,6 +58,12 @@ async def authorizer_over(
         super_users=super_users,
         allows_without_acl=allows_without_acl,
     )
+
+
+async def replace_rules(authorizer: Authorizer, acls: Iterable[Acl]) -> None:
+    """Let ``acls`` be the only rules."""
+    await authorizer.acls.remove(AclFilter())
+    await authorizer.acls.add(list(acls))
 
 
 def random_acl(rng: random.Random) -> Acl:
